@@ -83,6 +83,7 @@
 
 mod burst;
 pub mod capture;
+mod carrier;
 mod driver;
 mod ethtool;
 pub mod fault;
@@ -99,10 +100,8 @@ mod socket;
 pub mod udp;
 pub mod xdp;
 
-/// IP protocol number of Homa.
-pub const PROTOCOL_HOMA: u8 = 146;
-
 pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
+pub use carrier::{Carrier, PROTOCOL_HOMA};
 pub use driver::{
     BufferSizes, Driver, DriverStats, IN_PLACE_HEADER_BYTES, Refusal, SendErrors, SentPacket, TxPacket,
     Unreachable,
@@ -111,4 +110,3 @@ pub use ethtool::{Coalescing, DeviceSettings, device_settings};
 pub use filter::ReceiveFilter;
 pub use l2::LinkError;
 pub use offload::put_offloads_off;
-pub use socket::Carrier;

@@ -15,9 +15,10 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use crate::burst::RxBurst;
+use crate::carrier::Carrier;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 pub use crate::socket::{BindError, MAX_SEGMENTED_BYTES};
-use crate::socket::{Carrier, LinkedSocket, SocketConfig};
+use crate::socket::{LinkedSocket, SocketConfig};
 
 /// Largest UDP payload over IPv4 in bytes: 65,535 less an IPv4 header of 20 and a UDP header of 8.
 pub const MAX_PACKET_BYTES: usize = 65_507;

@@ -41,6 +41,9 @@ pub enum Forwarding {
     CutThrough,
 }
 
+/// Number of priorities, and of queues of a port.
+pub const PRIORITIES: usize = 8;
+
 /// Configuration of a [`Switch`](crate::Switch). All ports are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SwitchConfig {
@@ -121,7 +124,7 @@ impl Default for SwitchConfig {
             rate_bps: Some(1_000_000_000),
             overhead_bytes: ETHERNET_OVERHEAD_BYTES,
             buffer: Buffer::PerPort { bytes: 125_000 },
-            priorities: crate::PRIORITIES,
+            priorities: PRIORITIES,
             mark_bytes: None,
             delay_ns: 0,
             loss: 0.0,
@@ -140,7 +143,7 @@ impl SwitchConfig {
         if let Some(bps) = self.rate_bps.filter(|bps| !(MIN_RATE_BPS..=MAX_RATE_BPS).contains(bps)) {
             return Err(ConfigError::Rate { bps });
         }
-        if !(1..=crate::PRIORITIES).contains(&self.priorities) {
+        if !(1..=PRIORITIES).contains(&self.priorities) {
             return Err(ConfigError::Priorities { queues: self.priorities });
         }
         if !(0.0..=1.0).contains(&self.loss) {
@@ -161,7 +164,7 @@ impl SwitchConfig {
     /// The queue for frames of a priority; 0 is served last.
     #[must_use]
     pub(crate) fn queue_of(&self, priority: u8) -> usize {
-        usize::from(priority).saturating_sub(crate::PRIORITIES - self.priorities)
+        usize::from(priority).saturating_sub(PRIORITIES - self.priorities)
     }
 }
 

@@ -67,13 +67,11 @@ mod table;
 pub use bridge::{Bridge, BridgeConfig, BridgeError, LONGEST_NAP, PortOutput};
 pub use buffer::QUEUE_ALPHA;
 pub use config::{
-    Buffer, ConfigError, ETHERNET_OVERHEAD_BYTES, Forwarding, MAX_RATE_BPS, MIN_RATE_BPS, SwitchConfig,
+    Buffer, ConfigError, ETHERNET_OVERHEAD_BYTES, Forwarding, MAX_RATE_BPS, MIN_RATE_BPS, PRIORITIES,
+    SwitchConfig,
 };
 pub use depth::DepthSummary;
 pub use ethernet::{FrameHeader, Mac, mark_congestion, parse};
 pub use packet::{Packet, Packets};
 pub use stats::{PortSnapshot, QueueSnapshot, Snapshot};
 pub use switch::{Admitted, Refused, Route, Switch};
-
-/// Priorities, and so queues of a port.
-pub const PRIORITIES: usize = 8;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use homa_trace::{EventKind, Place, Trace};
 
-use crate::PRIORITIES;
 use crate::buffer::Pool;
+use crate::config::PRIORITIES;
 use crate::config::{Forwarding, SwitchConfig};
 use crate::depth::Depth;
 use crate::packet::Packets;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::PRIORITIES;
+use crate::config::PRIORITIES;
 use crate::packet::Packets;
 
 /// A queued frame.

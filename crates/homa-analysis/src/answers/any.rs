@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::link::LinkRate;
+use crate::model::Model;
 
 fn event() -> impl Strategy<Value = (u64, u64, usize, u8, u32, u32, (u16, u16, u16))> {
     let time = prop_oneof![4 => 0..100_000_u64, 1 => any::<u64>()];

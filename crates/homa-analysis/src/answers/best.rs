@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
 
-use super::ends;
+use super::packet::ends;
 use super::path::{Line, Minima};
 use crate::model::{Model, NodeId, Packet};
 

@@ -16,8 +16,11 @@ use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use serde::Serialize;
 
 use super::best::Best;
+use super::lacks::Lack;
+use super::packet::{ends, way_ns};
+use super::percentiles::Percentiles;
 use super::percentiles::median;
-use super::{Lack, Percentiles, Select, ends, way_ns};
+use super::select::Select;
 use crate::arrivals::Arrivals;
 use crate::link::{LinkRate, Load};
 use crate::model::{At, Direction, Model, NodeId, Packet};

@@ -6,8 +6,12 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind};
 use serde::Serialize;
 
-use super::{DATA, GRANT, Lack, Percentiles, Select, earlier, ends};
+use super::lacks::Lack;
+use super::packet::{earlier, ends};
+use super::percentiles::Percentiles;
+use super::select::Select;
 use crate::model::{At, Direction, Model, NodeId, Packet};
+use crate::model::{DATA, GRANT};
 
 /// Stages of a packet's life, in their order. A stage begins where the last one that is known ends: without
 /// stamps in between, the next one has both. Those up to [`Stage::Batch`] sum up to [`Stage::Total`] for each packet.

@@ -7,9 +7,13 @@ use homa_trace::{EventKind, packet_word_parts};
 use serde::Serialize;
 
 use super::incoming::{IncomingOf, incoming};
-use super::{DATA, DATA_HEADER_BYTES, Lack, Percentiles, Select};
+use super::lacks::Lack;
+use super::packet::DATA_HEADER_BYTES;
+use super::percentiles::Percentiles;
+use super::select::Select;
 use crate::arrivals::Arrivals;
 use crate::link::LinkRate;
+use crate::model::DATA;
 use crate::model::{Direction, Model, NO_NODE, NodeId};
 
 /// What one host granted another one.

@@ -6,7 +6,10 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
 
-use super::{DATA, Lack, Percentiles, Select};
+use super::lacks::Lack;
+use super::percentiles::Percentiles;
+use super::select::Select;
+use crate::model::DATA;
 use crate::model::{Model, NO_NODE, Node, NodeId};
 
 /// A share of polls in vain and sleeps from which on a host has nothing to do most of the time.

@@ -6,8 +6,11 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use serde::Serialize;
 
-use super::{DATA, DATA_HEADER_BYTES, Percentiles, Select};
+use super::packet::DATA_HEADER_BYTES;
+use super::percentiles::Percentiles;
+use super::select::Select;
 use crate::link::{LinkRate, Load};
+use crate::model::DATA;
 use crate::model::{Model, NodeId};
 
 /// A value over time.

@@ -7,8 +7,11 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record, drop_reason_name};
 use serde::Serialize;
 
+use super::packet::{ends, way_ns};
+use super::percentiles::Percentiles;
 use super::percentiles::median;
-use super::{DATA, Percentiles, Select, ends, way_ns};
+use super::select::Select;
+use crate::model::DATA;
 use crate::model::{At, Direction, Fate, Model, NO_NODE, NodeId, Packet, Rpc};
 
 /// Where a packet was lost.

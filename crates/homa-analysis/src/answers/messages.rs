@@ -3,7 +3,11 @@
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
 
-use super::{DATA, DATA_HEADER_BYTES, Lack, Percentiles, Select};
+use super::lacks::Lack;
+use super::packet::DATA_HEADER_BYTES;
+use super::percentiles::Percentiles;
+use super::select::Select;
+use crate::model::DATA;
 use crate::model::{Direction, Message, Model, NodeId};
 
 /// Messages and bursts of fewer bytes have no throughput worth the name: their fixed costs are all there is.

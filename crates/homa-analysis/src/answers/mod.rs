@@ -13,6 +13,7 @@ mod incoming;
 mod lacks;
 mod lost;
 mod messages;
+mod packet;
 mod path;
 mod percentiles;
 mod priorities;
@@ -38,30 +39,3 @@ pub use priorities::{
 pub use rtt_bytes::{PathBytes, RttBytes, rtt_bytes};
 pub use select::Select;
 pub use throughput::{NodeThroughput, Throughput, throughput};
-
-use crate::model::{At, Model, Packet};
-pub(crate) use crate::model::{DATA, GRANT};
-
-/// Bytes of a DATA packet before its payload.
-pub(crate) const DATA_HEADER_BYTES: u32 = 56;
-
-/// Payload of a DATA packet in bytes.
-pub(crate) fn payload(packet: &Packet) -> u64 {
-    u64::from(packet.length.saturating_sub(DATA_HEADER_BYTES))
-}
-
-/// The way of a packet that two hosts saw: when its sender made it and when its receiver had processed it.
-pub(crate) fn way_ns(packet: &Packet) -> Option<i64> {
-    packet.received.since(packet.sent)
-}
-
-/// The names of a packet's sender and receiver.
-pub(crate) fn ends(model: &Model, packet: &Packet) -> (u16, u16) {
-    let rpc = &model.rpcs[packet.rpc as usize];
-    (rpc.sender(packet.direction), rpc.receiver(packet.direction))
-}
-
-/// The earlier of two moments, of which either may be missing.
-pub(crate) fn earlier(a: At, b: At) -> At {
-    a.min(b)
-}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Percentiles;
+use super::percentiles::Percentiles;
 
 /// Packets of one length that count for all there are: more do not make the least of them any surer.
 const WEIGHT_MAX: u64 = 100;

@@ -6,7 +6,8 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use serde::Serialize;
 
-use super::{DATA, Select};
+use super::select::Select;
+use crate::model::DATA;
 use crate::model::{Direction, Model, Node, NodeId};
 
 /// Most inversions that are kept with their details.

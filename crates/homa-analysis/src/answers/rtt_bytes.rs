@@ -6,9 +6,12 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, packet_word_parts};
 use serde::Serialize;
 
+use super::packet::{DATA_HEADER_BYTES, ends, way_ns};
 use super::path::{Line, Minima};
-use super::{DATA, DATA_HEADER_BYTES, Percentiles, Select, ends, way_ns};
+use super::percentiles::Percentiles;
+use super::select::Select;
 use crate::link::{LinkRate, Load};
+use crate::model::DATA;
 use crate::model::{Direction, Fate, Model, NodeId, Rpc};
 
 /// A path between two hosts, one way.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::packet::ends;
 use crate::model::{At, Model, NO_NODE, NodeId, Packet};
 
 /// Nodes and a time. The default is everything.
@@ -37,7 +38,7 @@ impl Select {
     /// Whether this packet is asked about: by its sender, its receiver and when it was first seen.
     #[must_use]
     pub fn packet(&self, model: &Model, packet: &Packet) -> bool {
-        let (from, to) = super::ends(model, packet);
+        let (from, to) = ends(model, packet);
         self.at(packet.first_seen()) && self.pair(from, to)
     }
 

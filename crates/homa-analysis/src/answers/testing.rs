@@ -1,5 +1,6 @@
 //! Traces written event by event.
 
+use crate::model::DATA;
 use homa_trace::{Clock, Dump, EventKind, Node, Place, Trace, packet_word};
 
 use crate::model::Model;
@@ -7,7 +8,7 @@ use crate::model::Model;
 /// The id of the RPC that all is about.
 pub(crate) const ID: u64 = 40;
 /// A DATA packet of 1,000 bytes.
-pub(crate) const WORD: u32 = packet_word(super::DATA, 1_000);
+pub(crate) const WORD: u32 = packet_word(DATA, 1_000);
 
 pub(crate) const CLIENT: usize = 0;
 pub(crate) const SWITCH: usize = 1;

@@ -3,7 +3,9 @@
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
 
-use super::{DATA, Select, ends, payload};
+use super::packet::{ends, payload};
+use super::select::Select;
+use crate::model::DATA;
 use crate::model::{Model, NodeId};
 
 /// Most intervals of an answer, inclusive: those of a longer time are made longer.

@@ -10,8 +10,8 @@ use super::frame::Headers;
 use super::interface::{self, Interface, InterfaceState};
 use super::neighbour::Neighbours;
 use super::reserve::Reservation;
+use crate::carrier::Carrier;
 use crate::driver::{SendErrors, TxPacket, Unreachable};
-use crate::socket::Carrier;
 
 /// How long the state of a device holds. It costs some hundred nanoseconds to look.
 const HOLDS_MS: u64 = 100;

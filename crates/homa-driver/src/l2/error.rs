@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::socket::BindError;
+use crate::socket::error::BindError;
 
 /// Why a driver of a network device could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -8,9 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use homa_pcap::ip::{IpAddresses, fold, sum};
 
-use crate::PROTOCOL_HOMA;
+use crate::carrier::Carrier;
+use crate::carrier::PROTOCOL_HOMA;
 use crate::driver::{TxPacket, dscp_byte};
-use crate::socket::Carrier;
 
 /// An Ethernet address.
 pub(crate) type Mac = [u8; 6];

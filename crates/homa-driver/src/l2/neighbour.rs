@@ -21,7 +21,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::frame::{Headers, Mac};
 use super::interface::Interface;
 use super::netlink::{Neighbour, Netlink};
-use crate::socket::{Carrier, set_option};
+use crate::carrier::Carrier;
+use crate::socket::set_option;
 
 /// The group of netlink that is told of neighbours.
 const RTNLGRP_NEIGH: libc::c_int = 3;

@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::clock::coarse_ms;
+use crate::carrier::Carrier;
 use crate::driver::{TxPacket, Unreachable};
-use crate::socket::{BindError, Carrier, PacketSocket, SocketConfig};
+use crate::socket::{BindError, PacketSocket, SocketConfig};
 
 /// Buffers of a socket that neither sends nor receives; the kernel rounds it up to its least.
 const BUFFER_BYTES: usize = 1;

@@ -13,9 +13,10 @@ use homa_bpf::classic::{
 };
 
 use super::{PacketDriver, failed};
+use crate::carrier::Carrier;
 use crate::l2::LinkError;
 use crate::raw::program::ID_LOW_AT;
-use crate::socket::{Carrier, option};
+use crate::socket::option;
 
 /// The number of the ring for a frame to this end: half of the lower 32 bits of its RPC id, modulo the number of rings.
 fn build(carrier: Carrier, local: SocketAddr, rings: u32) -> [Instruction; 5] {

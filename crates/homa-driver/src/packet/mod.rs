@@ -34,6 +34,7 @@ use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use socket2::{Domain, Socket, Type};
 
 use crate::burst::RxBurst;
+pub use crate::carrier::Carrier;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::l2::LinkError;
@@ -41,7 +42,6 @@ use crate::l2::clock::coarse_ms;
 use crate::l2::device::Device;
 use crate::l2::frame::{FramedPacket, ParseError, ParseOptions, parse};
 use crate::raw::icmp_report::IcmpReporter;
-pub use crate::socket::Carrier;
 use crate::socket::{option, watch_all};
 use offload::{Offload, VNET_BYTES};
 use ring::{Frame, Layout, Ring};

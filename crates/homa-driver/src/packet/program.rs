@@ -12,10 +12,10 @@ use homa_bpf::classic::{
     RETURN_NUMBER, X_FROM_A, X_HEADER, X_NUMBER, plain,
 };
 
+use crate::carrier::Carrier;
 use crate::filter::ReceiveFilter;
 use crate::l2::frame::ETHERNET_BYTES;
 use crate::raw::program;
-use crate::socket::Carrier;
 
 const IP_AT: u32 = ETHERNET_BYTES as u32;
 /// The kind of a frame that is for this host (PACKET_HOST).

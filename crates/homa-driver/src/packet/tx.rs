@@ -14,10 +14,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use socket2::Socket;
 
 use super::offload::{Offload, VNET_BYTES};
+use crate::carrier::Carrier;
 use crate::driver::{DriverStats, SentPacket, TxPacket};
 use crate::l2::device::{Device, FramingError};
 use crate::l2::frame::HEADERS_MAX;
-use crate::socket::{Carrier, MAX_SEGMENTED_BYTES, SentTimes, run_length};
+use crate::socket::{MAX_SEGMENTED_BYTES, SentTimes, run_length};
 
 /// Packets looked at for one system call.
 const TX_PACKETS: usize = 64;

@@ -8,7 +8,7 @@ use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use homa_pcap::ip::{IpAddresses, fold, sum};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::PROTOCOL_HOMA;
+use crate::carrier::PROTOCOL_HOMA;
 use crate::socket::source_for;
 
 /// Most reports in a second. A client whose report is lost to this waits for its timeout. Linux itself sends one host no more

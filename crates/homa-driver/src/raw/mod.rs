@@ -21,10 +21,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::burst::RxBurst;
+use crate::carrier::Carrier;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
-use crate::socket::{Carrier, LinkedSocket, SocketConfig, watch_all};
+use crate::socket::{LinkedSocket, SocketConfig, watch_all};
 use icmp_report::IcmpReporter;
 use program::SocketIndex;
 

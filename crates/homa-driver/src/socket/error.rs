@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::Carrier;
+use crate::carrier::Carrier;
 
 /// Why a driver could not be made.
 #[derive(Debug, thiserror::Error)]

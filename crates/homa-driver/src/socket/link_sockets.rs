@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::links::Link;
 use super::stall::StallDetector;
-use super::{BindError, Carrier, PacketSocket, SocketConfig, steer};
+use super::{BindError, PacketSocket, SocketConfig, steer};
+use crate::carrier::Carrier;
 use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
 
 /// Sockets beside the main one. Links beyond share the last of them.

@@ -3,7 +3,7 @@
 mod address;
 mod call;
 mod control;
-mod error;
+pub(crate) mod error;
 mod error_queue;
 mod gro;
 mod link;
@@ -30,8 +30,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::PROTOCOL_HOMA;
 use crate::burst::RxBurst;
+use crate::carrier::{Carrier, PROTOCOL_HOMA};
 use crate::driver::{BufferSizes, DriverStats, Refusal, SentPacket, TxPacket, Unreachable};
 use address::AddressFamily;
 pub use error::BindError;
@@ -57,27 +57,6 @@ const ERRORS_PER_CALL: usize = 64;
 
 /// Tries of a packet whose every refusal came together with reports of the network about others.
 const TRIES_WITH_REPORTS: u32 = 4;
-
-/// What carries Homa packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Carrier {
-    /// UDP datagrams. A peer is an address and a UDP port.
-    #[default]
-    Udp,
-    /// IP itself (protocol 146), as Linux Homa has them. A peer is an address.
-    Ip,
-}
-
-impl Carrier {
-    /// What IP, and UDP where there is any, put in front of a Homa packet.
-    pub(crate) fn overhead_bytes(self, ip: IpAddr) -> usize {
-        let udp_bytes = match self {
-            Carrier::Udp => 8,
-            Carrier::Ip => 0,
-        };
-        udp_bytes + if ip.is_ipv4() { 20 } else { 40 }
-    }
-}
 
 /// How to open a [`PacketSocket`].
 #[derive(Clone, Debug)]

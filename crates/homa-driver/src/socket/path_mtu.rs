@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::{Carrier, option};
+use super::option;
+use crate::carrier::Carrier;
 
 /// Paths remembered. When there are more, all are forgotten and looked up again as they are used: each costs a few system
 /// calls, and a host that talks to more peers than this at a time has other costs.

@@ -5,11 +5,11 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::Carrier;
 use super::address::{AddressFamily, RawAddress};
 use super::call;
 use super::control::Control;
 use super::option;
+use crate::carrier::Carrier;
 use crate::driver::{TxPacket, dscp_byte};
 
 /// Packets looked at for one system call.

@@ -32,13 +32,13 @@ pub use homa_bpf::attach::XdpMode;
 use homa_bpf::link::Place;
 
 use crate::burst::RxBurst;
+pub use crate::carrier::Carrier;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 pub use crate::l2::LinkError;
 use crate::l2::clock::coarse_ms;
 use crate::l2::device::Device;
 use crate::l2::frame::ParseOptions;
 use crate::raw::icmp_report::IcmpReporter;
-pub use crate::socket::Carrier;
 use crate::socket::watch_all;
 use maybe_shared::MaybeShared;
 use open::{OpenRequest, OpenedDevice};

@@ -14,9 +14,9 @@ use homa_bpf::program::{self, AttachPoint};
 use homa_bpf::xdp::{REDIRECT_MAP, XDP_PASS, context};
 use homa_bpf::{Name, map};
 
-use crate::PROTOCOL_HOMA;
+use crate::carrier::Carrier;
+use crate::carrier::PROTOCOL_HOMA;
 use crate::l2::device::Device;
-use crate::socket::Carrier;
 
 /// Of the program and its map.
 const NAME: Name = Name::new("homa_to_sockets");

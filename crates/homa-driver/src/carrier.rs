@@ -1,0 +1,27 @@
+//! The protocol that carries Homa packets: UDP, or IP itself.
+
+use std::net::IpAddr;
+
+/// IP protocol number of Homa.
+pub const PROTOCOL_HOMA: u8 = 146;
+
+/// The protocol that carries Homa packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// UDP datagrams. A peer is an address and a UDP port.
+    #[default]
+    Udp,
+    /// IP itself (protocol 146), as Linux Homa has them. A peer is an address.
+    Ip,
+}
+
+impl Carrier {
+    /// Bytes of the IP and UDP headers in front of a Homa packet.
+    pub(crate) fn overhead_bytes(self, ip: IpAddr) -> usize {
+        let udp_bytes = match self {
+            Carrier::Udp => 8,
+            Carrier::Ip => 0,
+        };
+        udp_bytes + if ip.is_ipv4() { 20 } else { 40 }
+    }
+}
