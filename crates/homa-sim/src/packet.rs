@@ -127,6 +127,13 @@ impl<B: Body> Packets<B> {
     }
 }
 
+impl PacketInfo {
+    /// A packet of `wire_len` bytes from one host to another.
+    pub fn new(from: u32, to: u32, wire_len: u32, priority: u8) -> PacketInfo {
+        PacketInfo { from, to, wire_len, priority, flow: from ^ to.rotate_left(16), ..PacketInfo::default() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

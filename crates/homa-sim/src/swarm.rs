@@ -5,6 +5,7 @@ mod aftermath;
 mod anything;
 mod forger;
 mod hostile;
+mod options;
 mod plan;
 mod turmoil;
 
@@ -13,29 +14,13 @@ use std::collections::BTreeMap;
 use homa_proto::{MS, SEC};
 
 use self::anything::Anything;
+pub use self::options::SwarmOptions;
 use self::plan::{Plan, Weather, plan};
 use self::turmoil::{Mishaps, turmoil};
 use crate::fault::FaultProfile;
 use crate::network::Network;
 
-/// What a run of the swarm does beside what its seed chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwarmOptions {
-    /// How long hosts work and things go wrong, on virtual time; twenty times as long in the runs that take their time.
-    pub turmoil_ns: u64,
-    /// The state of a host is proved after every so many of its steps; 0: never.
-    pub check_every: u64,
-    /// Whether packets may be corrupted without a checksum noticing. Payload cannot be vouched for then.
-    pub corruption: bool,
-}
-
-impl Default for SwarmOptions {
-    fn default() -> SwarmOptions {
-        SwarmOptions { turmoil_ns: 200 * MS, check_every: 7, corruption: false }
-    }
-}
-
-/// What came of a run of the swarm.
+/// The result of a run of the swarm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwarmReport {
     /// The seed.

@@ -1,4 +1,4 @@
-//! Answers: each a pure function of a [`Model`] and what it is asked for, and a struct of what it found, which serialises
+//! Answers: each a pure function of a [`Model`](crate::model::Model) and what it is asked for, and a struct of what it found, which serialises
 //! under the names of its fields. Times are nanoseconds unless a name says otherwise; bytes are those of Homa's packets, headers
 //! included, unless they are called payload.
 

@@ -3,8 +3,10 @@
 use homa_proto::Time;
 use homa_workload::SlowdownRecorder;
 
+use super::config::ClusterConfig;
 use super::ideal::Ideal;
-use super::{ClusterConfig, ClusterReport, Message};
+use super::messages::Message;
+use super::report::ClusterReport;
 use crate::topology::Routes;
 
 pub(super) struct Account {

@@ -3,8 +3,9 @@
 use homa_proto::SEC;
 use homa_workload::Poisson;
 
+use super::config::ClusterConfig;
 use super::traffic::messages_per_sec;
-use super::{ClusterConfig, Exchange, Traffic};
+use super::traffic::{Exchange, Traffic};
 use crate::fabric::{Buffer, MAX_HOSTS};
 use crate::topology::Topology;
 

@@ -1,6 +1,7 @@
 //! What a run will take of the machine, estimated before it begins.
 
-use super::{ClusterConfig, Traffic};
+use super::config::ClusterConfig;
+use super::traffic::Traffic;
 
 /// An estimate, good to a factor of two or so: it tells what fits a machine from what does not.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +59,7 @@ mod tests {
     use homa_workload::Workload;
 
     use super::*;
-    use crate::transport::TransportConfig;
+    use crate::transport::choice::TransportConfig;
 
     fn cluster(hosts: usize, acquaint: bool) -> ClusterConfig {
         let cluster = ClusterConfig::sigcomm18(Workload::named("w2").unwrap(), 0.5, 1);

@@ -3,12 +3,16 @@
 use homa_proto::Time;
 
 use super::account::Account;
+use super::config::ClusterConfig;
+use super::event::HostEvent;
+use super::messages::{Message, Messages};
+use super::report::{ClusterReport, Progress};
 use super::traffic::Arrivals;
-use super::{ClusterConfig, ClusterReport, Exchange, HostEvent, Message, Messages, Progress};
+use super::traffic::Exchange;
 use crate::fabric::Event;
 use crate::link::LinkConfig;
 use crate::queue::EventQueue;
-use crate::transport::{OracleConfig, Schedule};
+use crate::transport::oracle::{OracleConfig, Schedule};
 
 const PS_PER_NS: u64 = 1_000;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::ClusterConfig;
+use super::config::ClusterConfig;
 use crate::fabric::Forwarding;
 use crate::link::LinkConfig;
 use crate::topology::{Routes, Topology};

@@ -8,12 +8,15 @@ use homa_proto::Time;
 use homa_steer::hash::Flow;
 use homa_steer::{Core, HomaPacket, Kind, Packet};
 
-use super::{Cluster, ClusterConfig, HostEvent, Message};
+use super::config::ClusterConfig;
+use super::event::HostEvent;
+use super::messages::Message;
+use super::run::Cluster;
 use crate::cores::{Action, CoreCounts, CoresConfig, Job, JobKind, Machine, Timer};
 use crate::fabric::{Event, host_address};
 use crate::packet::PacketInfo;
 use crate::payload::mix;
-use crate::transport::{Ctx, Transport};
+use crate::transport::interface::{Ctx, Transport};
 
 /// Homa's number among the protocols of IP: a device's hash and the kernel's see addresses and this, and no ports.
 const HOMA: u8 = 146;

@@ -4,12 +4,14 @@ use homa_proto::wire::{DATA_HEADER_LEN, PRIORITIES};
 use homa_proto::{Config, MS};
 use homa_workload::Workload;
 
+use super::config::ClusterConfig;
+use super::ideal::Framing;
 use super::traffic::quantiles;
-use super::{ClusterConfig, Exchange, Framing, Traffic};
+use super::traffic::{Exchange, Traffic};
 use crate::fabric::SwitchConfig;
 use crate::link::{Discipline, LinkConfig};
 use crate::topology::{LeafSpine, Spread, Topology};
-use crate::transport::HomaConfig;
+use crate::transport::homa::HomaConfig;
 
 /// Ethernet header, check sequence, preamble and gap, and an IPv4 header: what a packet of protocol 146 costs beyond itself.
 const RAW_OVERHEAD: u32 = 14 + 4 + 8 + 12 + 20;

@@ -7,7 +7,8 @@ use homa_proto::wire::PRIORITIES;
 use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder};
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterConfig, Message};
+use super::config::ClusterConfig;
+use super::messages::Message;
 use crate::cores::CoreCounts;
 use crate::fabric::FabricStats;
 

@@ -4,7 +4,8 @@ use hdrhistogram::Histogram;
 use homa_proto::Time;
 use homa_proto::wire::PRIORITIES;
 
-use super::{ClusterConfig, ClusterReport, QueueLengths};
+use super::config::ClusterConfig;
+use super::report::{ClusterReport, QueueLengths};
 use crate::fabric::{Fabric, World};
 use crate::packet::PacketInfo;
 use crate::topology::Tier;

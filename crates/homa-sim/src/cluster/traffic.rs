@@ -6,7 +6,9 @@ use rand_pcg::Pcg64;
 
 use homa_proto::Time;
 
-use super::{ClusterConfig, Framing, HostEvent};
+use super::config::ClusterConfig;
+use super::event::HostEvent;
+use super::ideal::Framing;
 use crate::fabric::Event;
 use crate::link::LinkConfig;
 use crate::payload::{mix, random_numbers};

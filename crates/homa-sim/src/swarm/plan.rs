@@ -5,8 +5,8 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_pcg::Pcg64;
 
-use super::SwarmOptions;
 use super::adversity::Adversity;
+use super::options::SwarmOptions;
 use crate::fault::FaultProfile;
 use crate::network::NetworkConfig;
 use crate::payload::{PayloadMode, random_numbers};

@@ -8,9 +8,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use homa_proto::{MS, Time};
 
+use super::interface::{Ctx, Transport};
 use super::parts::{ACK_BYTES, Alarms, PacketSet, Ranks, Slots, packets, payload};
-use super::{Ctx, Transport};
-use crate::cluster::{ClusterConfig, Framing};
+use crate::cluster::config::ClusterConfig;
+use crate::cluster::ideal::Framing;
 use crate::packet::{Body, Packet, PacketInfo};
 
 /// Which message a sender of BasicTransport sends first.

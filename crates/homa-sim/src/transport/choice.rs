@@ -6,7 +6,10 @@ use super::{
     Basic, BasicConfig, Dctcp, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Tcp, TcpConfig,
     Transport,
 };
-use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster, Progress};
+use crate::cluster::config::ClusterConfig;
+use crate::cluster::fluid::FluidCluster;
+use crate::cluster::report::{ClusterReport, Progress};
+use crate::cluster::run::Cluster;
 
 /// A transport with its settings: what [`TransportConfig::run`] runs.
 #[derive(Clone, Debug)]

@@ -9,8 +9,10 @@ use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPac
 use homa_steer::{HomaPacket, Kind};
 use homa_trace::{Clock, EventKind, Node, Trace};
 
-use super::{Ctx, Transport};
-use crate::cluster::{ClusterConfig, Exchange, Message};
+use super::interface::{Ctx, Transport};
+use crate::cluster::config::ClusterConfig;
+use crate::cluster::messages::Message;
+use crate::cluster::traffic::Exchange;
 use crate::fabric::{address_index, host_address};
 use crate::packet::{Body, Packet, PacketInfo};
 use crate::payload::mix;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use homa_proto::Time;
 
-use crate::cluster::Framing;
+use crate::cluster::ideal::Framing;
 
 /// Bytes of a packet that says nothing but what has arrived: a TCP header with timestamps. With what the link adds it is just above the
 /// shortest Ethernet frame.

@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 
 use homa_proto::Time;
 
+use super::interface::{Ctx, Transport};
 use super::parts::{ACK_BYTES, Alarms, PacketSet, Ranks, Slots, packets, payload};
-use super::{Ctx, Transport};
-use crate::cluster::{ClusterConfig, Framing};
+use crate::cluster::config::ClusterConfig;
+use crate::cluster::ideal::Framing;
 use crate::fabric::{Buffer, SwitchConfig};
 use crate::link::Discipline;
 use crate::packet::{Body, Packet, PacketInfo};

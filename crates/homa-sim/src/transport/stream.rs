@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use homa_proto::{MS, Time};
 
+use super::interface::{Ctx, Transport};
 use super::parts::{ACK_BYTES, Alarms, packets, payload};
-use super::{Ctx, Transport};
-use crate::cluster::{ClusterConfig, Framing};
+use crate::cluster::config::ClusterConfig;
+use crate::cluster::ideal::Framing;
 use crate::fabric::{Buffer, SwitchConfig};
 use crate::link::Discipline;
 use crate::packet::{Body, Packet, PacketInfo};
