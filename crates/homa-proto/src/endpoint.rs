@@ -1,5 +1,5 @@
-//! The endpoint: one type, one drive contract. It holds the state and dispatches; decisions are made in the files of their
-//! concepts, most of which add methods to [`Endpoint`].
+//! The endpoint: one type, one drive contract. It holds the state and dispatches. Each decision is made in
+//! the file of its concept; most of these files add methods to [`Endpoint`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -41,28 +41,30 @@ use crate::unreachable::RefusedPorts;
 use crate::unscheduled_loss::{LossAccounting, UnscheduledState};
 use crate::wire::Incarnation;
 
-/// Longest message that Linux Homa takes.
+/// Longest message that Linux Homa accepts.
 pub(crate) const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 
 /// The protocol state of one host.
 ///
 /// # The drive contract
-/// - Time is given with each call and never goes back; an earlier one is taken as the last one.
+/// - Each call passes the time, which never goes back: an earlier time counts as the last one.
 /// - After `send_request`, `send_response`, `abort`, `close_port`, `handle_packets`, `handle_timeout` and
-///   `peer_unreachable`: call `poll_event` until it gives nothing, and `poll_transmit` until it gives nothing or the driver
-///   takes no more (a packet given out counts as sent: keep it until the driver takes it). `poll_transmit_run` gives the same
-///   packets, several in a call where they are of one message.
-/// - When `poll_timeout`'s moment has come: `handle_timeout`, then the polls again. It is asked anew after every call. What packets
-///   brought may be answered first; then what was due already waits for no more than a drive call.
-/// - Payload stays with the caller: outgoing messages from `send_*` until the event that ends the RPC, incoming ones from
-///   the first [`Reassembly::write`] on.
+///   `peer_unreachable`: call `poll_event` until it returns nothing. Then call `poll_transmit` until it
+///   returns nothing or the driver accepts no more. A returned packet counts as sent: keep it until the
+///   driver accepts it. `poll_transmit_run` returns the same packets, several per call if they belong to one
+///   message.
+/// - When the time of `poll_timeout` has come: call `handle_timeout`, then poll again. Call `poll_timeout`
+///   again after every call. Received packets may be handled first; a timer that is already due then waits
+///   for at most one drive call.
+/// - Payload stays with the caller. It keeps outgoing messages from `send_*` until the event that ends the
+///   RPC, and incoming ones from the first [`Reassembly::write`] on.
 pub struct Endpoint {
     pub(crate) config: Config,
     pub(crate) incarnation: Incarnation,
-    /// What peers are told of bundles (WIRE-23).
+    /// The number of endpoints announced to peers for bundles (WIRE-23).
     pub(crate) bundle_endpoints: u8,
     pub(crate) stats: Stats,
-    /// TRACE-3: written, and read by the caller only.
+    /// TRACE-3: the endpoint only writes it, and only the caller reads it.
     pub(crate) trace: Trace,
     pub(crate) now: Time,
     pub(crate) rpcs: Slab<Rpc>,
@@ -74,30 +76,30 @@ pub struct Endpoint {
     pub(crate) peer_rpcs: Links,
     pub(crate) ports: Ports,
     pub(crate) port_rpcs: PortRpcs,
-    /// Server ports whose last owner is gone with its memory, and until when that matters.
+    /// Server ports whose last owner died and lost its memory, each with the time until which that matters.
     pub(crate) lost_owners: BTreeMap<u16, Time>,
-    /// Secrets that no packet shows.
+    /// Secrets that never appear in a packet.
     pub(crate) keys: Keys,
-    /// Challenges made for peers, each of which has another number.
+    /// Number of challenges made for peers; each challenge gets a different number.
     pub(crate) challenges: u64,
-    /// The count of the next request, of which and of its peer its id is made.
+    /// Counter value for the next request. Its id is derived from this value and from the peer.
     pub(crate) next_id: u64,
-    /// Counts from `next_id` on that may be used.
+    /// Number of counter values from `next_id` on that may be used.
     pub(crate) ids_left: u64,
     pub(crate) grants: Grants,
     pub(crate) unscheduled_quota: UnscheduledQuota,
     pub(crate) incast_estimator: IncastEstimator,
     pub(crate) unscheduled_loss: LossAccounting,
-    /// Scratch memory of the choice of grants.
+    /// Scratch memory for choosing grants.
     pub(crate) active: Vec<u32>,
     pub(crate) ready: Ready,
     pub(crate) retransmits: Retransmits,
     pub(crate) control: VecDeque<Transmit>,
     pub(crate) pacer: Pacer,
     pub(crate) cutoffs: Cutoffs,
-    /// Of RPCs that wait for their peer.
+    /// Timers of the RPCs that wait for their peer.
     pub(crate) timers: TimerWheel,
-    /// Of peers: the next RESEND to it, or its silence.
+    /// Timers of peers: for the next RESEND to the peer, or for its silence.
     pub(crate) peer_timers: TimerWheel,
     /// Links of RPC slots in their peer's queue for RESENDs.
     pub(crate) resend_links: Links,
@@ -105,25 +107,26 @@ pub struct Endpoint {
     pub(crate) unproven: UnprovenRpcs,
     pub(crate) events: VecDeque<Event>,
     pub(crate) reaper: Reaper,
-    /// Acknowledgements that rode along with DATA and were put off: the peer, and the client's id.
+    /// Acknowledgements that arrived in DATA packets and are not handled yet: the peer, and the client's id.
     pub(crate) acked: Vec<(u32, u64)>,
-    /// Peers for which five acknowledgements or more wait, and until when they may; in order of time.
+    /// Peers with five or more waiting acknowledgements, each with the deadline to send them; in order of
+    /// time.
     pub(crate) acks_due: VecDeque<(Time, u32)>,
     pub(crate) refused_ports: RefusedPorts,
     pub(crate) outgoing_bytes: u64,
     pub(crate) incoming_bytes: u64,
-    /// Peers whose paths the caller is to look at.
+    /// Peers whose paths the caller must check.
     pub(crate) paths_in_question: VecDeque<u32>,
-    /// When a packet was last given out to be sent.
+    /// When a packet was last returned for sending.
     pub(crate) last_sent: Time,
-    /// When tables that a peak has left large are looked at.
+    /// When tables that a peak has left large are checked for shrinking.
     pub(crate) shrink_at: Option<Time>,
-    /// RPCs for which they keep room.
+    /// Number of RPCs for which the tables keep room.
     pub(crate) least_room: usize,
 }
 
 impl Endpoint {
-    /// An endpoint without open ports. `trace` records its events, with a clock of its own.
+    /// Makes an endpoint without open ports. `trace` records its events, with a clock of its own.
     ///
     /// # Errors
     /// The configuration contradicts itself.
@@ -195,8 +198,9 @@ impl Endpoint {
         })
     }
 
-    /// Tells peers from now on that datagrams to this host hold one packet each (WIRE-23): for a packet path on which a datagram goes
-    /// to one of several endpoints not by its RPC's id, or is an IP packet of Homa's own.
+    /// Announces to peers from now on that datagrams to this host hold one packet each (WIRE-23). Packet
+    /// paths need this if they select the endpoint by something other than the RPC id, or if packets are sent
+    /// directly over IP.
     pub fn refuse_bundles(&mut self) {
         self.bundle_endpoints = 0;
     }
@@ -212,13 +216,14 @@ impl Endpoint {
     /// Opens a client port, 32768 to 65535. It [accepts](Endpoint::accept_requests) none yet.
     ///
     /// # Errors
-    /// All are open.
+    /// All client ports are open.
     pub fn open_client_port(&mut self) -> Result<u16, PortError> {
         self.ports.open_client()
     }
 
-    /// Has an open port accept requests from now on, or accept none that have not begun to arrive: it is to their clients as if it were
-    /// not open (ID-15). On a port that is not open, or is being closed, it does nothing.
+    /// Sets whether an open port accepts requests from now on. If it does not, clients with new requests are
+    /// answered as if the port were not open (ID-15). Requests that have begun to arrive continue. Does
+    /// nothing on a port that is not open or is being closed.
     pub fn accept_requests(&mut self, port: u16, accept: bool) {
         self.ports.accept(port, accept && !self.reaper.is_closing(port));
     }
@@ -228,13 +233,13 @@ impl Endpoint {
         self.ports.accepts(port)
     }
 
-    /// Whether a port is being closed, and RPCs of it may be left.
+    /// Whether a port is being closed. Some of its RPCs may still exist.
     pub fn is_port_closing(&self, port: u16) -> bool {
         self.reaper.is_closing(port)
     }
 
-    /// Closes a port, at once where it has no RPCs. Its RPCs are aborted, a few per drive call; until then the port is not given out
-    /// again.
+    /// Closes a port: at once if it has no RPCs. Otherwise its RPCs are aborted, a few per drive call, and
+    /// the port is not reassigned before all are gone.
     pub fn close_port(&mut self, now: Time, port: u16) {
         self.advance(now);
         if self.ports.is_open(port) {
@@ -246,7 +251,8 @@ impl Endpoint {
         }
     }
 
-    /// Starts an RPC with a request of `length` bytes from the port `from_port`, which is open, to the port `to_port` of `to`.
+    /// Starts an RPC with a request of `length` bytes from the open port `from_port` to the port `to_port` of
+    /// `to`.
     ///
     /// # Errors
     /// Nothing was sent: the message is empty or too large, the port is not open, or a limit is reached.
@@ -274,7 +280,7 @@ impl Endpoint {
         if length > KERNEL_MAX_MESSAGE && known.heard && !known.is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
-        let id = self.take_id(peer).ok_or(SendError::NoIds)?; // ID-3: one count for all ports.
+        let id = self.take_id(peer).ok_or(SendError::NoIds)?; // ID-3: one counter for all ports.
         let life = self.peers[peer].life;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let limit = self.unscheduled_quota.next(now, &self.config, unlimited);
@@ -290,19 +296,20 @@ impl Endpoint {
         self.stats.requests_started += 1;
         self.trace.record_with(EventKind::RpcStart, id, 0, length, peer_number(peer), 0);
         self.make_ready(slot);
-        // A planted fault that the swarm must find, "call_unwatched": a call has no timer before its request has gone.
+        // A planted fault that the swarm must find, "call_unwatched": a call has no timer until its request
+        // has been sent.
         #[cfg(not(homa_canary = "call_unwatched"))]
         self.timers.arm(slot, now + self.config.resend_interval_ns); // PEER-15
         Ok(self.key(slot))
     }
 
-    /// Has the contiguous bytes of requests that begin from now on reported as they grow by `step` bytes, 0 for only when whole: sets
-    /// [`Config::request_readable_step`].
+    /// Sets [`Config::request_readable_step`] for requests that begin from now on: their contiguous bytes are
+    /// reported each time they grow by `step` bytes. 0: a request is reported only when it is complete.
     pub fn set_request_readable_step(&mut self, step: u32) {
         self.config.request_readable_step = step;
     }
 
-    /// What is known of a request that is arriving; `None` where it is whole, or gone.
+    /// What is known of a request that is still arriving; `None` if it is complete or gone.
     pub fn arriving_request(&self, rpc: RpcKey) -> Option<ArrivingRequest> {
         let rpc = &self.rpcs[self.slot(rpc)? as usize];
         let (end, length) = (rpc.incoming.gaps.contiguous(), rpc.incoming.length);
@@ -310,10 +317,11 @@ impl Endpoint {
         (rpc.state == RpcState::RequestArriving).then_some(arriving)
     }
 
-    /// Hands a request to the application that is not whole, after [`Event::Readable`] has told of it: its bytes are reported each
-    /// time `step` more are there (0: not again), until [`Event::Request`] says that it is whole, or [`Event::Done`] that it never
-    /// will be. However it ends, it will not be handed out again (AMO-12). It is answered once it is whole. False: it is whole
-    /// already, or gone.
+    /// Hands an incomplete request to the application, after [`Event::Readable`] has reported it. Its bytes
+    /// are then reported each time `step` more are contiguous (0: not again). The reports end with
+    /// [`Event::Request`] when the request is complete, or with [`Event::Done`] if it never will be. However
+    /// it ends, it will not be delivered again (AMO-12). It can be answered once it is complete. Returns
+    /// false if it is complete already, or gone.
     pub fn take_early(&mut self, rpc: RpcKey, step: u32) -> bool {
         let Some(slot) = self.slot(rpc) else { return false };
         let rpc = &mut self.rpcs[slot as usize];
@@ -353,7 +361,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives an RPC up, on either side. One event ends it (ABORT-1); a dead key is ignored.
+    /// Gives up an RPC, on either side. One event ends it (ABORT-1). A stale key is ignored.
     pub fn abort(&mut self, now: Time, rpc: RpcKey) {
         let now = self.advance(now);
         if let Some(slot) = self.slot(rpc) {
@@ -362,11 +370,11 @@ impl Endpoint {
         }
     }
 
-    /// Ends an RPC on this side alone: no event, and no word to the peer. A server's request counts as served, and its id as
-    /// finished. A dead key is ignored.
+    /// Ends an RPC on this side alone: without an event, and without a packet to the peer. A server's request
+    /// counts as served, and its id as finished. A stale key is ignored.
     ///
-    /// For simulations of one-way messages, whose harness ends both sides at the moment when the request is delivered; nothing that
-    /// talks to a peer calls it.
+    /// Only for simulations of one-way messages, whose harness ends both sides when the request is delivered.
+    /// Code that talks to a peer never calls it.
     pub fn forget(&mut self, now: Time, rpc: RpcKey) {
         let now = self.advance(now);
         let Some(slot) = self.slot(rpc) else { return };
@@ -378,7 +386,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes a burst of packets. Payload of incoming messages goes to `sink`; everything else waits to be polled.
+    /// Handles a burst of packets. Payload of incoming messages goes to `sink`; all other results wait to be
+    /// polled.
     pub fn handle_packets<'a>(
         &mut self,
         now: Time,
@@ -399,7 +408,8 @@ impl Endpoint {
         if self.cutoffs.update(now, &self.config) {
             self.stats.cutoff_changes += 1;
         }
-        // The endpoint that computes a host's cutoffs also limits its peers: what they are told has one version (HOST-4).
+        // The endpoint that computes a host's cutoffs also sets its peers' limits: both share one version
+        // (HOST-4).
         if !self.cutoffs.followed && self.incast_estimator.update(&self.config) {
             self.cutoffs.renew_version();
             self.stats.incast_limit_changes += 1;
@@ -414,7 +424,7 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// When `handle_timeout` and `poll_transmit` want to be called next; may be in the past.
+    /// When `handle_timeout` and `poll_transmit` must be called next; may be in the past.
     pub fn poll_timeout(&self) -> Option<Time> {
         let reap = self.has_reaping().then_some(self.now);
         let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
@@ -423,13 +433,14 @@ impl Endpoint {
         earlier(earlier(timers, self.unscheduled_loss.next(self.now)), earlier(reap, pacer))
     }
 
-    /// Does what is due: a bounded part of it, so that packets need not wait; `poll_timeout` says whether more is.
+    /// Handles a bounded part of the due work, so that packets need not wait. `poll_timeout` reports whether
+    /// more is due.
     pub fn handle_timeout(&mut self, now: Time) {
         let now = self.advance(now);
         if !self.acked.is_empty() {
             self.settle_acks(now);
             if self.poll_timeout().is_none_or(|due| due > now) {
-                // Nothing else was due: each RPC of a server comes here.
+                // Nothing else was due. Every RPC of a server reaches this point.
                 self.send_grants(now);
                 return;
             }
@@ -447,27 +458,28 @@ impl Endpoint {
         self.reclaim_unasked(now);
         self.send_grants(now);
         self.shrink_if_due(now);
-        // A caller whose driver is full cannot poll for packets: this moment of the pacer has been told.
+        // A caller whose driver is full cannot poll for packets: do not report this pacer time again.
         self.ready.waits_for_pacer &= !self.pacer.may_send(now);
     }
 
-    /// The id by which a living RPC goes on the wire: even for a client's, odd for a server's.
+    /// The RPC's id in packets: even for a client's RPC, odd for a server's. `None` if the key is stale.
     pub fn rpc_id(&self, rpc: RpcKey) -> Option<u64> {
         self.slot(rpc).map(|slot| self.rpcs[slot as usize].id)
     }
 
-    /// What a time trace calls a living RPC: its id, and the number of its peer ([`peer_numbers`](Endpoint::peer_numbers)).
+    /// How a time trace identifies a live RPC: by its id, and by the number of its peer
+    /// ([`peer_numbers`](Endpoint::peer_numbers)).
     pub fn traced(&self, rpc: RpcKey) -> Option<(u64, u16)> {
         let rpc = &self.rpcs[self.slot(rpc)? as usize];
         Some((rpc.id, peer_number(rpc.peer)))
     }
 
-    /// RPCs open, of both sides.
+    /// Number of open RPCs, as client and as server.
     pub fn open_rpcs(&self) -> usize {
         self.rpcs.len()
     }
 
-    /// What is known of each peer, in no particular order; takes time in proportion to their number.
+    /// What is known of each peer, in no particular order. Takes time in proportion to the number of peers.
     pub fn peers(&self) -> impl Iterator<Item = PeerInfo> + '_ {
         self.peers.iter().map(|(peer, known)| PeerInfo {
             addr: known.addr,
@@ -481,23 +493,23 @@ impl Endpoint {
         })
     }
 
-    /// Most bytes of a message that peers are told to send unasked, because too many once sent at the same time; `None`:
-    /// they are told nothing.
+    /// Maximum unscheduled bytes of a message announced to peers, because too many once arrived at the same
+    /// time. `None`: peers are sent no limit.
     pub fn unsched_limit(&self) -> Option<u32> {
         self.incast_estimator.limit()
     }
 
-    /// Peers known.
+    /// Number of known peers.
     pub fn known_peers(&self) -> usize {
         self.peers.len()
     }
 
-    /// The cutoffs this host asks its peers to keep, and their version.
+    /// The cutoffs that this host asks its peers to use, and their version.
     pub fn cutoffs(&self) -> ([u32; crate::wire::PRIORITIES], u16) {
         (*self.cutoffs.levels(), self.cutoffs.version())
     }
 
-    /// The settings.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -512,14 +524,15 @@ impl Endpoint {
         &mut self.trace
     }
 
-    /// The number that each peer has in the trace ([`Place::peer`](homa_trace::Place::peer)), with its address. A peer that is forgotten leaves its number
-    /// to another; those beyond the numbers that a record has room for share the last one and are not named.
+    /// The number of each peer in the trace ([`Place::peer`](homa_trace::Place::peer)), with its address. The
+    /// number of a forgotten peer is reused. Peers beyond the range of a trace record share the last number
+    /// and are not listed.
     pub fn peer_numbers(&self) -> impl Iterator<Item = (u16, SocketAddr)> + '_ {
         let numbered = self.peers.iter().map(|(slot, peer)| (peer_number(slot), peer.addr));
         numbered.filter(|(number, _)| *number != u16::MAX)
     }
 
-    /// Whether nothing is left but peers and finished ids: no RPC, timer, queued packet or counted byte (ABORT-7).
+    /// Whether only peers and finished ids are left: no RPC, timer, queued packet or counted byte (ABORT-7).
     pub fn is_idle(&self) -> bool {
         self.rpcs.is_empty()
             && self.timers.armed() == 0
@@ -535,13 +548,13 @@ impl Endpoint {
             && !self.has_reaping()
     }
 
-    /// Takes `now`, or the last time where that was later (PEER-13).
+    /// Advances the clock to `now`, unless the last time was later (PEER-13). Returns the result.
     pub(crate) fn advance(&mut self, now: Time) -> Time {
         self.now = self.now.max(now);
         self.now
     }
 
-    /// Bytes of a message to `peer` that may be sent unasked (SEND-1), no more than `limit`.
+    /// Unscheduled bytes that a message to `peer` may send (SEND-1), at most `limit`.
     pub(crate) fn unscheduled_to(&self, peer: u32, limit: u32) -> u32 {
         let known = &self.peers[peer];
         let limit = whole_packets(limit.min(known.unsched_limit), self.max_payload(peer));
@@ -561,21 +574,22 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The peer at `addr`, made if need be; `None` when `max_peers` are known and none of those looked at can be forgotten.
+    /// The peer at `addr`, created if it is not known. `None` if `max_peers` are known and none of those
+    /// examined can be forgotten.
     pub(crate) fn find_or_add_peer(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
         if let Some(peer) = self.peers.find(&addr) {
             return Some(peer);
         }
         if self.peers.len() >= self.config.max_peers as usize {
-            self.settle_acks(now); // None of a forgotten peer must be taken for one of the next in its place.
-            // Ids whose time has passed keep nobody, whether or not anything else looked at them.
+            self.settle_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
+            // Expired ids keep no peer in the table, even if nothing else has checked them yet.
             self.expire_many_finished(now);
         }
         let (peer, evicted) = self.peers.add(addr, now, &self.config)?;
         self.stats.peers_evicted += u64::from(evicted);
         self.peers[peer].ids = IdOffset::new(self.keys.of_addr(addr), self.config.endpoints);
         self.peer_timers.ensure(peer);
-        self.grants.set_served(peer, self.peers[peer].served); // A slot may have a new user.
+        self.grants.set_served(peer, self.peers[peer].served); // The slot may hold a new peer.
         Some(peer)
     }
 
@@ -583,14 +597,14 @@ impl Endpoint {
         RpcKey { slot, generation: self.generations[slot as usize] }
     }
 
-    /// The slot of a living RPC.
+    /// The slot of a live RPC.
     pub(crate) fn slot(&self, key: RpcKey) -> Option<u32> {
         let lives = self.generations.get(key.slot as usize) == Some(&key.generation)
             && self.rpcs.contains(key.slot as usize);
         lives.then_some(key.slot)
     }
 
-    /// Puts a new RPC into the table, with room for it in every structure that is indexed by slot.
+    /// Inserts a new RPC into the table, and makes room for it in every structure indexed by slot.
     pub(crate) fn insert_rpc(&mut self, rpc: Rpc) -> u32 {
         let (peer, port) = (rpc.peer, rpc.port);
         let slot = self.rpcs.insert(rpc) as u32;
@@ -608,7 +622,7 @@ impl Endpoint {
         slot
     }
 
-    /// Takes an RPC out of the table and of every queue. The caller has said, or says, why in an event.
+    /// Removes an RPC from the table and from every queue. The caller reports the reason in an event.
     pub(crate) fn remove_rpc(&mut self, slot: u32) -> Rpc {
         self.timers.disarm(slot);
         self.ready.remove(slot);
@@ -617,7 +631,7 @@ impl Endpoint {
         self.unproven.remove(slot);
         let mut rpc = self.rpcs.remove(slot as usize);
         self.port_rpcs.remove(rpc.port, slot);
-        // ABORT-3: the key names nothing from here on.
+        // ABORT-3: from here on the key is stale.
         self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.grants.remove(slot, rpc.peer);
         self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
@@ -641,13 +655,13 @@ impl Endpoint {
         rpc
     }
 
-    /// Ends a client RPC with its whole response.
+    /// Ends a client RPC with its complete response.
     pub(crate) fn end_with_response(&mut self, slot: u32) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
         self.stats.responses_delivered += 1;
         self.mark_served(rpc.peer);
-        // The message was complete a moment ago, and its event has the time.
+        // The message was completed just before, and that trace event has the time.
         let place = self.trace.place(peer_number(rpc.peer), 0);
         self.trace.record_again(EventKind::RpcEnd, rpc.id, 0, 0, place);
         self.queue_ack(&rpc);
@@ -655,14 +669,15 @@ impl Endpoint {
         self.events.push_back(Event::Response { rpc: key, cookie, private, length: rpc.incoming.length });
     }
 
-    /// Ends a client RPC with an error. Its message goes with it, so that nothing of it can be sent again (AMO-9).
+    /// Ends a client RPC with an error. Its message is freed too, so that no byte of it can be sent again
+    /// (AMO-9).
     pub(crate) fn end_with_error(&mut self, slot: u32, error: RpcError) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
         self.stats.rpcs_failed += 1;
         self.stats.rpcs_timed_out += u64::from(error == RpcError::Timeout);
         self.trace.record_with(EventKind::RpcEnd, rpc.id, 1 + error as u32, 0, peer_number(rpc.peer), 0);
-        // ACK-12: the server need not keep what nobody waits for.
+        // ACK-12: the server need not keep a response that no client waits for.
         if !matches!(
             error,
             RpcError::Unreachable
@@ -676,7 +691,8 @@ impl Endpoint {
         self.events.push_back(Event::Failed { rpc: key, cookie, private, error });
     }
 
-    /// Frees a server RPC; its id counts as finished if the application has seen any of it (AMO-2, AMO-3, AMO-12, ABORT-5).
+    /// Frees a server RPC. Its id counts as finished if the application has seen any of it (AMO-2, AMO-3,
+    /// AMO-12, ABORT-5).
     pub(crate) fn end_server(&mut self, now: Time, slot: u32, reason: DoneReason) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
@@ -701,7 +717,7 @@ impl Endpoint {
     }
 }
 
-/// The earlier of two moments, where there are any.
+/// The earlier of two optional times.
 fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -1,6 +1,7 @@
-//! Finished RPCs: the memory that keeps a delayed duplicate of a request from running again (PROTOCOL.md AMO).
+//! Finished RPCs: the memory that keeps a delayed duplicate of a request from running again (PROTOCOL.md
+//! AMO).
 //!
-//! Clients count their ids up, so neighbours finish together: a block holds 64 of them, a bit each.
+//! Clients count their ids up, so adjacent ids finish together: a block holds 64 of them, one bit each.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -11,14 +12,15 @@ use crate::config::FinishedPolicy;
 use crate::share::{Refusal, Share};
 use crate::time::Time;
 
-/// Blocks looked at per new block: more than one, so that expiry outruns growth, and few, so that nobody waits for it.
+/// Blocks examined per new block: more than one, so that expiry outruns growth; and few, so that no packet
+/// waits long.
 const EXPIRE_STEPS: usize = 4;
 
-/// Tables that the blocks are spread over: a single one would move all its blocks at once when it grows, and a packet would
-/// wait for a millisecond of it at 100,000 blocks.
+/// Number of tables that hold the blocks. A single table would move all its blocks at once when it grows: at
+/// 100,000 blocks a packet would wait a millisecond for that.
 const SHARDS: usize = 1024;
 
-/// Whose ids: the peer's slot and how many times it restarted.
+/// The owner of the ids: the peer's slot, and how many times the peer had restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BlockKey {
     peer: u32,
@@ -35,30 +37,33 @@ struct Block {
 /// The finished ids of all peers.
 #[derive(Debug)]
 pub(crate) struct FinishedIds {
-    /// By the hash of the key; the tables hash with another seed, so that a shard's keys do not share their low bits.
+    /// Tables indexed by the hash of the key. The tables hash with another seed, so that a shard's keys do
+    /// not share their low bits.
     shards: Box<[HashMap<BlockKey, Block, FixedState>]>,
     hasher: FixedState,
     /// Blocks in all shards.
     len: usize,
-    /// The keys of all blocks, each once, with the time from which their lifetime was last counted; ascending.
+    /// The keys of all blocks, each once, with the start of the current lifetime period; ascending by that
+    /// time.
     order: VecDeque<(BlockKey, Time)>,
     lifetime_ns: u64,
     max_blocks: usize,
     policy: FinishedPolicy,
 }
 
-/// What became of the blocks while one was added.
+/// The blocks forgotten while one was added.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct EvictedBlocks {
-    /// Peers of blocks that are gone, one entry a block.
+    /// Peers of the forgotten blocks, one entry per block.
     pub peers: Vec<u32>,
-    /// Blocks among them that went before their time.
+    /// Number of these blocks that were forgotten before their time.
     pub early: u64,
 }
 
 impl FinishedIds {
     pub(crate) fn new(lifetime_ns: u64, max_blocks: u32, policy: FinishedPolicy, seed: u64) -> FinishedIds {
-        // A planted fault that the swarm must find: requests that have run are forgotten before their duplicates are gone.
+        // A planted fault that the swarm must find: finished requests are forgotten before their duplicates
+        // are gone.
         #[cfg(homa_canary = "finished_early")]
         let lifetime_ns = lifetime_ns / 1_000;
         FinishedIds {
@@ -83,12 +88,12 @@ impl FinishedIds {
         self.hasher.hash_one(key) as usize % SHARDS
     }
 
-    /// Blocks kept.
+    /// Number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether requests of any peer could be remembered.
+    /// Whether a request of any peer could be remembered.
     pub(crate) fn has_plenty(&self) -> bool {
         self.policy != FinishedPolicy::Refuse
             || Share::of(self.max_blocks as u64).is_plenty(self.len as u64, 1)
@@ -102,7 +107,8 @@ impl FinishedIds {
         }
     }
 
-    /// Whether `id` finished within the lifetime (AMO-7); exact to its block (AMO-5), whenever `expire` was last called.
+    /// Whether `id` finished within the lifetime (AMO-7). Exact to its block (AMO-5), whenever `expire` was
+    /// last called.
     pub(crate) fn contains(&self, now: Time, peer: u32, restarts: u32, id: u64) -> bool {
         let (key, bit) = split(peer, restarts, id);
         let holds = |block: &Block| block.bits & bit != 0 && now.since(block.last) < self.lifetime_ns;
@@ -126,7 +132,8 @@ impl FinishedIds {
             return false;
         }
         self.expire(now, forgotten);
-        // RPCs open when the table filled up still finish: they may exceed it, and new ones are refused until it shrinks.
+        // RPCs that were open when the table filled up still finish and may exceed the bound. New ones are
+        // refused until it shrinks.
         if self.policy == FinishedPolicy::ForgetOldest && self.len >= self.max_blocks {
             self.forget_oldest(forgotten);
         }
@@ -136,7 +143,7 @@ impl FinishedIds {
         true
     }
 
-    /// Drops blocks whose time has passed, looking at a bounded number.
+    /// Forgets expired blocks, examining a bounded number.
     pub(crate) fn expire(&mut self, now: Time, forgotten: &mut EvictedBlocks) {
         for _ in 0..EXPIRE_STEPS {
             let Some(&(key, since)) = self.order.front() else { return };
@@ -178,7 +185,7 @@ impl FinishedIds {
 }
 
 fn split(peer: u32, restarts: u32, id: u64) -> (BlockKey, u64) {
-    // Bit 0 tells client from server and is the same for all ids here.
+    // Bit 0 separates client from server and is the same for all ids here.
     (BlockKey { peer, restarts, block: id >> 7 }, 1 << (id >> 1 & 63))
 }
 

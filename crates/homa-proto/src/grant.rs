@@ -1,4 +1,4 @@
-//! The receiver's choice: which messages are granted how much (PROTOCOL.md GRANT).
+//! The receiver's choice: which messages are granted how many bytes (PROTOCOL.md GRANT).
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::wire::{Body, Grant};
 const SUB: u32 = 4;
 type Queue = SrptQueue<SUB>;
 
-/// The classes of messages: those of proven peers, and those of unproven ones.
+/// The classes of messages: of proven peers, and of unproven peers.
 const CLASSES: usize = 2;
 const PROVEN: usize = 0;
 const UNPROVEN: usize = 1;
@@ -29,7 +29,7 @@ fn class_of(of_unproven: bool) -> usize {
     if of_unproven { UNPROVEN } else { PROVEN }
 }
 
-/// Emptied queues kept for the next peer that needs one.
+/// Number of emptied queues kept for peers that need one later.
 const SPARE_QUEUES: usize = 16;
 
 /// The messages that wait for grants.
@@ -37,44 +37,46 @@ const SPARE_QUEUES: usize = 16;
 pub(crate) struct Grants {
     /// Links of RPC slots in their peer's queue.
     links: Links,
-    /// Per peer its messages with ungranted bytes.
+    /// For each peer, its messages with ungranted bytes.
     queues: Vec<Option<Queue>>,
     spare: Vec<Queue>,
-    /// Peers with such messages, by the shortest of each.
+    /// Peers with such messages, ordered by the shortest message of each.
     peer_links: Links,
     peers: Queue,
-    /// The same for unproven peers, which get the places that proven ones leave (LIMIT-10).
+    /// The same for unproven peers, which get the places that proven peers leave free (LIMIT-10).
     unproven: Queue,
     /// The unproven peers in the order of their turns; the first one has the present turn.
     turn_links: Links,
     turns: List,
     /// Bytes granted in the present turn.
     turn_bytes: u64,
-    /// By peer, whether it stands among the others.
+    /// For each peer, whether it is ranked among the proven peers.
     served: Vec<bool>,
-    /// All such messages, oldest first.
+    /// All waiting messages, oldest first.
     fifo_links: Links,
     fifo: List,
     /// Bytes granted and not received, over all messages.
     pub total_incoming: u64,
-    /// Those among them of unproven peers' requests.
+    /// The part of `total_incoming` that belongs to requests of unproven peers.
     pub unproven_incoming: u64,
-    /// Those of each peer, by class: a peer's first message stays in the unproven class when the peer is proven.
+    /// The part of `total_incoming` of each peer, by class. A peer's first message stays in the unproven
+    /// class when the peer is proven.
     by_peer: Vec<[u64; CLASSES]>,
-    /// What a peer may have of a class before the rest no longer counts against others (SHARE-6, LIMIT-10).
+    /// Bytes of a class that one peer may hold; bytes beyond these do not count against other peers (SHARE-6,
+    /// LIMIT-10).
     peer_share: u64,
-    /// What peers have beyond their shares, summed over all peers, by class.
+    /// Bytes that peers hold beyond their shares, summed over all peers, by class.
     beyond_share: [u64; CLASSES],
-    /// What grants may raise these to.
+    /// Maximum of the bytes granted and not received that grants may reach.
     budget: u64,
-    /// Thousandths of bytes that the oldest message has earned.
+    /// Credit of the oldest message in thousandths of bytes.
     fifo_credit: u64,
-    /// Something changed since grants were last chosen.
+    /// Whether anything changed since grants were last chosen.
     pub dirty: bool,
 }
 
 impl Grants {
-    /// The share of one peer is half of `budget`, or a `window` where that is more, up to three quarters.
+    /// The share of one peer is half of `budget`; or a `window` if that is more, up to three quarters.
     pub(crate) fn with_capacity(rpcs: usize, budget: u64, window: u64) -> Grants {
         let peer_share = (budget / 2).max(window.min(budget - budget / 4));
         Grants {
@@ -107,7 +109,6 @@ impl Grants {
         self.fifo_links.fit(slots);
     }
 
-    /// Whether the message of `slot` waits for grants.
     pub(crate) fn contains(&self, slot: u32) -> bool {
         self.links.list_of(slot).is_some()
     }
@@ -116,7 +117,7 @@ impl Grants {
         self.fifo.is_empty()
     }
 
-    /// A message of `peer` has `ungranted` bytes, at least 1, to be granted.
+    /// Adds a message of `peer` that has `ungranted` bytes, at least 1, to be granted.
     pub(crate) fn add(&mut self, slot: u32, peer: u32, ungranted: u32) {
         self.peer_links.ensure(peer);
         self.turn_links.ensure(peer);
@@ -131,7 +132,7 @@ impl Grants {
         self.dirty = true;
     }
 
-    /// The message has `ungranted` bytes now.
+    /// Sets the ungranted bytes of a message.
     fn update(&mut self, slot: u32, peer: u32, ungranted: u32) {
         if ungranted == 0 {
             self.remove(slot, peer);
@@ -141,7 +142,6 @@ impl Grants {
         }
     }
 
-    /// Takes the message out, if it is in.
     pub(crate) fn remove(&mut self, slot: u32, peer: u32) {
         if !self.contains(slot) {
             return;
@@ -155,7 +155,7 @@ impl Grants {
         self.dirty = true;
     }
 
-    /// Puts `peer` at the place of its shortest message.
+    /// Ranks `peer` by its shortest message.
     fn rank_peer(&mut self, peer: u32) {
         let Some(queue) = &self.queues[peer as usize] else { return };
         let served = self.served.get(peer as usize).is_some_and(|served| *served);
@@ -181,7 +181,6 @@ impl Grants {
         }
     }
 
-    /// Puts `peer` into the proven or the unproven class.
     pub(crate) fn set_served(&mut self, peer: u32, served: bool) {
         if self.served.len() <= peer as usize {
             self.served.resize(peer as usize + 1, false);
@@ -209,7 +208,7 @@ impl Grants {
         }
     }
 
-    /// Ends the turn of `peer`, if it is its turn: the next unproven peer has it.
+    /// Ends the turn of `peer`, if it has the present turn; the next unproven peer gets it.
     fn pass_turn(&mut self, peer: u32) {
         if self.turn() == Some(peer) {
             self.end_turns(peer);
@@ -217,8 +216,8 @@ impl Grants {
         }
     }
 
-    /// `peer` was granted so many bytes. A turn ends after `max_incoming` of them, or when a message of the peer no
-    /// longer waits.
+    /// Counts `bytes` granted to `peer`. A turn ends after `max_incoming` bytes, or when a message of the
+    /// peer no longer waits.
     fn spend_turn(&mut self, peer: u32, bytes: u32) {
         if self.turn() == Some(peer) {
             self.turn_bytes += u64::from(bytes);
@@ -228,9 +227,10 @@ impl Grants {
         }
     }
 
-    /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3), unproven peers last
-    /// (LIMIT-10). One place of several is left to them, and the last of their places goes round: however short the
-    /// messages one unproven peer has, the others get their turns.
+    /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3),
+    /// unproven peers last (LIMIT-10). If there are several places, one is reserved for unproven peers. The
+    /// last of their places rotates: however short one unproven peer's messages are, the others get their
+    /// turns.
     fn active(&self, max: usize) -> impl Iterator<Item = u32> + '_ {
         let left = usize::from(max > 1 && !self.unproven.is_empty());
         let served = (self.peers.len() as usize).min(max - left);
@@ -251,7 +251,7 @@ impl Grants {
         std::iter::successors(queue.first(), |&peer| queue.next(&self.peer_links, peer))
     }
 
-    /// Bounds what grants raise the bytes granted and not received to; whether that allows more than before.
+    /// Sets the maximum of bytes granted and not received that grants may reach. Returns whether it rose.
     pub(crate) fn set_budget(&mut self, bytes: u64) -> bool {
         let more = bytes > self.budget;
         self.budget = bytes;
@@ -259,13 +259,13 @@ impl Grants {
         more
     }
 
-    /// About the fewest ungranted bytes of any message.
+    /// Approximately the fewest ungranted bytes of any message.
     pub(crate) fn shortest(&self) -> Option<u32> {
         let first = [self.peers.first_bucket(), self.unproven.first_bucket()].into_iter().flatten().min();
         first.map(|bucket| bucket_start(bucket, SUB))
     }
 
-    /// Counts so many bytes of one message of `peer` from now on.
+    /// Sets the counted bytes of one message of `peer`.
     pub(crate) fn recount(&mut self, incoming: &mut MessageIn, peer: u32, now: u32) {
         let before = std::mem::replace(&mut incoming.counted, now);
         if before == now {
@@ -285,27 +285,28 @@ impl Grants {
         }
     }
 
-    /// What the peer has of a class beyond its share: others' grants do not wait for it, its own do.
+    /// Bytes that the peer holds of a class beyond its share. Grants to other peers do not wait for them; its
+    /// own do.
     fn beyond_share_of(&self, peer: u32, class: usize) -> u64 {
         self.by_peer[peer as usize][class].saturating_sub(self.peer_share)
     }
 
-    /// The bytes granted and not received as they count for a message of `peer`, which is unproven: each other peer's up to
-    /// its share, so that claims of one peer do not keep the others waiting (LIMIT-10).
+    /// The bytes granted and not received as they count for a message of the unproven peer `peer`. Each other
+    /// peer's bytes count up to its share, so that one peer's claims do not delay the others (LIMIT-10).
     fn counted_for_unproven(&self, peer: u32) -> u64 {
         let own: u64 = (0..CLASSES).map(|class| self.beyond_share_of(peer, class)).sum();
         self.total_incoming - self.beyond_share.iter().sum::<u64>() + own
     }
 
-    /// The bytes granted and not received as they count for others' grants out of `budget`: of unproven peers' at
-    /// most half of it, and of each other peer's at most half of all, so that first packets which claim that
-    /// more is on its way do not keep everybody waiting (LIMIT-10, SHARE-6).
+    /// The bytes granted and not received as they count for others' grants out of `budget`. Bytes of unproven
+    /// peers count for at most half of it, and bytes of each proven peer up to its share. First packets that
+    /// claim more bytes in flight therefore do not stop all grants (LIMIT-10, SHARE-6).
     pub(crate) fn counted(&self, budget: u64) -> u64 {
         let unproven = self.unproven_incoming;
         self.total_incoming - self.beyond_share[PROVEN] - unproven + unproven.min(budget / 2)
     }
 
-    /// Panics unless these bytes are what each peer has of each class.
+    /// Panics unless these counts equal the bytes that each peer holds of each class.
     pub(crate) fn check_shares(&self, by_peer: &BTreeMap<(u32, bool), u64>) {
         for of_unproven in [false, true] {
             let class = class_of(of_unproven);
@@ -344,16 +345,16 @@ impl Grants {
     }
 }
 
-/// What a grant to an active message is chosen by.
+/// The inputs to the choice of one grant.
 #[derive(Clone, Copy)]
 struct GrantRoom {
     /// Bytes that the message may have outstanding.
     window: u32,
     /// Bytes that may still be granted, over all messages.
     budget: u64,
-    /// A grant extends the last one by so much, if it can.
+    /// Minimum by which a grant extends the last one, if possible.
     min_increment: u32,
-    /// Of a full packet.
+    /// Payload of a full packet.
     payload: u32,
 }
 
@@ -364,7 +365,7 @@ fn next_grant(received: u32, granted: u32, length: u32, room: GrantRoom) -> Opti
     let increment = wanted.checked_sub(granted)?.min(budget.min(u64::from(u32::MAX)) as u32);
     let increment = if granted + increment == length { increment } else { whole_packets(increment, payload) };
     let end = granted + increment;
-    // A planted fault that the swarm must find: the grant reaches a byte too far.
+    // A planted fault that the swarm must find: the grant extends one byte too far.
     #[cfg(homa_canary = "grant_off_by_one")]
     let end = end.saturating_add(1).min(length);
     // A small window must still move: half of it is then enough.
@@ -378,23 +379,24 @@ fn window(config: &Config, active: usize) -> u32 {
 }
 
 impl Endpoint {
-    /// Bytes granted and not yet received, unscheduled ones included, over all incoming messages. Grants raise them to
-    /// `max_incoming` at most (GRANT-5), where they are not of unproven peers.
+    /// Bytes granted and not yet received over all incoming messages, including unscheduled ones. Grants of
+    /// proven peers raise them to `max_incoming` at most (GRANT-5).
     pub fn granted_bytes(&self) -> u64 {
         self.grants.total_incoming
     }
 
-    /// Those among them that count against `max_incoming` while proven peers are granted to (LIMIT-10).
+    /// The part of [`granted_bytes`](Endpoint::granted_bytes) that counts against `max_incoming` in grants to
+    /// proven peers (LIMIT-10).
     pub fn counted_bytes(&self) -> u64 {
         self.grants.counted(self.grants.budget)
     }
 
-    /// Whether some incoming message has bytes that were not granted.
+    /// Whether some incoming message has ungranted bytes.
     pub fn waits_for_grants(&self) -> bool {
         !self.grants.is_empty()
     }
 
-    /// What the active messages' windows leave to be granted.
+    /// Bytes that the windows of the active messages leave to be granted.
     pub(crate) fn grant_windows(&self) -> u64 {
         let max = self.config.max_overcommit as usize;
         let window = window(&self.config, self.grants.active(max).count());
@@ -406,14 +408,14 @@ impl Endpoint {
         self.grants.active(max).map(open).sum()
     }
 
-    /// Bytes that may be granted and not received: without those that may come unasked.
+    /// Maximum of bytes granted and not received: the budget without the reserve for unscheduled bytes.
     pub(crate) fn grant_budget(&self) -> u64 {
         self.grants.budget
             - incast::reserved(self.now, self.grants.budget, &self.unscheduled_quota, &self.incast_estimator)
     }
 
-    /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs less than
-    /// choosing anew after each.
+    /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs
+    /// less than choosing again after each packet.
     pub(crate) fn send_grants(&mut self, now: Time) {
         if !std::mem::take(&mut self.grants.dirty) {
             return;
@@ -423,7 +425,7 @@ impl Endpoint {
         }
         let most = self.grant_budget();
         if self.grants.counted(most) >= most {
-            // Nothing to give, whoever comes first; most packets of a busy receiver end here.
+            // Nothing to grant to any message; most packets of a busy receiver end here.
             self.send_fifo_grant(now);
             return;
         }
@@ -434,7 +436,7 @@ impl Endpoint {
         let window = window(&self.config, active.len());
         for (rank, &slot) in active.iter().enumerate() {
             let incoming = &self.rpcs[slot as usize].incoming;
-            // What a silent sender still owes was set aside and counts again with the next grant (GRANT-5).
+            // Bytes owed by a silent sender were set aside, and count again with the next grant (GRANT-5).
             let peer = self.rpcs[slot as usize].peer;
             let by_others = if incoming.of_unproven {
                 self.grants.counted_for_unproven(peer)
@@ -444,7 +446,7 @@ impl Endpoint {
             let counted = by_others + u64::from(incoming.set_aside());
             let budget = most.saturating_sub(counted);
             let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
-            // GRANT-8: more than the budget would never be there to give.
+            // GRANT-8: an increment above the budget would never be available.
             let min_increment = u64::from(self.config.min_grant_increment).min(most / 2) as u32;
             let payload = self.max_payload(peer);
             let room = GrantRoom { window, budget, min_increment, payload };
@@ -459,11 +461,12 @@ impl Endpoint {
         self.send_fifo_grant(now);
     }
 
-    /// GRANT-9: the oldest message gets its share, at a priority that no other grant exceeds (GRANT-10).
+    /// GRANT-9: grants the oldest message its share, at a priority that no other grant exceeds (GRANT-10).
     fn send_fifo_grant(&mut self, now: Time) {
         let increment = self.config.fifo_grant_increment;
         let cost = u64::from(increment) * 1000;
-        // A share that the oldest message could not use, since its last grant was still on its way, is not saved up.
+        // If the oldest message could not use its share, because its last grant was still in flight, the
+        // share is not saved up.
         self.grants.fifo_credit = self.grants.fifo_credit.min(2 * cost);
         if increment == 0 || self.grants.fifo_credit < cost {
             return;
@@ -471,11 +474,12 @@ impl Endpoint {
         let Some(slot) = self.grants.fifo.head() else { return };
         let incoming = &self.rpcs[slot as usize].incoming;
         if incoming.outstanding() >= increment || incoming.set_aside() > 0 {
-            return; // What the last one gave is still on its way, or its sender is silent.
+            return; // The last grant is still in flight, or the sender is silent.
         }
         let whole = whole_packets(increment, self.max_payload(self.rpcs[slot as usize].peer));
         let end = incoming.granted.saturating_add(whole).min(incoming.length);
-        // What it is given is a part of all that is granted, and may be less than the increment at the end of the message.
+        // This grant is part of all granted bytes, and may be less than the increment at the end of the
+        // message.
         let given = u64::from(end - incoming.granted);
         self.grants.fifo_credit -= given * (1000 - u64::from(self.config.grant_fifo_fraction));
         self.stats.fifo_grants += 1;
@@ -483,7 +487,7 @@ impl Endpoint {
         self.grant(now, slot, end, highest);
     }
 
-    /// Raises the granted end of an incoming message to `end` (GRANT-7: never lowers it) and tells its sender.
+    /// Raises the granted end of an incoming message to `end` (GRANT-7: never lowers it) and sends the grant.
     fn grant(&mut self, now: Time, slot: u32, end: u32, priority: u8) {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.fresh |= !rpc.incoming.expects_bytes();

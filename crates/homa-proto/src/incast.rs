@@ -1,16 +1,19 @@
-//! Incast: how much many senders together may send unasked (PROTOCOL.md INCAST).
+//! Incast: how many unscheduled bytes many senders together may send (PROTOCOL.md INCAST).
 //!
-//! Two sides know different things. A client knows how many responses it asks for at a time, and says in each request how much
-//! of the response may come unasked ([`UnscheduledQuota`]). A server does not know who will call; it sees how much would have come
-//! unasked at once, and tells its peers a limit ([`IncastEstimator`]). Each of the two may fill half of what `max_incoming` allows.
+//! Client and server have different information. A client knows how many responses it requests at a time. It
+//! states in each request how many bytes of the response may be unscheduled ([`UnscheduledQuota`]). A server
+//! does not know which clients will call. It measures how many unscheduled bytes would have arrived at once,
+//! and sends its peers a limit ([`IncastEstimator`]). Each of the two may fill half of what `max_incoming`
+//! allows.
 //!
-//! Both count what comes at a time, not what is outstanding: RPCs that are many, but spread as the link carries them, fill no
-//! queue, and to limit them would cost each a round trip. Where the rate of the link is unknown nobody is limited.
+//! Both count the bytes that arrive at a time, not those outstanding. Many RPCs that are spread as the link
+//! carries them fill no queue, and a limit would cost each of them a round trip. If the rate of the link is
+//! unknown, no sender is limited.
 
 use crate::config::Config;
 use crate::time::Time;
 
-/// A queue that exists only as a number: it drains as fast as the link.
+/// A virtual queue: only its level is stored, and it drains as fast as the link.
 #[derive(Debug)]
 struct Queue {
     /// Bytes that the link carries in 2^16 nanoseconds; 0: rate unknown.
@@ -21,7 +24,7 @@ struct Queue {
 
 impl Queue {
     fn new(config: &Config) -> Queue {
-        // Each of several endpoints sees its part of the packets, and reckons with its part of the link.
+        // Each of several endpoints receives its part of the packets, and computes with its part of the link.
         let rate_q16 = config.link_mbps.map_or(0, |mbps| (u64::from(mbps) << 16) / 8_000);
         let rate_q16 = rate_q16 / u64::from(config.endpoints);
         Queue { rate_q16, level: 0, at: Time::ZERO }
@@ -48,12 +51,12 @@ impl Queue {
     }
 }
 
-/// What our RPCs' servers may send unasked, all responses together.
+/// Quota of unscheduled bytes for the servers of our RPCs, all responses together.
 #[derive(Debug)]
 pub(crate) struct UnscheduledQuota {
-    /// What would wait before our link if all responses began now.
+    /// Bytes that would be queued before our link if all responses began now.
     queue: Queue,
-    /// Bytes of a response that come unasked, a running mean in 1/256.
+    /// Running mean of the unscheduled bytes of a response, in 1/256.
     expected_q8: u64,
 }
 
@@ -62,9 +65,9 @@ impl UnscheduledQuota {
         UnscheduledQuota { queue: Queue::new(config), expected_q8: u64::from(config.unsched_bytes) << 8 }
     }
 
-    /// Most bytes that may come unasked of the response to a request made now, by a server that would send up to `unsched`;
-    /// `None`: what it thinks right (INCAST-1). Half of what is left goes to each, so that who comes first leaves enough for
-    /// others, however many there are.
+    /// Maximum unscheduled bytes of the response to a request made now, from a server that would send up to
+    /// `unsched`. `None`: no limit (INCAST-1). Each request gets half of the remaining quota, so that the
+    /// first ones leave enough for others, however many there are.
     pub(crate) fn next(&mut self, now: Time, config: &Config, unsched: u32) -> Option<u32> {
         if !self.queue.has_rate() {
             return None;
@@ -77,21 +80,22 @@ impl UnscheduledQuota {
         Some(limit)
     }
 
-    /// A response began of which up to `unasked` bytes would come unasked if nobody limited it.
+    /// A response began that would have up to `unasked` unscheduled bytes without a limit.
     pub(crate) fn observe(&mut self, unasked: u32) {
         let sample = u64::from(unasked) << 8;
         self.expected_q8 = self.expected_q8 - self.expected_q8 / 8 + sample / 8;
     }
 }
 
-/// What one peer would have sent unasked lately, at most its share: a queue like the one of all.
+/// Unscheduled bytes that one peer would have sent recently, at most its share: a queue like that of all
+/// peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerEstimate {
     level: u64,
     at: Time,
 }
 
-/// Messages by the power of two of the bytes that would come of each unasked.
+/// Messages by the power of two of the unscheduled bytes of each.
 #[derive(Clone, Copy, Debug, Default)]
 struct SizeClass {
     counts: [u64; 32],
@@ -105,8 +109,8 @@ impl SizeClass {
         self.bytes[bucket] += u64::from(unasked);
     }
 
-    /// The most that each message may send, if `level` bytes of this mixture are to become at most `room`. Who needs less
-    /// than that leaves the rest to others.
+    /// The maximum for each message, if the `level` bytes of this mixture are to shrink to at most `room`.
+    /// Messages that need less leave the rest to others.
     fn limit(&self, level: u64, room: u64) -> u64 {
         // In bytes of the whole mixture, of which the queue held `level` at a time.
         let total: u64 = self.bytes.iter().sum();
@@ -126,26 +130,26 @@ impl SizeClass {
     }
 }
 
-/// The fullest moment of a while.
+/// The highest queue level within a window, and the messages that caused it.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowMaximum {
     level: u64,
     crowd: SizeClass,
 }
 
-/// What comes unasked at a time, and the limit that follows.
+/// Estimates how many unscheduled bytes arrive at a time, and computes the limit from that.
 #[derive(Debug)]
 pub(crate) struct IncastEstimator {
-    /// What would wait before our link if every peer sent its unscheduled bytes at once. It does not depend on what the peers
-    /// are told, and so the limit does not undo itself.
+    /// Bytes that would be queued before our link if every peer sent its unscheduled bytes at once. The limit
+    /// sent to peers does not change it, so the limit does not undo itself.
     queue: Queue,
     /// The messages since the queue was last empty.
     crowd: SizeClass,
-    /// Of the present window and of the one before.
+    /// The peaks of the present window and of the one before.
     peak: WindowMaximum,
     before: WindowMaximum,
     rotate_at: Time,
-    /// A peak changed since the limit was last computed.
+    /// Whether a peak changed since the limit was last computed.
     dirty: bool,
     limit: Option<u32>,
 }
@@ -163,10 +167,10 @@ impl IncastEstimator {
         }
     }
 
-    /// A message of a peer began of which `unasked` bytes would come unasked if nobody limited it. What the
-    /// peer claimed before has drained as fast as the link; more than half of what may come at once is not
-    /// believed of one (SHARE-8): its own link carries no more at a time than ours, and so no incast is of
-    /// one peer.
+    /// A message of a peer began that would have `unasked` unscheduled bytes without a limit. The peer's
+    /// earlier claims have drained as fast as the link. Of one peer, claims above half of what may arrive at
+    /// once are ignored (SHARE-8). Its own link carries no more at a time than ours, so one peer alone causes
+    /// no incast.
     pub(crate) fn observe(&mut self, now: Time, unasked: u32, claims: &mut PeerEstimate, config: &Config) {
         if !self.queue.has_rate() {
             return;
@@ -178,7 +182,7 @@ impl IncastEstimator {
             return;
         }
         if now >= self.rotate_at {
-            // Two windows without a message between them: nothing of the past is left.
+            // Two windows have passed without a message: the past peaks are obsolete.
             let idle = now.since(self.rotate_at) > config.incast_memory_ns;
             let past = std::mem::take(&mut self.peak);
             self.before = if idle { WindowMaximum::default() } else { past };
@@ -197,8 +201,8 @@ impl IncastEstimator {
         }
     }
 
-    /// Computes the limit anew, if it would change by more than a quarter: each change tells every peer (INCAST-2). Returns
-    /// whether it changed.
+    /// Recomputes the limit, and changes it only by more than a quarter: each change is sent to every peer
+    /// (INCAST-2). Returns whether it changed.
     pub(crate) fn update(&mut self, config: &Config) -> bool {
         if !std::mem::take(&mut self.dirty) {
             return false;
@@ -217,23 +221,23 @@ impl IncastEstimator {
         changed
     }
 
-    /// Takes over a limit that another endpoint of this host has found.
+    /// Adopts a limit that another endpoint of this host computed.
     pub(crate) fn set_limit(&mut self, limit: Option<u32>) {
         self.limit = limit;
     }
 
-    /// Most bytes of a message that a peer may send unasked; `None`: what it thinks right.
+    /// Maximum unscheduled bytes of a message that a peer may send; `None`: no limit.
     pub(crate) fn limit(&self) -> Option<u32> {
         self.limit
     }
 }
 
-/// Bytes that may come unasked at once: this endpoint's part of them.
+/// This endpoint's part of the unscheduled bytes that may arrive at once.
 fn half(config: &Config) -> u64 {
     u64::from(config.max_incoming / 2 / config.endpoints)
 }
 
-/// Bytes of a budget for grants that no grant may use, because as many may come unasked (INCAST-3).
+/// Bytes of a grant budget that are reserved, because as many unscheduled bytes may arrive (INCAST-3).
 pub(crate) fn reserved(
     now: Time,
     budget: u64,
@@ -255,7 +259,7 @@ mod tests {
         Config { max_incoming: 160_000, min_unsched_bytes: 500, link_mbps: Some(8_000), ..Config::default() }
     }
 
-    /// A message of a peer that has sent none before.
+    /// Observes a message of a peer that has sent none before.
     fn observe(incast_estimator: &mut IncastEstimator, ns: u64, unasked: u32, config: &Config) {
         incast_estimator.observe(Time::from_ns(ns), unasked, &mut PeerEstimate::default(), config);
     }

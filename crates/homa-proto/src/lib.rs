@@ -1,97 +1,100 @@
 //! The Homa transport protocol, sans-IO.
 //!
-//! [`Endpoint`] holds the protocol state of one host. It has no clock, no socket and no thread: time and packets are
-//! arguments, and what it wants sent or told is polled from it. The same type runs under a socket, under a mapped ring,
-//! under the simulator and under a fuzzer.
+//! [`Endpoint`] holds the protocol state of one host. It has no clock, no socket and no thread. The caller
+//! passes time and packets as arguments, and polls for packets to send and for events. The same type runs on
+//! a socket, on a mapped ring, in the simulator and in a fuzzer.
 //!
 //! # Data structures, and why
 //!
-//! The aim: no packet and no tick costs more because more RPCs are outstanding, and few cache lines are cold.
-//! `cargo run --release -p homa-proto --example outstanding` measures both.
+//! The cost of a packet or a timer tick must not grow with the number of outstanding RPCs, and must touch few
+//! cold cache lines. `cargo run --release -p homa-proto --example outstanding` measures both.
 //!
-//! - **Log-linear buckets for SRPT** (`srpt`), not a heap or a tree. Messages stand in buckets by bytes left:
-//!   exact for the smallest, then a fixed number of buckets for each power of two. A bit per bucket and a
-//!   word over the bits find the first in two steps. A heap or tree has a cold cache line for each level, and
-//!   more levels for more messages. The price is that messages within a small fraction of each other count as
-//!   equal (SEND-4, GRANT-6), first come, first served.
-//! - **Links beside the table** (`lists`). Lists are doubly linked through arrays indexed by slot. Insertion
-//!   and removal are O(1), allocate nothing, and an RPC can be in several lists.
-//! - **A lazy timing wheel** (`timer`). A packet does not touch a timer: it notes when something was heard,
-//!   and a timer that fires looks whether anything is due and arms itself for the rest. Only RPCs that wait
-//!   for their peer have a timer; one whose next step is our own (a packet to send, a grant to give, an
-//!   answer to compute) has none. A million throttled messages cost no tick.
-//! - **RESENDs queue at their peer** (`resend`, `peer`). An RPC whose silence was too long joins its peer's
-//!   queue, and the peer's timer serves the queue at a bounded rate. Otherwise a lost peer would be asked by
-//!   all its RPCs at once.
-//! - **Silence is a peer's** (`resend`, `reap`). A server frees the RPCs of a client that says nothing at
-//!   all, so one timer per peer watches for it, not one per RPC. A client that waits for its own grants has
-//!   nothing to say, so it is asked (NEED_ACK) before it counts as silent.
-//! - **Finished ids in blocks** (`finished`). At most once needs a memory of ids after their RPCs are gone.
-//!   Clients count up, so neighbours finish together: a block has a bit for each of 64 ids and one time. The
-//!   table is bounded, with a named policy for when it is full.
-//! - **Ends are reaped in portions** (`reap`). When a peer restarts or a port closes, thousands of RPCs may
-//!   end. They end a few per call, so that the next packet does not wait. That a peer's RPCs are over is
-//!   known at once all the same: each remembers the peer's `life` in which it began. `homa/payload/buffers`
-//!   frees large buffers in portions for the same reason.
-//! - **Retransmissions are ranges** (`retransmit`), in the order in which they were asked for, less what is
-//!   queued already. The message itself does not go back, and its place in the order of fresh bytes stays.
+//! - **Log-linear buckets for SRPT** (`srpt`), not a heap or a tree. Messages are sorted into buckets by
+//!   bytes left. Buckets are exact for the smallest values; each larger power of two has a fixed number of
+//!   buckets. One bit per bucket and one word over these bits locate the first bucket in two steps. A heap or
+//!   tree touches one cold cache line per level, and has more levels for more messages. The price: messages
+//!   whose sizes differ by a small fraction count as equal, and are served first come, first served (SEND-4,
+//!   GRANT-6).
+//! - **Links stored outside the table** (`lists`). Lists are doubly linked through arrays indexed by slot.
+//!   Insertion and removal are O(1) and allocate nothing, and an RPC can be in several lists.
+//! - **A lazy timing wheel** (`timer`). A packet does not touch a timer: it only records its arrival time. A
+//!   timer that fires checks whether anything is due, and rearms itself for the remaining time. Only RPCs
+//!   that wait for their peer have a timer. An RPC whose next step is local (a packet to send, a grant to
+//!   give, a response to compute) has none. A million throttled messages therefore cost no tick.
+//! - **RESENDs queue at their peer** (`resend`, `peer`). An RPC that was silent for too long joins its peer's
+//!   queue, and the peer's timer serves the queue at a bounded rate. Without the queue, all RPCs of a lost
+//!   peer would send RESENDs at once.
+//! - **Silence is tracked per peer** (`resend`, `reap`). A server frees the RPCs of a client that sends no
+//!   packet at all. One timer per peer detects this, not one per RPC. A client that waits for grants from
+//!   this host has nothing to send, so it is probed with NEED_ACK before it counts as silent.
+//! - **Finished ids in blocks** (`finished`). At-most-once execution requires remembering ids after their
+//!   RPCs are gone. Clients count their ids up, so adjacent ids finish together: a block has one bit for each
+//!   of 64 ids, and one time. The table is bounded, and a named policy applies when it is full.
+//! - **Ended RPCs are reaped in portions** (`reap`). When a peer restarts or a port closes, thousands of RPCs
+//!   may end. They are freed a few per call, so that the next packet does not wait. The end of a peer's RPCs
+//!   takes effect at once all the same: each RPC stores the peer's `life` in which it began.
+//!   `homa/payload/buffers` frees large buffers in portions for the same reason.
+//! - **Retransmissions are ranges** (`retransmit`), in the order of the requests, minus the bytes that are
+//!   already queued. The message's own offset does not move back, and its place in the order of fresh bytes
+//!   stays.
 //! - **Grants are chosen at the end of a burst** (`grant`), once for all its packets. Each peer has a queue
-//!   of its messages and competes with the shortest of them: the active messages are the first few peers.
-//! - **The pacer is one number** (`pacer`): when the link will have sent what it was given. A stale time
-//!   cannot make it underflow.
+//!   of its messages and competes with the shortest of them. The active messages are those of the first few
+//!   peers.
+//! - **The pacer is one number** (`pacer`): the time at which the link will have sent all bytes given to it.
+//!   A stale time cannot make it underflow.
 //!
 //! # File by file
 //!
-//! In `crates/homa-proto/src`. `endpoint` holds the state and dispatches. Decisions are made in the file of
-//! their concept, most of which add methods to `Endpoint`.
+//! All files are in `crates/homa-proto/src`. `endpoint` holds the state and dispatches. Each decision is made
+//! in the file of its concept; most of these files add methods to `Endpoint`.
 //!
 //! | concept | file | what is decided there |
 //! |---|---|---|
 //! | contract | `contract` | the types that go in and out: keys, events, errors, packets |
 //! | | `endpoint` | the one type; making, keying and ending RPCs |
 //! | | `config` | every setting with its default and the reason for it |
-//! | | `inspect` | how far an RPC has come, for who asks |
-//! | | `time` | a moment as a number that never goes back |
-//! | | `stats` | every counter; each reason to drop a packet is one |
+//! | | `inspect` | progress of one RPC, for callers that inspect it |
+//! | | `time` | a monotonic time as a number |
+//! | | `stats` | every counter; each reason to drop a packet has its own |
 //! | packets | `wire/mod` | types of the packets, sizes asserted at compile time |
 //! | | `wire/raw` | their layout |
 //! | | `wire/decode`, `wire/encode` | from bytes to a valid packet, and back |
 //! | | `wire/incarnation` | the host's incarnation in fields that the kernel ignores |
-//! | | `wire/display` | packets in one line, as tcpdump has them |
+//! | | `wire/display` | packets in one line, as tcpdump prints them |
 //! | | `wire/fields` | the fields by name, for tools; compared with PROTOCOL.md by a test |
-//! | the host | `host` | the endpoint's part of what a host has once, where processes share it: ids, grant budget, uplink, cutoffs, ports |
+//! | the host | `host` | the endpoint's part of host-wide resources where processes share them: ids, grant budget, uplink, cutoffs, ports |
 //! | RPCs | `rpc` | the states and the one table of transitions |
 //! | | `ports` | which Homa ports are open, and which of them accept requests |
 //! | | `port_rpcs` | the RPCs of each port |
 //! | peers | `peer` | lives, cutoffs, waiting acknowledgements, RESEND rate |
-//! | | `incarnation_change`, `unreachable` | incarnations and ICMP reports, believed once they are proven |
-//! | ids | `ids`, `keys` | one count for all peers, moved by a secret for each; secrets from the seed |
-//! | sending | `message_out` | what may be sent of a message, and what has been |
+//! | | `incarnation_change`, `unreachable` | incarnations and ICMP reports, accepted only once they are proven |
+//! | ids | `ids`, `keys` | one id counter for all peers, shifted by a secret for each; secrets derived from the seed |
+//! | sending | `message_out` | which bytes of a message may be sent, and which have been |
 //! | | `transmit` | control, then retransmissions, then the shortest message |
-//! | | `transmit_batching` | how many of the next packets are of the same message, and differ in the offset alone |
+//! | | `transmit_batching` | how many of the next packets belong to the same message and differ only in the offset |
 //! | | `pacer` | how much the link still has to send |
-//! | | `path` | how long packets to a peer are: when the path is looked at again, and what is done where long packets vanish |
-//! | | `rtt` | the round-trip time to a peer, and how many bytes may go unasked to bridge it |
-//! | receiving | `receive` | whose a packet is, and what each type does |
-//! | | `receive_coalescing` | which packets only bring more bytes of the message that the one before them was of |
-//! | | `message_in`, `gaps` | what of a message is there, and what is missing |
-//! | | `grant` | who may send how much more |
-//! | | `incast` | how much many senders together may send unasked: what a request allows its response, what peers are told |
-//! | | `unscheduled_loss` | unscheduled bytes that a full queue dropped: when they count as lost, whose are asked for first |
-//! | | `unproven` | which half-received requests go first where there is no room |
-//! | | `share` | what one peer may take while others ask |
+//! | | `path` | packet size for each peer: when the path is checked again, and what happens where long packets vanish |
+//! | | `rtt` | the round-trip time to a peer, and how many unscheduled bytes bridge it |
+//! | receiving | `receive` | which RPC a packet belongs to, and what each packet type does |
+//! | | `receive_coalescing` | which packets only add bytes to the message of the packet before them |
+//! | | `message_in`, `gaps` | which bytes of a message have arrived, and which are missing |
+//! | | `grant` | which messages are granted how many bytes |
+//! | | `incast` | limits on unscheduled bytes of many senders together: the limit of a response in its request, and the limit sent to peers |
+//! | | `unscheduled_loss` | unscheduled bytes dropped by a full queue: when they count as lost, and which are requested first |
+//! | | `unproven` | which half-received requests are evicted first when there is no room |
+//! | | `share` | how much one peer may take while others compete |
 //! | both | `priority` | cutoffs for unscheduled bytes, ranks for scheduled ones |
 //! | | `srpt`, `lists` | the order by bytes left; linked lists by slot |
-//! | loss | `timer` | when to look again |
-//! | | `patience` | what counts as progress, and when an RPC ends for want of it |
-//! | | `resend` | when and what to ask again; how to answer; NEED_ACK; giving up |
-//! | | `retransmit` | ranges asked for and not sent again yet |
-//! | the end | `ack` | how a client lets its servers forget |
-//! | | `finished` | ids that must not run again |
+//! | loss | `timer` | when to check again |
+//! | | `patience` | what counts as progress, and when an RPC ends for lack of it |
+//! | | `resend` | when to send RESEND and for which bytes; how to answer one; NEED_ACK; giving up |
+//! | | `retransmit` | ranges requested again and not yet sent again |
+//! | the end | `ack` | how a client lets its servers free finished RPCs |
+//! | | `finished` | ids of requests that must not run again |
 //! | | `reap` | freeing in portions |
-//! | | `unreachable` | which RPCs a report of ICMP ends |
+//! | | `unreachable` | which RPCs an ICMP report ends |
 //! | several processes | `host` | resources shared with other endpoints at the same address |
-//! | proof | `check` | everything kept twice agrees, every number is within its bound |
+//! | proof | `check` | all redundant state agrees, and every number is within its bound |
 //! | | `cost` | tests: list operations for a packet do not grow with the number of waiting RPCs |
 
 #![forbid(unsafe_code)]

@@ -1,52 +1,55 @@
-//! An incoming message: what is there, what was granted, what is missing.
+//! An incoming message: which bytes have arrived, were granted, or are missing.
 
 use std::ops::Range;
 
 use crate::gaps::Gaps;
 use crate::unscheduled_loss::UnscheduledState;
 
-/// Ranges asked for in one round of RESENDs: enough for a burst of scattered losses, and a bound on the packets.
+/// Maximum ranges requested in one round of RESENDs: enough for a burst of scattered losses, and a bound on
+/// the packets.
 pub(crate) const MAX_RANGES: usize = 4;
 
-/// Ranges asked for at a time when a queue has overflowed: it took what came first of all senders in turn, and so left many.
+/// Maximum ranges requested at a time after a queue overflow: the queue kept the first packets of all senders
+/// in turn, and so left many ranges.
 pub(crate) const RECLAIM_RANGES: usize = 16;
 
-/// Least bytes that a message counts for: its RPC, and the smallest buffer, take as many however short it is
+/// Minimum bytes that a message counts for: its RPC and the smallest buffer take as many, however short it is
 /// (SHARE-1).
 const LEAST_CHARGE: u32 = 1_024;
 
-/// What a message of `length` bytes counts for among the incoming ones; 0 where none has begun.
+/// Bytes that a message of `length` bytes counts for among the incoming ones; 0 if no message has begun.
 pub(crate) fn charge(length: u32) -> u64 {
     if length == 0 { 0 } else { length.max(LEAST_CHARGE).into() }
 }
 
-/// A message on its way in. The default is one of which nothing has arrived.
+/// An incoming message. The default is one of which nothing has arrived.
 #[derive(Debug, Default)]
 pub(crate) struct MessageIn {
-    /// Bytes of the message; 0: no packet has told yet.
+    /// Bytes of the message; 0: not known before the first packet.
     pub length: u32,
-    /// Bytes that are there.
+    /// Bytes that have arrived.
     pub received: u32,
-    /// Exclusive end of what the sender may send.
+    /// Exclusive end of the bytes that the sender may send.
     pub granted: u32,
-    /// What the first packet said that comes unasked.
+    /// Unscheduled bytes as announced in the first packet.
     pub unscheduled: u32,
-    /// Bytes granted and not received, as counted against `max_incoming`; set aside while the sender is silent.
+    /// Bytes granted and not received, as counted against `max_incoming`; set aside while the sender is
+    /// silent.
     pub counted: u32,
-    /// Bytes that were there when its progress was last looked at.
+    /// Value of `received` when progress was last checked.
     pub looked_at: u32,
-    /// It came too slowly, and is neither counted nor granted to until so many bytes are there; 0: it did not
-    /// (SHARE-7).
+    /// The message came too slowly: it is neither counted nor granted to until this many bytes have arrived.
+    /// 0: it does not stall (SHARE-7).
     pub stalled_until: u32,
-    /// All of it that may come was asked for, or granted, since the last look.
+    /// Whether all bytes that may arrive were requested, or granted, since the last progress check.
     pub fresh: bool,
-    /// A look has passed it over for that, and the next one does not.
+    /// Whether a progress check has passed over the message because of `fresh`; the next check does not.
     pub excused: bool,
-    /// The request of a peer that had had nothing from us when it began (LIMIT-9).
+    /// Whether it is a request of a peer that was unproven when it began (LIMIT-9).
     pub of_unproven: bool,
     /// Last contiguous end that was reported as readable.
     pub reported: u32,
-    /// Where its unscheduled bytes stand.
+    /// State of the unscheduled bytes.
     pub unasked: UnscheduledState,
     pub gaps: Gaps,
 }
@@ -56,7 +59,7 @@ impl MessageIn {
         self.length != 0 && self.received == self.length
     }
 
-    /// Whether bytes that were granted are not there.
+    /// Whether granted bytes are missing.
     pub(crate) fn expects_bytes(&self) -> bool {
         self.received < self.granted
     }
@@ -66,27 +69,27 @@ impl MessageIn {
         self.length - self.granted
     }
 
-    /// Granted bytes on their way.
+    /// Granted bytes in flight.
     pub(crate) fn outstanding(&self) -> u32 {
         self.granted.saturating_sub(self.received)
     }
 
-    /// Whether it lost its grants to others.
+    /// Whether the message came too slowly and lost its grants to others.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled_until > 0
     }
 
-    /// Whether more may be granted of it, as far as what was granted before says.
+    /// Whether earlier grants permit granting more of the message.
     pub(crate) fn takes_grants(&self) -> bool {
         self.unasked != UnscheduledState::Aside && !self.is_stalled()
     }
 
-    /// Looks at what came since the last look, which was about an interval of RESENDs ago. Where that is less
-    /// than an eighth of what might have, the message stalls until an eighth of the rest has come. Returns
-    /// whether it does so from now on (SHARE-7).
+    /// Checks the bytes received since the last check, about an interval of RESENDs ago. If they are less
+    /// than an eighth of what might have arrived, the message stalls until an eighth of the rest has arrived.
+    /// Returns whether it stalls from now on (SHARE-7).
     ///
-    /// While its unscheduled bytes are set aside nothing of it is expected, and only one that trickles all
-    /// the same stalls.
+    /// While the unscheduled bytes are set aside, no bytes are expected. The message then stalls only if some
+    /// bytes trickle in all the same.
     pub(crate) fn stalls(&mut self) -> bool {
         let came = self.received - self.looked_at;
         let outstanding = self.outstanding();
@@ -105,7 +108,7 @@ impl MessageIn {
         true
     }
 
-    /// Granted bytes on their way that are not counted, since their sender is silent.
+    /// Granted bytes in flight that are not counted, since their sender is silent.
     pub(crate) fn set_aside(&self) -> u32 {
         self.outstanding() - self.counted
     }

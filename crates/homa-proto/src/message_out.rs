@@ -1,24 +1,25 @@
-//! An outgoing message: what may be sent of it, and what has been.
+//! An outgoing message: which bytes may be sent, and which have been.
 
-/// A message on its way out; offsets are exclusive ends. The default is no message.
+/// An outgoing message; offsets are exclusive ends. The default is no message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MessageOut {
     /// Bytes of the message; 0: there is none.
     pub length: u32,
     /// Everything before this offset has been sent once.
     pub next: u32,
-    /// What the receiver (or the unscheduled limit) lets us send.
+    /// End of the bytes that the receiver (or the unscheduled limit) permits to send.
     pub granted: u32,
-    /// What may be sent unasked.
+    /// Bytes that may be sent without a grant.
     pub unscheduled: u32,
     /// Priority of scheduled packets, from the last grant.
     pub sched_priority: u8,
-    /// Everything before this offset had been sent once before RPC_UNKNOWN made the message start again; 0: it has not.
+    /// Everything before this offset had been sent once before RPC_UNKNOWN made the message restart; 0: it
+    /// has not restarted.
     pub sent_before: u32,
 }
 
-/// As many of `bytes` as fill packets of `payload` bytes, or all of them where they fill none. Less than a packet at the end of what may
-/// be sent costs the link another packet's headers, and both hosts another packet's work.
+/// The largest multiple of `payload` in `bytes`, or all of them if they fill no packet. A short packet at the
+/// end of the permitted bytes costs the link another packet's headers, and both hosts another packet's work.
 pub(crate) fn whole_packets(bytes: u32, payload: u32) -> u32 {
     if bytes < payload { bytes } else { bytes - bytes % payload.max(1) }
 }
@@ -29,12 +30,10 @@ impl MessageOut {
         MessageOut { length, granted: unscheduled, unscheduled, ..MessageOut::default() }
     }
 
-    /// Whether bytes may be sent now.
     pub(crate) fn is_ready(&self) -> bool {
         self.next < self.granted
     }
 
-    /// Whether every byte has been sent once.
     pub(crate) fn all_sent(&self) -> bool {
         self.next == self.length
     }
@@ -52,8 +51,8 @@ impl MessageOut {
         rose
     }
 
-    /// Offset and length of the next packet: cut where the unscheduled bytes end, since their priority does too, and where
-    /// those end that are sent again, since their mark does.
+    /// Offset and length of the next packet. It ends where the unscheduled bytes end, since their priority
+    /// ends there. It also ends where bytes sent before end, since the retransmission mark ends there.
     pub(crate) fn next_packet(&self, max_payload: u32) -> (u32, u32) {
         let mut end = if self.next < self.unscheduled { self.unscheduled } else { self.granted };
         if self.is_sent_again() {
@@ -67,13 +66,14 @@ impl MessageOut {
         self.next < self.sent_before
     }
 
-    /// Whether bytes may be sent that were never sent before, however often the message started again: a grant for
-    /// less shows no progress (PEER-3).
+    /// Whether bytes may be sent that were never sent before, however often the message restarted: a smaller
+    /// grant is no progress (PEER-3).
     pub(crate) fn may_send_new(&self) -> bool {
         self.granted > self.sent_before
     }
 
-    /// Starts from the beginning (RESEND-14), with as many unscheduled bytes as the receiver wants now.
+    /// Restarts the message from the beginning (RESEND-14), with the number of unscheduled bytes that the
+    /// receiver accepts now.
     pub(crate) fn restart(&mut self, unsched_bytes: u32) {
         self.sent_before = self.sent_before.max(self.next);
         self.next = 0;

@@ -1,4 +1,4 @@
-//! What is known of each peer: shared by all ports and RPCs that talk to its address.
+//! What is known of each peer, shared by all ports and RPCs that use its address.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -21,19 +21,22 @@ use crate::time::Time;
 use crate::unreachable::SuspectReport;
 use crate::wire::{Incarnation, PRIORITIES, owner_of};
 
-/// Peers looked at when one must be forgotten to make room: bounds the work, and finds one unless nearly all are in use.
+/// Peers examined when one must be forgotten to make room. The bound limits the work, and finds a peer unless
+/// nearly all are in use.
 const EVICT_STEPS: usize = 16;
 
-/// RESENDs that may go to a peer at once after a pause: a lossy moment is repaired without waiting for each other.
+/// RESENDs that may go to a peer at once after a pause, so that RPCs that lost packets at one moment do not
+/// wait for each other.
 const BURST: u64 = 16;
 
-/// Bytes that an unproven peer gets for each one that it sends (as QUIC, RFC 9000, 8.1).
+/// Bytes that an unproven peer may be sent for each byte received from it (as in QUIC, RFC 9000, 8.1).
 const UNPROVEN_TIMES: u32 = 3;
 
-/// Packets of a kind to one peer that have a least space between them on average, [`BURST`] of them none after a pause.
+/// Limits the rate of one kind of packet to one peer. Packets keep a minimum space on average; [`BURST`] of
+/// them may go at once after a pause.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateLimit {
-    /// The next one may go then, and earlier after a pause.
+    /// When the next packet may go; earlier after a pause.
     at: Time,
 }
 
@@ -61,13 +64,14 @@ impl RateLimit {
     }
 }
 
-/// The space between rounds of RESENDs that were so often in vain, less often with reason (RESEND-22).
+/// The space between rounds of RESENDs. `vain` is the number of RESENDs in vain, minus those that brought
+/// bytes (RESEND-22).
 fn spacing(config: &Config, vain: u8) -> u64 {
     let doubled = config.resend_spacing_ns.saturating_mul(1_u64.checked_shl(vain.into()).unwrap_or(u64::MAX));
     doubled.min(config.resend_spacing_max_ns.max(config.resend_spacing_ns))
 }
 
-/// The number by which a trace calls a peer: that of its slot, from 1 on, as far as a record has room for it.
+/// The peer's number in a trace: its slot counted from 1, as far as a record has room for it.
 pub(crate) fn peer_number(peer: u32) -> u16 {
     u16::try_from(peer.saturating_add(1)).unwrap_or(u16::MAX)
 }
@@ -77,7 +81,7 @@ pub(crate) fn peer_number(peer: u32) -> u16 {
 pub(crate) enum IncarnationEnd {
     Restarted,
     Unreachable,
-    /// Its machine does not know the protocol.
+    /// The machine does not know the protocol.
     NoHoma,
 }
 
@@ -98,80 +102,81 @@ impl IncarnationEnd {
     }
 }
 
-/// One peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub addr: SocketAddr,
-    /// What tells the ids of our requests to it from those to others.
+    /// Separates the ids of our requests to this peer from those to other peers.
     pub ids: IdOffset,
     pub incarnation: Incarnation,
-    /// Whether the incarnation was told by a host that gets our packets (PEER-16).
+    /// Whether the incarnation came from a host that receives our packets (PEER-16).
     pub proven: bool,
     pub challenge: Challenge,
-    /// A report that nobody is there, which is being looked into (PEER-4).
+    /// A report of an unreachable peer that is being verified (PEER-4).
     pub doubt: Option<SuspectReport>,
-    /// Raised when every RPC so far is over; RPCs remember the life they began in.
+    /// Incremented when every RPC so far is over; each RPC stores the value at which it began.
     pub life: u32,
-    /// How often it was seen to restart: finished ids belong to one of its incarnations (AMO-8).
+    /// How often the peer was seen to restart: finished ids belong to one of its incarnations (AMO-8).
     pub restarts: u32,
     /// Why the last life ended.
     pub life_end: IncarnationEnd,
-    /// When a packet last came from it; its creation before that.
+    /// When the last packet came from the peer; before the first, when this entry was created.
     pub last_heard: Time,
-    /// Its silence counts from here on at the earliest: before, this host itself stood still, and asked it nothing (PEER-5).
+    /// The earliest start of the peer's silence: before, this host itself stood still and sent no probe
+    /// (PEER-5).
     pub awake_since: Time,
-    /// Whether any packet ever came from it.
+    /// Whether any packet ever came from the peer.
     pub heard: bool,
     /// The peer's own cutoffs, for our unscheduled packets to it.
     pub cutoffs: [u32; PRIORITIES],
     pub cutoff_version: u16,
-    /// Most bytes of a message that it lets us send unasked; `u32::MAX`: it sets no limit.
+    /// Maximum unscheduled bytes of a message that the peer accepts; `u32::MAX`: no limit.
     pub unsched_limit: u32,
-    /// How long a grant from it takes.
+    /// Round-trip time of a grant from the peer.
     pub rtt: Rtt,
-    /// When it was last sent ours, and their version.
+    /// When our cutoffs were last sent to the peer, and their version.
     pub cutoffs_sent: Option<(Time, u16)>,
-    /// The version of ours that its last DATA was sent by (PRIO-5); 0: none.
+    /// The version of our cutoffs under which the peer sent its last DATA (PRIO-5); 0: none.
     pub cutoffs_kept: u16,
-    /// Acknowledgements for it that wait for a packet.
+    /// Acknowledgements for the peer that wait for a packet.
     pub acks: WaitingAcks,
-    /// RPCs for which a RESEND is due, in the order of their becoming so.
+    /// RPCs for which a RESEND is due, in the order in which they became due.
     pub resends: List,
-    /// RESENDs to it (RESEND-7).
+    /// Rate of RESENDs to the peer (RESEND-7).
     asked: RateLimit,
-    /// NEED_ACKs to it (RESEND-22).
+    /// Rate of NEED_ACKs to the peer (RESEND-22).
     need_acks: RateLimit,
-    /// How often the space between RESENDs to it has doubled, since they were in vain.
+    /// How often the space between RESENDs to the peer has doubled, because they were in vain.
     vain: u8,
-    /// Bytes of control packets that it may get while it is not proven (SHARE-9).
+    /// Bytes of control packets that the peer may be sent while it is unproven (SHARE-9).
     pub credit: u32,
-    /// What it would have sent unasked lately (SHARE-8).
+    /// Estimate of the unscheduled bytes that the peer would have sent recently (SHARE-8).
     pub claims: PeerEstimate,
-    /// Bytes that it may have sent again (SHARE-4).
+    /// Budget of bytes that the peer may have sent again (SHARE-4).
     pub resend_budget: Budget,
-    /// When it may next be asked for a sign of life (PEER-5).
+    /// When the peer may next be probed (PEER-5).
     pub probe_at: Time,
-    /// Largest Homa packet on the path to it, by what stands in `path`.
+    /// Largest Homa packet on the path to the peer, as determined by `path`.
     pub max_packet: u32,
     pub path: Path,
-    /// Endpoints among which its host divides bundles by RPC id; 0: it takes none (WIRE-23).
+    /// Number of endpoints among which the peer's host divides bundles by RPC id; 0: it accepts none
+    /// (WIRE-23).
     pub bundle_endpoints: u8,
-    /// Its RPCs, oldest first.
+    /// The peer's RPCs, oldest first.
     pub rpcs: List,
     pub rpc_count: u32,
-    /// Those among them of which we are the server.
+    /// Number of these RPCs of which we are the server.
     pub server_rpcs: u32,
-    /// What the requests of those count for among the incoming bytes.
+    /// Bytes of their requests, as counted among the incoming bytes.
     pub request_bytes: u64,
-    /// It has acknowledged a response of ours, or answered a request.
+    /// Whether the peer is proven: it has acknowledged a response of ours, or answered a request.
     pub served: bool,
-    /// Packets of it that were refused because it had its share.
+    /// Packets of the peer that were refused because it had its share.
     pub refused: u64,
-    /// Blocks of finished ids that name it.
+    /// Blocks of finished ids that refer to the peer.
     pub finished_blocks: u32,
-    /// It stands in the reaper's queue of ended lives.
+    /// Whether the peer is in the reaper's queue of ended lives.
     pub reaped: bool,
-    /// It stands in the reaper's queue of silent clients.
+    /// Whether the peer is in the reaper's queue of silent clients.
     pub ends_silent: bool,
 }
 
@@ -220,31 +225,31 @@ impl Peer {
         }
     }
 
-    /// Whether it has shown itself as one of ours.
+    /// Whether the peer has announced an incarnation, and so runs this implementation.
     pub(crate) fn is_ours(&self) -> bool {
         !self.incarnation.is_none()
     }
 
-    /// Bytes of a message that would go unasked to it, or come from it, if neither side set a limit (RTT-3).
+    /// Unscheduled bytes of a message to or from the peer if neither side set a limit (RTT-3).
     pub(crate) fn unsched_bytes(&self, config: &Config) -> u32 {
         rtt::unsched_bytes(config, self.rtt.min_ns())
     }
 
-    /// Where a packet about the RPC `rpc_id` may share a datagram to it with others (WIRE-23).
+    /// Where a packet of the RPC `rpc_id` may share a datagram with other packets to the peer (WIRE-23).
     pub(crate) fn bundle(&self, rpc_id: u64) -> Option<Bundle> {
         let endpoints = u32::from(self.bundle_endpoints);
         let endpoint = (endpoints > 0).then(|| owner_of(rpc_id, endpoints))?;
         Some(Bundle { endpoint, max_bytes: self.max_packet })
     }
 
-    /// From when on it has been silent, as far as that counts against it (PEER-5).
+    /// The time since which the peer has been silent, as far as that counts against it (PEER-5).
     pub(crate) fn silent_since(&self) -> Time {
         self.last_heard.max(self.awake_since)
     }
 
-    /// Whether nothing would be lost with it (PEER-11).
+    /// Whether forgetting the peer would lose nothing (PEER-11).
     fn is_forgettable(&self, now: Time, config: &Config) -> bool {
-        // Whoever still wants an acknowledgement has asked for it long before.
+        // A peer that still needs an acknowledgement would have requested it long before.
         let unwanted = now.since(self.last_heard) >= config.max_packet_lifetime_ns;
         self.rpc_count == 0
             && !self.reaped
@@ -253,7 +258,8 @@ impl Peer {
             && self.finished_blocks == 0
     }
 
-    /// Ends the life in which all present RPCs began; what belongs to the old host process goes with it (PEER-7).
+    /// Ends the life in which all present RPCs began. State that belongs to the old host process is reset too
+    /// (PEER-7).
     pub(crate) fn end_life(&mut self, end: IncarnationEnd) {
         self.life = self.life.wrapping_add(1);
         self.life_end = end;
@@ -268,13 +274,14 @@ impl Peer {
         self.acks.clear();
     }
 
-    /// A packet of `bytes` came from it while it is not proven.
+    /// Counts a packet of `bytes` that came from the peer while it is unproven.
     pub(crate) fn earn(&mut self, bytes: usize) {
         let earned = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(UNPROVEN_TIMES);
         self.credit = self.credit.saturating_add(earned);
     }
 
-    /// Whether a control packet of `bytes` may go to it, which it then does (SHARE-9).
+    /// Takes the bytes of a control packet to the peer from its credit (SHARE-9). Returns whether the packet
+    /// may be sent.
     pub(crate) fn may_have(&mut self, bytes: usize) -> bool {
         let left = self.credit.checked_sub(bytes as u32);
         self.credit = left.unwrap_or(self.credit);
@@ -286,14 +293,14 @@ impl Peer {
         self.asked.next(now, self.resend_spacing(config))
     }
 
-    /// Whether a NEED_ACK may go now, which it then does: they are spaced as RESENDs are, since a peer that does not acknowledge is most
-    /// often one that has not got what it is asked for.
+    /// Takes one NEED_ACK from the rate; returns whether it may go now. NEED_ACKs are spaced as RESENDs are:
+    /// a peer that does not acknowledge most often has not received the requested bytes.
     pub(crate) fn take_need_ack(&mut self, now: Time, config: &Config) -> bool {
         let space_ns = self.resend_spacing(config);
         self.need_acks.take_if_due(now, space_ns)
     }
 
-    /// Whether a RESEND may go now, which it then does.
+    /// Takes one RESEND from the rate; returns whether it may go now.
     pub(crate) fn take_resend(&mut self, now: Time, config: &Config) -> bool {
         let space_ns = self.resend_spacing(config);
         self.asked.take_if_due(now, space_ns)
@@ -303,35 +310,35 @@ impl Peer {
         spacing(config, self.vain)
     }
 
-    /// A RESEND to it was in vain: it had nothing to repeat, as a host that gets too little of its processor. To ask more would make
-    /// that worse. (That one stays unanswered says less: grants of silent senders are taken back by asking each.)
+    /// A RESEND to the peer was in vain: the peer had nothing to repeat, like a host that gets too little CPU
+    /// time. More RESENDs would make that worse. An unanswered RESEND is weaker evidence: grants of silent
+    /// senders are taken back by sending RESEND to each.
     pub(crate) fn asked_in_vain(&mut self, config: &Config) {
         if spacing(config, self.vain + 1) > spacing(config, self.vain) {
             self.vain += 1;
         }
     }
 
-    /// A RESEND to it brought bytes that were missing.
+    /// A RESEND to the peer brought missing bytes.
     pub(crate) fn asked_with_reason(&mut self) {
         self.vain = self.vain.saturating_sub(1);
     }
 
-    /// A RESEND goes now.
+    /// Counts a RESEND that is sent now.
     pub(crate) fn resent(&mut self, now: Time, config: &Config) {
         let space_ns = self.resend_spacing(config);
         self.asked.take(now, space_ns);
     }
 }
 
-/// All peers.
 #[derive(Debug)]
 pub(crate) struct Peers {
     by_addr: HashMap<SocketAddr, u32, FixedState>,
     slots: Slab<Peer>,
-    /// Those that are not proven.
+    /// Number of peers that are unproven.
     unproven: usize,
     hand: usize,
-    /// The peer that was found last: packets come in runs.
+    /// The peer found last: packets arrive in runs from one peer.
     last: Cell<Option<(SocketAddr, u32)>>,
 }
 
@@ -352,8 +359,8 @@ impl Peers {
         Some(peer)
     }
 
-    /// Makes the peer at `addr`, which is not known; `None` when the limit is reached and none can be forgotten. The flag
-    /// says whether another was forgotten.
+    /// Adds the peer at `addr`, which must not be known. `None` if the limit is reached and no peer can be
+    /// forgotten. The flag reports whether another peer was forgotten.
     pub(crate) fn add(&mut self, addr: SocketAddr, now: Time, config: &Config) -> Option<(u32, bool)> {
         debug_assert_eq!(self.find(&addr), None);
         let evicted = self.slots.len() >= config.max_peers as usize;
@@ -366,7 +373,7 @@ impl Peers {
         Some((slot, evicted))
     }
 
-    /// Slots are dense: with `max_peers` peers none is vacant below it.
+    /// Slots are dense: with `max_peers` peers, no slot below that number is vacant.
     fn evict(&mut self, now: Time, config: &Config, whom: impl Fn(&Peer) -> bool) -> bool {
         for _ in 0..EVICT_STEPS {
             self.hand = (self.hand + 1) % config.max_peers as usize;
@@ -379,25 +386,25 @@ impl Peers {
         false
     }
 
-    /// Whether those that are not proven have three quarters of the table: the rest is for those that are,
-    /// and for those that we call (SHARE-11).
+    /// Whether unproven peers hold three quarters of the table. The rest is reserved for proven peers and for
+    /// peers that we call (SHARE-11).
     pub(crate) fn is_full_of_unproven(&self, config: &Config) -> bool {
         self.unproven >= (config.max_peers - config.max_peers / 4) as usize
     }
 
-    /// Forgets one that is not proven, if nothing would be lost with it and a few looks find it.
+    /// Forgets one unproven peer, if a few examined slots hold one that can be forgotten without loss.
     pub(crate) fn evict_unproven(&mut self, now: Time, config: &Config) -> bool {
         self.evict(now, config, |peer| !peer.served)
     }
 
-    /// The peer is proven from now on; whether it was not before.
+    /// Marks the peer as proven. Returns whether it was unproven before.
     pub(crate) fn prove(&mut self, peer: u32) -> bool {
         let proven = !std::mem::replace(&mut self.slots[peer as usize].served, true);
         self.unproven -= usize::from(proven);
         proven
     }
 
-    /// Forgets `peer` if nothing would be lost with it.
+    /// Forgets `peer` if that loses nothing.
     pub(crate) fn forget(&mut self, peer: u32, now: Time, config: &Config) {
         if self.slots.get(peer as usize).is_some_and(|peer| peer.is_forgettable(now, config)) {
             self.remove(peer as usize);
@@ -423,7 +430,7 @@ impl Peers {
         self.slots.len()
     }
 
-    /// Panics unless the count of those that are not proven is right.
+    /// Panics unless the count of unproven peers is right.
     pub(crate) fn check(&self) {
         let unproven = self.slots.iter().filter(|(_, peer)| !peer.served).count();
         assert_eq!(unproven, self.unproven, "peers that are not proven");

@@ -1,4 +1,5 @@
-//! Freeing in small portions: whatever ends at once, the next packet does not wait for all of it (ABORT-4).
+//! Freeing in small portions: if many RPCs end at once, the next packet does not wait for all of them
+//! (ABORT-4).
 
 use std::collections::VecDeque;
 
@@ -11,16 +12,15 @@ use crate::peer::{IncarnationEnd, peer_number};
 use crate::rpc::Rpc;
 use crate::time::Time;
 
-/// How often expired ids are looked for where they keep something out, a peer or a request: bounds the work
-/// for one packet.
+/// Rounds of expiry if expired ids keep out a peer or a request: bounds the work for one packet.
 const EXPIRE_ROUNDS: usize = 16;
 
-/// Ends that are under way.
+/// Queues of RPCs that must be ended.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
     /// Peers with RPCs of an earlier life.
     peers: VecDeque<u32>,
-    /// Clients that have been silent for too long, and the RPC from which their list is looked at.
+    /// Clients that have been silent for too long, and the RPC at which the scan of their list continues.
     silent: VecDeque<u32>,
     silent_cursor: Option<u32>,
     /// Ports being closed.
@@ -49,12 +49,12 @@ impl Reaper {
 }
 
 impl Endpoint {
-    /// Whether ends are under way.
+    /// Whether RPCs remain to be ended.
     pub(crate) fn has_reaping(&self) -> bool {
         self.reaper.has_work() || !self.refused_ports.is_empty() || !self.acked.is_empty()
     }
 
-    /// Ends the life of a peer at once for the protocol, and its RPCs one by one.
+    /// Ends the life of a peer: at once for the protocol, and RPC by RPC for its state.
     pub(crate) fn end_peer_life(&mut self, peer: u32, end: IncarnationEnd) {
         let known = &mut self.peers[peer];
         if known.rpc_count == 0 && end != IncarnationEnd::Restarted {
@@ -95,7 +95,8 @@ impl Endpoint {
         self.empty_closing_ports(now, budget);
     }
 
-    /// Frees the server RPCs of peers that are still silent (PEER-5). Each RPC looked at costs budget, freed or not.
+    /// Frees the server RPCs of peers that are still silent (PEER-5). Each examined RPC costs budget, whether
+    /// or not it is freed.
     fn end_silent_clients(&mut self, now: Time, budget: &mut u32) {
         while let Some(&peer) = self.reaper.silent.front() {
             if *budget == 0 {
@@ -105,7 +106,7 @@ impl Endpoint {
             let known = &self.peers[peer];
             let silent = now.since(known.silent_since()) >= self.config.client_silence_ns;
             let cursor = self.reaper.silent_cursor.take();
-            // An RPC that ended meanwhile has left the list: begin again.
+            // The RPC at the cursor ended meanwhile and left the list: begin again.
             let cursor = cursor.filter(|&slot| self.peer_rpcs.list_of(slot) == Some(peer));
             let Some(slot) = cursor.or(known.rpcs.head()).filter(|_| silent && known.server_rpcs > 0) else {
                 let next = known.silent_since() + self.config.client_silence_ns;
@@ -123,7 +124,7 @@ impl Endpoint {
         }
     }
 
-    /// RPCs stand in their peer's list by age, so those of an earlier life come first.
+    /// RPCs are in their peer's list by age, so those of an earlier life come first.
     fn oldest_of_earlier_life(&self, peer: u32) -> Option<u32> {
         let known = &self.peers[peer];
         let slot = known.rpcs.head()?;
@@ -141,7 +142,7 @@ impl Endpoint {
         }
     }
 
-    /// ABORT-8: aborts RPCs of the ports being closed, the oldest first, and no others are looked at.
+    /// ABORT-8: aborts RPCs of the ports being closed, oldest first, without examining other RPCs.
     fn empty_closing_ports(&mut self, now: Time, mut budget: u32) {
         while let Some(&port) = self.reaper.ports.front() {
             if budget == 0 {
@@ -158,8 +159,8 @@ impl Endpoint {
         }
     }
 
-    /// Keeps the id of a request that ran (AMO-3), by the incarnation that its client has now: ids of an earlier one are
-    /// refused by that (PEER-8).
+    /// Stores the id of a finished request (AMO-3) under the client's present incarnation. The incarnation
+    /// check refuses ids of an earlier incarnation (PEER-8).
     pub(crate) fn remember_finished(&mut self, now: Time, rpc: &Rpc) {
         let mut forgotten = EvictedBlocks::default();
         if self.finished.insert(now, rpc.peer, self.peers[rpc.peer].restarts, rpc.id, &mut forgotten) {
@@ -168,14 +169,15 @@ impl Endpoint {
         self.count_forgotten(&forgotten);
     }
 
-    /// Lets go of finished ids whose time has passed.
+    /// Forgets expired finished ids, a bounded number.
     pub(crate) fn expire_finished(&mut self, now: Time) {
         let mut forgotten = EvictedBlocks::default();
         self.finished.expire(now, &mut forgotten);
         self.count_forgotten(&forgotten);
     }
 
-    /// Lets go of as many of them as one packet may take the time for: they keep something out.
+    /// Forgets as many expired ids as one packet may take time for, because they keep out a peer or a
+    /// request.
     pub(crate) fn expire_many_finished(&mut self, now: Time) {
         (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
     }

@@ -1,4 +1,4 @@
-//! Packets coming in: whose they are, and what each type does.
+//! Incoming packets: which RPC each belongs to, and what each packet type does.
 
 use std::net::SocketAddr;
 
@@ -16,10 +16,10 @@ use crate::time::Time;
 use crate::unscheduled_loss::UnscheduledState;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
 
-/// Either the packet was used, or why not.
+/// `Ok` if the packet was used; otherwise the reason to drop it.
 type Outcome = Result<(), DropCause>;
 
-/// The payload of a DATA packet: its bytes, or none where the packet was length-only.
+/// The payload of a DATA packet: its bytes, or no bytes if the packet carried only a length.
 struct Payload<'a> {
     bytes: &'a [u8],
     len: u32,
@@ -33,7 +33,8 @@ impl Payload<'_> {
 }
 
 impl Endpoint {
-    /// Handles one packet. Returns where a DATA packet left its message that others may follow with the same header.
+    /// Handles one packet. For a DATA packet that others with the same header may follow, returns where it
+    /// left its message.
     pub(crate) fn handle_packet(
         &mut self,
         now: Time,
@@ -117,7 +118,7 @@ impl Endpoint {
                 self.stats.busys_received += 1;
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record_with(EventKind::BusyReceived, rpc.id, 0, 0, peer_number(rpc.peer), 0);
-                // PEER-3, RESEND-18: it lives, and need not be asked more often than before.
+                // PEER-3, RESEND-18: the peer is alive and busy; reset the tries.
                 (rpc.quiet_since, rpc.tries) = (now, 0);
                 self.peers[rpc.peer].asked_in_vain(&self.config); // RESEND-22
                 Ok(())
@@ -143,8 +144,9 @@ impl Endpoint {
         .map(|()| None)
     }
 
-    /// The RPC that a packet is about (ID-2, ID-5, ID-8), or how to count its absence. One that was aborted or has ended has left
-    /// these tables (ABORT-2). A look-up costs the same however many RPCs are open (RECV-9).
+    /// The RPC that a packet belongs to (ID-2, ID-5, ID-8), or the drop counter if there is none. An RPC that
+    /// was aborted or has ended is no longer in these tables (ABORT-2). A lookup costs the same for any
+    /// number of open RPCs (RECV-9).
     pub(crate) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, DropCause> {
         let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
         let id = sender_id ^ 1;
@@ -160,7 +162,8 @@ impl Endpoint {
         Ok(slot)
     }
 
-    /// Whether a packet about an RPC shows that our message is longer than its receiver takes: one of Linux Homa has dropped all of it.
+    /// Whether a packet of an RPC shows that our message exceeds the receiver's limit: a Linux Homa receiver
+    /// has dropped all of it.
     fn is_too_long_for(&self, slot: u32, common: &Common) -> bool {
         let rpc = &self.rpcs[slot as usize];
         rpc.outgoing.length > KERNEL_MAX_MESSAGE
@@ -186,7 +189,7 @@ impl Endpoint {
         }
         let is_request = common.sender_id & 1 == 0;
         let slot = match rpc {
-            // The ack that rode along may have ended this very RPC.
+            // The acknowledgement in this packet may have ended this very RPC.
             Ok(slot) if self.rpcs.get(slot as usize).is_some_and(|rpc| rpc.id == common.sender_id ^ 1) => {
                 slot
             }
@@ -202,7 +205,8 @@ impl Endpoint {
         self.receive_bytes(now, slot, data, payload, sink)
     }
 
-    /// What a request is refused for, whatever room there is: of one that has run nothing is said but that (AMO-1).
+    /// Checks the reasons to refuse a request that do not depend on free room. A duplicate of a finished
+    /// request gets no answer other than that (AMO-1).
     fn look_at_request(
         &mut self,
         now: Time,
@@ -211,7 +215,8 @@ impl Endpoint {
         common: &Common,
         data: &Data,
     ) -> Result<(), DropCause> {
-        // Only a host that shows its incarnation can tell a reason, and without one the client would begin anew at once.
+        // Only a host that announces its incarnation can send a reason; without an incarnation the client
+        // would restart at once.
         let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
         if data.retransmit && is_ours && self.lost_its_owner(now, common) {
             self.send_unknown(rx.from, common, UnknownReason::OwnerGone); // HOST-10
@@ -220,7 +225,7 @@ impl Endpoint {
         let id = common.sender_id | 1;
         let earlier = peer.and_then(|peer| self.server_ids.get(&(peer, id)).copied());
         if let Some(slot) = earlier {
-            self.end_of_life(now, slot); // Only an RPC of the peer's earlier life can still stand here.
+            self.end_of_life(now, slot); // Only an RPC of the peer's earlier life can still exist here.
         }
         if self.has_run(now, peer, id) {
             return Err(drop_as!(drop_finished)); // AMO-1, AMO-3
@@ -240,13 +245,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether the peer's request with this id is over, as far as that is remembered.
+    /// Whether the peer's request with this id has finished, as far as that is remembered.
     pub(crate) fn has_run(&self, now: Time, peer: Option<u32>, id: u64) -> bool {
         peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id))
     }
 
-    /// Whether nobody is there for a packet of a request from `from`: its port accepts none, and the request neither goes on nor has run
-    /// (LIMIT-8, ID-15).
+    /// Whether nothing on this endpoint can take a packet of a request from `from`: its port accepts no
+    /// requests, and the request is neither open nor finished (LIMIT-8, ID-15).
     pub fn has_nobody_for(&self, from: SocketAddr, common: &Common) -> bool {
         let peer = self.peers.find(&from);
         !self.ports.accepts(common.dest_port)
@@ -254,8 +259,8 @@ impl Endpoint {
             && !self.has_run(self.now, peer, common.sender_id | 1)
     }
 
-    /// Makes the state of a request of which this is the first packet to arrive, wherever in the message it belongs (RECV-1). Only
-    /// DATA comes here (RECV-10).
+    /// Creates the state of a request from its first packet to arrive, whichever part of the message that
+    /// holds (RECV-1). Only DATA packets reach this function (RECV-10).
     fn open_server_rpc(
         &mut self,
         now: Time,
@@ -266,13 +271,13 @@ impl Endpoint {
     ) -> Result<u32, DropCause> {
         self.look_at_request(now, rx, peer, common, data)?;
         let id = common.sender_id | 1;
-        // LIMIT-4: a quarter is left to responses.
+        // LIMIT-4: a quarter is reserved for responses.
         let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
         self.within_share(now, peer, charge(length), limit)?;
         if self.rpcs.len() >= self.config.max_rpcs as usize || !self.has_room(length, limit) {
             self.settle_acks(now);
         }
-        // LIMIT-9: whoever is silent for longest makes room.
+        // LIMIT-9: the unproven request that has been silent for longest is evicted.
         if !self.make_room(now, |endpoint| endpoint.rpcs.len() < endpoint.config.max_rpcs as usize) {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
@@ -291,9 +296,9 @@ impl Endpoint {
             known.incarnation = common.incarnation;
         }
         if known.credit == 0 {
-            known.earn(rx.wire_len); // Its first packet made it, and has earned nothing yet.
+            known.earn(rx.wire_len); // The peer was created by this packet and has earned nothing yet.
         }
-        // SHARE-3: only who got our CUTOFFS knows their version.
+        // SHARE-3: only a host that received our CUTOFFS knows their version.
         if !self.peers[peer].served && self.cutoffs.proves(data.cutoff_version) {
             self.mark_served(peer);
         }
@@ -319,11 +324,11 @@ impl Endpoint {
         Ok(slot)
     }
 
-    /// The peer at `addr`, which has sent a request; `None` where there is no room for it (SHARE-11).
+    /// The peer at `addr`, which has sent a request. `None` if there is no room for it (SHARE-11).
     #[inline]
     fn find_or_add_sender(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
         if self.peers.is_full_of_unproven(&self.config) && self.peers.find(&addr).is_none() {
-            self.settle_acks(now); // None of a forgotten peer must be taken for one of the next in its place.
+            self.settle_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
             self.expire_many_finished(now);
             if !self.peers.evict_unproven(now, &self.config) {
                 return None;
@@ -333,8 +338,9 @@ impl Endpoint {
         self.find_or_add_peer(now, addr)
     }
 
-    /// Whether a peer's new request leaves others their share of everything that it takes (SHARE-1, SHARE-2):
-    /// an RPC, `bytes` of the `limit` that requests have together, and an id to be remembered.
+    /// Checks that a peer's new request leaves others their share of everything that it takes (SHARE-1,
+    /// SHARE-2). It takes an RPC, `bytes` of the `limit` for all requests together, and an id to be
+    /// remembered.
     #[inline]
     fn within_share(&mut self, now: Time, peer: Option<u32>, bytes: u64, limit: u64) -> Outcome {
         let max_rpcs = Share::of(self.config.max_rpcs.into());
@@ -348,7 +354,7 @@ impl Endpoint {
     fn within_scarce_share(&mut self, now: Time, peer: Option<u32>, bytes: u64, limit: u64) -> Outcome {
         let mut refusal = self.refusal(peer, bytes, limit);
         if refusal.is_some() {
-            // What is known to be over keeps nobody out.
+            // State that is known to be over must not cause a refusal.
             self.settle_acks(now);
             self.expire_many_finished(now);
             refusal = self.refusal(peer, bytes, limit);
@@ -363,8 +369,8 @@ impl Endpoint {
         }
     }
 
-    /// Why the request is refused; `Bound` is that of finished ids. For the other bounds `make_room` may find
-    /// some.
+    /// Why the request is refused. `Bound` refers to finished ids only: `make_room` may free room under the
+    /// other bounds.
     fn refusal(&self, peer: Option<u32>, bytes: u64, limit: u64) -> Option<Refusal> {
         let known = peer.map(|peer| &self.peers[peer]);
         let own =
@@ -380,7 +386,7 @@ impl Endpoint {
         refused.then_some(Refusal::Share)
     }
 
-    /// A message of this RPC has to come again later, since there is no room for it.
+    /// Records that a message of this RPC must be sent again later, since there is no room for it.
     fn note_full(&mut self, id: u64, peer: Option<u32>, length: u32, limit: u64) {
         let free = u32::try_from(limit.saturating_sub(self.incoming_bytes)).unwrap_or(u32::MAX);
         self.trace.record_with(EventKind::WaitBuffer, id, length, free, peer.map_or(0, peer_number), 0);
@@ -390,7 +396,7 @@ impl Endpoint {
         self.incoming_bytes + charge(length) <= limit
     }
 
-    /// The first packet of a message fixes its length and what is granted of it.
+    /// The first packet of a message fixes its length and its granted bytes.
     fn begin_message(&mut self, now: Time, slot: u32, data: &Data) -> Outcome {
         let is_client = self.rpcs[slot as usize].state.is_client();
         if is_client && data.message_length > self.config.max_message {
@@ -402,7 +408,7 @@ impl Endpoint {
             self.note_full(rpc.id, Some(rpc.peer), data.message_length, self.config.max_incoming_bytes);
             return Err(drop_as!(drop_buffer_limit));
         }
-        // RECV-7, LIMIT-7: what the packet claims is counted here, and memory for it may be taken from here on.
+        // RECV-7, LIMIT-7: the claimed length is counted here; memory may be allocated from here on.
         self.incoming_bytes += charge(data.message_length);
         if !is_client {
             let peer = self.rpcs[slot as usize].peer;
@@ -410,7 +416,8 @@ impl Endpoint {
         }
         let incoming = &mut self.rpcs[slot as usize].incoming;
         incoming.length = data.message_length;
-        // GRANT-1, WIRE-10: what the sender says it sends unasked; a wrong value only changes when we first grant or ask again.
+        // GRANT-1, WIRE-10: the sender's own count of its unscheduled bytes. A wrong value only changes when
+        // the first grant or RESEND is sent.
         incoming.granted = data.incoming.min(data.message_length);
         incoming.unscheduled = incoming.granted;
         let peer = self.rpcs[slot as usize].peer;
@@ -424,7 +431,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Puts the payload where it belongs and sees what follows from it.
+    /// Writes the payload to the sink and updates the message.
     fn receive_bytes(
         &mut self,
         now: Time,
@@ -477,8 +484,8 @@ impl Endpoint {
         Ok(is_last.then_some(RunCursor { slot, end }))
     }
 
-    /// Sees what follows from bytes that were put where they belong. Of several packets that came at the same moment one behind the
-    /// other, only the first may begin the message, and only the last may complete it.
+    /// Updates an RPC after bytes of its message were written. In a run of consecutive packets received at
+    /// the same time, only the first may begin the message, and only the last may complete it.
     pub(crate) fn bytes_came(&mut self, now: Time, slot: u32, begins: bool) {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
@@ -493,7 +500,7 @@ impl Endpoint {
         } else if begins && self.rpcs[slot as usize].asked_in_part {
             self.set_unasked_aside(slot);
         } else if begins || self.rpcs[slot as usize].incoming.unasked == UnscheduledState::Aside {
-            // What was set aside was late, not lost, as it seems.
+            // These bytes seem to have been late, not lost.
             self.place_unasked(slot, UnscheduledState::Coming);
         }
         if complete {
@@ -515,7 +522,7 @@ impl Endpoint {
         }
     }
 
-    /// RECV-8: the server has the whole request, so nothing of it need be sent any more.
+    /// RECV-8: the server has the complete request, so none of its bytes must be sent any more.
     fn response_began(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, outgoing, .. } = &self.rpcs[slot as usize];
         self.message_arrived(now, peer, outgoing.length);
@@ -534,11 +541,11 @@ impl Endpoint {
         let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
         self.cutoffs.observe(length, rpc.incoming.unscheduled.max(1)); // SHARE-10
         let number = peer_number(peer);
-        // Complete by the packet before, which has just been taken in.
+        // The packet before completed the message, and has just been handled.
         let place = self.trace.place(number, 0);
         self.trace.record_again(EventKind::MessageComplete, id, u32::from(is_client), length, place);
         self.grants.remove(slot, peer);
-        // GRANT-11: also where it was granted in full and waited for nothing, others may wait for what it had.
+        // GRANT-11: others may wait for the bytes counted for this message, even if it was granted in full.
         self.grants.dirty = true;
         if is_client {
             self.end_with_response(slot);
@@ -554,7 +561,7 @@ impl Endpoint {
         self.events.push_back(Event::Request { rpc: self.key(slot), peer, port, length });
     }
 
-    /// RECV-6: tells how far the message can be read, where its receiver asked for it.
+    /// RECV-6: reports how far the message can be read, if the receiver requested that.
     pub(crate) fn report_readable(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let step = rpc.options.readable_step;
@@ -592,7 +599,7 @@ impl Endpoint {
             }
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
             let (peer, more) = (rpc.peer, rpc.outgoing.granted - before);
-            self.delivered(peer, more); // Who grants more has as much.
+            self.delivered(peer, more); // A host that grants more has received as many bytes.
             self.make_ready(slot);
         }
         Ok(())
@@ -611,17 +618,21 @@ impl Endpoint {
             (_, UnknownReason::Finished) => RpcError::ResponseLost,
             (_, UnknownReason::OwnerGone) => RpcError::PeerRestarted, // HOST-10
             (RpcState::ResponseArriving, UnknownReason::Unknown) => {
-                // RESEND-14: most likely older than the response, and delayed. If not, RESENDs will go unanswered.
+                // RESEND-14: most likely older than the response, and delayed. If not, RESENDs will go
+                // unanswered.
                 rpc.told_unknown = true;
                 return Ok(());
             }
-            // RESEND-14: a peer that says so unasked must not have the request again and again.
+            // RESEND-14: a peer that sends UNKNOWN without a RESEND must not cause the request to be sent
+            // repeatedly.
             (RpcState::Requesting, UnknownReason::Unknown) if !rpc.asked => return Ok(()),
             (RpcState::Requesting, UnknownReason::Unknown) => {
-                // It lives, but one that never takes the request must not be asked as often as before, nor for ever (PEER-1).
+                // The peer is alive. If it never accepts the request, RESENDs must become rarer and end at
+                // some time (PEER-1).
                 (rpc.answered, rpc.asked) = (true, false);
                 rpc.quiet_since = now;
-                // While the request still goes out, the server's answer is older than what is on its way.
+                // While the request is still being sent, the server's answer is older than the packets in
+                // flight.
                 if !rpc.outgoing.is_ready() && rpc.outgoing.next > 0 {
                     let peer = rpc.peer;
                     let unscheduled = self.unscheduled_to(peer, u32::MAX);
@@ -646,7 +657,8 @@ impl Endpoint {
         let known = &mut self.peers[peer];
         known.cutoffs = cutoffs.cutoffs;
         known.cutoff_version = cutoffs.version;
-        // A host that does not say who it is behaves like any other peer in this as well (INCAST-7).
+        // A host that does not announce its incarnation ignores the limit too, like any other peer
+        // (INCAST-7).
         let limit = cutoffs.unsched_limit.filter(|_| !self.incarnation.is_none());
         known.unsched_limit = limit.unwrap_or(u32::MAX);
         Ok(())

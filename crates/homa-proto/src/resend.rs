@@ -1,4 +1,4 @@
-//! Silence and loss: when to ask again, and how to answer who asks (PROTOCOL.md RESEND, PEER).
+//! Silence and loss: when to send RESEND, and how to answer it (PROTOCOL.md RESEND, PEER).
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -16,21 +16,22 @@ use crate::time::{MS, Time};
 use crate::unscheduled_loss::UnscheduledState;
 use crate::wire::{Body, Common, Resend, UnknownReason};
 
-/// A silent client is probed in the second half of the silence that ends its RPCs, this many times in a whole one: often
-/// enough that losses do not end them.
+/// A silent client is probed in the second half of the silence that ends its RPCs. A whole silence would hold
+/// this many probes: enough that packet losses do not end its RPCs.
 const PROBES_PER_SILENCE: u64 = 12;
 
-/// A silence shorter than this ends where it ends, also for who stood still: its parts would be shorter than the timers' steps.
+/// Only silences of at least this length are extended if this host itself stood still. Probe intervals of
+/// shorter ones would be shorter than the timers' ticks.
 const LEAST_PATIENCE_NS: u64 = 100 * MS;
 
-/// Rounds of RESENDs for each of which a proven peer may have a packet sent again, and one that is not proven
-/// for all of them.
+/// A proven peer's retransmission budget gains one packet for each round of RESENDs; an unproven peer's gains
+/// one packet for this many rounds.
 const UNPROVEN_ROUNDS: u64 = 16;
 
-/// Full packets that a peer may have sent again at once, at least.
+/// Minimum burst, in full packets, that a peer may have sent again at once.
 const BURST_PACKETS: u64 = 64;
 
-/// RPCs looked at to find one to probe with.
+/// Number of RPCs examined to find one to probe with.
 const PROBE_LOOKS: usize = 16;
 
 /// An interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
@@ -49,18 +50,18 @@ enum TimerPurpose {
 }
 
 impl Endpoint {
-    /// The RPC begins to wait for its peer: asks again when nothing has come for an interval.
+    /// Starts the wait of an RPC for its peer: a RESEND is due if nothing arrives for an interval.
     pub(crate) fn await_peer(&mut self, now: Time, slot: u32) {
         self.watch_within(now, slot, self.config.resend_interval_ns);
     }
 
-    /// The timer of an RPC fired: its state says whether anything is due.
+    /// Handles the timer of an RPC: the RPC's state determines whether anything is due.
     pub(crate) fn rpc_timer(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         if rpc.life != self.peers[rpc.peer].life {
             self.end_of_life(now, slot);
         } else if rpc.state == RpcState::InService {
-            // The application has it, for as long as it takes.
+            // The application has the request, for as long as it takes.
         } else if now >= rpc.stalled_at(self.config.max_stall_ns) {
             self.give_up(now, slot); // PEER-15
         } else if rpc.state == RpcState::Responding && rpc.outgoing.all_sent() {
@@ -77,8 +78,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether the peer owes us bytes, or at least a sign of life (RESEND-3). Where the next step is our own, a packet to
-    /// send or a grant to give, that step has the timer fire sooner.
+    /// Whether the peer owes us bytes, or at least a sign of life (RESEND-3). If the next step is our own, a
+    /// packet to send or a grant to give, then that step rearms the timer for an earlier time.
     pub(crate) fn waits_for_peer(&self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         match rpc.state {
@@ -89,14 +90,14 @@ impl Endpoint {
         }
     }
 
-    /// When the silence about an RPC has lasted long enough to ask.
+    /// The time at which the RPC has been silent for long enough to send RESEND.
     fn resend_due(&self, slot: u32) -> Time {
         let rpc = &self.rpcs[slot as usize];
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
         rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff)
     }
 
-    /// RESEND-1, RESEND-2: both sides ask alike for what they wait for.
+    /// RESEND-1, RESEND-2: client and server use the same rules to request missing bytes.
     fn receiver_timer(&mut self, now: Time, slot: u32) {
         let due = self.resend_due(slot);
         let rpc = &self.rpcs[slot as usize];
@@ -118,27 +119,28 @@ impl Endpoint {
         }
     }
 
-    /// SHARE-7: whose bytes come too slowly keeps no others from grants.
+    /// SHARE-7: a message whose bytes arrive too slowly must not keep others from grants.
     fn look_at_progress(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if rpc.incoming.expects_bytes() && rpc.incoming.stalls() {
             self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
             self.grants.remove(slot, rpc.peer);
             self.grants.dirty = true;
-            // Nothing of it is on its way any more that others would have to wait for.
+            // Others must no longer wait for bytes of this message.
             self.place_unasked(slot, UnscheduledState::Settled);
             self.stats.messages_stalled += 1;
         }
     }
 
-    /// A timer of this RPC fired and something follows from that; most only look, and say nothing.
+    /// Records that a timer of this RPC fired and had an effect. Most firings only check the state and are
+    /// not recorded.
     fn note_timer(&mut self, now: Time, due: Time, slot: u32, fired: TimerPurpose) {
         let late = now.since(due).min(u64::from(u32::MAX)) as u32;
         let rpc = &self.rpcs[slot as usize];
         self.trace.record_with(EventKind::TimerFired, rpc.id, late, fired as u32, peer_number(rpc.peer), 0);
     }
 
-    /// PEER-1, PEER-2: the peer may serve its other RPCs.
+    /// PEER-1, PEER-2: the peer may still serve its other RPCs.
     pub(crate) fn give_up(&mut self, now: Time, slot: u32) {
         self.note_timer(now, self.resend_due(slot), slot, TimerPurpose::GivenUp);
         let rpc = &self.rpcs[slot as usize];
@@ -150,8 +152,8 @@ impl Endpoint {
         }
     }
 
-    /// Asks for as many of a peer's silent RPCs as its rate allows (RESEND-7), a bounded number at a time. An RPC that was
-    /// heard of while it stood in the queue leaves it without a packet.
+    /// Sends RESENDs for as many of a peer's silent RPCs as its rate allows (RESEND-7), a bounded number at a
+    /// time. If an RPC received a packet while it was queued, it leaves the queue without a RESEND.
     fn serve_resends(&mut self, now: Time, peer: u32) {
         for _ in 0..self.config.reap_limit {
             let known = &mut self.peers[peer];
@@ -181,15 +183,15 @@ impl Endpoint {
         }
     }
 
-    /// Sends a round of RESENDs and waits for the answer twice as long as before.
+    /// Sends a round of RESENDs, and doubles the time to wait for the answer.
     fn ask_again(&mut self, now: Time, slot: u32) {
         let highest = self.config.num_priorities - 1;
         let rpc = &mut self.rpcs[slot as usize];
         let overflowed = self.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
         rpc.asked_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
         if rpc.asked_in_part {
-            // INCAST-8: everything of every response that a full queue dropped would fill it again; a first packet shows what
-            // is missing.
+            // INCAST-8: requesting every response in full after a queue overflow would overflow the queue
+            // again. A first packet shows which bytes are missing.
             self.send_resend(slot, Some(0..self.config.min_unsched_bytes), highest);
         } else {
             self.request_missing(slot, highest, MAX_RANGES);
@@ -199,14 +201,14 @@ impl Endpoint {
         rpc.backoff = rpc.backoff.saturating_add(1);
         rpc.asked = true;
         rpc.quiet_since = now;
-        // GRANT-11: a silent sender's grants are given to others until it is heard again.
+        // GRANT-11: the grants of a silent sender go to others until it sends again.
         self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.grants.dirty = true;
         let due = self.resend_due(slot);
         self.timers.arm(slot, due);
     }
 
-    /// The timer of a peer fired: RESENDs that waited for their rate, and its silence.
+    /// Handles the timer of a peer: sends RESENDs that waited for their rate, and checks its silence.
     pub(crate) fn peer_timer(&mut self, now: Time, peer: u32) {
         if !self.peers.contains(peer) {
             return;
@@ -225,7 +227,8 @@ impl Endpoint {
             && known.awake_since <= known.last_heard
             && !known.ends_silent;
         if stood_still {
-            // Nobody asked it meanwhile, and what it said may lie here unread: once in a silence it is asked after all.
+            // No probe was sent in time, and the peer's packets may be unread here. Give it one more probe,
+            // once per silence.
             self.peers[peer].awake_since = Time::from_ns(now.as_ns() - half);
         } else if now.since(known.silent_since()) >= silence {
             if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
@@ -238,7 +241,7 @@ impl Endpoint {
             self.peer_timers.arm_by(peer, since + half);
             return;
         }
-        // The timer also fires for RESENDs that are due, much more often.
+        // The timer also fires, much more often, for due RESENDs.
         if now >= self.peers[peer].probe_at {
             self.probe_client(peer);
             self.peers[peer].probe_at = now + probe_every;
@@ -246,9 +249,11 @@ impl Endpoint {
         self.peer_timers.arm_by(peer, self.peers[peer].probe_at.min(since + silence));
     }
 
-    /// Asks a silent client for a sign of life by a NEED_ACK: one that waits for its own grants has nothing to say (ACK-6).
+    /// Probes a silent client with NEED_ACK: a client that waits for grants from this host has nothing to
+    /// send (ACK-6).
     fn probe_client(&mut self, peer: u32) {
-        // An RPC of which we are the client makes the peer speak by its own RESENDs: a few looks find one or need none.
+        // If we are the client of an RPC, our own RESENDs make the peer answer. A few examined RPCs therefore
+        // find a server RPC, or none is needed.
         let known = &self.peers[peer];
         let oldest = self.peer_rpcs.iter(&known.rpcs).take(PROBE_LOOKS);
         let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
@@ -259,12 +264,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether the rate of RESENDs to the RPC's peer (RESEND-7) has room for one that is not due yet, which then goes.
+    /// Takes one RESEND that is not due yet from the rate of the RPC's peer (RESEND-7). Returns whether the
+    /// rate had room; the RESEND is then sent.
     pub(crate) fn may_ask_now(&mut self, now: Time, slot: u32) -> bool {
         self.peers[self.rpcs[slot as usize].peer].take_resend(now, &self.config)
     }
 
-    /// Asks for what is missing (RESEND-4). Returns whether anything is.
+    /// Requests the missing bytes (RESEND-4). Returns whether any are missing.
     pub(crate) fn request_missing(&mut self, slot: u32, priority: u8, most: usize) -> bool {
         let rpc = &self.rpcs[slot as usize];
         if rpc.incoming.length == 0 {
@@ -319,7 +325,7 @@ impl Endpoint {
         rpc.quiet_since = now;
         self.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
         if !self.peers[rpc.peer].take_need_ack(now, &self.config) {
-            return; // RESEND-22: its turn comes.
+            return; // RESEND-22: it is sent at a later firing.
         }
         let rpc = &mut self.rpcs[slot as usize];
         rpc.tries = rpc.tries.saturating_add(1);
@@ -327,7 +333,6 @@ impl Endpoint {
         self.send_control(slot, Body::NeedAck);
     }
 
-    /// A RESEND came.
     pub(crate) fn handle_resend(
         &mut self,
         now: Time,
@@ -345,7 +350,7 @@ impl Endpoint {
         self.peers[rpc.peer].rtt.spoil(rpc.id);
         if rpc.state.is_client() {
             let peer = rpc.peer;
-            self.mark_served(peer); // SHARE-3: it knows the id of a call of ours.
+            self.mark_served(peer); // SHARE-3: the server knows the id of our call.
         }
         let rpc = &self.rpcs[slot as usize];
         let (length, number) = (resend.length.unwrap_or(u32::MAX), peer_number(rpc.peer));
@@ -359,7 +364,7 @@ impl Endpoint {
         );
         match rpc.state {
             RpcState::Requesting | RpcState::Responding => self.send_again(slot, resend), // SEND-14
-            RpcState::ResponseArriving => Ok(()), // Older than the response that the server has begun.
+            RpcState::ResponseArriving => Ok(()), // Older than the response that has begun.
             RpcState::InService => {
                 self.send_busy(slot); // RESEND-11
                 Ok(())
@@ -374,7 +379,7 @@ impl Endpoint {
         }
     }
 
-    /// A RESEND came for an RPC that is not here (RESEND-13).
+    /// Handles a RESEND for an RPC that does not exist here (RESEND-13).
     pub(crate) fn answer_unknown_resend(
         &mut self,
         now: Time,
@@ -388,21 +393,22 @@ impl Endpoint {
             (false, true) if self.lost_its_owner(now, common) => UnknownReason::OwnerGone, // HOST-10
             (false, _) => UnknownReason::Unknown,
             (true, true) => UnknownReason::Finished,
-            // AMO-4: told that it is unknown, a client that reads no reason sends the request again, for longer than we
-            // remember the id. Silence ends its RPC.
+            // AMO-4: a client that reads no reason would send the request again, for longer than we remember
+            // the id. Send nothing: silence ends its RPC.
             (true, false) => return Err(drop_as!(drop_finished)),
         };
         self.send_unknown(from, common, reason);
         Ok(())
     }
 
-    /// Queues the bytes asked for, and takes a RESEND beyond the granted end as a grant (RESEND-8 to RESEND-10).
+    /// Queues the requested bytes, and treats a RESEND beyond the granted end as a grant (RESEND-8 to
+    /// RESEND-10).
     fn send_again(&mut self, slot: u32, resend: &Resend) -> Result<(), DropCause> {
         let highest = self.config.num_priorities - 1;
         let rpc = &mut self.rpcs[slot as usize];
         let outgoing = &mut rpc.outgoing;
         let end = resend.length.map_or(outgoing.next, |length| resend.offset.saturating_add(length));
-        // RESEND-9. As after a grant, the priority holds for what has not been sent.
+        // RESEND-9: as after a grant, the priority applies to bytes not sent yet.
         if resend.length.is_some() && outgoing.grant(end) {
             outgoing.sched_priority = resend.priority.min(highest);
             if rpc.outgoing.may_send_new() {
@@ -423,13 +429,13 @@ impl Endpoint {
         let peer = self.rpcs[slot as usize].peer;
         self.peers[peer].resend_budget.give(bytes - added.unwrap_or(0));
         if added == Some(0) {
-            self.send_busy(slot); // RESEND-10: they wait their turn.
+            self.send_busy(slot); // RESEND-10: they already wait their turn.
         }
         added.map(|_| ()).ok_or(drop_as!(drop_retransmit_limit))
     }
 
-    /// As much of `range`, from its start on, as its peer's budget has bytes for (SHARE-4); they are taken
-    /// from it. Whole packets, or all.
+    /// The first part of `range` that the peer's budget covers (SHARE-4): whole packets, or all of it. The
+    /// bytes are taken from the budget.
     fn within_budget(&mut self, slot: u32, range: Range<u32>) -> Range<u32> {
         if range.is_empty() {
             return range;
@@ -438,7 +444,7 @@ impl Endpoint {
         let (refill, wanted) = (self.resend_refill(peer), range.end - range.start);
         let budget = &mut self.peers[peer].resend_budget;
         let taken = budget.take(now, wanted, refill);
-        // A planted fault that the swarm must find: a peer has bytes sent again without limit.
+        // A planted fault that the swarm must find: a peer's retransmissions are not limited.
         #[cfg(homa_canary = "resend_unlimited")]
         let taken = taken.max(wanted);
         if taken == wanted {
@@ -452,9 +458,9 @@ impl Endpoint {
         range.start..range.start + whole
     }
 
-    /// What a peer may have sent again. Twice what may be on its way to a host at a time, so that a burst
-    /// that was lost is repaired at once; then a packet for each round of RESENDs that it may ask by
-    /// (RESEND-7), and what is delivered to it.
+    /// How a peer's retransmission budget refills. Its maximum is twice the bytes that may be in flight to a
+    /// host, so that a lost burst is repaired at once. It gains one packet for each round of RESENDs that the
+    /// peer may send (RESEND-7), and the bytes delivered to it.
     fn resend_refill(&self, peer: u32) -> Refill {
         let payload = self.max_payload(peer);
         if !self.peers[peer].served {
@@ -465,7 +471,7 @@ impl Endpoint {
         Refill { most: burst, bytes: payload.into(), every_ns: self.config.resend_spacing_ns }
     }
 
-    /// So many bytes that we sent to the peer have arrived there.
+    /// Credits the peer's retransmission budget with bytes that have arrived there.
     pub(crate) fn delivered(&mut self, peer: u32, bytes: u32) {
         self.peers[peer].resend_budget.give(bytes); // SHARE-4
     }

@@ -1,16 +1,16 @@
-//! Bytes that a receiver asked for again and that have not been sent again yet.
+//! Bytes that a receiver requested again and that have not been sent again yet.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use foldhash::fast::FixedState;
 
-/// Ranges kept for one RPC: what a few rounds of RESENDs ask for.
+/// Maximum ranges kept for one RPC: as many as a few rounds of RESENDs request.
 const MAX_RANGES_PER_RPC: usize = 16;
 
 #[derive(Debug)]
 struct PendingRanges {
-    /// Apart from each other, in the order of their requests.
+    /// Disjoint, in the order of their requests.
     ranges: Vec<Range<u32>>,
     priority: u8,
 }
@@ -21,8 +21,8 @@ impl PendingRanges {
     }
 }
 
-/// The bytes to be sent again, by RPC slot. Whose turn it is among them and all others is decided in
-/// `transmit`.
+/// The bytes to be sent again, by RPC slot. `transmit` decides their order among each other and among all
+/// other bytes.
 #[derive(Debug)]
 pub(crate) struct Retransmits {
     pending: HashMap<u32, PendingRanges, FixedState>,
@@ -37,12 +37,11 @@ impl Retransmits {
         }
     }
 
-    /// RPCs with bytes to be sent again.
+    /// Number of RPCs with bytes to be sent again.
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether bytes of `slot` wait to be sent again.
     pub(crate) fn contains(&self, slot: u32) -> bool {
         self.pending.contains_key(&slot)
     }
@@ -52,10 +51,10 @@ impl Retransmits {
         if self.pending.is_empty() { 0 } else { self.pending.get(&slot).map_or(0, PendingRanges::bytes) }
     }
 
-    /// Queues `range`, which is not empty, less what is queued already (RESEND-21). Returns the bytes that
-    /// were added, or `None` at the limit (RESEND-20).
+    /// Queues the non-empty `range`, minus the bytes that are already queued (RESEND-21). Returns the number
+    /// of bytes added, or `None` at the limit (RESEND-20).
     pub(crate) fn add(&mut self, slot: u32, range: Range<u32>, priority: u8) -> Option<u32> {
-        // A planted fault that the swarm must find: what is asked for while other bytes wait is forgotten.
+        // A planted fault that the swarm must find: a range requested while other bytes wait is forgotten.
         #[cfg(homa_canary = "resend_lost")]
         if self.pending.contains_key(&slot) {
             return Some(0);
@@ -88,7 +87,7 @@ impl Retransmits {
         self.pending.keys().min().copied()
     }
 
-    /// The first `bytes` of what `first` gave have been sent.
+    /// Removes the first `bytes` of the range returned by `first`, which have been sent.
     pub(crate) fn sent(&mut self, slot: u32, bytes: u32) {
         let Some(pending) = self.pending.get_mut(&slot) else { return };
         pending.ranges[0].start += bytes;
@@ -100,16 +99,15 @@ impl Retransmits {
         }
     }
 
-    /// Forgets what was queued for `slot`.
     pub(crate) fn remove(&mut self, slot: u32) {
-        // Each RPC that ends comes here, and hardly any was ever queued.
+        // Every RPC that ends reaches this point, and hardly any was ever queued.
         if !self.pending.is_empty() {
             self.pending.remove(&slot);
         }
     }
 }
 
-/// Adds what of `range` is in none of `ranges` yet; false where that would be too many.
+/// Adds the parts of `range` that are not yet in `ranges`; false if that would be too many ranges.
 fn add_range(ranges: &mut Vec<Range<u32>>, range: Range<u32>) -> bool {
     let mut rest = vec![range];
     for queued in ranges.iter() {

@@ -1,46 +1,48 @@
-//! What one peer may take of what all use together (PROTOCOL.md SHARE).
+//! Shares of each peer in resources that all peers use together (PROTOCOL.md SHARE).
 //!
-//! A bound alone lets whoever is first take everything. With a share for each peer, one that is alone may
-//! have nearly all, and one that takes all it can leaves room for others, however many packets it sends.
+//! With a bound alone, the first peer could take everything. With a share for each peer, a peer alone may
+//! have nearly all of a resource. A peer that takes all it can still leaves room for others, however many
+//! packets it sends.
 //!
 //! # Shares of peers
 //!
-//! No peer is trusted to ask for little. Whatever a packet can make grow has a bound, and of the bound each
-//! peer has a share; the table of SHARE names both.
+//! No peer is trusted to request little. Every resource that a packet can make grow has a bound, and each
+//! peer has a share of the bound. The table of SHARE in PROTOCOL.md lists both.
 //!
-//! - **One rule.** `homa-proto/share` has it: a peer may have a multiple of what it leaves free (dynamic
-//!   thresholds). A peer alone gets nearly all, greedy peers leave room for the next one, and nothing must be
-//!   known of how many there are. What refills with time and with delivered bytes is a `Budget` of the same
-//!   file.
-//! - **Who a peer is.** An address. Addresses that have shown nothing only a receiver of our packets can know
-//!   are one class, the unproven: their half-received requests make room for whoever comes next. Within the
-//!   class each peer has its share of the grant budget, and the last place for grants goes round: a flood
-//!   from one address holds out no other.
-//! - **What is counted.** What is really taken: a message counts for a kilobyte at least, and memory is
-//!   touched by bytes that came (`homa/payload/sparse`), not by those that were claimed. Claims of a first
-//!   packet give way when they do not come true: a message that trickles loses its grants and its place.
-//! - **What follows.** A refused packet is dropped and counted, in total by reason and for its peer
-//!   (`PeerInfo::refused`). Applications see no error, and honest peers ask again.
+//! - **One rule.** `homa-proto/share` implements it: a peer may have a multiple of what it leaves free
+//!   (dynamic thresholds). A peer alone gets nearly all, and greedy peers leave room for the next one; the
+//!   rule does not depend on the number of peers. Resources that refill with time and with delivered bytes
+//!   are a `Budget` of the same file.
+//! - **A peer is an address.** An unproven address has not yet shown knowledge that only a receiver of our
+//!   packets can have. All unproven addresses are one class: their half-received requests are evicted to make
+//!   room for new ones. Within the class each peer has its share of the grant budget, and the last place for
+//!   grants rotates. A flood from one address therefore locks out no other.
+//! - **Real use is counted.** A message counts for a kilobyte at least. Memory is touched by received bytes
+//!   (`homa/payload/sparse`), not by claimed ones. Claims of a first packet lapse if the bytes do not arrive:
+//!   a message that arrives too slowly loses its grants and its place.
+//! - **A refused packet is dropped and counted**, in total by reason and for its peer (`PeerInfo::refused`).
+//!   Applications see no error, and honest peers send the packet again.
 
 use crate::time::Time;
 
-/// A peer may take so many times what it leaves free. (Dynamic thresholds, Choudhury and Hahne 1998: with 7,
-/// one that is alone can have seven eighths, and of two that are greedy each can have seven fifteenths.)
+/// A peer may take this many times the part that it leaves free. (Dynamic thresholds, Choudhury and Hahne
+/// 1998. With 7, one peer alone can have seven eighths, and each of two greedy peers seven fifteenths.)
 const TIMES_FREE: u64 = 7;
 
-/// The part of the bound that a peer may have however little is free, as long as the bound allows it.
+/// A peer may have one part in this many of the bound, however little is free, as long as the bound allows
+/// it.
 const GUARANTEED_PART: u64 = 256;
 
 /// Why a peer gets no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Nobody would: the bound is reached.
+    /// The bound is reached: no peer would get more.
     Bound,
-    /// It has its share; others would get it.
+    /// This peer has its share; other peers would get more.
     Share,
 }
 
-/// A bound on a resource that peers use together, and with it the share of each.
+/// A bound on a resource that peers use together, and the share of each peer that follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     bound: u64,
@@ -51,8 +53,8 @@ impl Share {
         Share { bound }
     }
 
-    /// Whether anybody may take `more` while `used` are: whatever of them one peer has, as much is free then.
-    /// So it is nearly always.
+    /// Whether any peer may take `more` while `used` are taken: at least half of the bound stays free,
+    /// whatever part one peer has. This is the usual case.
     pub(crate) fn is_plenty(self, used: u64, more: u64) -> bool {
         used.saturating_add(more) <= self.bound / 2
     }
@@ -60,12 +62,13 @@ impl Share {
     /// Whether a peer that has `own` of the `used` may take `more`.
     pub(crate) fn admit(self, own: u64, used: u64, more: u64) -> Result<(), Refusal> {
         let free = self.bound.checked_sub(used.saturating_add(more)).ok_or(Refusal::Bound)?;
-        // A planted fault that the swarm must find: whoever is first takes everything.
+        // A planted fault that the swarm must find: the first peer takes everything.
         #[cfg(homa_canary = "share_unlimited")]
         let own = own.min(0);
         let has = own.saturating_add(more);
         let guaranteed = (self.bound / GUARANTEED_PART).max(1);
-        // The first of a peer is never too much for it, or a large message could not be had by anybody.
+        // The first request of a peer is never beyond its share; otherwise no peer could send a large
+        // message.
         if own == 0 || has <= guaranteed || has <= free.saturating_mul(TIMES_FREE) {
             Ok(())
         } else {
@@ -74,7 +77,7 @@ impl Share {
     }
 }
 
-/// A number of bytes that a peer may have, which refills with bytes delivered to it and slowly with time.
+/// A number of bytes that a peer may have. It refills with bytes delivered to the peer, and slowly with time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: u64,
@@ -85,19 +88,18 @@ pub(crate) struct Budget {
 /// How a [`Budget`] refills.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refill {
-    /// Most bytes of a budget, and those of a new one.
+    /// Maximum bytes of a budget, and the bytes of a new one.
     pub most: u64,
-    /// `bytes` come back in each `every_ns`, whether or not anything is delivered; 0 ns: nothing holds
-    /// anything back.
+    /// `bytes` are added in each `every_ns`, whether or not anything is delivered. 0 ns: there is no limit.
     pub bytes: u64,
     pub every_ns: u64,
 }
 
 impl Budget {
-    /// A full one.
+    /// A full budget.
     pub(crate) const FULL: Budget = Budget { left: u64::MAX, at: Time::ZERO };
 
-    /// Takes up to `wanted` bytes; returns how many there were.
+    /// Takes up to `wanted` bytes; returns how many were available.
     pub(crate) fn take(&mut self, now: Time, wanted: u32, refill: Refill) -> u32 {
         if refill.every_ns == 0 {
             return wanted;
@@ -111,8 +113,8 @@ impl Budget {
         taken as u32
     }
 
-    /// Adds bytes that were delivered, or taken in vain. What is more than the most of the budget is never
-    /// taken.
+    /// Adds bytes that were delivered, or taken and not used. Bytes above the maximum of the budget can never
+    /// be taken.
     pub(crate) fn give(&mut self, bytes: u32) {
         self.left = self.left.saturating_add(bytes.into());
     }

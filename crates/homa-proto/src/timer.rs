@@ -1,7 +1,8 @@
-//! A hierarchical timing wheel: arming, disarming and expiring are O(1), whatever the number of timers.
+//! A hierarchical timing wheel: arming, disarming and expiring are O(1) for any number of timers.
 //!
-//! One timer per RPC, and one per peer. A packet does not touch them: when one expires, the state
-//! says whether anything is due, and it is armed again for the remaining time. A request that its application has has none.
+//! There is one timer per RPC and one per peer. A packet does not touch them. When a timer expires, the state
+//! determines whether anything is due, and the timer is rearmed for the remaining time. A request that the
+//! application is processing has no timer.
 
 use crate::lists::{Links, List};
 use crate::time::Time;
@@ -10,12 +11,13 @@ use crate::time::Time;
 const TICK_SHIFT: u32 = 17;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Eight levels of 64 slots reach every tick that 64 bits of nanoseconds can name, so that no deadline is ever cut short.
+/// Eight levels of 64 slots reach every tick that 64 bits of nanoseconds can represent, so no deadline is
+/// ever shortened.
 const LEVELS: usize = 8;
 const LAST_TICK: u64 = u64::MAX >> TICK_SHIFT;
 const _: () = assert!(SLOT_BITS * LEVELS as u32 + TICK_SHIFT >= u64::BITS);
 
-/// Timers of slots (of RPCs, or of peers), each armed at most once.
+/// Timers of slots (of RPCs or of peers). Each slot is armed at most once.
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
     links: Links,
@@ -25,12 +27,12 @@ pub(crate) struct TimerWheel {
     /// No timer with an earlier tick is armed.
     current: u64,
     armed: usize,
-    /// The earliest slot in use, kept because it is asked for with every packet and changes much more rarely.
+    /// The earliest slot in use, cached: every packet reads it, and it changes much more rarely.
     first: Option<Slot>,
 }
 
-/// A slot of the wheel. Ordered by tick; of equal ones the coarsest comes first, since its timers must be spread over the
-/// finer levels before any of those expires.
+/// A slot of the wheel, ordered by tick. Of equal ticks the coarsest slot comes first, since its timers must
+/// be spread over the finer levels before any of those expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Slot {
     /// First tick of the slot.
@@ -62,8 +64,7 @@ impl TimerWheel {
         }
     }
 
-    /// Makes `slot` a valid index.
-    /// Makes `slots` the number of valid indices. Those behind are not armed.
+    /// Sets the number of valid indices to `slots`. Indices beyond must not be armed.
     pub(crate) fn fit(&mut self, slots: usize) {
         let shrinks = slots < self.deadlines.len();
         self.links.fit(slots);
@@ -88,7 +89,7 @@ impl TimerWheel {
         self.links.list_of(slot).is_some()
     }
 
-    /// Arms `slot` for `at` unless it is armed for an earlier moment.
+    /// Arms `slot` for `at` unless it is already armed for an earlier time.
     pub(crate) fn arm_by(&mut self, slot: u32, at: Time) {
         let tick = at.as_ns().div_ceil(1 << TICK_SHIFT);
         if !self.is_armed(slot) || tick < self.deadlines[slot as usize] {
@@ -96,7 +97,7 @@ impl TimerWheel {
         }
     }
 
-    /// Arms `slot` for `at`, or moves it there. It expires at the first tick not before `at`.
+    /// Arms `slot` for `at`, or moves its timer there. It expires at the first tick not before `at`.
     pub(crate) fn arm(&mut self, slot: u32, at: Time) {
         self.disarm(slot);
         let tick = at.as_ns().div_ceil(1 << TICK_SHIFT).clamp(self.current, LAST_TICK);
@@ -105,7 +106,6 @@ impl TimerWheel {
         self.armed += 1;
     }
 
-    /// Disarms `slot`, if it is armed.
     pub(crate) fn disarm(&mut self, slot: u32) {
         if self.links.list_of(slot).is_some() {
             self.unlink(slot);
@@ -113,13 +113,13 @@ impl TimerWheel {
         }
     }
 
-    /// The earliest moment at which `pop_due` may have something to do: never later than the first deadline's tick.
+    /// The earliest time at which `pop_due` may have work: never later than the first deadline's tick.
     pub(crate) fn next(&self) -> Option<Time> {
         self.first.map(|slot| Time::from_ns(slot.tick << TICK_SHIFT))
     }
 
-    /// Takes out one timer that is due at `now`. Each step, also one that only moves a timer to a finer level, takes one
-    /// from `budget`; at 0 the rest waits for the next call.
+    /// Removes one timer that is due at `now`. Each step takes one from `budget`, even if it only moves a
+    /// timer to a finer level. At 0 the rest waits for the next call.
     pub(crate) fn pop_due(&mut self, now: Time, budget: &mut u32) -> Option<u32> {
         let now_tick = now.as_ns() >> TICK_SHIFT;
         while *budget > 0 {
@@ -144,13 +144,14 @@ impl TimerWheel {
         Slot { tick: block | (index as u64) << shift, fineness: LEVELS - level, index }
     }
 
-    /// The earliest slot in use, looked for.
+    /// Computes the earliest slot in use.
     fn earliest(&self) -> Option<Slot> {
         let levels = self.bits.iter().enumerate().filter(|(_, bits)| **bits != 0);
         levels.map(|(level, bits)| self.slot_at(level, bits.trailing_zeros() as usize)).min()
     }
 
-    /// A deadline goes to the level of the highest slot-sized digit in which it differs from the current tick.
+    /// Links a timer at the level of the highest slot-sized digit in which its deadline differs from the
+    /// current tick.
     fn place(&mut self, slot: u32, tick: u64) {
         let differing = (tick ^ self.current) | 1;
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
@@ -214,7 +215,8 @@ mod tests {
         assert!(wheel.next().unwrap() <= tick(100));
     }
 
-    /// A wheel of a bounded reach once put all later deadlines on its last tick, where they were due for ever after 39 hours.
+    /// A wheel of limited reach once put all later deadlines on its last tick; after 39 hours they were due
+    /// for ever.
     #[test]
     fn timers_of_a_host_that_runs_for_years_are_not_due_at_once() {
         let mut wheel = TimerWheel::with_capacity(0);

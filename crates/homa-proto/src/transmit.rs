@@ -1,5 +1,5 @@
-//! Packets going out: control first, then the shortest message; of a message what was asked for again goes
-//! first (PROTOCOL.md SEND).
+//! Outgoing packets: control packets first, then the shortest message. Within a message, requested
+//! retransmissions go first (PROTOCOL.md SEND).
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -19,7 +19,8 @@ use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Data, UnknownReason};
 /// Precision of the sender's order: one part in 64 (SEND-4).
 pub(crate) const SUB: u32 = 6;
 
-/// Least time between two CUTOFFS to one peer: the first answers cross with DATA that was sent before they arrived.
+/// Minimum time between two CUTOFFS to one peer: the first answers cross with DATA that was sent before they
+/// arrived.
 const CUTOFFS_SPACING_NS: u64 = 1_000_000;
 
 /// The messages that have bytes to send and may send them.
@@ -29,11 +30,11 @@ pub(crate) struct Ready {
     shortest: SrptQueue<SUB>,
     fifo_links: Links,
     fifo: List,
-    /// Thousandths of bytes that the oldest message has earned (SEND-5).
+    /// Credit of the oldest message in thousandths of bytes (SEND-5).
     fifo_credit: u64,
-    /// The last look found only packets that the pacer holds back.
+    /// The last poll found only packets that the pacer holds back.
     pub waits_for_pacer: bool,
-    /// Others of this host go first.
+    /// Other endpoints of this host have shorter messages and go first.
     pub gives_way: bool,
 }
 
@@ -64,7 +65,7 @@ impl Ready {
         self.links.list_of(slot).is_some()
     }
 
-    /// Puts the message where its remaining bytes put it.
+    /// Inserts the message at the place of its remaining bytes, or moves it there.
     fn place(&mut self, slot: u32, remaining: u32) {
         if self.links.list_of(slot).is_some() {
             self.shortest.update(&mut self.links, slot, remaining);
@@ -74,7 +75,6 @@ impl Ready {
         }
     }
 
-    /// Takes the message out, if it is in.
     pub(crate) fn remove(&mut self, slot: u32) {
         if self.links.list_of(slot).is_some() {
             self.shortest.remove(&mut self.links, slot);
@@ -82,16 +82,18 @@ impl Ready {
         }
     }
 
-    /// The message whose turn it is (SEND-3): the shortest, or the oldest where it has earned a packet of `packet` bytes.
+    /// The message whose turn it is (SEND-3): the shortest, or the oldest if its credit covers a packet of
+    /// `packet` bytes.
     pub(crate) fn choose(&self, packet: u32) -> Option<u32> {
         let earned = self.fifo_credit >= u64::from(packet) * 1000;
         if earned { self.fifo.head() } else { self.shortest.first() }
     }
 
-    /// `bytes` were sent of the message chosen for a packet of at most `packet` bytes; `share` thousandths are the oldest's.
+    /// Accounts `bytes` sent of the message chosen for a packet of at most `packet` bytes. The oldest message
+    /// is credited with `share` thousandths of them.
     fn account(&mut self, bytes: u32, packet: u32, share: u32) {
         if self.fifo_credit >= u64::from(packet) * 1000 {
-            // A path wider than `max_packet` may take more at once than was earned.
+            // On a path wider than `max_packet`, one packet may cost more than the credit.
             self.fifo_credit = self.fifo_credit.saturating_sub(u64::from(bytes) * 1000);
         }
         if self.shortest.len() > 1 {
@@ -110,14 +112,15 @@ impl Ready {
         if earned { None } else { self.shortest.first() }
     }
 
-    /// Others have sent `bytes` while they went first: the oldest message here gets its share of them, up to a packet of `packet` bytes.
+    /// Other endpoints have sent `bytes` while they went first. The oldest message here is credited with its
+    /// share of them, up to a packet of `packet` bytes.
     pub(crate) fn earn(&mut self, bytes: u32, packet: u32, share: u32) {
         let most = self.fifo_credit.max(u64::from(packet) * 1000);
         self.fifo_credit = (self.fifo_credit + u64::from(bytes) * u64::from(share)).min(most);
     }
 
-    /// As [`Ready::account`] for the next packets of the message chosen, as long as it stays the shortest one's turn. Returns how many
-    /// of `packets`, each of `bytes`, that were.
+    /// Like [`Ready::account`], for the next packets of the chosen message while it is the shortest message's
+    /// turn. Returns how many of `packets`, each of `bytes`, were accounted.
     pub(crate) fn account_run(&mut self, packets: u32, bytes: u32, packet: u32, share: u32) -> u32 {
         if self.shortest.len() <= 1 || share == 0 {
             return if self.fifo_credit >= u64::from(packet) * 1000 { 0 } else { packets };
@@ -139,7 +142,7 @@ impl Ready {
     }
 }
 
-/// A DATA packet about to be made.
+/// A DATA packet to be encoded.
 pub(crate) struct PlannedData {
     pub slot: u32,
     pub offset: u32,
@@ -149,15 +152,15 @@ pub(crate) struct PlannedData {
 }
 
 impl Endpoint {
-    /// Whether [`poll_transmit`](Endpoint::poll_transmit) may give something: cheaper than asking it in vain. Where only the pacer holds
-    /// packets back this is true as well.
+    /// Whether [`poll_transmit`](Endpoint::poll_transmit) may return a packet; cheaper than polling without
+    /// result. Also true if only the pacer holds packets back.
     #[inline]
     #[must_use]
     pub fn has_transmit(&self) -> bool {
         !self.control.is_empty() || !self.ready.is_empty() || self.ready.waits_for_pacer
     }
 
-    /// The next packet to send now, if any. It counts as sent from here on.
+    /// The next packet to send now, if any. A returned packet counts as sent.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         let now = self.advance(now);
         self.ready.waits_for_pacer = false;
@@ -170,7 +173,7 @@ impl Endpoint {
         }
     }
 
-    /// A control packet that waits. It counts as sent.
+    /// The next waiting control packet. It counts as sent.
     pub(crate) fn next_control(&mut self, now: Time) -> Option<Transmit> {
         let packet = self.control.pop_front()?;
         let bytes = packet.header.as_slice().len() as u32;
@@ -180,11 +183,11 @@ impl Endpoint {
         Some(packet)
     }
 
-    /// What the next DATA packet is to carry.
+    /// The part of a message that the next DATA packet carries.
     pub(crate) fn next_part(&mut self, now: Time) -> Option<PlannedData> {
         for _ in 0..self.config.reap_limit {
             let slot = self.ready.choose(self.config.max_packet)?;
-            // A planted fault that the swarm must find: bytes to be sent again go before all others.
+            // A planted fault that the swarm must find: retransmissions go before all other bytes.
             #[cfg(homa_canary = "resend_first")]
             let slot = self.retransmits.any().unwrap_or(slot);
             let rpc = &self.rpcs[slot as usize];
@@ -201,7 +204,7 @@ impl Endpoint {
         None
     }
 
-    /// Puts an RPC among the messages to send, if it may send.
+    /// Adds an RPC to the messages to send, if it may send.
     pub(crate) fn make_ready(&mut self, slot: u32) {
         let again = self.retransmits.bytes(slot);
         let outgoing = &self.rpcs[slot as usize].outgoing;
@@ -210,7 +213,7 @@ impl Endpoint {
         }
     }
 
-    /// Bytes of the message that were not sent yet, or are to be sent again: the sender's SRPT key (SHARE-5).
+    /// Bytes of the message not yet sent, plus bytes to be sent again: the sender's SRPT key (SHARE-5).
     pub(crate) fn left_to_send(&self, slot: u32) -> u32 {
         self.rpcs[slot as usize].outgoing.remaining().saturating_add(self.retransmits.bytes(slot))
     }
@@ -233,8 +236,8 @@ impl Endpoint {
         false
     }
 
-    /// The first bytes of `range`, which were sent before: it lies within the grant, and the pacer holds it
-    /// back as any other.
+    /// Plans the first bytes of `range`, which were sent before. They lie within the grant, and the pacer
+    /// applies to them as to any other bytes.
     #[cold]
     fn part_again(&mut self, now: Time, slot: u32, range: &Range<u32>, priority: u8) -> Option<PlannedData> {
         let len = self.max_payload(self.rpcs[slot as usize].peer).min(range.end - range.start);
@@ -301,10 +304,10 @@ impl Endpoint {
         let rpc = &self.rpcs[part.slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let peer = &mut self.peers[rpc.peer];
-        // WIRE-23: a kernel gets zeros where it sends zeros.
+        // WIRE-23: a kernel gets zeros in this field, as it sends zeros there.
         let bundle_endpoints = if peer.is_ours() { self.bundle_endpoints } else { 0 };
         let common = Common { bundle_endpoints, ..common };
-        // INCAST-1, INCAST-7: a kernel reads padding there, and shall see none of it.
+        // INCAST-1, INCAST-7: for a kernel this field is padding, and must stay zero.
         let tells_limit =
             rpc.state.is_client() && rpc.response_limit != u32::MAX && (peer.is_ours() || !peer.heard);
         let data = Data {
@@ -344,12 +347,12 @@ impl Endpoint {
         }
     }
 
-    /// The header of a packet of ours (ID-7).
+    /// The header of a packet of this host (ID-7).
     pub(crate) fn common(&self, source_port: u16, dest_port: u16, sender_id: u64) -> Common {
         Common { source_port, dest_port, sender_id, incarnation: self.incarnation, bundle_endpoints: 0 }
     }
 
-    /// Queues a control packet about a living RPC.
+    /// Queues a control packet of a live RPC.
     pub(crate) fn send_control(&mut self, slot: u32, body: Body) {
         let rpc = &self.rpcs[slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
@@ -364,7 +367,7 @@ impl Endpoint {
         self.queue_control((self.peers[peer].addr, Some(peer)), &common, &body);
     }
 
-    /// Queues a control packet (PRIO-2) to an address and the peer there, where it is known.
+    /// Queues a control packet (PRIO-2) to an address, and to the peer there if it is known.
     pub(crate) fn queue_control(
         &mut self,
         (to, peer): (SocketAddr, Option<u32>),
@@ -384,13 +387,14 @@ impl Endpoint {
         self.control.push_back(Transmit { to, priority, bundle, header, payload: None });
     }
 
-    /// Answers a RESEND for an RPC that is not here, or DATA that is refused with a reason (RESEND-19): with the packet's ports
-    /// and id turned round.
+    /// Answers a RESEND for an RPC that does not exist here, or DATA that is refused with a reason
+    /// (RESEND-19). The answer swaps the packet's ports and inverts its id.
     pub(crate) fn send_unknown(&mut self, to: SocketAddr, heard: &Common, reason: UnknownReason) {
         self.stats.unknowns_sent += 1;
         let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);
-        // INCAST-6: a request of which nothing arrived begins again, and must not fill the same queue again.
-        // LIMIT-6: where there is room for one packet, it is the answer.
+        // INCAST-6: a request of which nothing arrived is sent again, and must not overflow the same queue
+        // again.
+        // LIMIT-6: if there is room for only one packet, it is the answer.
         let has_room = self.control.len() + 2 <= self.config.max_control_packets as usize;
         if has_room && reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && !self.knows_limit(&to)
         {
@@ -400,13 +404,13 @@ impl Endpoint {
         self.queue_control((to, None), &common, &Body::RpcUnknown(reason));
     }
 
-    /// Whether there is no limit, or what came from there last was sent by it.
+    /// Whether there is no limit, or the peer's last DATA was already sent under it.
     fn knows_limit(&self, from: &SocketAddr) -> bool {
         let kept = || self.peers.find(from).map(|peer| self.peers[peer].cutoffs_kept);
         self.incast_estimator.limit().is_none() || kept() == Some(self.cutoffs.version())
     }
 
-    /// Tells a peer our cutoffs, unless it was told a moment ago.
+    /// Sends a peer our cutoffs, unless the same version was sent a moment ago.
     pub(crate) fn send_cutoffs(&mut self, now: Time, slot: u32, peer: u32) {
         let known = &mut self.peers[peer];
         let version = self.cutoffs.version();
@@ -419,7 +423,8 @@ impl Endpoint {
         self.send_control(slot, cutoffs);
     }
 
-    /// INCAST-6: a limit that a peer's own DATA did not bring to it goes with the next answer.
+    /// INCAST-6: if the peer was not yet sent the present limit in an answer to its DATA, the limit goes with
+    /// the next response.
     pub(crate) fn tell_limit(&mut self, now: Time, slot: u32, peer: u32) {
         let told = self.peers[peer].cutoffs_sent.map(|(_, version)| version);
         if self.incast_estimator.limit().is_some()

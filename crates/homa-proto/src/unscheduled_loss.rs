@@ -1,8 +1,9 @@
-//! Unscheduled bytes that did not come: when more was sent unasked than may be on its way at all, and then nothing comes any
-//! more, a queue in the network has overflowed. The bytes are then asked for again, as much at a time as may be on its way
-//! (PROTOCOL.md INCAST-4, INCAST-5).
+//! Loss of unscheduled bytes. If more unscheduled bytes were sent than may be in flight at all, and then no
+//! packet arrives, a queue in the network has overflowed. RESENDs then request the missing bytes, limited to
+//! the number of bytes that may be in flight (PROTOCOL.md INCAST-4, INCAST-5).
 //!
-//! The timers of RESEND would ask for the same bytes, later and for all of them at once, and so overflow the queue again.
+//! The timers of RESEND would request the same bytes later and for all messages at once, and so overflow the
+//! queue again.
 
 use crate::endpoint::Endpoint;
 use crate::lists::Links;
@@ -10,32 +11,32 @@ use crate::message_in::RECLAIM_RANGES;
 use crate::srpt::SrptQueue;
 use crate::time::Time;
 
-/// Precision of the order in which bytes are asked for again: one part in 16, as among grants (GRANT-6).
+/// Precision of the order in which lost bytes are requested: one part in 16, as for grants (GRANT-6).
 const SUB: u32 = 4;
 
-/// Where a message with unscheduled bytes on their way stands.
+/// The state of a message with unscheduled bytes in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UnscheduledState {
-    /// All of them are there, or nothing of the message is.
+    /// All of them have arrived, or nothing of the message has.
     #[default]
     Settled,
-    /// They are on their way.
+    /// They are in flight.
     Coming,
-    /// They were lost, as it seems, and its turn to be asked for them has not come.
+    /// They seem to be lost, and the message waits for its turn to request them.
     Aside,
 }
 
-/// The messages with unscheduled bytes on their way, or lost.
+/// The messages with unscheduled bytes in flight, or lost.
 #[derive(Debug)]
 pub(crate) struct LossAccounting {
     links: Links,
     coming: SrptQueue<SUB>,
     aside: SrptQueue<SUB>,
-    /// When what is on its way counts as lost, unless something comes before.
+    /// When the bytes in flight count as lost, unless a packet arrives before.
     at: Option<Time>,
-    /// When a queue in the network last overflowed, as far as we know.
+    /// When a queue in the network last overflowed, as far as known.
     overflowed: Option<Time>,
-    /// Room may be left for more than one look asks for.
+    /// There may be room for more requests than one call sends.
     more_to_ask: bool,
 }
 
@@ -56,7 +57,7 @@ impl LossAccounting {
         self.links.fit(slots);
     }
 
-    /// When `handle_timeout` wants to look.
+    /// When `handle_timeout` must be called.
     pub(crate) fn next(&self, now: Time) -> Option<Time> {
         if self.more_to_ask { Some(now) } else { self.at }
     }
@@ -70,7 +71,7 @@ impl LossAccounting {
         self.coming.is_empty() && self.aside.is_empty()
     }
 
-    /// Moves a message, of which `bytes` are missing, to another place.
+    /// Moves a message with `bytes` missing bytes to another state.
     fn place(&mut self, slot: u32, at: &mut UnscheduledState, to: UnscheduledState, bytes: u32) {
         match std::mem::replace(at, to) {
             UnscheduledState::Settled => {}
@@ -84,7 +85,7 @@ impl LossAccounting {
         }
     }
 
-    /// Panics unless the queues agree; returns the messages that come, and those that were set aside.
+    /// Panics unless the queues agree. Returns the messages with bytes in flight, and those set aside.
     pub(crate) fn check(&self) -> (Vec<u32>, Vec<u32>) {
         let slots = |queue: &SrptQueue<SUB>| {
             let mut slots = queue.check(&self.links);
@@ -96,7 +97,8 @@ impl LossAccounting {
 }
 
 impl Endpoint {
-    /// A message's unscheduled bytes stand differently now. While they are set aside nothing more is granted of it.
+    /// Moves a message to another state of its unscheduled bytes. While they are set aside, nothing more of
+    /// it is granted.
     pub(crate) fn place_unasked(&mut self, slot: u32, to: UnscheduledState) {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
@@ -112,7 +114,7 @@ impl Endpoint {
         }
     }
 
-    /// The message's unscheduled bytes were lost; its turn to be asked for them comes when there is room.
+    /// Marks the message's unscheduled bytes as lost; they are requested when there is room.
     pub(crate) fn set_unasked_aside(&mut self, slot: u32) {
         self.place_unasked(slot, UnscheduledState::Aside);
         let rpc = &mut self.rpcs[slot as usize];
@@ -121,14 +123,15 @@ impl Endpoint {
         self.stats.unscheduled_reclaimed += 1;
     }
 
-    /// Packets came: whatever is on its way has `incast_quiet_ns` from now, where it is more than grants would ever let come.
+    /// Packets arrived. If more bytes are in flight than grants alone could cause, they count as lost after
+    /// `incast_quiet_ns` without another packet.
     pub(crate) fn watch_unasked(&mut self, now: Time) {
         let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
         let overflows = !self.unscheduled_loss.coming.is_empty() && self.grants.total_incoming > most;
         self.unscheduled_loss.at = overflows.then(|| now + self.config.incast_quiet_ns);
     }
 
-    /// Sets aside what did not come, a part of it at a time (INCAST-4).
+    /// Sets aside the bytes that did not arrive, a bounded number of messages at a time (INCAST-4).
     pub(crate) fn reclaim_unasked(&mut self, now: Time) {
         self.grants.dirty |= std::mem::take(&mut self.unscheduled_loss.more_to_ask);
         if self.unscheduled_loss.at.is_none_or(|at| at > now) {
@@ -144,8 +147,8 @@ impl Endpoint {
         self.grants.dirty = true;
     }
 
-    /// Asks for what was set aside, the shortest first, as far as it may be on its way (INCAST-5). Returns whether grants
-    /// may go as well.
+    /// Requests the bytes that were set aside, the shortest message first, as far as the grant budget allows
+    /// (INCAST-5). Returns whether grants may be sent as well.
     pub(crate) fn ask_for_reclaimed(&mut self, now: Time) -> bool {
         if self.unscheduled_loss.at.is_some_and(|at| at <= now) {
             return false; // Not all of it has been set aside yet.
@@ -156,7 +159,8 @@ impl Endpoint {
             let outstanding = self.rpcs[slot as usize].incoming.outstanding();
             let total = self.grants.total_incoming;
             if total > 0 && total + u64::from(outstanding) > budget {
-                // What comes makes room for it, unless grants take that: only shorter messages may have them.
+                // Arriving bytes make room for this message, unless grants take that room. Only shorter
+                // messages may therefore get grants.
                 return self.grants.shortest().is_some_and(|ungranted| ungranted < outstanding);
             }
             self.place_unasked(slot, UnscheduledState::Coming);
