@@ -1,4 +1,4 @@
-//! Acknowledgements: how a client lets its servers forget (PROTOCOL.md ACK).
+//! Acknowledgements: how a client lets its servers free finished RPCs (PROTOCOL.md ACK).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,20 +11,21 @@ use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
 
-/// Acknowledgements put off at a time: what they end takes some microseconds.
+/// Maximum acknowledgements deferred at a time: handling that many takes some microseconds.
 pub(crate) const MAX_PUT_OFF: usize = 32;
 
-/// Acknowledgements that may wait for requests of one peer to ride on (ACK-3). A client with this many RPCs open at a peer may complete
-/// all of them in one receive burst, and acknowledges them with the requests that follow.
+/// Maximum acknowledgements for one peer that wait for a request to carry them (ACK-3). A client with this
+/// many RPCs open at a peer may complete all of them in one receive burst. The requests that follow then
+/// carry the acknowledgements.
 const MAX_WAITING: usize = 64;
 
-/// Acknowledgements for one peer that wait for a packet to ride on.
+/// Acknowledgements for one peer that wait for a packet to carry them.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingAcks {
     acks: VecDeque<Ack>,
     /// Client port of the RPC that was queued last: the source of an ACK packet.
     port: u16,
-    /// Whether the peer stands in [`Endpoint::acks_due`].
+    /// Whether the peer is in [`Endpoint::acks_due`].
     is_watched: bool,
 }
 
@@ -37,7 +38,7 @@ impl WaitingAcks {
         self.acks.is_empty()
     }
 
-    /// The oldest one, which the caller sends.
+    /// Removes the oldest one, for the caller to send.
     pub(crate) fn pop(&mut self) -> Option<Ack> {
         self.acks.pop_front()
     }
@@ -48,13 +49,15 @@ impl WaitingAcks {
 }
 
 impl Endpoint {
-    /// A client RPC is over: its server may forget it as soon as a packet has said so (ACK-1).
+    /// Queues the acknowledgement of a finished client RPC: its server may free it when a packet has carried
+    /// that (ACK-1).
     pub(crate) fn queue_ack(&mut self, rpc: &Rpc) {
         if rpc.life != self.peers[rpc.peer].life {
             return;
         }
         if !rpc.incoming.is_complete() {
-            // ACK-12: a server that still works for an RPC that failed learns of it at once, by the header's id (ACK-4).
+            // ACK-12: a server that still works on a failed RPC is notified at once, by the header's id
+            // (ACK-4).
             let common = self.common(rpc.port, rpc.peer_port, rpc.id);
             self.send_acks(rpc.peer, &common);
             return;
@@ -75,19 +78,19 @@ impl Endpoint {
         }
     }
 
-    /// When acknowledgements have waited long enough for a request to ride on.
+    /// When waiting acknowledgements must be sent even without a request to carry them.
     pub(crate) fn next_ack(&self) -> Option<Time> {
         self.acks_due.front().map(|&(due, _)| due)
     }
 
-    /// Sends acknowledgements in packets of their own where five have waited for half a `need_ack_interval_ns`: their servers would
-    /// ask for them after the whole of it (ACK-3).
+    /// Sends acknowledgements in their own packets if five have waited for half a `need_ack_interval_ns`.
+    /// After a whole interval their servers would send NEED_ACK (ACK-3).
     pub(crate) fn send_due_acks(&mut self, now: Time) {
         while let Some(&(due, peer)) = self.acks_due.front()
             && due <= now
         {
             self.acks_due.pop_front();
-            // A slot may have a new user, whose own entry follows.
+            // The slot may hold a new peer, whose own entry follows.
             if self.peers.contains(peer) && self.peers[peer].acks.is_watched {
                 self.peers[peer].acks.is_watched = false;
                 self.send_waiting_acks(peer, self.peers[peer].acks.port, MAX_ACKS);
@@ -105,8 +108,9 @@ impl Endpoint {
         }
     }
 
-    /// Sends every acknowledgement that waits for a packet to ride on, from the client port `from_port`: for a host that is
-    /// about to fall silent, so that no server has to ask (ACK-13). Takes time in proportion to the peers.
+    /// Sends every waiting acknowledgement from the client port `from_port`. Called before a host falls
+    /// silent, so that no server has to send NEED_ACK (ACK-13). Takes time in proportion to the number of
+    /// peers.
     pub fn flush_acks(&mut self, from_port: u16) {
         let waiting: Vec<u32> =
             self.peers.iter().filter(|(_, peer)| !peer.acks.is_empty()).map(|(slot, _)| slot).collect();
@@ -115,7 +119,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends an ACK packet with `common` for its header and up to five waiting acknowledgements.
+    /// Sends an ACK packet with the header `common` and up to five waiting acknowledgements.
     fn send_acks(&mut self, peer: u32, common: &Common) {
         let known = &mut self.peers[peer];
         let mut acks = AckList::new();
@@ -128,9 +132,9 @@ impl Endpoint {
         self.queue_control((to, Some(peer)), common, &Body::Ack(acks));
     }
 
-    /// An acknowledgement rode along with DATA. What it ends need not end before what the packet is about: the answer to a request
-    /// would wait for the end of the request before it. It ends with the next drive call that has no packets, which is due at
-    /// once, or before the packets of the next one that has.
+    /// Defers an acknowledgement carried by a DATA packet. If its RPC were ended first, the response to the
+    /// packet's request would wait for that. It is handled in the next drive call without packets, which is
+    /// due at once, or before the packets of the next drive call with packets.
     #[inline(never)]
     pub(crate) fn put_off_ack(&mut self, now: Time, peer: u32, client_id: u64) {
         if self.acked.len() >= MAX_PUT_OFF {
@@ -139,7 +143,7 @@ impl Endpoint {
         self.acked.push((peer, client_id));
     }
 
-    /// Ends what acknowledgements have ended that were put off.
+    /// Handles the deferred acknowledgements.
     #[inline]
     pub(crate) fn settle_acks(&mut self, now: Time) {
         if !self.acked.is_empty() {
@@ -147,17 +151,17 @@ impl Endpoint {
         }
     }
 
-    /// Apart, so that a packet of a large message does not pay for it.
+    /// Not inlined, so that packets of a large message do not pay for it.
     #[inline(never)]
     fn settle_some_acks(&mut self, now: Time) {
         let mut acked = std::mem::take(&mut self.acked);
         for (peer, client_id) in acked.drain(..) {
             self.acknowledged(now, peer, client_id);
         }
-        self.acked = acked; // Its memory is used again.
+        self.acked = acked; // Keep its memory for reuse.
     }
 
-    /// At a limit, what is known to be over must not keep a message of `length` bytes from being sent.
+    /// At a limit, RPCs that are already acknowledged must not prevent sending a message of `length` bytes.
     pub(crate) fn make_room_to_send(&mut self, now: Time, length: u32) {
         let bytes = self.outgoing_bytes + u64::from(length);
         if bytes > self.config.max_outgoing_bytes || self.rpcs.len() >= self.config.max_rpcs as usize {
@@ -165,7 +169,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer, as the client, is done with `client_id` (ACK-7).
+    /// The peer, as the client, has finished the RPC `client_id` (ACK-7).
     pub(crate) fn acknowledged(&mut self, now: Time, peer: u32, client_id: u64) {
         let Some(&slot) = self.server_ids.get(&(peer, client_id | 1)) else { return };
         let rpc = &self.rpcs[slot as usize];
@@ -178,7 +182,6 @@ impl Endpoint {
         self.end_server(now, slot, reason);
     }
 
-    /// An ACK came.
     pub(crate) fn handle_ack(
         &mut self,
         now: Time,
@@ -196,7 +199,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A NEED_ACK came: may the server forget the RPC?
+    /// Handles a NEED_ACK: the server needs to know whether it may free the RPC.
     pub(crate) fn handle_need_ack(
         &mut self,
         now: Time,
@@ -206,16 +209,19 @@ impl Endpoint {
         common: &Common,
     ) -> Result<(), DropCause> {
         if common.sender_id & 1 == 0 {
-            return Err(drop_as!(drop_nonsense)); // Only servers ask.
+            return Err(drop_as!(drop_nonsense)); // Only servers send NEED_ACK.
         }
-        // A planted fault that the swarm must find: a client acknowledges a response of which only a part is there.
+        // A planted fault that the swarm must find: a client acknowledges a response that has arrived only in
+        // part.
         #[cfg(homa_canary = "ack_frees_early")]
         let rpc = rpc.ok().filter(|&slot| self.rpcs[slot as usize].incoming.length == 0).ok_or(());
         if let Ok(slot) = rpc {
-            // ACK-6: the server has sent everything. What is not here after half an interval is lost, or nearly so.
+            // ACK-6: the server has sent everything. Bytes that are missing after half an interval are most
+            // likely lost.
             let rpc = &self.rpcs[slot as usize];
             let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
-            // RESEND-3: where it is our turn there is nothing to ask for, and the server must not take that for an end.
+            // RESEND-3: if the next step is ours, there is nothing to request, and the server must not take
+            // that for an end.
             let asks = due && self.waits_for_peer(slot) && self.may_ask_now(now, slot);
             let asks = asks && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
             if due && !asks {

@@ -1,4 +1,4 @@
-//! Proof of the whole state, for tests: everything that is kept twice agrees, every number is within its bound.
+//! Checks of the whole state, for tests: all redundant state agrees, and every number is within its bound.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::rpc::RpcState;
 use crate::unscheduled_loss::UnscheduledState;
 
 impl Endpoint {
-    /// Proves the whole state. Takes time in proportion to it: for tests and simulations.
+    /// Checks the whole state. Takes time in proportion to its size: for tests and simulations.
     ///
     /// # Panics
-    /// Something does not agree; the message says what.
+    /// If any part of the state disagrees with another; the message names it.
     pub fn check(&self) {
         self.timers.check();
         self.peer_timers.check();
@@ -149,7 +149,7 @@ impl Endpoint {
         assert!(gaps.max().unwrap_or(0) <= config.max_gaps as usize, "max_gaps");
         let acks = self.peers.iter().map(|(_, peer)| peer.acks.len());
         assert!(acks.max().unwrap_or(0) <= config.max_acks_per_peer as usize, "max_acks_per_peer");
-        // AMO-6: one that was open when the table filled up finishes all the same.
+        // AMO-6: an RPC that was open when the table filled up finishes all the same.
         let finished = match config.finished_policy {
             FinishedPolicy::Refuse => config.max_finished_blocks as usize + config.max_rpcs as usize,
             FinishedPolicy::ForgetOldest => config.max_finished_blocks.max(1) as usize,

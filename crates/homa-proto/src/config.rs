@@ -1,7 +1,7 @@
 //! Every setting of the protocol, with the reason for its default and the link it was tuned for.
 //!
-//! Names follow the kernel module's (`net.homa.*`) where it has the setting; its defaults are those of
-//! a 25 Gbit/s network ("kernel" below).
+//! A setting that the kernel module also has (`net.homa.*`) keeps its name. "kernel" below is the module's
+//! default, which is tuned for a 25 Gbit/s network.
 
 use crate::host::MAX_ENDPOINTS;
 use crate::time::{MS, SEC, US};
@@ -15,62 +15,69 @@ const TUNED_FOR_MBPS: u64 = 25_000;
 pub enum FinishedPolicy {
     /// Drop new requests until ids expire: no request ever runs twice.
     Refuse,
-    /// Forget the oldest ids: service goes on, and a duplicate delayed longer than the table reaches may run twice.
+    /// Forget the oldest ids: service continues, but a duplicate delayed beyond the table's reach may run
+    /// twice.
     ForgetOldest,
 }
 
-/// The longest interval that a setting may ask for: a year. Sums and small multiples of such intervals stay far below the 584 years that 64
-/// bits of nanoseconds hold, so that no deadline can wrap into the past.
+/// Maximum of every interval setting: a year. 64 bits of nanoseconds hold 584 years. Sums and small multiples
+/// of such intervals therefore cannot wrap into the past.
 const LONGEST_INTERVAL_NS: u64 = 365 * 86_400 * SEC;
 
-/// RPCs count their unanswered packets in a byte.
+/// RPCs count their unanswered packets in one byte.
 const MAX_TRIES: u32 = u8::MAX as u32;
 
 /// The settings of one endpoint. Times are in nanoseconds, at most a year each, sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// All secrets are derived from it: RPC ids, hash tables, challenges to peers. The only randomness, and known to nobody else.
+    /// The source of all secrets: RPC ids, hash tables, challenges to peers. It is the only randomness, and
+    /// must be secret.
     pub seed: u64,
-    /// In place of `seed` for the part of RPC ids that depends on the peer: the processes of a host, which share its ids, have the same. 0:
-    /// from `seed`.
+    /// Replaces `seed` for the part of RPC ids that depends on the peer. The processes of a host share its
+    /// ids, and so must use the same value. 0: derived from `seed`.
     pub id_seed: u64,
-    /// Wall clock at the start of this host in milliseconds; tells our peers that we restarted. 0: not told.
+    /// Wall-clock time in milliseconds at the start of this host; lets peers detect that it restarted. 0: not
+    /// announced.
     pub incarnation: u64,
-    /// Endpoints behind this host's address between which packets are steered by RPC id ([`owner_of`](crate::wire::owner_of)), 1 to
-    /// [`MAX_ENDPOINTS`](crate::MAX_ENDPOINTS). What may come unasked (INCAST) is divided by it, since each sees its part only;
-    /// the other limits are each endpoint's own.
+    /// Endpoints behind this host's address, 1 to [`MAX_ENDPOINTS`](crate::MAX_ENDPOINTS). Packets are
+    /// steered to them by RPC id ([`owner_of`](crate::wire::owner_of)). The limit of unscheduled bytes
+    /// (INCAST) is divided by this number, since each endpoint receives only its part. The other limits apply
+    /// to each endpoint.
     pub endpoints: u32,
-    /// Which of them this one is, below `endpoints`.
+    /// The index of this endpoint among them, below `endpoints`.
     pub endpoint: u32,
     /// Bytes of a message that may be sent before any grant (kernel: 40000, about one round trip at 25 Gbit/s).
     pub unsched_bytes: u32,
-    /// Whether the unscheduled bytes of a peer follow its measured round-trip time, where the link rate is known; else
-    /// `unsched_bytes` is for all.
+    /// Whether the unscheduled bytes for a peer follow its measured round-trip time, if the link rate is
+    /// known. Otherwise `unsched_bytes` applies to all peers.
     pub unsched_from_rtt: bool,
-    /// Least unscheduled bytes of a message, however many send at once (the Homa paper: a few hundred).
+    /// Minimum unscheduled bytes of a message, however many senders are active (the Homa paper: a few
+    /// hundred).
     pub min_unsched_bytes: u32,
-    /// Most unscheduled bytes of a message, however long the round trip.
+    /// Maximum unscheduled bytes of a message, however long the round trip.
     pub max_unsched_bytes: u32,
-    /// Full packets sent unasked beyond a round trip's worth, so that a late grant leaves no gap (RAMCloud's notes: 6 us of
-    /// 14 at 10 Gbit/s, about five packets).
+    /// Full packets sent without a grant beyond one round trip's worth, so that a late grant leaves no gap.
+    /// (RAMCloud's notes: 6 us of 14 at 10 Gbit/s, about five packets.)
     pub rtt_slack_packets: u32,
-    /// A round-trip time is forgotten after one to two times this long.
+    /// Lifetime of a round-trip time: it is forgotten after one to two times this long.
     pub rtt_window_ns: u64,
-    /// For how long, to twice that, senders are limited after an incast.
+    /// How long senders stay limited after an incast: one to two times this long.
     pub incast_memory_ns: u64,
-    /// Silence after which unscheduled bytes beyond `max_incoming` count as lost: a queue that still drains is never silent
-    /// for so long, and the kernel's delays (notes: up to 100 us for a handler to start) pass.
+    /// Silence after which unscheduled bytes beyond `max_incoming` count as lost. A queue that still drains
+    /// is never silent for so long, and the kernel's delays are shorter (notes: up to 100 us for a handler to
+    /// start).
     pub incast_quiet_ns: u64,
     /// Fixed window per message; 0: the active messages share `window_total`.
     pub window: u32,
     /// Bytes that the active messages' windows share, each `window_total / (active + 1)`; 0: `max_incoming`, as in the kernel. What
     /// `max_incoming` is more lets others have grants while senders that have some send elsewhere.
     pub window_total: u32,
-    /// Bytes granted and not yet received, over all messages of this host (kernel: 400000).
+    /// Maximum bytes granted and not yet received, over all messages of this host (kernel: 400000).
     pub max_incoming: u32,
-    /// Messages granted at the same time, each of another peer (kernel: 8).
+    /// Maximum messages granted at the same time, each of a different peer (kernel: 8).
     pub max_overcommit: u32,
-    /// A grant is sent only if it extends the last one by this much, or to the message's end; spares packets.
+    /// A grant is sent only if it extends the last one by this much or reaches the message's end; saves
+    /// packets.
     pub min_grant_increment: u32,
     /// Bytes of an extra grant to the oldest message (kernel: 50000).
     pub fifo_grant_increment: u32,
@@ -82,32 +89,34 @@ pub struct Config {
     pub num_priorities: u8,
     /// Highest priority of scheduled packets, below `num_priorities` (kernel: 3). Unscheduled ones use those above.
     pub max_sched_prio: u8,
-    /// Cutoffs until traffic was observed: level i takes unscheduled messages up to `unsched_cutoffs[i]` bytes (kernel).
+    /// Cutoffs before traffic is observed: level i takes unscheduled messages up to `unsched_cutoffs[i]`
+    /// bytes (kernel).
     pub unsched_cutoffs: [u32; PRIORITIES],
-    /// Version of the first cutoffs; 0 counts as 1. A peer that sends it has had a packet of ours (SHARE-3),
-    /// so drivers choose it at random. All endpoints of a host have the same.
+    /// Version of the first cutoffs; 0 counts as 1. A peer that sends this version has received a packet of
+    /// ours (SHARE-3), so drivers choose it at random. All endpoints of a host use the same.
     pub first_cutoff_version: u16,
-    /// How often cutoffs are computed anew from the traffic; 0: never.
+    /// How often cutoffs are recomputed from the traffic; 0: never.
     pub cutoff_interval_ns: u64,
     /// Bytes that must have been observed before cutoffs are computed.
     pub cutoff_min_bytes: u64,
     /// Rate of the uplink; `None`: unknown, the pacer does not pace.
     pub link_mbps: Option<u32>,
-    /// Thousandths by which the pacer assumes the link slower than it is (the kernel notes: 10; 50 cost large messages
-    /// up to a factor of two).
+    /// Thousandths by which the pacer assumes the link to be slower than it is. (Kernel notes: 10; 50 slowed
+    /// large messages by up to a factor of two.)
     pub link_margin: u32,
-    /// Largest estimated backlog of the NIC before a packet waits (kernel: 5 us; without a bound the short P99 is 5-10 x).
+    /// Maximum estimated backlog of the NIC before a packet waits. (Kernel: 5 us; without a bound the P99 of
+    /// short messages is 5-10 x.)
     pub max_nic_backlog_ns: u64,
     /// Packets below this size pass those that wait for the pacer (kernel: defer_min_bytes 1000; 100-2000 made no difference), until the
     /// NIC's backlog is twice `max_nic_backlog_ns`, or that and two full packets where these take longer.
     pub defer_min_bytes: u32,
-    /// Bytes that every packet costs on the link beyond the Homa packet: UDP 8, IPv4 20, Ethernet 14 + 4 + 8 + 12.
+    /// Link bytes of every packet in addition to the Homa packet: UDP 8, IPv4 20, Ethernet 14 + 4 + 8 + 12.
     pub link_overhead: u32,
     /// Silence before the first RESEND (kernel: 5 ticks of 1 ms).
     pub resend_interval_ns: u64,
-    /// Ceiling of the doubled interval between RESENDs.
+    /// Maximum of the doubled interval between RESENDs.
     pub resend_interval_max_ns: u64,
-    /// RESENDs without any answer before an RPC fails, at most 255; bounds what a lost peer costs.
+    /// RESENDs without any answer before an RPC fails, at most 255; bounds the cost of a lost peer.
     pub max_resends: u32,
     /// Time between two rounds of RESENDs to one peer, on average; bounds their rate however many RPCs wait (kernel: one
     /// RPC of a peer per 5 ms). To a peer that is slow and loses nothing it doubles, up to `resend_spacing_max_ns`; NEED_ACKs are spaced
@@ -119,28 +128,29 @@ pub struct Config {
     /// How long an RPC stays open without progress, whatever signs of life its peer gives; an hour leaves room for servers that compute. With
     /// a request in its application's hands a server's RPC waits without a bound.
     pub max_stall_ns: u64,
-    /// How long a server keeps a silent client's unanswered or unacknowledged RPC. Other RPCs of a living peer prolong it.
+    /// How long a server keeps the unanswered or unacknowledged RPCs of a client that sends no packet at all.
     pub client_silence_ns: u64,
     /// Time after a sent response before NEED_ACK asks for its acknowledgement (kernel: 2 ticks).
     pub need_ack_interval_ns: u64,
-    /// Ceiling of the doubled interval between NEED_ACKs.
+    /// Maximum of the doubled interval between NEED_ACKs.
     pub need_ack_interval_max_ns: u64,
     /// NEED_ACKs without an answer before the server frees the RPC, at most 255.
     pub max_need_acks: u32,
-    /// For how long a packet may be delayed in the network: finished ids are kept this long.
+    /// Maximum delay of a packet in the network: finished ids are kept this long.
     pub max_packet_lifetime_ns: u64,
-    /// Blocks of 64 neighbouring ids in the table of finished ids, all peers together (about 40 bytes each).
+    /// Blocks of 64 adjacent ids in the table of finished ids, all peers together (about 40 bytes each).
     pub max_finished_blocks: u32,
     /// What happens when that table is full.
     pub finished_policy: FinishedPolicy,
-    /// Largest message taken from the caller or from a peer (the kernel's limit is 1,000,000; more only between ours).
+    /// Largest message accepted from the caller or a peer. (The kernel's limit is 1,000,000; longer messages
+    /// work only between peers of this implementation.)
     pub max_message: u32,
     /// RPCs open at a time, client and server together.
     pub max_rpcs: u32,
     /// Report the contiguous bytes of incoming requests as they grow by this many; 0: only when complete.
     pub request_readable_step: u32,
-    /// RPCs for which memory is reserved at the start, so that no packet waits while a table grows (a million RPCs moved
-    /// take tens of milliseconds).
+    /// RPCs for which memory is reserved at the start, so that no packet waits while a table grows (moving a
+    /// million RPCs takes tens of milliseconds).
     pub reserve_rpcs: u32,
     /// Payload bytes of outgoing messages held for the caller at a time.
     pub max_outgoing_bytes: u64,
@@ -150,25 +160,26 @@ pub struct Config {
     pub max_peers: u32,
     /// Acknowledgements kept for one peer until a packet carries them.
     pub max_acks_per_peer: u32,
-    /// Gaps in one incoming message; a packet that would make more is dropped and asked for again.
+    /// Maximum gaps in one incoming message; a packet that would make more is dropped and must be sent again.
     pub max_gaps: u32,
     /// Retransmissions queued at a time, all peers together.
     pub max_retransmits: u32,
-    /// RPCs freed, timed out or failed per drive call: bounds how long the next packet waits for them.
+    /// RPCs freed, timed out or failed per drive call: bounds the wait of the next packet.
     pub reap_limit: u32,
-    /// Control packets waiting to be sent; beyond it they are dropped and counted, as the network might.
+    /// Maximum control packets waiting to be sent; further ones are dropped and counted, as the network might
+    /// drop them.
     pub max_control_packets: u32,
     /// Largest Homa packet, header included (1424 + 56 over IPv4 and MTU 1500).
     pub max_packet: u32,
 }
 
-/// A setting that contradicts itself or another.
+/// A setting that is invalid by itself or together with another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {rule}")]
 pub struct ConfigError {
     /// The field of [`Config`].
     pub field: &'static str,
-    /// What holds for it.
+    /// The rule that it breaks.
     pub rule: &'static str,
 }
 
@@ -237,8 +248,9 @@ impl Default for Config {
     }
 }
 
-/// Full packets that a link carries, at least, for each round of RESENDs to one peer ([`Config::on_link`]): what is asked of a peer must
-/// stay a small part of what it has to do, also where it is slow because it has too much of that.
+/// Minimum number of full packets that a link carries for each round of RESENDs to one peer
+/// ([`Config::on_link`]). RESENDs must stay a small part of a peer's work, especially if it is slow because
+/// it is overloaded.
 const PACKETS_PER_RESEND: u64 = 8;
 
 /// Full packets that a link carries, at least, before silence is asked about ([`Config::on_link`]): as many may lie in a switch before one
@@ -247,40 +259,47 @@ const PACKETS_PER_RESEND: u64 = 8;
 /// slowdown is 11 and not 4.5; with 32 and more what is lost comes later than it must, where ports hold four packets.
 const PACKETS_BEFORE_RESEND: u64 = 24;
 
-/// Full packets that a link carries, at least, before an acknowledgement is asked for ([`Config::on_link`]): a client that has requests
-/// for the server meanwhile brings it for nothing, and the server lacks only memory. (Eight hosts, W2 at 20 Mbit/s, 220 requests a second
-/// to each server: with 24 packets, 15 ms, a fifteenth of all packets were NEED_ACKs and their answers.)
+/// Minimum number of full packets that a link carries before NEED_ACK is sent ([`Config::on_link`]). A client
+/// with further requests for the server carries the acknowledgement in them for free, and until then the
+/// server only keeps memory. (Eight hosts, W2 at 20 Mbit/s, 220 requests per second to each server: with 24
+/// packets, 15 ms, a fifteenth of all packets were NEED_ACKs and their answers.)
 const PACKETS_BEFORE_NEED_ACK: u64 = 72;
 
-/// How often the time between RESENDs about one message may double on a slow link ([`Config::on_link`]), where that makes it longer than
-/// elsewhere. Where links are full, long messages wait their turn for seconds and their senders say BUSY to each RESEND. In the simulator (8 hosts
-/// at 50 Mbit/s, ports of four packets, 32 RPCs always open) 15 RESENDs and 14 BUSYs came with 100 packets of DATA, and with 200 ms instead of 50
-/// half as many; at 80 % of load slowdowns of W2 to W5 are the same.
+/// How often the time between RESENDs of one message may double on a slow link ([`Config::on_link`]), if that
+/// exceeds the general maximum. On full links, long messages wait their turn for seconds, and their senders
+/// answer each RESEND with BUSY. In the simulator (8 hosts at 50 Mbit/s, ports of four packets, 32 RPCs
+/// always open), 15 RESENDs and 14 BUSYs were sent per 100 packets of DATA. A maximum of 200 ms instead of 50
+/// halved them; at 80 % load the slowdowns of W2 to W5 are the same.
 const MOST_DOUBLED_INTERVAL: u32 = 5;
 
-/// How often the time between rounds of RESENDs to one peer may double on a slow link ([`Config::on_link`]), where that makes it longer
-/// than elsewhere. In the simulator (8 hosts, W2 at 20 Mbit/s, ports of 1.6 packets, 80 % load, 2 seeds) the P99 of the largest 1 % is 30 and 32
-/// with 2, and 47 and 85 with 5, where those whose packets were lost stand in line for seconds behind others that only wait their turn;
-/// W3 at 40, W4 at 50 and W2 at 10 Mbit/s are the same with 0 to 5.
+/// How often the time between rounds of RESENDs to one peer may double on a slow link ([`Config::on_link`]),
+/// if that exceeds the general maximum. In the simulator (8 hosts, W2 at 20 Mbit/s, ports of 1.6 packets, 80
+/// % load, 2 seeds) the P99 of the largest 1 % is 30 and 32 with 2, and 47 and 85 with 5. With 5, messages
+/// whose packets were lost queue for seconds behind others that only wait their turn. W3 at 40, W4 at 50 and
+/// W2 at 10 Mbit/s are the same with 0 to 5.
 const MOST_DOUBLED_SPACING: u32 = 2;
 
-/// However slow the link is, silence is asked about so often, at least, before a server gives its client up ([`Config::on_link`]).
+/// Minimum number of RESENDs before a server gives up a silent client, however slow the link
+/// ([`Config::on_link`]).
 const LEAST_ASKED_A_SILENCE: u64 = 8;
 
-/// Packets that a sender may need for a round trip on any link ([`Config::on_link`]).
+/// Minimum packets that a sender may need for a round trip on any link ([`Config::on_link`]).
 const LEAST_PACKETS_A_TRIP: u32 = 8;
 
-/// Packets granted and not received that a host may have on any link, as far as the port before it has room ([`Config::through_port`]):
-/// those of two round trips, since as many as one needs lie with senders who have others to send first.
+/// Minimum packets granted and not received of a host on any link, as far as the port before it has room
+/// ([`Config::through_port`]). They cover two round trips, since as many packets as one trip needs may wait
+/// at senders that have others to send first.
 const LEAST_PACKETS_GRANTED: u32 = 2 * LEAST_PACKETS_A_TRIP;
 
-/// Packets in a port's queue beyond which more room does not make a host grant more ([`Config::through_port`]).
+/// Packets in a port's queue beyond which more room does not raise a host's grants
+/// ([`Config::through_port`]).
 const MOST_PACKETS_QUEUED: u64 = 128;
 
-/// Silence is asked about no sooner than this many times what a full queue before the host takes to drain ([`Config::through_port`]).
+/// Minimum silence before RESEND, in multiples of the time that a full queue before the host takes to drain
+/// ([`Config::through_port`]).
 const QUEUES_BEFORE_RESEND: u64 = 3;
 
-/// Packets of a grant on any link ([`Config::on_link`]).
+/// Minimum packets of a grant on any link ([`Config::on_link`]).
 const LEAST_PACKETS_A_GRANT: u32 = 2;
 
 fn saturated(bytes: u64) -> u32 {
@@ -293,18 +312,22 @@ impl Config {
         Config::default().on_link(mbps)
     }
 
-    /// These settings, with what they assume of a 25 Gbit/s link scaled to one of `mbps` Mbit/s: bytes that may be on their way
-    /// take the same time on every link. 0 counts as 1.
+    /// Scales the settings that assume a 25 Gbit/s link to one of `mbps` Mbit/s: the bytes that may be in
+    /// flight take the same time on every link. 0 counts as 1.
     ///
-    /// On a slow link a packet's own time is what a round trip is made of, and that is so many packets at any rate: on its way
-    /// to the switch, from there, behind the one before it, and as many again until its grant has come. So a message may send eight
-    /// unasked, and sixteen may be granted, because a sender that several grant to sends to one of them at a time. Where the port
-    /// before the host is known, say so with [`through_port`](Config::through_port).
-    /// The NIC may have one packet's time to send, lest it runs dry while the next one is on its way to it. Grants are of two packets, so
-    /// that there is no packet back for each one. Silence is asked about no sooner than 24 packets could have come, and an
-    /// acknowledgement, which the next request to the same server brings for nothing, no sooner than 72. (Unscaled, 400,000 bytes granted had a
-    /// switch of 12.5 KB a port at 100 Mbit/s drop a twentieth of all packets; and at 20 Mbit/s two of five packets of W2 were NEED_ACKs and their
-    /// answers.)
+    /// On a slow link, a round trip consists of packet transmission times: to the switch, from the switch,
+    /// behind the packet before, and as many again until the grant arrives. A message may therefore send
+    /// eight packets without a grant. Sixteen may be granted, because a sender with grants from several hosts
+    /// sends to one of them at a time. If the port before the host is known, also call
+    /// [`through_port`](Config::through_port).
+    ///
+    /// The NIC's backlog may be one packet's time, so that the NIC does not run dry while the next packet is
+    /// on its way to it. Grants are of two packets, so that not every packet causes one back. RESEND is sent
+    /// no sooner than 24 packets could have arrived. NEED_ACK is sent no sooner than 72, since the next
+    /// request to the same server carries the acknowledgement for free.
+    ///
+    /// (Unscaled, at 100 Mbit/s, 400,000 granted bytes made a switch with 12.5 KB per port drop a twentieth
+    /// of all packets. At 20 Mbit/s two of five packets of W2 were NEED_ACKs and their answers.)
     #[must_use]
     pub fn on_link(self, mbps: u32) -> Config {
         let mbps = mbps.max(1);
@@ -341,23 +364,26 @@ impl Config {
         }
     }
 
-    /// These settings, for a host before which the switch's port queues `bytes` at most, with all that packets take on the link, and drops
-    /// what is more. To be said after [`on_link`](Config::on_link).
+    /// Adapts the settings to a host whose switch port queues at most `bytes`, including all link overhead,
+    /// and drops the rest. Call it after [`on_link`](Config::on_link).
     ///
-    /// Granted are, besides what [`on_link`](Config::on_link) grants for hosts' delays, sixteen packets and a quarter of what the port queues; but
-    /// no more than three and a half times the queue, of which a third may meet there while the rest is with its senders or on the links, no
-    /// more than the queue and sixteen packets, and never less than the eight packets of a round trip. The windows share three quarters of
-    /// that: a sender with grants of several hosts sends to one of them, and were the windows all there is, the others could grant to nobody
-    /// else meanwhile.
+    /// The grant limit is what [`on_link`](Config::on_link) adds for hosts' delays, plus sixteen packets and
+    /// a quarter of the port's queue. It is at most three and a half times the queue: a third of that may
+    /// meet there while the rest is at its senders or on the links. It is also at most the queue plus sixteen
+    /// packets, and at least the eight packets of a round trip. The windows share three quarters of the
+    /// limit: a sender with grants from several hosts sends to one of them at a time. If the windows took all
+    /// of it, the other hosts could not grant to any other sender meanwhile.
     ///
-    /// Silence is asked about no sooner than the queue drains three times: what waits there is not lost. (A rack of 4 hosts at 40 Mbit/s, 10 ms
-    /// of queue, W4, 32 RPCs always open: with 7 ms links that are 94 % busy carry 84.1 and 84.6 % of their
-    /// own maximum, with 15 ms 87.1 and 88.0, with 30 ms 89.5 and 89.6.)
+    /// RESEND is sent no sooner than the queue could drain three times: packets that wait there are not lost.
+    /// (Measured with a rack of 4 hosts at 40 Mbit/s, 10 ms of queue, W4, 32 RPCs always open. Links that are
+    /// 94 % busy carry 84.1 and 84.6 % of their own maximum with 7 ms, 87.1 and 88.0 with 15 ms, 89.5 and
+    /// 89.6 with 30 ms.)
     ///
-    /// (Swept in the simulator: 4 and 8 hosts, W2 to W5, 40 Mbit/s to 25 Gbit/s, queues of 1.6 to 813 packets, at 80 % of load and with 32 RPCs always
-    /// open. With 16 packets, all of them the windows', links of 1 Gbit/s before queues of 81 are 40 % idle when they could be busy, and with 36, of
-    /// which the windows share 27, 6 %. Of 24 packets through queues of eight 1.2 % are dropped at 80 % of load where windows share all of
-    /// them, and 0.2 where they share two thirds.)
+    /// (Swept in the simulator: 4 and 8 hosts, W2 to W5, 40 Mbit/s to 25 Gbit/s, queues of 1.6 to 813
+    /// packets, at 80 % load and with 32 RPCs always open. With 16 packets, all shared by the windows, links
+    /// of 1 Gbit/s before queues of 81 packets are 40 % idle when they could be busy. With 36, of which the
+    /// windows share 27, they are 6 % idle. Of 24 packets through queues of eight, 1.2 % are dropped at 80 %
+    /// load if the windows share all of them, and 0.2 % if they share two thirds.)
     #[must_use]
     pub fn through_port(self, bytes: u64) -> Config {
         let packet = u64::from(self.packet_payload());
@@ -393,7 +419,7 @@ impl Config {
         self.max_packet.saturating_sub(DATA_HEADER_LEN as u32).max(1)
     }
 
-    /// Checks the relations between settings.
+    /// Checks each setting and the relations between settings.
     ///
     /// # Errors
     /// Names the first field that breaks a rule, and the rule.
@@ -456,7 +482,8 @@ impl Config {
         }
     }
 
-    /// Every interval but `max_nic_backlog_ns`, of which no multiple is formed: its largest values mean no bound.
+    /// Checks every interval except `max_nic_backlog_ns`, which is never multiplied: its largest values mean
+    /// no limit.
     fn validate_intervals(&self) -> Result<(), ConfigError> {
         let intervals = [
             ("rtt_window_ns", self.rtt_window_ns),
@@ -550,7 +577,8 @@ mod tests {
         assert_eq!(of, [56, 312, 312], "no more than the queue and two trips");
     }
 
-    /// The space between RESENDs is multiplied by the burst that a pause allows, which wrapped for settings near 2^60.
+    /// The space between RESENDs is multiplied by the burst after a pause, which wrapped for settings near
+    /// 2^60.
     #[test]
     fn intervals_longer_than_a_year_are_refused_by_name() {
         const YEAR_NS: u64 = 365 * 86_400 * SEC;
@@ -589,7 +617,8 @@ mod tests {
         assert_eq!(slow.resend_spacing_max_ns, u64::MAX);
     }
 
-    /// RPCs count in a byte: a limit beyond it was never reached, and a lost peer was asked for ever.
+    /// RPCs count tries in one byte. A larger limit was never reached, and RESENDs to a lost peer never
+    /// ended.
     #[test]
     fn a_number_of_tries_that_cannot_be_counted_is_refused() {
         let field = |config: Config| config.validate().map_err(|error| error.field);

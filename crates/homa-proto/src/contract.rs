@@ -1,4 +1,4 @@
-//! The types of the drive contract: what goes into an [`Endpoint`](crate::Endpoint) and what comes out of it.
+//! The types of the drive contract: inputs and outputs of an [`Endpoint`](crate::Endpoint).
 
 use std::net::SocketAddr;
 
@@ -6,31 +6,32 @@ use crate::wire::HeaderBuf;
 
 /// Names one RPC of an endpoint, from `send_request` (client) or [`Event::Request`] (server) until the event that ends it.
 ///
-/// A key is never reused: `slot` is dense, so that a caller can keep what belongs to an RPC in a vector, and
-/// `generation` tells successive users of a slot apart.
+/// A key is never reused. `slot` is dense, so that a caller can store per-RPC data in a vector; `generation`
+/// separates successive RPCs in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RpcKey {
     /// Index into the endpoint's table; small numbers are reused first.
     pub slot: u32,
-    /// Counts the users of the slot.
+    /// Incremented for each RPC that uses the slot.
     pub generation: u32,
 }
 
-/// A packet that arrived: its Homa header, and as much of its payload as there is.
+/// A received packet: its Homa header, and the available part of its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct RxPacket<'a> {
-    /// Who sent it (over raw IP the port is 0).
+    /// The sender's address (over raw IP the port is 0).
     pub from: SocketAddr,
-    /// The bytes that exist: at least the header. In a simulation the payload may be missing.
+    /// The available bytes: at least the header. In a simulation the payload may be missing.
     pub bytes: &'a [u8],
     /// Length of the Homa packet, header and payload; equals `bytes.len()` when the payload is there.
     pub wire_len: usize,
-    /// The priority that it came with, 0 to 7; `None`: the path does not say. For the time trace: nothing depends on it.
+    /// The priority at which it arrived, 0 to 7; `None`: the path does not report it. Only for the time
+    /// trace.
     pub priority: Option<u8>,
 }
 
 impl<'a> RxPacket<'a> {
-    /// A packet whose payload is all there, and of which no priority is known.
+    /// A packet with complete payload and unknown priority.
     pub fn new(from: SocketAddr, bytes: &'a [u8]) -> RxPacket<'a> {
         RxPacket { from, bytes, wire_len: bytes.len(), priority: None }
     }
@@ -38,25 +39,27 @@ impl<'a> RxPacket<'a> {
 
 /// Where the payload of incoming messages is written. The endpoint itself holds no payload.
 pub trait Reassembly {
-    /// The first packet of the incoming message of `rpc` has come to our `port`, and calls of [`write`](Reassembly::write) follow: the moment to
-    /// provide a buffer where that depends on the port.
+    /// The first packet of the incoming message of `rpc` has arrived at our `port`, and calls of
+    /// [`write`](Reassembly::write) follow. A buffer that depends on the port must be provided here.
     fn begin(&mut self, rpc: RpcKey, port: u16, message_length: u32) {
         let _ = (rpc, port, message_length);
     }
 
-    /// Bytes `[offset, offset + len)` of the incoming message of `rpc` arrived, `message_length` bytes in all.
+    /// Bytes `[offset, offset + len)` of the incoming message of `rpc` arrived; the message has
+    /// `message_length` bytes.
     ///
-    /// Each byte of a message is written exactly once. `data` holds the `len` bytes, or is empty where the packet was
-    /// length-only. The first call for a key is the moment to provide a buffer; the endpoint has counted
-    /// `message_length` against `Config::max_incoming_bytes` by then. The buffer can go when an event ends the RPC
-    /// ([`Event::Response`] hands it to the application; [`Event::Request`] too).
+    /// Each byte of a message is written exactly once. `data` holds the `len` bytes, or is empty if the
+    /// packet carried only a length. The first call for a key is the time to provide a buffer; the endpoint
+    /// has then already counted `message_length` against `Config::max_incoming_bytes`. The buffer may be
+    /// freed when an event ends the RPC ([`Event::Response`] passes it to the application; [`Event::Request`]
+    /// too).
     fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]);
 }
 
-/// With what a packet may share a datagram (PROTOCOL.md WIRE-23): other packets to the same address whose bundle is the same.
+/// Which packets may share a datagram (PROTOCOL.md WIRE-23): those to the same address with an equal bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// Which of the endpoints behind the peer's address takes the datagram.
+    /// The endpoint behind the peer's address that receives the datagram.
     pub endpoint: u32,
     /// Longest datagram on the path, in bytes.
     pub max_bytes: u32,
@@ -69,25 +72,26 @@ pub struct Transmit {
     pub to: SocketAddr,
     /// 0 to 7, larger is higher.
     pub priority: u8,
-    /// `None`: it goes in a datagram of its own.
+    /// `None`: the packet needs its own datagram.
     pub bundle: Option<Bundle>,
     /// The Homa header.
     pub header: HeaderBuf,
-    /// What follows the header; `None` for control packets.
+    /// The payload after the header; `None` for control packets.
     pub payload: Option<PayloadRange>,
 }
 
-/// One packet, or several of one message that are to be sent one behind the other: their headers differ in the offset only.
+/// One packet, or several consecutive packets of one message whose headers differ only in the offset.
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitRun {
-    /// The first.
+    /// The first packet.
     pub first: Transmit,
-    /// Bytes of the message behind the payload of the first, for the others. Each carries as many as the first, the last what is left.
+    /// Bytes of the message after the payload of `first`, for the other packets. Each carries as many bytes
+    /// as `first`; the last carries the rest.
     pub more: u32,
 }
 
 impl TransmitRun {
-    /// Packets in all, at least 1.
+    /// Number of packets, at least 1.
     pub fn packets(&self) -> u32 {
         match self.first.payload {
             Some(range) if self.more > 0 => 1 + self.more.div_ceil(range.len),
@@ -95,7 +99,7 @@ impl TransmitRun {
         }
     }
 
-    /// What the packets carry together; `None` for a control packet.
+    /// The payload of all packets together; `None` for a control packet.
     pub fn payload(&self) -> Option<PayloadRange> {
         self.first.payload.map(|range| PayloadRange { len: range.len + self.more, ..range })
     }
@@ -106,7 +110,7 @@ impl TransmitRun {
         self.packets() * self.first.header.len() as u32 + payload
     }
 
-    /// The header of one of several packets; `index` counts from 0 and is less than their number.
+    /// The header of one of the packets; `index` counts from 0 and must be less than their number.
     pub fn header(&self, index: u32) -> HeaderBuf {
         match self.first.payload {
             Some(first) if index > 0 => {
@@ -116,7 +120,7 @@ impl TransmitRun {
         }
     }
 
-    /// One of the packets, or `None` beyond the last.
+    /// One of the packets; `None` beyond the last.
     pub fn packet(&self, index: u32) -> Option<Transmit> {
         if index == 0 {
             return Some(self.first);
@@ -132,7 +136,7 @@ impl TransmitRun {
         })
     }
 
-    /// What is left of the run behind its first `packets`, or `None` where that is nothing: for a driver that took no more.
+    /// The run without its first `packets`; `None` if nothing is left. For a driver that accepted only these.
     pub fn behind(&self, packets: u32) -> Option<TransmitRun> {
         let first = self.packet(packets)?;
         let end = self.payload().map_or(0, |range| range.offset + range.len);
@@ -143,7 +147,7 @@ impl TransmitRun {
 /// Bytes `[offset, offset + len)` of the outgoing message of an RPC (the request at a client, the response at a server).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadRange {
-    /// Whose message.
+    /// The RPC whose message it is.
     pub rpc: RpcKey,
     /// First byte.
     pub offset: u32,
@@ -151,15 +155,16 @@ pub struct PayloadRange {
     pub len: u32,
 }
 
-/// What a caller may ask of one RPC.
+/// Options of one RPC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallOptions {
-    /// Handed back in the event that ends the RPC; means nothing to the protocol.
+    /// Returned in the event that ends the RPC; the protocol does not use it.
     pub cookie: u64,
-    /// The RPC's completion is for whoever names it, not for any waiting thread; handed back in events.
+    /// Whether the completion is delivered only to a caller that waits for this RPC, not to any waiting
+    /// thread; returned in events.
     pub private: bool,
-    /// Report the response's contiguous bytes as they arrive ([`Event::Readable`]), each time at least this many more
-    /// are there; 0: only when complete.
+    /// Report the response's contiguous bytes as they arrive ([`Event::Readable`]), each time at least this
+    /// many more have arrived. 0: only when complete.
     pub readable_step: u32,
 }
 
@@ -167,28 +172,28 @@ pub struct CallOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerInfo {
-    /// Its address.
+    /// The peer's address.
     pub addr: SocketAddr,
-    /// Whether it has shown itself as one of ours.
+    /// Whether the peer has announced an incarnation, and so runs this implementation.
     pub is_ours: bool,
-    /// RPCs open with it, of both sides.
+    /// Number of open RPCs with the peer, as client and as server.
     pub rpcs: u32,
-    /// Smallest time that a grant from it took lately, in nanoseconds; `None`: not measured, because no message to it was
-    /// long enough to need one.
+    /// Smallest recent round-trip time of a grant from the peer, in nanoseconds. `None`: not measured,
+    /// because no message to the peer was long enough to need a grant.
     pub rtt_ns: Option<u64>,
-    /// Bytes of the next message to it that will go unasked.
+    /// Unscheduled bytes of the next message to the peer.
     pub unsched_bytes: u32,
-    /// What it lets us send unasked, where it sets a limit.
+    /// Maximum unscheduled bytes that the peer accepts, if it sets a limit.
     pub unsched_limit: Option<u32>,
-    /// Largest Homa packet on the path to it, in bytes, header included.
+    /// Largest Homa packet on the path to the peer, in bytes, including the header.
     pub max_packet: u32,
-    /// Packets of it that were refused because it had its share, since it was last added to the table of
-    /// peers.
+    /// Packets of the peer that were refused because it had its share, since it was last added to the table
+    /// of peers.
     pub refused: u64,
 }
 
 impl PeerInfo {
-    /// A peer of which nothing is known, for tests of what shows peers.
+    /// A peer of which nothing is known; for tests of code that displays peers.
     pub fn unknown(addr: SocketAddr) -> PeerInfo {
         PeerInfo {
             addr,
@@ -202,7 +207,8 @@ impl PeerInfo {
         }
     }
 
-    /// Takes in what another endpoint of the same host knows of the same peer: the shorter round trip, and the narrower of each limit.
+    /// Merges what another endpoint of the same host knows of the same peer: the shorter round trip, and the
+    /// narrower of each limit.
     pub fn merge(&mut self, other: &PeerInfo) {
         self.is_ours |= other.is_ours;
         self.rpcs += other.rpcs;
@@ -214,25 +220,25 @@ impl PeerInfo {
     }
 }
 
-/// A request that is not whole yet.
+/// A request that is not complete yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArrivingRequest {
     /// The client.
     pub peer: SocketAddr,
-    /// The server port it was sent to.
+    /// The server port to which it was sent.
     pub port: u16,
-    /// Exclusive end of the contiguous bytes that are there.
+    /// Exclusive end of the contiguous bytes received.
     pub end: u32,
     /// Bytes of the whole request.
     pub length: u32,
 }
 
-/// What the endpoint tells its caller. For each RPC exactly one event ends it, after which its key is dead.
+/// An event for the caller. Exactly one event ends each RPC; the RPC's key is stale afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A whole request is there, for the server bound to `port`. Answer with `send_response` or give up with `abort`;
-    /// in both cases [`Event::Done`] comes later.
+    /// A complete request has arrived for the server bound to `port`. Answer with `send_response` or give up
+    /// with `abort`; [`Event::Done`] follows in both cases.
     Request {
         /// The RPC.
         rpc: RpcKey,
@@ -243,9 +249,9 @@ pub enum Event {
         /// Bytes of the request.
         length: u32,
     },
-    /// Client: the whole response is there. Ends the RPC.
+    /// Client: the complete response has arrived. Ends the RPC.
     Response {
-        /// The RPC, dead after this event.
+        /// The RPC; its key is stale after this event.
         rpc: RpcKey,
         /// From [`CallOptions`].
         cookie: u64,
@@ -256,35 +262,37 @@ pub enum Event {
     },
     /// Client: the RPC ended without a response.
     Failed {
-        /// The RPC, dead after this event.
+        /// The RPC; its key is stale after this event.
         rpc: RpcKey,
         /// From [`CallOptions`].
         cookie: u64,
         /// From [`CallOptions`].
         private: bool,
-        /// Who or what is to blame.
+        /// The cause.
         error: RpcError,
     },
-    /// Bytes `[0, end)` of the incoming message are there (only where asked for). A request can be handed to the application from
-    /// here on: see [`Endpoint::take_early`](crate::Endpoint::take_early).
+    /// Bytes `[0, end)` of the incoming message have arrived (reported only on request). From here on a
+    /// request can be delivered to the application early: see
+    /// [`Endpoint::take_early`](crate::Endpoint::take_early).
     Readable {
         /// The RPC.
         rpc: RpcKey,
         /// Exclusive end of the contiguous bytes.
         end: u32,
-        /// Bytes of the whole message.
+        /// Length of the complete message, in bytes.
         length: u32,
     },
-    /// Server: the RPC's state is gone (acknowledged, aborted, or its client is). Buffers of it can be dropped.
+    /// Server: the RPC's state was freed (acknowledged, aborted, or its client is gone). Its buffers can be
+    /// freed.
     Done {
-        /// The RPC, dead after this event.
+        /// The RPC; its key is stale after this event.
         rpc: RpcKey,
-        /// Why.
+        /// The reason.
         reason: DoneReason,
     },
-    /// A peer asks everybody to freeze their time traces.
+    /// A peer requests that all hosts freeze their time traces.
     Freeze {
-        /// Who asked.
+        /// The peer that sent the request.
         peer: SocketAddr,
     },
 }
@@ -294,79 +302,82 @@ pub enum Event {
 pub enum DoneReason {
     /// The client acknowledged the response.
     Acknowledged,
-    /// The client gave the RPC up, or does not know it any more.
+    /// The client gave up the RPC, or no longer knows it.
     ClientGaveUp,
-    /// Nothing was heard of the client for too long.
+    /// No packet came from the client for too long.
     ClientSilent,
     /// The client's host restarted.
     ClientRestarted,
-    /// The server's application gave it up.
+    /// The server's application gave up the RPC.
     Aborted,
 }
 
-/// Why a client's RPC failed; each names the culprit.
+/// Why a client's RPC failed; each value names the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RpcError {
-    /// The peer did not answer `Config::max_resends` requests to resend.
+    /// The peer did not answer `Config::max_resends` RESENDs.
     #[error("the peer did not answer in time: it is down, or the network loses everything between us")]
     Timeout,
-    /// ICMP says that nobody listens at the peer's address and (UDP) port.
+    /// ICMP reports that no process listens at the peer's address and (UDP) port.
     #[error("the peer is unreachable: no Homa host listens at its address")]
     Unreachable,
-    /// ICMP says that the peer's machine does not know Homa's IP protocol, 146. A kernel says EPROTONOSUPPORT.
+    /// ICMP reports that the peer's machine does not support Homa's IP protocol, 146. A kernel reports
+    /// EPROTONOSUPPORT.
     #[error("the peer's machine does not know IP protocol 146: no Homa host runs there")]
     ProtocolUnreachable,
-    /// The peer is there, but no server is bound to the Homa port: so says the peer, or ICMP for it. A kernel says ENOTCONN.
+    /// The peer is alive, but no server is bound to the Homa port, as reported by the peer or by ICMP. A
+    /// kernel reports ENOTCONN.
     #[error("the peer has no server on that Homa port")]
     NoSuchPort,
-    /// The peer, or the process of it that had the port, is gone with all it knew; the request may or may not have run.
+    /// The peer, or its process that had the port, is gone with all its state; the request may or may not
+    /// have run.
     #[error("the peer or its server restarted while the RPC was open: the request may have run")]
     PeerRestarted,
-    /// The peer ran the request, and gave the response up before we had all of it.
+    /// The peer ran the request, but freed the response before all of it arrived here.
     #[error("the request ran, but its response is gone")]
     ResponseLost,
-    /// The message is larger than the peer takes, or its response larger than we take.
+    /// The message is larger than the peer accepts, or its response larger than this endpoint accepts.
     #[error("the message is larger than the receiver accepts")]
     MessageTooLarge,
-    /// `abort` was called, or its port closed.
+    /// `abort` was called, or the RPC's port was closed.
     #[error("the RPC was aborted by its caller")]
     Aborted,
 }
 
-/// What the network reported (ICMP) of a packet to a peer.
+/// What the network reported (ICMP) about a packet to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
-    /// Nobody is at the peer's address: over UDP, a port unreachable.
+    /// No process is at the peer's address: over UDP, a port unreachable.
     Peer {
-        /// `sender_id` of the refused packet, as we sent it; `None` where the report quotes too little of it.
+        /// `sender_id` of the refused packet, as we sent it; `None` if the report quotes too few bytes.
         rpc_id: Option<u64>,
     },
-    /// The peer's machine does not know the protocol: over raw IP, a protocol unreachable.
+    /// The peer's machine does not support the protocol: over raw IP, a protocol unreachable.
     Protocol {
-        /// As for the peer.
+        /// `sender_id` of the refused packet, as for `Peer`.
         rpc_id: Option<u64>,
     },
-    /// The peer's machine has nobody at this Homa port: over raw IP, a port unreachable.
+    /// No process of the peer's machine has this Homa port: over raw IP, a port unreachable.
     Port {
-        /// Where the refused packet was bound for.
+        /// The destination port of the refused packet.
         port: u16,
-        /// `sender_id` of the refused packet, as we sent it; `None` where the report quotes too little of it.
+        /// `sender_id` of the refused packet, as we sent it; `None` if the report quotes too few bytes.
         rpc_id: Option<u64>,
     },
 }
 
-/// Why a message was not taken from the caller. Nothing has been sent.
+/// Why a message was not accepted from the caller. Nothing has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The wire cannot carry a message of length 0.
     #[error("a message has at least one byte: the wire cannot carry an empty one")]
     EmptyMessage,
-    /// Above `Config::max_message`, or above what this peer takes.
+    /// Above `Config::max_message`, or above what this peer accepts.
     #[error("the message has {length} bytes, the limit is {limit} (max_message)")]
     MessageTooLarge {
-        /// Bytes asked for.
+        /// Requested bytes.
         length: u32,
-        /// Bytes allowed.
+        /// Maximum bytes.
         limit: u32,
     },
     /// A configured limit is reached; the name is that of the field of `Config`.
@@ -375,10 +386,10 @@ pub enum SendError {
         /// The field of `Config`.
         name: &'static str,
     },
-    /// The ids that the endpoint was given are used up.
+    /// All ids given to the endpoint are used up.
     #[error("the RPC ids that this endpoint was given are used up: give it more")]
     NoIds,
-    /// The RPC ended in the meantime (or never was).
+    /// The RPC has ended (or never existed).
     #[error("the RPC is gone: its client gave it up, or it has been answered")]
     UnknownRpc,
     /// The local port is not open.
@@ -389,10 +400,10 @@ pub enum SendError {
 /// Why a port could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
-    /// Servers bind 1 to 32767; higher ports are given to clients.
+    /// Servers bind ports 1 to 32767; higher ports are for clients.
     #[error("port {0} is not a server port: choose 1 to 32767")]
     OutOfRange(u16),
-    /// Another server has it.
+    /// Another server has the port.
     #[error("port {0} is taken by another server of this host")]
     InUse(u16),
     /// All client ports are open.

@@ -1,5 +1,5 @@
-//! Tests of what a packet costs. Whatever waits stands in a list, so steps through lists are counted: a packet that looked at
-//! all messages, peers or timers would take thousands.
+//! Tests of the cost of a packet. Everything that waits is in a list, so steps through lists are counted. A
+//! packet that visited all messages, peers or timers would take thousands of steps.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::wire::{Body, Common, Data, Incarnation, encode};
 use crate::{Config, Endpoint, Time};
 
 const PORT: u16 = 99;
-/// More than any of the operations takes, and far less than there are RPCs.
+/// More steps than any of the operations takes, and far fewer than there are RPCs.
 const FEW: u64 = 60;
 
 struct NullReassembly;
@@ -32,7 +32,7 @@ fn addr(n: u32) -> SocketAddr {
     SocketAddr::from(([10, 1, (n >> 8) as u8, n as u8], 14_600))
 }
 
-/// Bytes of a request of client `n` arrive.
+/// Receives bytes of a request of client `n`.
 fn hear(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, offset: u32) {
     let common = Common {
         source_port: 40_000,
@@ -55,7 +55,7 @@ fn hear(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, offset: u32) {
     endpoint.handle_packets(Time::from_ns(1), [packet], &mut NullReassembly);
 }
 
-/// Steps of the costliest of the calls.
+/// Maximum steps of any of the calls.
 fn costliest(calls: u32, mut call: impl FnMut(u32)) -> u64 {
     let cost = |n| {
         let before = steps();
@@ -107,7 +107,8 @@ fn a_packet_that_arrives_costs_the_same_with_many_rpcs() {
     }
 }
 
-/// Drive calls until a port with one RPC is closed, where `peak` RPCs of another port have been open before and `open` still are.
+/// Drive calls until a port with one RPC is closed, if `peak` RPCs of another port were open before and
+/// `open` still are.
 fn rounds_to_close_a_port(peak: u32, open: u32) -> u32 {
     let mut endpoint = endpoint();
     let now = Time::from_ns(1);
@@ -127,8 +128,8 @@ fn rounds_to_close_a_port(peak: u32, open: u32) -> u32 {
     rounds
 }
 
-/// ABORT-8. The table of RPCs was looked through, which stays as long as it once was: after a peak of a million RPCs 32 client ports a
-/// second were closed, for the life of the host.
+/// ABORT-8. Closing a port once scanned the table of RPCs, which never shrank: after a peak of a million
+/// RPCs, 32 client ports per second were closed for the rest of the host's life.
 #[test]
 fn closing_a_port_costs_as_much_as_it_has_rpcs_and_no_more_after_a_peak() {
     assert_eq!(rounds_to_close_a_port(20_000, 0), 1, "after a peak");

@@ -1,4 +1,4 @@
-//! Freezing the time traces of a host and of its peers at one moment, so that all of them show what led to it.
+//! Freezes the time traces of a host and of its peers at one moment, so that all of them show what led to it.
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -10,23 +10,25 @@ use crate::endpoint::Endpoint;
 use crate::peer::peer_number;
 use crate::wire::Body;
 
-/// FREEZE packets that the application has not been told of yet: it is told that there were some, not how many.
+/// Maximum FREEZE events that the application has not polled yet: it needs to know that there were some, not
+/// how many.
 const MAX_FREEZE_EVENTS: usize = 4_096;
 
-/// Most peers that are asked at a time: a rack and more. A packet for each of them goes before all messages, and they take some
-/// 10 us on a link of 25 Gbit/s.
+/// Maximum peers that are sent a FREEZE at a time: a rack and more. Their packets go before all messages, and
+/// take some 10 us on a link of 25 Gbit/s.
 pub const MAX_FREEZE_PEERS: usize = 512;
 
 impl Endpoint {
-    /// FREEZE-1, FREEZE-2: it is told, and no more.
+    /// FREEZE-1, FREEZE-2: a FREEZE only causes an event.
     pub(crate) fn note_freeze(&mut self, peer: SocketAddr) {
         if self.events.len() < MAX_FREEZE_EVENTS {
             self.events.push_back(Event::Freeze { peer });
         }
     }
 
-    /// Sends a FREEZE packet to each peer that was ever heard, the [`MAX_FREEZE_PEERS`] heard last where there are more, and returns to
-    /// how many (FREEZE-3). They go with the other control packets, before all messages. Its own trace is the caller's to freeze.
+    /// Sends a FREEZE packet to each peer from which any packet came, and returns the number of packets. If
+    /// there are more than [`MAX_FREEZE_PEERS`], only the ones heard last get one (FREEZE-3). The packets go
+    /// with the other control packets, before all messages. The caller must freeze this host's own trace.
     pub fn freeze_peers(&mut self) -> usize {
         let heard = self.peers.iter().filter(|(_, peer)| peer.heard);
         let mut heard: Vec<(Reverse<u64>, u32)> =
@@ -35,7 +37,7 @@ impl Endpoint {
         heard.truncate(MAX_FREEZE_PEERS);
         for &(_, peer) in &heard {
             let known = &self.peers[peer];
-            // Any RPC with it names ports that it has, so that a filter lets the packet through.
+            // Use the ports of any RPC with the peer, so that a filter lets the packet through.
             let rpc = self.peer_rpcs.iter(&known.rpcs).next().map(|slot| &self.rpcs[slot as usize]);
             let (port, peer_port, id) = rpc.map_or((0, 0, 0), |rpc| (rpc.port, rpc.peer_port, rpc.id));
             let (to, common) = (known.addr, self.common(port, peer_port, id));

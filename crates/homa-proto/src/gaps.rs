@@ -1,17 +1,18 @@
-//! Which bytes of an incoming message are there.
+//! Which bytes of an incoming message have arrived.
 
 use std::ops::Range;
 
-/// The received bytes of one message: everything below `end` but the gaps.
+/// The received bytes of one message: everything below `end` except the gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     /// Highest byte received, exclusive.
     end: u32,
-    /// Missing ranges below `end`, ascending, neither empty nor touching. Empty (and without memory) in the common case.
+    /// Missing ranges below `end`, ascending, neither empty nor adjacent. Empty (and without memory) in the
+    /// common case.
     gaps: Vec<Range<u32>>,
 }
 
-/// Taking the packet would need more gaps than the limit.
+/// Accepting the packet would need more gaps than the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooManyGaps;
 
@@ -21,7 +22,7 @@ impl Gaps {
         self.end
     }
 
-    /// Exclusive end of the bytes that are there without a gap from the start.
+    /// Exclusive end of the bytes received without a gap from the start.
     pub(crate) fn contiguous(&self) -> u32 {
         self.gaps.first().map_or(self.end, |gap| gap.start)
     }
@@ -31,11 +32,11 @@ impl Gaps {
         &self.gaps
     }
 
-    /// Marks `[start, end)` as received and calls `fresh` for each part that was not there before. Returns the number of
-    /// fresh bytes.
+    /// Marks `[start, end)` as received and calls `fresh` for each part that was missing before. Returns the
+    /// number of fresh bytes.
     ///
     /// # Errors
-    /// [`TooManyGaps`] if more than `max_gaps` would be left; nothing is changed then.
+    /// [`TooManyGaps`] if more than `max_gaps` would remain; then nothing is changed.
     pub(crate) fn insert(
         &mut self,
         start: u32,
@@ -64,7 +65,7 @@ impl Gaps {
         Ok(filled)
     }
 
-    /// Marks the next `len` bytes behind the highest received as received.
+    /// Marks the next `len` bytes after the highest received as received.
     pub(crate) fn append(&mut self, len: u32) {
         self.end += len;
     }
@@ -97,7 +98,7 @@ impl Gaps {
         Ok(filled)
     }
 
-    /// Panics unless the gaps are ascending, apart from each other and below the end; returns the missing bytes.
+    /// Panics unless the gaps are ascending, disjoint and below the end; returns the number of missing bytes.
     pub(crate) fn check(&self) -> u32 {
         let mut last_end = None;
         for gap in &self.gaps {

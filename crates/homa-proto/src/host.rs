@@ -1,8 +1,9 @@
-//! What an endpoint has in common with others: the processes that share a host's address are one host to its peers
-//! (PROTOCOL.md HOST).
+//! Resources that an endpoint shares with other endpoints. Processes that share a host's address are one host
+//! to its peers (PROTOCOL.md HOST).
 //!
-//! An endpoint that has its address to itself needs none of this. One that has not is given its part of what there is only
-//! once: RPC ids, grant budget, uplink, cutoffs, ports. The caller finds out what that part is, and with what means.
+//! An endpoint that is alone at its address needs none of this. Otherwise it is given its part of the
+//! host-wide resources: RPC ids, grant budget, uplink, cutoffs, ports. The caller decides how large each part
+//! is, and how processes agree on it.
 
 use homa_trace::{EventKind, Place, packet_word};
 
@@ -15,12 +16,13 @@ use crate::time::Time;
 use crate::transmit::SUB;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES};
 
-/// Most endpoints behind one address: more than one per core gains nothing, and so many fit one word of flags.
+/// Maximum endpoints behind one address: more than one per core gains nothing, and this many fit one word of
+/// flags.
 pub const MAX_ENDPOINTS: u32 = 64;
 
 impl Endpoint {
-    /// Opens a port that was chosen elsewhere, client or server. A server's, 1 to 32767, accepts requests, and a client's
-    /// [none yet](Endpoint::accept_requests).
+    /// Opens a port that the caller chose, for a server or a client. A server port, 1 to 32767, accepts
+    /// requests; a client port accepts [none yet](Endpoint::accept_requests).
     ///
     /// # Errors
     /// The port is 0, or open.
@@ -28,14 +30,14 @@ impl Endpoint {
         self.ports.open(port)
     }
 
-    /// Whether a port is open; one that was closed is, until the last of its RPCs has been freed.
+    /// Whether a port is open. A closed port stays open until the last of its RPCs has been freed.
     pub fn is_port_open(&self, port: u16) -> bool {
         self.ports.is_open(port)
     }
 
-    /// The process that had this server port is gone, and with it the memory of which requests ran. Until `until` a client
-    /// that asks for an RPC of the port which is not known here is told so, and does not send its request again (HOST-10). A
-    /// moment that has passed withdraws it.
+    /// Records that the process that had this server port is gone, and with it the memory of which requests
+    /// ran. Until `until`, a client that sends RESEND for an unknown RPC of the port is notified of that, and
+    /// does not send its request again (HOST-10). A time in the past removes the record.
     pub fn note_lost_owner(&mut self, port: u16, until: Time) {
         if until > self.now {
             self.lost_owners.insert(port, until);
@@ -44,14 +46,14 @@ impl Endpoint {
         }
     }
 
-    /// Whether a client's packet is about an RPC that may have been with a process that is gone.
+    /// Whether a client's packet belongs to an RPC that may have been served by a process that is gone.
     pub(crate) fn lost_its_owner(&self, now: Time, heard: &Common) -> bool {
         let from_client = heard.sender_id & 1 == 0;
         from_client && self.lost_owners.get(&heard.dest_port).is_some_and(|until| now < *until)
     }
 
-    /// Bytes that could be granted and not received, were there no bound for them: those that are so already, the windows
-    /// of the messages that would be granted to, and what may come unasked.
+    /// Bytes that would be granted and not received without a limit. They are the bytes granted already, the
+    /// windows of the messages that would be granted, and the unscheduled bytes that may arrive.
     pub fn grant_demand(&self) -> u64 {
         let granted = self.granted_bytes() + self.grant_windows();
         granted
@@ -63,8 +65,8 @@ impl Endpoint {
             )
     }
 
-    /// From now on grants raise [`granted_bytes`](Endpoint::granted_bytes) to `bytes` at most, in place of `max_incoming` (HOST-5).
-    /// Grants that this allows are given at once.
+    /// Sets the maximum to which grants raise [`granted_bytes`](Endpoint::granted_bytes), in place of
+    /// `max_incoming` (HOST-5). Grants that become possible are sent at once.
     pub fn set_grant_budget(&mut self, now: Time, bytes: u64) {
         let now = self.advance(now);
         if self.grants.set_budget(bytes) {
@@ -72,35 +74,37 @@ impl Endpoint {
         }
     }
 
-    /// Nanoseconds that the uplink needs, or needed, for all that this endpoint has sent; 0 where its rate is unknown.
+    /// Nanoseconds of uplink time for all packets that this endpoint has sent; 0 if the rate is unknown.
     pub fn uplink_sent_ns(&self) -> u64 {
         self.pacer.sent_ns()
     }
 
-    /// The uplink needs `backlog_ns` nanoseconds at least for what it was given, by whomever (HOST-6).
+    /// Reports that the uplink needs at least `backlog_ns` nanoseconds for the packets of all endpoints
+    /// (HOST-6).
     pub fn set_uplink_backlog(&mut self, now: Time, backlog_ns: u64) {
         let now = self.advance(now);
         let others_ns = self.pacer.raise_backlog(now, backlog_ns);
         if self.ready.gives_way && others_ns > 0 {
-            // SEND-5 holds for a host: otherwise short messages of others could keep the oldest one here waiting for ever.
+            // SEND-5 applies to a host: otherwise short messages of other endpoints could delay the oldest
+            // one here for ever.
             let packet = self.config.max_packet;
             let share = self.config.pacer_fifo_fraction;
-            // So many bytes earn a packet; more are not counted.
+            // This many bytes earn a packet; more are not counted.
             let enough = packet.saturating_mul(1000 / share.max(1) + 1);
             self.ready.earn(self.pacer.bytes_in(others_ns, enough), packet, share);
         }
     }
 
-    /// Bytes left of the shortest message that waits for the uplink; `None` where none does. To be asked after `poll_transmit` has
-    /// given all there is, and told to the others (HOST-6).
+    /// Bytes left of the shortest message that waits for the uplink; `None` if none waits. Call it after
+    /// `poll_transmit` has returned all packets, and pass the result to the other endpoints (HOST-6).
     pub fn waiting_for_uplink(&self) -> Option<u32> {
         let slot = self.ready.shortest_waiting()?;
         Some(self.left_to_send(slot))
     }
 
-    /// Others wait for the uplink with a message of which `shortest` bytes are left, as they have said lately; `None`: they do not.
-    /// Where that is less than is left of any message here, this endpoint lets the NIC's backlog run out before it sends, until
-    /// it is told otherwise (HOST-6). To be told before `poll_transmit`.
+    /// Sets the remaining bytes of the shortest message with which other endpoints wait for the uplink;
+    /// `None`: none waits. If every message here is longer, this endpoint lets the NIC's backlog run out
+    /// before it sends, until the next call (HOST-6). Call it before `poll_transmit`.
     pub fn share_uplink(&mut self, shortest: Option<u32>) {
         let gives_way = shortest.is_some_and(|shortest| self.is_longer(shortest));
         if gives_way != self.ready.gives_way {
@@ -110,13 +114,14 @@ impl Endpoint {
         }
     }
 
-    /// Whether more than `bytes` are left of the message whose turn it is, by more than the precision of its order (SEND-4).
+    /// Whether the message whose turn it is has more than `bytes` left, by more than the precision of its
+    /// order (SEND-4).
     fn is_longer(&self, bytes: u32) -> bool {
         let next = self.ready.shortest_in_turn(self.config.max_packet);
         next.is_some_and(|slot| bucket_of(self.left_to_send(slot), SUB) > bucket_of(bytes, SUB))
     }
 
-    /// Takes over the host's cutoffs and their version, which is not 0 (HOST-4).
+    /// Adopts the host's cutoffs and their version, which must not be 0 (HOST-4).
     pub fn set_cutoffs(&mut self, levels: [u32; PRIORITIES], version: u16) {
         self.stats.cutoff_changes += u64::from((levels, version) != self.cutoffs());
         self.cutoffs.set(levels, version);
@@ -129,33 +134,35 @@ impl Endpoint {
         self.incast_estimator.set_limit(limit);
     }
 
-    /// Whether another endpoint computes the host's cutoffs. Then this one collects what it observes for
+    /// Sets whether another endpoint computes the host's cutoffs. This one then collects its observations for
     /// [`take_observed`](Endpoint::take_observed).
     pub fn follow_cutoffs(&mut self, follow: bool) {
         self.cutoffs.followed = follow;
     }
 
-    /// Hands out the unscheduled bytes observed since the last call, as a bucket of message lengths, below
-    /// [`CUTOFF_BUCKETS`](crate::CUTOFF_BUCKETS), and a number of bytes. For an endpoint that follows.
+    /// Passes the unscheduled bytes observed since the last call to `take`, for an endpoint that follows. The
+    /// arguments are a bucket of message lengths, below [`CUTOFF_BUCKETS`](crate::CUTOFF_BUCKETS), and a
+    /// number of bytes.
     pub fn take_observed(&mut self, take: impl FnMut(usize, u64)) {
         self.cutoffs.take_observed(take);
     }
 
-    /// Counts what another endpoint of this host observed, for the next cutoffs.
+    /// Counts bytes that another endpoint of this host observed, for the next cutoffs.
     pub fn add_observed(&mut self, bucket: usize, bytes: u64) {
         self.cutoffs.add_observed(bucket, bytes);
     }
 
-    /// Takes a packet for a port of another endpoint of this host, of which at least the header is there. What concerns the
-    /// host is used: acknowledgements, cutoffs, the peer's incarnation, and that the peer lives. It never makes state and is
-    /// never answered (HOST-7).
+    /// Handles a packet for a port of another endpoint of this host; at least its header must be present.
+    /// Only host-wide information is used: acknowledgements, cutoffs, the peer's incarnation, and that the
+    /// peer is alive. Such a packet never creates state and is never answered (HOST-7).
     pub fn handle_foreign(&mut self, now: Time, packet: &RxPacket<'_>) {
         let now = self.advance(now);
         self.stats.foreign_received += 1;
-        // A DATA packet may have been cut behind its header; one byte of payload makes it whole for the decoder.
+        // A DATA packet may have been cut after its header; one byte of payload makes it complete for the
+        // decoder.
         let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
         let rx = RxPacket { wire_len, ..*packet };
-        // Whoever owns the port counts what is bad.
+        // The endpoint that owns the port counts invalid packets.
         let Ok(decoded) = wire::decode(rx.bytes, rx.wire_len) else { return };
         let word = packet_word(decoded.body.packet_type() as u8, packet.wire_len as u32);
         let (sender_id, sighted) = (decoded.common.sender_id, self.sight_peer(now, &rx, &decoded));
@@ -163,7 +170,7 @@ impl Endpoint {
         let priority = Place::priority_received(packet.priority);
         self.trace.record_with(EventKind::PacketReceived, sender_id ^ 1, word, 0, number, priority);
         let Ok(peer) = sighted else { return };
-        // Nothing is lost with these results: an acknowledgement that finds no RPC is another endpoint's.
+        // These results can be ignored: an acknowledgement without an RPC here belongs to another endpoint.
         match &decoded.body {
             Body::Data(data) => {
                 if let (Some(peer), Some(ack)) = (peer, data.ack) {

@@ -1,13 +1,14 @@
-//! The ids of our requests: one count for all peers, moved for each peer by a secret of its own (ID-4).
+//! The ids of our requests: one counter for all peers, shifted for each peer by its own secret (ID-4).
 //!
-//! The count is what makes ids unique, also between the processes of a host, which take ranges of it (HOST-3). The move makes what one
-//! server sees say nothing of the ids that others see. It keeps the endpoint to which an id steers, and can be undone.
+//! The counter makes ids unique, also between the processes of a host, which take ranges of it (HOST-3).
+//! Because of the shift, the ids that one server sees reveal nothing about the ids that others see. The shift
+//! preserves the endpoint to which an id steers, and is reversible.
 
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::wire::owner_of;
 
-/// By how much the ids towards one peer are ahead of the count.
+/// The offset of the ids sent to one peer from the counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdOffset {
     high: u32,
@@ -15,38 +16,39 @@ pub(crate) struct IdOffset {
     low: u32,
 }
 
-/// Numbers in which the even numbers of all endpoints come round once.
+/// The length of one turn: a range in which each endpoint has one even number.
 fn turn(endpoints: u32) -> u64 {
     2 * u64::from(endpoints)
 }
 
-/// The lower half of an id below which whole turns fit. What lies above is not moved.
+/// The end of the whole turns in the lower half of an id. Values above it are not shifted.
 fn whole_turns(endpoints: u32) -> u64 {
     (1 << 32) / turn(endpoints) * turn(endpoints)
 }
 
 impl IdOffset {
-    /// The offset that `random` stands for.
+    /// The offset derived from `random`.
     pub(crate) fn new(random: u64, endpoints: u32) -> IdOffset {
         let low = u64::from(random as u32) % whole_turns(endpoints);
         IdOffset { high: (random >> 32) as u32, low: (low - low % turn(endpoints)) as u32 }
     }
 
-    /// The id towards the peer for `count`.
+    /// The id for the peer at counter value `count`.
     pub(crate) fn id(self, count: u64, endpoints: u32) -> u64 {
         self.moved(count, endpoints, self.high, u64::from(self.low))
     }
 
-    /// The count of an id towards the peer.
+    /// The counter value of an id for the peer.
     pub(crate) fn count(self, id: u64, endpoints: u32) -> u64 {
         let low = whole_turns(endpoints) - u64::from(self.low);
         self.moved(id, endpoints, self.high.wrapping_neg(), low)
     }
 
-    /// The lower half goes round by itself: were there a carry, some ids would be given twice where whole turns do not fill it.
+    /// Shifts the two halves separately. With a carry, some ids would be assigned twice if whole turns do not
+    /// fill the lower half.
     fn moved(self, id: u64, endpoints: u32, high: u32, low: u64) -> u64 {
         let high = u64::from(((id >> 32) as u32).wrapping_add(high)) << 32;
-        // Whole turns fill it.
+        // Whole turns fill the lower half.
         if endpoints.is_power_of_two() {
             return high | u64::from((id as u32).wrapping_add(low as u32));
         }
@@ -56,7 +58,8 @@ impl IdOffset {
     }
 }
 
-/// The first count from `count` on, which is even, that this endpoint may use: not 0, and one that steers its packets here (ID-4).
+/// The first counter value from the even `count` on that this endpoint may use: not 0, and one that steers
+/// its packets here (ID-4).
 pub(crate) fn own_count_from(count: u64, config: &Config) -> u64 {
     let mut count = count;
     if config.endpoints == 1 && count != 0 {
@@ -67,20 +70,21 @@ pub(crate) fn own_count_from(count: u64, config: &Config) -> u64 {
         if owner == config.endpoint && count != 0 {
             return count;
         }
-        // Where the lower half wraps, the owners' turns do not go on as before, and this takes a second round.
+        // If the lower half wraps, the owners' sequence is interrupted, and a second round is needed.
         let ahead = (config.endpoint + config.endpoints - owner) % config.endpoints;
         count = count.wrapping_add(2 * u64::from(ahead.max(1)));
     }
 }
 
 impl Endpoint {
-    /// The next RPC's id towards `peer`, which no open RPC has; `None` where the endpoint has used up those it was given (HOST-3).
+    /// The next RPC's id for `peer`, which no open RPC has; `None` if the endpoint has used up its ids
+    /// (HOST-3).
     pub(crate) fn take_id(&mut self, peer: u32) -> Option<u64> {
         while self.ids_left > 0 {
             let id = self.peers[peer].ids.id(self.next_id, self.config.endpoints);
             self.next_id = own_count_from(self.next_id.wrapping_add(2), &self.config);
             self.ids_left -= 1;
-            // 0 names no RPC, and counts moved by different offsets could meet.
+            // 0 is no valid id. Counter values shifted by different offsets could collide.
             if id != 0 && !self.client_ids.contains_key(&id) {
                 return Some(id);
             }
@@ -88,10 +92,12 @@ impl Endpoint {
         None
     }
 
-    /// The next requests take the `count` counts from `first` on, two apart, those that are this endpoint's (ID-4); `first` is even.
-    /// After them none is sent until there are more (HOST-3). Without a call there is no end to them.
+    /// Assigns the `count` counter values from the even `first` on, two apart, to the next requests; those of
+    /// other endpoints are skipped (ID-4). When they are used up, no request is sent before the next call
+    /// (HOST-3). Without any call, ids are unlimited.
     ///
-    /// Ids are unique between endpoints whose counts are, as long as these have the same [`Config::id_seed`], which is not 0.
+    /// Ids are unique between endpoints with disjoint ranges that use the same [`Config::id_seed`], which
+    /// must not be 0.
     ///
     /// # Panics
     /// `first` is odd.
@@ -99,14 +105,14 @@ impl Endpoint {
         assert!(first.is_multiple_of(2), "a client's ids are even (ID-1)");
         let own = own_count_from(first, &self.config);
         let (endpoints, skipped) = (u64::from(self.config.endpoints), own.wrapping_sub(first) / 2);
-        // Where the lower half wraps, the owners' turns begin anew: what is behind is left out.
+        // If the lower half wraps, the owners' sequence restarts there: the values after it are left out.
         let before_wrap = (1 << 31) - u64::from(first as u32 >> 1);
         let count = if endpoints > 1 { count.min(before_wrap) } else { count };
         self.next_id = own;
         self.ids_left = count.saturating_sub(skipped).div_ceil(endpoints);
     }
 
-    /// Requests for which there are ids.
+    /// Number of requests for which ids are left.
     pub fn ids_left(&self) -> u64 {
         self.ids_left
     }

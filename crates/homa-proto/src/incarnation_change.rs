@@ -1,7 +1,9 @@
-//! Incarnations of peers: what shows that a peer restarted, and how it is asked where that is not certain (PEER-6 to PEER-9, PEER-16).
+//! Incarnations of peers: how a restart is detected, and how a peer is challenged if that is not certain
+//! (PEER-6 to PEER-9, PEER-16).
 //!
-//! A sender's address can be forged, and so can an incarnation. What an off-path attacker cannot know is an RPC id of ours: a packet that
-//! names one, or repeats a number made for the purpose, comes from a host that gets our packets.
+//! A sender's address can be forged, and so can an incarnation. An off-path attacker cannot know an id of our
+//! RPCs. A packet that has such an id, or repeats a number made for this purpose, therefore comes from a host
+//! that receives our packets.
 
 use std::net::SocketAddr;
 
@@ -14,21 +16,22 @@ use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Incarnation, Packet, Resend};
 
-/// Packets under a disputed incarnation that are remembered of a peer: their requests are asked for once it is proven.
+/// Maximum packets with a disputed incarnation remembered for a peer: RESENDs request them once it is proven.
 const MAX_CLAIMS: usize = 8;
 
-/// What a peer is being asked.
+/// The state of the challenge of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Challenge {
-    /// The id that it is to repeat, as a client numbers it; 0: none.
+    /// The id that the peer must repeat, in the client's form; 0: none.
     id: u64,
     spaced: RateLimit,
-    /// Of requests whose packets were dropped because their incarnation is not the peer's as far as that is proven.
+    /// Headers of requests whose packets were dropped, because their incarnation is not the peer's proven
+    /// one.
     claims: Vec<Common>,
 }
 
 impl Endpoint {
-    /// Finds the peer, and sees whether it is still the same life of it.
+    /// Finds the peer of a packet, and checks whether the peer has restarted.
     pub(crate) fn sight_peer(
         &mut self,
         now: Time,
@@ -53,7 +56,7 @@ impl Endpoint {
         Ok(Some(peer))
     }
 
-    /// Whether a packet shows the incarnation of its peer that is proven here. Its header is enough.
+    /// Whether a packet carries the incarnation of its peer that is proven here. The header is sufficient.
     pub fn has_proven(&self, packet: &RxPacket<'_>) -> bool {
         let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
         let known = self.peers.find(&packet.from).map(|peer| &self.peers[peer]);
@@ -61,8 +64,8 @@ impl Endpoint {
         known.is_some_and(|known| known.proven && decoded.common.incarnation == known.incarnation)
     }
 
-    /// As [`handle_foreign`](Endpoint::handle_foreign), for a packet whose incarnation [is proven](Endpoint::has_proven) to another endpoint
-    /// of this host that is to be believed.
+    /// Like [`handle_foreign`](Endpoint::handle_foreign), for a packet whose incarnation [is
+    /// proven](Endpoint::has_proven) at another, trusted endpoint of this host.
     pub fn handle_proven_foreign(&mut self, now: Time, packet: &RxPacket<'_>) {
         let now = self.advance(now);
         let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
@@ -81,7 +84,7 @@ impl Endpoint {
         self.handle_foreign(now, packet);
     }
 
-    /// A packet tells another incarnation than is known of its peer.
+    /// Handles a packet whose incarnation differs from the known one of its peer.
     #[cold]
     fn compare_incarnations(
         &mut self,
@@ -101,10 +104,11 @@ impl Endpoint {
             return Ok(());
         }
         let is_newer = told.is_newer_than(known);
-        // A planted fault that the swarm must find: whoever shows a newer incarnation is believed.
+        // A planted fault that the swarm must find: a newer incarnation is accepted without proof.
         #[cfg(homa_canary = "restart_unproven")]
         let answers = answers || is_newer;
-        // A delayed packet of an earlier life may name an RPC that goes on in this one, but none is so late (PEER-8).
+        // A delayed packet of an earlier life may carry the id of an RPC that continues in this one, but no
+        // packet is this late (PEER-8).
         let silent_ns = now.since(self.peers[peer].last_heard);
         let none_is_late = silent_ns > self.config.max_packet_lifetime_ns;
         if answers || names_request && (is_newer || !self.peers[peer].proven || none_is_late) {
@@ -116,8 +120,9 @@ impl Endpoint {
             let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
             claims.extend(is_request.then_some(*common));
         }
-        // It may be a challenge: two hosts that each know an earlier life of the other would else drop each other's for ever. The answer
-        // goes first: where there is room for one control packet (LIMIT-6), they would else only challenge each other.
+        // The packet may be a challenge. Two hosts that each know an earlier life of the other would
+        // otherwise drop each other's challenges for ever. The answer goes first: if there is room for only
+        // one control packet (LIMIT-6), the hosts would otherwise only challenge each other.
         let may_challenge = matches!(packet.body, Body::Resend(_));
         let answered = if may_challenge && self.find_rpc(Some(peer), common.sender_id).is_err() {
             self.answer_unknown_resend(now, from, Some(peer), common)
@@ -129,10 +134,10 @@ impl Endpoint {
         Err(if is_newer { drop_as!(drop_unproven_incarnation) } else { drop_as!(drop_stale_incarnation) })
     }
 
-    /// PEER-6, PEER-7: what `packet` tells is proven.
+    /// PEER-6, PEER-7: the incarnation of `packet` is proven.
     fn replace_incarnation(&mut self, now: Time, peer: u32, packet: &Packet, answers: bool) {
         self.settle_acks(now);
-        // Whoever showed the incarnation before need not have been the peer, which then still has our requests.
+        // The earlier incarnation may not have come from the peer. The peer then still has our requests.
         let survivors = if self.peers[peer].proven {
             self.known_to_new_life(peer, packet).into_iter().collect()
         } else {
@@ -156,14 +161,14 @@ impl Endpoint {
 
     /// The RPC of a packet that shows a peer's restart, if only the new life can have answered it (PEER-6).
     fn known_to_new_life(&self, peer: u32, packet: &Packet) -> Option<u32> {
-        // Whatever else is said about an RPC only a host says that has packets of it.
+        // All other packets about an RPC come only from a host that has received packets of that RPC.
         let answers = !matches!(packet.body, Body::RpcUnknown(_) | Body::Freeze | Body::Ack(_));
         let slot = self.find_rpc(Some(peer), packet.common.sender_id).ok()?;
         let rpc = &self.rpcs[slot as usize];
         (answers && rpc.state.is_client() && !rpc.answered).then_some(slot)
     }
 
-    /// Our open requests to a peer, of its present life.
+    /// Our open requests to the present life of a peer.
     fn requests_to(&self, peer: u32) -> Vec<u32> {
         let known = &self.peers[peer];
         if known.rpc_count == known.server_rpcs {
@@ -176,7 +181,7 @@ impl Endpoint {
         self.peer_rpcs.iter(&known.rpcs).filter(is_ours).collect()
     }
 
-    /// Moves an RPC into the present life of its peer, among whose RPCs it is then the youngest.
+    /// Moves an RPC into the present life of its peer; it is then the youngest of the peer's RPCs.
     fn carry_over(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let peer = &mut self.peers[rpc.peer];
@@ -185,7 +190,8 @@ impl Endpoint {
         self.peer_rpcs.push_back(&mut peer.rpcs, rpc.peer, slot);
     }
 
-    /// A request whose packet was dropped while nothing was proven is asked for, so that it need not wait for its client's patience.
+    /// Requests a request whose packet was dropped while nothing was proven, so that it need not wait for the
+    /// client's own timeout.
     fn ask_for_request(&mut self, peer: u32, heard: &Common) {
         if self.ports.accepts(heard.dest_port) {
             let common = self.common(heard.dest_port, heard.source_port, heard.sender_id | 1);
@@ -201,8 +207,9 @@ impl Endpoint {
         self.queue_control((to, Some(peer)), common, &Body::Resend(resend));
     }
 
-    /// Asks a peer who it is: by a RESEND for an RPC that does not exist, which every Homa answers by RPC_UNKNOWN with the same id and,
-    /// where it is one of ours, its incarnation (PEER-16). `port` is ours if it is open.
+    /// Challenges a peer to prove its identity by a RESEND for an RPC that does not exist. Every Homa answers
+    /// it with RPC_UNKNOWN and the same id; a peer of this implementation adds its incarnation (PEER-16).
+    /// `port` is used if it is open here.
     pub(crate) fn challenge(&mut self, now: Time, peer: u32, port: u16, peer_port: u16) {
         if !self.peers[peer].challenge.spaced.take_if_due(now, self.config.resend_spacing_ns) {
             return;
@@ -212,7 +219,7 @@ impl Endpoint {
         }
         let Some(port) = self.own_port(peer, port) else { return };
         self.stats.challenges_sent += 1;
-        // A server's packets have bit 0 set.
+        // Ids in a server's packets have bit 0 set.
         let id = self.peers[peer].challenge.id | u64::from(port < FIRST_CLIENT_PORT);
         let common = self.common(port, peer_port, id);
         self.queue_resend_of_all(peer, &common);
@@ -229,7 +236,8 @@ impl Endpoint {
         }
     }
 
-    /// A port of this endpoint to which the peer's answer comes: `port` or, where that is another's, that of an RPC with the peer.
+    /// A port of this endpoint at which the peer's answer arrives: `port`, or that of an RPC with the peer if
+    /// another endpoint owns `port`.
     fn own_port(&self, peer: u32, port: u16) -> Option<u16> {
         if self.ports.is_open(port) {
             return Some(port);
@@ -243,7 +251,8 @@ impl Endpoint {
         id != 0 && packet.common.sender_id & !1 == id && matches!(packet.body, Body::RpcUnknown(_))
     }
 
-    /// Takes the answer to a challenge; whether the packet is one. The incarnation that it tells is the peer's by now.
+    /// Handles the answer to a challenge; returns whether the packet is one. Its incarnation is already
+    /// stored as the peer's.
     pub(crate) fn take_answer(&mut self, peer: Option<u32>, packet: &Packet) -> bool {
         let Some(peer) = peer.filter(|&peer| self.answers_challenge(peer, packet)) else { return false };
         let known = &mut self.peers[peer];
@@ -254,7 +263,7 @@ impl Endpoint {
         true
     }
 
-    /// The peer has named a request of ours, under the incarnation that is known.
+    /// The peer has sent the id of a request of ours, together with the known incarnation.
     pub(crate) fn prove_incarnation(&mut self, peer: u32, told: Incarnation) {
         let known = &mut self.peers[peer];
         known.proven |= told == known.incarnation;

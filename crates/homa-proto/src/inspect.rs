@@ -1,4 +1,4 @@
-//! What may be known of one RPC: for programs and tools that ask how far it has come.
+//! State of one RPC, for programs and tools that inspect its progress.
 
 use std::net::SocketAddr;
 
@@ -6,47 +6,48 @@ use crate::contract::RpcKey;
 use crate::endpoint::Endpoint;
 use crate::rpc::Rpc;
 
-/// How far an RPC has come on this host.
+/// Progress of one RPC on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcInfo {
-    /// Even where this host is the client, odd where it is the server.
+    /// Even if this host is the client, odd if it is the server.
     pub id: u64,
-    /// The other host.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// The Homa port there.
+    /// Homa port at the peer.
     pub peer_port: u16,
     /// Bytes of the outgoing message; 0: there is none yet.
     pub out_length: u32,
-    /// Bytes of it that have been sent once.
+    /// Bytes of the outgoing message that have been sent once.
     pub out_sent: u32,
-    /// Bytes of it that may be sent so far.
+    /// Bytes of the outgoing message that may be sent so far.
     pub out_granted: u32,
-    /// Priority of its scheduled packets.
+    /// Priority of scheduled packets of the outgoing message.
     pub out_priority: u8,
-    /// Bytes of the incoming message; 0: nothing of it has come.
+    /// Bytes of the incoming message; 0: nothing of it has arrived.
     pub in_length: u32,
-    /// Bytes of it that are missing.
+    /// Bytes of the incoming message that are missing.
     pub in_missing: u32,
-    /// Bytes of it that the other side may send so far.
+    /// Bytes of the incoming message that the peer may send so far.
     pub in_granted: u32,
-    /// Gaps: ranges that are missing before a byte that is there.
+    /// Gaps: missing ranges before a received byte.
     pub in_gaps: u32,
-    /// Bytes in these.
+    /// Bytes in these gaps.
     pub in_gap_bytes: u32,
 }
 
 impl Endpoint {
-    /// Ports that are open, of servers and of clients.
+    /// Number of open ports, of servers and of clients.
     pub fn open_ports(&self) -> usize {
         self.ports.count_open()
     }
 
-    /// How far a living RPC has come.
+    /// Progress of a live RPC.
     pub fn rpc_info(&self, rpc: RpcKey) -> Option<RpcInfo> {
         self.slot(rpc).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }
 
-    /// The same for each RPC of one of this host's ports, oldest first. Takes time in proportion to their number.
+    /// Progress of each RPC of one of this host's ports, oldest first. Takes time in proportion to their
+    /// number.
     pub fn rpcs_at(&self, port: u16) -> impl Iterator<Item = RpcInfo> + '_ {
         self.port_rpcs.iter(port).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }

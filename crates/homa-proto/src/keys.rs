@@ -1,12 +1,12 @@
-//! Secrets of an endpoint, all derived from its one seed by a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012): what an
-//! outsider sees of one tells nothing of the seed or of the others.
+//! Secrets of an endpoint, all derived from one seed by a keyed one-way function (SipHash-2-4, Aumasson and
+//! Bernstein 2012). An outsider who sees one of them learns nothing of the seed or of the others.
 
 use std::hash::Hasher;
 use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
 
-/// What a derived secret is for. The numbers are part of no interface.
+/// The purpose of a derived secret. The numbers are part of no interface.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Purpose {
@@ -31,7 +31,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Those of `seed`. RPC ids depend on `id_seed` where it is not 0.
+    /// The secrets of `seed`. RPC ids depend on `id_seed` if it is not 0.
     pub(crate) fn new(seed: u64, id_seed: u64) -> Keys {
         let ids = if id_seed == 0 { seed } else { id_seed };
         Keys {
@@ -58,8 +58,8 @@ impl Keys {
     }
 }
 
-/// A secret of the caller's own, derived from the seed of a [`Config`](crate::Config): different for each `purpose`, and neither the seed
-/// nor any secret of the endpoint can be computed from it.
+/// Derives a secret for the caller from the seed of a [`Config`](crate::Config). It differs for each
+/// `purpose`. Neither the seed nor any secret of the endpoint can be computed from it.
 #[must_use]
 pub fn derive_seed(seed: u64, purpose: u64) -> u64 {
     derive(seed, Purpose::Caller, purpose)
@@ -83,8 +83,8 @@ fn siphash(key: [u64; 2], words: &[u64]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Ids of one host must come out alike in all its processes, whatever version of the library each has: the reference implementation's
-    /// vectors, key 00 to 0f, messages 00 01 02 ...
+    /// All processes of a host must compute the same ids, whatever version of the library each uses. The
+    /// vectors are those of the reference implementation, key 00 to 0f, messages 00 01 02 ...
     #[test]
     fn siphash_gives_the_published_values() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];

@@ -27,7 +27,7 @@ impl List {
 struct Node {
     prev: u32,
     next: u32,
-    /// Which of the caller's lists holds the node; NIL: none.
+    /// The caller's list that holds the node; NIL: none.
     list: u32,
 }
 
@@ -44,7 +44,8 @@ thread_local! {
     static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Nodes visited, linked and unlinked so far by this thread: a measure of cost that is the same everywhere.
+/// Nodes visited, linked and unlinked so far by this thread: a measure of cost that is the same on every
+/// machine.
 #[cfg(test)]
 pub(crate) fn steps() -> u64 {
     STEPS.get()
@@ -67,12 +68,13 @@ impl Links {
         }
     }
 
-    /// Nodes that are valid indices.
+    /// Number of valid indices.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Makes `nodes` the number of valid indices, and gives the memory of those behind back. They are in no list.
+    /// Sets the number of valid indices to `nodes`, and frees the memory of those beyond, which must be in no
+    /// list.
     pub(crate) fn fit(&mut self, nodes: usize) {
         debug_assert!(self.nodes.iter().skip(nodes).all(|node| node.list == NIL));
         let shrinks = nodes < self.nodes.len();
@@ -95,7 +97,7 @@ impl Links {
         (next != NIL).then_some(next)
     }
 
-    /// Appends `node`, which is in no list, to the list `id`, whose ends are `list`.
+    /// Appends `node`, which must be in no list, to the list `id`, whose ends are `list`.
     pub(crate) fn push_back(&mut self, list: &mut List, id: u32, node: u32) {
         count_step();
         debug_assert_eq!(self.nodes[node as usize].list, NIL, "node {node} is in a list already");
@@ -108,7 +110,7 @@ impl Links {
         list.tail = node;
     }
 
-    /// Takes `node` out of `list`, which must be the list that holds it.
+    /// Removes `node` from `list`, which must be the list that holds it.
     pub(crate) fn remove(&mut self, list: &mut List, node: u32) {
         count_step();
         let Node { prev, next, list: id } = std::mem::replace(&mut self.nodes[node as usize], UNLINKED);
@@ -125,12 +127,11 @@ impl Links {
         }
     }
 
-    /// The nodes of `list` in order.
     pub(crate) fn iter<'a>(&'a self, list: &List) -> impl Iterator<Item = u32> + 'a {
         std::iter::successors(list.head(), |&node| self.next(node))
     }
 
-    /// Panics unless `list` is well linked and every node says it is in list `id`; returns its length.
+    /// Panics unless `list` is well linked and every node stores the list `id`; returns its length.
     pub(crate) fn check(&self, list: &List, id: u32) -> usize {
         let mut prev = NIL;
         let mut count = 0;

@@ -3,31 +3,33 @@
 use crate::config::Config;
 use crate::time::Time;
 
-/// Packets below `defer_min_bytes` pass full ones that wait, until the NIC has so many full packets more than full ones may give it: one
-/// that may just have been sent and one for the short packets themselves.
+/// Packets below `defer_min_bytes` overtake full ones that wait, until the NIC's backlog exceeds the bound
+/// for full packets by this many packets. One full packet may just have been sent, and one is for the short
+/// packets themselves.
 const SHORT_PASS_PACKETS: u64 = 2;
 
-/// When the uplink will have sent everything it was given, as far as we know its rate.
+/// When the uplink will have sent all packets given to it, as far as its rate is known.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     /// Nanoseconds per byte in 1/2^16; 0: rate unknown, nothing is paced (SEND-9).
     ns_per_byte_q16: u64,
     max_backlog_ns: u64,
-    /// The bound of now: that one, or 0 while others go first.
+    /// The present bound: `max_backlog_ns`, or 0 while other endpoints go first.
     bound_ns: u64,
     /// The bound for packets below `defer_min_bytes`.
     short_bound_ns: u64,
     defer_min_bytes: u32,
     overhead: u32,
     idle_at: Time,
-    /// What the link needs, or needed, for all that it was given by this endpoint.
+    /// Link time needed for all packets of this endpoint so far.
     sent_ns: u64,
 }
 
 impl Pacer {
     pub(crate) fn new(config: &Config) -> Pacer {
         let ns_per_byte_q16 = config.link_mbps.map_or(0, |mbps| {
-            // SEND-8: the margin makes the link slower than it is, so that the real queue stays below the estimate.
+            // SEND-8: the margin assumes a slower link than the real one, so that the real queue stays below
+            // the estimate.
             let usable_kbps = u64::from(mbps) * u64::from(1000 - config.link_margin);
             ((8_000_000 << 16) / usable_kbps.max(1)).max(1)
         });
@@ -49,7 +51,7 @@ impl Pacer {
         self.ns_per_byte_q16 == 0
     }
 
-    /// Estimated time that the NIC needs for what it has. A stale `now` overestimates it, and never underflows.
+    /// Estimated time that the NIC needs for its queue. A stale `now` overestimates it, and never underflows.
     pub(crate) fn backlog_ns(&self, now: Time) -> u64 {
         self.idle_at.since(now)
     }
@@ -59,8 +61,8 @@ impl Pacer {
         self.backlog_ns(now) <= self.bound_ns
     }
 
-    /// Whether a packet of `bytes` (Homa header and payload) may go now: a short one passes those that wait, but not without a bound, since
-    /// on a narrow path every packet is short (SEND-7).
+    /// Whether a packet of `bytes` (Homa header and payload) may go now. A short one overtakes those that
+    /// wait, but only within a bound, since on a narrow path every packet is short (SEND-7).
     pub(crate) fn admits(&self, now: Time, bytes: u32) -> bool {
         self.may_send(now) || bytes < self.defer_min_bytes && self.backlog_ns(now) <= self.short_bound_ns
     }
@@ -70,7 +72,7 @@ impl Pacer {
         Time::from_ns(self.idle_at.as_ns().saturating_sub(self.bound_ns))
     }
 
-    /// A packet of `bytes` (Homa header and payload) was given to the NIC.
+    /// Counts a packet of `bytes` (Homa header and payload) given to the NIC.
     pub(crate) fn sent(&mut self, now: Time, bytes: u32) {
         if self.is_off() {
             return;
@@ -84,8 +86,8 @@ impl Pacer {
         self.sent_ns
     }
 
-    /// The NIC was given packets by others, too, and needs `backlog_ns` at least for all it has. Returns by how much that is more than
-    /// was known, in nanoseconds.
+    /// Raises the backlog to at least `backlog_ns`, since other endpoints gave packets to the NIC too.
+    /// Returns by how many nanoseconds that exceeds the known backlog.
     pub(crate) fn raise_backlog(&mut self, now: Time, backlog_ns: u64) -> u64 {
         if self.is_off() {
             return 0;
@@ -95,8 +97,8 @@ impl Pacer {
         self.idle_at.since(before)
     }
 
-    /// Whether others go first. What they can use they have used before the NIC has nothing left to send: so long they may take, and
-    /// whoever keeps still costs the link nothing.
+    /// Sets whether other endpoints go first: this endpoint then sends only when the NIC's backlog has run
+    /// out. The others have used the link by then if they can, and an idle endpoint costs the link nothing.
     pub(crate) fn give_way(&mut self, gives_way: bool) {
         self.bound_ns = if gives_way { 0 } else { self.max_backlog_ns };
     }

@@ -1,5 +1,5 @@
-//! The longest packet that goes to a peer: what its caller says of the path, and less where long packets do not arrive (PROTOCOL.md
-//! SEND-15, SEND-16).
+//! The longest packet to a peer: as set by the caller for the path, and less if long packets do not arrive
+//! (PROTOCOL.md SEND-15, SEND-16).
 
 use std::net::SocketAddr;
 
@@ -7,27 +7,27 @@ use crate::endpoint::Endpoint;
 use crate::time::{SEC, Time};
 use crate::wire::DATA_HEADER_LEN;
 
-/// Homa packets tried where longer ones do not arrive: of IPv6 and UDP on Ethernet, of the least MTU of IPv6, and of the 576 bytes that
-/// every IPv4 host takes, each less 48 bytes for IPv6 and UDP headers.
+/// Homa packets tried if longer ones do not arrive: for IPv6 and UDP on Ethernet, for the minimum MTU of
+/// IPv6, and for the 576 bytes that every IPv4 host accepts. Each is less 48 bytes for IPv6 and UDP headers.
 const SMALLER: [u32; 3] = [1_500 - 48, 1_280 - 48, 576 - 48];
 
-/// Times that the same bytes are lost before the path counts as too narrow for them: MAX_PROBES of RFC 8899, section 5.1.2.
+/// Number of losses of the same bytes before the path counts as too narrow for them: MAX_PROBES of RFC 8899,
+/// section 5.1.2.
 const LOST_BEFORE_SMALLER: u8 = 3;
 
-/// How long the smaller packets last: PMTU_RAISE_TIMER of RFC 8899, section 5.1.1.
+/// How long the smaller packets are used: PMTU_RAISE_TIMER of RFC 8899, section 5.1.1.
 const SMALLER_FOR_NS: u64 = 600 * SEC;
 
-/// What is known of the path to a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// Longest packet by what the caller says.
+    /// Longest packet as set by the caller.
     told: u32,
-    /// Longest packet since longer ones did not arrive, and since when; `u32::MAX`: they do.
+    /// Longest packet since longer ones did not arrive, and the time of that; `u32::MAX`: they arrive.
     smaller: u32,
     smaller_since: Time,
-    /// When a message with a full packet last turned out to have arrived.
+    /// When a message with a full packet was last known to have arrived.
     pub full_arrived: Time,
-    /// Stands in the queue of paths that the caller is to look at.
+    /// Whether the path is in the queue of paths that the caller must check.
     in_question: bool,
 }
 
@@ -48,9 +48,9 @@ impl Path {
 }
 
 impl Endpoint {
-    /// Sets the largest Homa packet (header included) that the path to `peer` carries, 57 to 65535 bytes; other values are
-    /// brought into that range. Takes effect for a peer that is known, for what it has been sent before, too: bytes that are sent again are
-    /// cut anew.
+    /// Sets the largest Homa packet (including the header) that the path to `peer` carries, 57 to 65535
+    /// bytes; other values are clamped. Does nothing for an unknown peer. It also applies to bytes sent
+    /// before: retransmissions are cut to the new size.
     pub fn set_peer_max_packet(&mut self, peer: SocketAddr, bytes: u32) {
         if let Some(peer) = self.peers.find(&peer) {
             let known = &mut self.peers[peer];
@@ -59,11 +59,12 @@ impl Endpoint {
         }
     }
 
-    /// A peer whose path may have become narrower, since it has asked for bytes again: the caller looks and says what it finds by
-    /// [`set_peer_max_packet`](Endpoint::set_peer_max_packet). `None`: there is no more. To be asked after `handle_packets`.
+    /// A peer whose path may have become narrower, since the peer has requested bytes again. The caller
+    /// checks the path and reports its size by [`set_peer_max_packet`](Endpoint::set_peer_max_packet).
+    /// `None`: there is no more. Call it after `handle_packets`.
     pub fn poll_path(&mut self) -> Option<SocketAddr> {
         while let Some(peer) = self.paths_in_question.pop_front() {
-            // Its slot may have another user by now.
+            // The slot may hold another peer by now.
             if self.peers.contains(peer) && std::mem::take(&mut self.peers[peer].path.in_question) {
                 return Some(self.peers[peer].addr);
             }
@@ -71,19 +72,20 @@ impl Endpoint {
         None
     }
 
-    /// The peer asks again for bytes of the RPC's outgoing message that were sent.
+    /// The peer requests bytes again that were already sent of the RPC's outgoing message.
     pub(crate) fn question_path(&mut self, now: Time, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let known = &mut self.peers[rpc.peer];
         // SEND-15
         let has_room = self.paths_in_question.len() < self.config.max_peers as usize;
-        // A planted fault that the swarm must find: nobody looks how wide the path is by now.
+        // A planted fault that the swarm must find: the present width of the path is never checked.
         #[cfg(homa_canary = "path_unquestioned")]
         let has_room = has_room && self.config.max_peers == 0;
         if has_room && !std::mem::replace(&mut known.path.in_question, true) {
             self.paths_in_question.push_back(rpc.peer);
         }
-        // A planted fault that the swarm must find: packets stay as long as ever, however often they are lost.
+        // A planted fault that the swarm must find: packets never become smaller, however often they are
+        // lost.
         #[cfg(homa_canary = "path_stays_wide")]
         let _ = std::mem::take(&mut rpc.requested.repeats);
         // SEND-16
@@ -98,14 +100,14 @@ impl Endpoint {
         self.stats.paths_narrowed += 1;
     }
 
-    /// A message of `length` bytes to `peer` has arrived.
+    /// Records that a message of `length` bytes to `peer` has arrived.
     pub(crate) fn message_arrived(&mut self, now: Time, peer: u32, length: u32) {
         if length >= self.max_payload(peer) {
             self.peers[peer].path.full_arrived = now;
         }
     }
 
-    /// Tries long packets to `peer` again where it is time for that (SEND-16).
+    /// Tries long packets to `peer` again if it is time for that (SEND-16).
     pub(crate) fn widen_path(&mut self, now: Time, peer: u32) {
         let known = &mut self.peers[peer];
         if known.path.smaller != u32::MAX && now.since(known.path.smaller_since) >= SMALLER_FOR_NS {

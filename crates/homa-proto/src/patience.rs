@@ -1,4 +1,4 @@
-//! How long an RPC waits: only progress resets its patience (PROTOCOL.md PEER-3, PEER-14, PEER-15).
+//! How long an RPC waits: only progress restarts its timeouts (PROTOCOL.md PEER-3, PEER-14, PEER-15).
 
 use std::cmp::Ordering;
 
@@ -7,37 +7,40 @@ use crate::resend::backed_off;
 use crate::rpc::{Rpc, RpcState};
 use crate::time::{SEC, Time};
 
-/// Shortest pause before an RPC is looked at again whose next step is our own: a packet to send or a grant to give.
-/// A million of them may wait so, and each look takes 80 instructions; a driver that takes nothing is found as late.
+/// Minimum pause before the next check of an RPC whose next step is local: a packet to send or a grant to
+/// give. A million RPCs may wait so, and each check takes 80 instructions. A driver that accepts no packets
+/// is detected with the same delay.
 const WATCH_NS: u64 = SEC;
 
-/// What a RESEND says, compared with those before it.
+/// A RESEND compared with those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// It begins further on than any before, or is the first: so often it can be only as the message has bytes.
+    /// It begins further on than any before, or is the first. The length of the message bounds how often this
+    /// can occur.
     Beyond,
     /// A round of RESENDs begins further on than the round before: the first missing bytes have arrived.
     Ahead,
-    /// A round begins where the one before did: what was sent again has not arrived.
+    /// A round begins where the one before did: the retransmitted bytes have not arrived.
     Repeated,
     /// Another range of a round that has begun.
     Between,
 }
 
-/// Where the RESENDs for an outgoing message began.
+/// Offsets at which the RESENDs for an outgoing message began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResendMark {
     any: bool,
-    /// Rounds that began where the one before did, since one that did not.
+    /// Number of consecutive rounds that began where the one before did.
     pub repeats: u8,
-    /// The first RESEND of the present round, the last RESEND, and the one that began furthest on.
+    /// Offsets of the first RESEND of the present round, of the last RESEND, and of the one that began
+    /// furthest on.
     first: u32,
     last: u32,
     most: u32,
 }
 
 impl ResendMark {
-    /// Notes a RESEND that begins at `offset`. Within a round offsets rise.
+    /// Records a RESEND that begins at `offset`. Within a round offsets rise.
     pub(crate) fn note(&mut self, offset: u32) -> Request {
         let last = std::mem::replace(&mut self.last, offset);
         if !self.any {
@@ -67,8 +70,7 @@ impl ResendMark {
 }
 
 impl Rpc {
-    /// Something about the RPC came that was not there before: the peer is asked again only after the whole interval, and all patience
-    /// begins anew.
+    /// The RPC made progress: the next RESEND waits for the whole interval, and all timeouts restart.
     pub(crate) fn progressed(&mut self, now: Time) {
         self.answered = true;
         self.tries = 0;
@@ -77,24 +79,27 @@ impl Rpc {
         self.progress_at = now;
     }
 
-    /// When the RPC ends for want of progress, whatever signs of life its peer gives.
+    /// When the RPC ends for lack of progress, whatever signs of life its peer sends.
     pub(crate) fn stalled_at(&self, max_stall_ns: u64) -> Time {
         self.progress_at + max_stall_ns
     }
 }
 
 impl Endpoint {
-    /// A RESEND for the RPC's outgoing message begins at `offset` (PEER-3): it shows progress only where it begins further on than before.
-    /// A client that asks for a response keeps its server's RPC, whose patience ends by PEER-15.
+    /// Records a RESEND for the RPC's outgoing message that begins at `offset` (PEER-3): it is progress only
+    /// if it begins further on than before. A client that requests a response keeps its server's RPC alive,
+    /// until PEER-15 ends it.
     pub(crate) fn note_requested(&mut self, now: Time, slot: u32, offset: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if !matches!(rpc.state, RpcState::Requesting | RpcState::Responding) {
             return;
         }
-        // Of bytes that wait here to be sent again, or for the first time, it says nothing that they may have come by.
+        // While these bytes wait here to be sent, again or for the first time, the RESEND does not show
+        // whether they arrived.
         let waits_here = self.retransmits.contains(slot) || offset >= rpc.outgoing.next;
         let request = if waits_here { Request::Between } else { rpc.requested.note(offset) };
-        // A planted fault that the swarm must find: a peer that asks for the same bytes again and again keeps an RPC.
+        // A planted fault that the swarm must find: a peer that requests the same bytes repeatedly keeps an
+        // RPC alive.
         #[cfg(homa_canary = "resend_keeps_rpc")]
         let request = if request == Request::Repeated { Request::Beyond } else { request };
         match request {
@@ -108,19 +113,21 @@ impl Endpoint {
         }
     }
 
-    /// Has the RPC looked at when `interval_ns` has passed, if not before.
+    /// Schedules a check of the RPC when `interval_ns` has passed, or earlier.
     pub(crate) fn watch_within(&mut self, now: Time, slot: u32, interval_ns: u64) {
         if self.resend_links.list_of(slot).is_none() {
             self.timers.arm_by(slot, now + interval_ns);
         }
     }
 
-    /// PEER-15: has the RPC looked at when it waits for a step of our own, if not before.
+    /// PEER-15: schedules a check of an RPC that waits for a local step, at the latest after the minimum
+    /// pause.
     pub(crate) fn watch_seldom(&mut self, now: Time, slot: u32) {
         self.watch_within(now, slot, WATCH_NS.min(self.config.max_stall_ns));
     }
 
-    /// PEER-15: nothing is due from the peer. Looks again ever more rarely, since many RPCs may wait so for long.
+    /// PEER-15: nothing is due from the peer. The checks become ever rarer, since many RPCs may wait like
+    /// this for long.
     pub(crate) fn watch(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let pause_ns = now.since(rpc.progress_at).max(WATCH_NS);
@@ -128,8 +135,9 @@ impl Endpoint {
         self.timers.arm(slot, at);
     }
 
-    /// PEER-14: bytes of the RPC wait to be sent. While others are sent it waits its turn; where nothing at all is, the driver takes
-    /// nothing, which a client bears for as long as a peer's silence.
+    /// PEER-14: bytes of the RPC wait to be sent. While other messages are sent, it waits its turn. If
+    /// nothing at all is sent, the driver accepts no packets; a client tolerates that for as long as a peer's
+    /// silence.
     pub(crate) fn sender_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
         let rpc = &mut self.rpcs[slot as usize];

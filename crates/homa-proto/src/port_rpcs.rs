@@ -1,8 +1,8 @@
-//! The RPCs of each port: closing a port looks at no others (PROTOCOL.md ABORT-8).
+//! The RPCs of each port: closing a port examines no others (PROTOCOL.md ABORT-8).
 
 use crate::lists::{Links, List};
 
-/// Ports whose lists are allocated together, 2 KiB: hosts use a few ports that are close to each other.
+/// Ports whose lists are allocated together, 2 KiB: hosts use a few adjacent ports.
 const PAGE: usize = 1 << 8;
 const PAGES: usize = (1 << 16) / PAGE;
 
@@ -10,11 +10,11 @@ const PAGES: usize = (1 << 16) / PAGE;
 #[derive(Debug)]
 pub(crate) struct PortRpcs {
     links: Links,
-    /// Allocated when a port of theirs has its first RPC.
+    /// A page is allocated when one of its ports gets its first RPC.
     pages: Box<[Option<Box<[List; PAGE]>>]>,
 }
 
-/// The list of `port`, made if need be.
+/// The list of `port`, allocated if needed.
 fn list_of(pages: &mut [Option<Box<[List; PAGE]>>], port: u16) -> &mut List {
     let page = pages[usize::from(port) / PAGE].get_or_insert_with(|| Box::new([List::EMPTY; PAGE]));
     &mut page[usize::from(port) % PAGE]
@@ -34,12 +34,11 @@ impl PortRpcs {
         self.links.push_back(list_of(&mut self.pages, port), port.into(), slot);
     }
 
-    /// Takes out `slot`, which was added for `port`.
+    /// Removes `slot`, which must have been added for `port`.
     pub(crate) fn remove(&mut self, port: u16, slot: u32) {
         self.links.remove(list_of(&mut self.pages, port), slot);
     }
 
-    /// The oldest RPC of `port`.
     pub(crate) fn oldest(&self, port: u16) -> Option<u32> {
         self.list(port).head()
     }
@@ -55,7 +54,7 @@ impl PortRpcs {
             .map_or(&List::EMPTY, |page| &page[usize::from(port) % PAGE])
     }
 
-    /// Panics unless the lists are well linked; returns how many RPCs stand in them.
+    /// Panics unless the lists are well linked; returns the number of RPCs in them.
     pub(crate) fn check(&self) -> usize {
         let pages = self.pages.iter().enumerate().filter_map(|(page, lists)| Some((page, lists.as_ref()?)));
         let lists = pages.flat_map(|(page, lists)| {
@@ -64,7 +63,7 @@ impl PortRpcs {
         lists.map(|(port, list)| self.links.check(list, port as u32)).sum()
     }
 
-    /// Whether `slot` stands in the list of `port`.
+    /// Whether `slot` is in the list of `port`.
     pub(crate) fn contains(&self, port: u16, slot: u32) -> bool {
         self.links.list_of(slot) == Some(port.into())
     }

@@ -3,10 +3,10 @@
 use crate::config::Config;
 use crate::contract::PortError;
 
-/// First port that is given to clients; servers bind those below (ID-6).
+/// First port for clients; servers bind those below (ID-6).
 pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 
-/// Some of all ports: one bit for each.
+/// A set of ports: one bit for each.
 #[derive(Debug)]
 struct PortSet(Box<[u64]>);
 
@@ -25,13 +25,13 @@ impl PortSet {
     }
 }
 
-/// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Ports {
     open: PortSet,
-    /// Those that accept requests, all of them open.
+    /// The open ports that accept requests.
     accepting: PortSet,
-    /// Client ports are given from here on, so many apart, that no two endpoints of a host give the same.
+    /// First client port of this endpoint. Its client ports are `step` apart, so that no two endpoints of a
+    /// host assign the same.
     first_client: u16,
     step: u16,
     next_client: u16,
@@ -48,12 +48,11 @@ impl Ports {
         self.open.contains(port)
     }
 
-    /// Ports that are open.
+    /// Number of open ports.
     pub(crate) fn count_open(&self) -> usize {
         self.open.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// One of the open ports.
     pub(crate) fn any_open(&self) -> Option<u16> {
         let (at, word) = self.open.0.iter().enumerate().find(|(_, word)| **word != 0)?;
         Some(at as u16 * 64 + word.trailing_zeros() as u16)
@@ -63,7 +62,7 @@ impl Ports {
         self.accepting.contains(port)
     }
 
-    /// Has an open port accept requests, or accept none (ID-15).
+    /// Sets whether an open port accepts requests (ID-15).
     pub(crate) fn accept(&mut self, port: u16, accept: bool) {
         self.accepting.set(port, accept && self.is_open(port));
     }
@@ -75,7 +74,7 @@ impl Ports {
         self.open(port)
     }
 
-    /// Opens a port of any kind that was chosen elsewhere. A server's accepts requests.
+    /// Opens a server or client port that the caller chose. A server port accepts requests.
     pub(crate) fn open(&mut self, port: u16) -> Result<(), PortError> {
         if port == 0 {
             return Err(PortError::OutOfRange(port));
@@ -88,7 +87,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Ports are given in turn, so that a closed one rests before it is used again.
+    /// Client ports are assigned in turn, so that a closed one rests before it is used again.
     pub(crate) fn open_client(&mut self) -> Result<u16, PortError> {
         for _ in FIRST_CLIENT_PORT..=u16::MAX {
             let port = self.next_client;

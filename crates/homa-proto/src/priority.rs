@@ -1,4 +1,4 @@
-//! Which priority a packet travels with: cutoffs for unscheduled bytes, ranks for scheduled ones.
+//! Priorities of packets: cutoffs for unscheduled bytes, ranks for scheduled ones.
 
 use crate::config::Config;
 use crate::srpt::{bucket_of, bucket_start};
@@ -23,7 +23,7 @@ pub(crate) fn unscheduled(cutoffs: &[u32; PRIORITIES], version: u16, length: u32
     if version == 0 {
         return BEFORE_CUTOFFS.min(num_priorities - 1);
     }
-    // PRIO-4: priority 0 takes what no other level admits, whatever its own cutoff says.
+    // PRIO-4: priority 0 takes messages that no other level admits, whatever its own cutoff is.
     (1..num_priorities).rev().find(|&level| cutoffs[usize::from(level)] >= length).unwrap_or(0)
 }
 
@@ -39,14 +39,15 @@ pub(crate) fn scheduled(rank: usize, active: usize, max_sched_prio: u8) -> u8 {
 pub(crate) struct Cutoffs {
     levels: [u32; PRIORITIES],
     version: u16,
-    /// How many of the last versions, this one included, packets of ours have told, up to
+    /// Number of the last versions, including this one, that our packets have carried, up to
     /// [`PROVING_VERSIONS`].
     proving: u16,
-    /// Unscheduled bytes by length of their message; halved at each computation, so that the past fades.
+    /// Unscheduled bytes by length of their message; halved at each computation, so that old traffic loses
+    /// weight.
     histogram: Box<[u64]>,
     observed: u64,
     next_at: Time,
-    /// Another endpoint of this host computes them.
+    /// Whether another endpoint of this host computes the cutoffs.
     pub followed: bool,
 }
 
@@ -71,22 +72,22 @@ impl Cutoffs {
         self.version
     }
 
-    /// Takes over a set that was computed elsewhere.
+    /// Adopts cutoffs that another endpoint computed.
     pub(crate) fn set(&mut self, levels: [u32; PRIORITIES], version: u16) {
         let version = version.max(1);
         let changes = changes(self.version, version);
-        // One that does not follow from the last is the first of the host that this endpoint joins.
+        // A version that does not follow the last one is the first of the host that this endpoint joins.
         self.proving =
             if changes < PROVING_VERSIONS { self.proving + changes } else { 1 }.min(PROVING_VERSIONS);
         (self.levels, self.version) = (levels, version);
     }
 
-    /// Whether whoever knows this version has had a packet of ours lately (SHARE-3).
+    /// Whether a peer that knows this version must have received a recent packet of ours (SHARE-3).
     pub(crate) fn proves(&self, version: u16) -> bool {
         version != 0 && changes(version, self.version) < self.proving
     }
 
-    /// Hands out what was observed, and forgets it.
+    /// Passes the observed bytes to `take`, and resets them.
     pub(crate) fn take_observed(&mut self, mut take: impl FnMut(usize, u64)) {
         if std::mem::take(&mut self.observed) == 0 {
             return;
@@ -96,27 +97,27 @@ impl Cutoffs {
         }
     }
 
-    /// Counts bytes that others observed.
+    /// Counts bytes that other endpoints observed.
     pub(crate) fn add_observed(&mut self, bucket: usize, bytes: u64) {
         let count = &mut self.histogram[bucket.min(BUCKETS - 1)];
         *count = count.saturating_add(bytes);
         self.observed = self.observed.saturating_add(bytes);
     }
 
-    /// What goes with the cutoffs changed, so that every peer must be told again. PRIO-9: 0 means "none yet" and is passed
-    /// over.
+    /// Takes a new version, so that every peer is sent the CUTOFFS again. PRIO-9: 0 means "none yet" and is
+    /// skipped.
     pub(crate) fn renew_version(&mut self) {
         self.version = self.version.checked_add(1).unwrap_or(1);
         self.proving = (self.proving + 1).min(PROVING_VERSIONS);
     }
 
-    /// A message of `length` bytes began to arrive, `unscheduled` of them unasked.
+    /// A message of `length` bytes began to arrive, with `unscheduled` unscheduled bytes.
     pub(crate) fn observe(&mut self, length: u32, unscheduled: u32) {
         self.histogram[bucket_of(length.min(MAX_MESSAGE_LENGTH), SUB) as usize] += u64::from(unscheduled);
         self.observed += u64::from(unscheduled);
     }
 
-    /// Computes new cutoffs when it is time for it (PRIO-10). Returns whether they changed.
+    /// Computes new cutoffs when due (PRIO-10). Returns whether they changed.
     pub(crate) fn update(&mut self, now: Time, config: &Config) -> bool {
         if self.followed
             || config.cutoff_interval_ns == 0
@@ -140,12 +141,13 @@ impl Cutoffs {
     }
 }
 
-/// By how many changes version `to` is ahead of `from`, neither of them 0, which versions pass over.
+/// Number of changes from version `from` to version `to`; versions skip 0, and neither may be 0.
 fn changes(from: u16, to: u16) -> u16 {
     if to >= from { to - from } else { to.wrapping_sub(from) - 1 }
 }
 
-/// Cutoffs for the levels above `max_sched_prio` (or the highest alone) such that each carries about as many unscheduled bytes.
+/// Cutoffs for the levels above `max_sched_prio` (or the highest alone), such that all carry about the same
+/// number of unscheduled bytes.
 fn balanced(histogram: &[u64], max_sched_prio: u8, num_priorities: u8) -> [u32; PRIORITIES] {
     let lowest = (max_sched_prio + 1).min(num_priorities - 1);
     let count = u64::from(num_priorities - lowest);
@@ -170,7 +172,8 @@ fn bucket_end(bucket: usize) -> u32 {
     (bucket_start(bucket as u32 + 1, SUB) - 1).min(MAX_MESSAGE_LENGTH)
 }
 
-/// A version per wobble would have every peer told anew: a level must move by more than an eighth.
+/// Each version is sent to every peer, so small variations must not cause one: a level must change by more
+/// than an eighth.
 fn differ(old: &[u32; PRIORITIES], new: &[u32; PRIORITIES]) -> bool {
     old.iter().zip(new).any(|(&old, &new)| old.abs_diff(new) > old / 8)
 }
@@ -179,7 +182,7 @@ fn differ(old: &[u32; PRIORITIES], new: &[u32; PRIORITIES]) -> bool {
 mod tests {
     use super::*;
 
-    // SHARE-3: a peer that had been told the version before was not proven for a while.
+    // SHARE-3: a peer that had received only the version before was once not proven for a while.
     #[test]
     fn the_last_four_versions_prove_a_peer_and_none_from_before_the_first() {
         let config = Config { first_cutoff_version: 65_534, ..Config::default() };

@@ -1,5 +1,5 @@
-//! Runs of packets that arrive: the next packets of one message, one behind the other. The first tells whose they are; the others only
-//! bring bytes.
+//! Runs of received packets: consecutive packets of one message. The first determines the RPC; the others
+//! only add bytes.
 
 use homa_trace::{EventKind, Place, packet_word};
 
@@ -9,15 +9,15 @@ use crate::peer::peer_number;
 use crate::time::Time;
 use crate::wire::{self, DATA_HEADER_LEN};
 
-/// Where a DATA packet that was taken leaves its message: what the next must be to belong to the same run.
+/// Where an accepted DATA packet leaves its message: determines which packet may continue the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunCursor {
     pub slot: u32,
-    /// Exclusive end of its bytes, which is the end of all that came of the message.
+    /// Exclusive end of the packet's bytes, which is the end of all received bytes of the message.
     pub end: u32,
 }
 
-/// A run that may go on. The default is none.
+/// A run that may continue. The default is no run.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveRun<'a> {
     last: Option<(RxPacket<'a>, RunCursor)>,
@@ -26,18 +26,19 @@ pub(crate) struct ReceiveRun<'a> {
 }
 
 impl<'a> ReceiveRun<'a> {
-    /// A packet was handled on its own; `taken` where a run may begin with it.
+    /// Records a packet that was handled on its own; `taken` is set if a run may begin with it.
     pub(crate) fn begin(&mut self, packet: RxPacket<'a>, taken: Option<RunCursor>) {
         self.last = taken.map(|taken| (packet, taken));
     }
 }
 
 impl Endpoint {
-    /// Takes a packet into the run, if it is its next: from the same peer, with the same header, and behind all that came of a message
-    /// that it does not complete. Whatever else is handled on its own, after [`Endpoint::end_run`].
+    /// Adds a packet to the run, if it is the next: from the same peer, with the same header, and directly
+    /// after all received bytes. It must not complete the message. All other packets are handled on their
+    /// own, after [`Endpoint::end_run`].
     ///
-    /// At one moment of time such packets say nothing new but that there are more bytes. What follows from that is the same at the
-    /// end of the run as after each of them.
+    /// At one moment of time such packets only add bytes. Their effects are the same at the end of the run as
+    /// after each of them.
     pub(crate) fn continue_run<'a>(
         &mut self,
         run: &mut ReceiveRun<'a>,
@@ -52,7 +53,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[taken.slot as usize];
         let left = (rpc.incoming.length - taken.end) as usize;
         let len = packet.wire_len.saturating_sub(DATA_HEADER_LEN);
-        // The last packet ends more than the run, and what is no valid packet is for `decode` to say.
+        // The last packet of a message ends more than the run. `decode` must reject invalid packets.
         let is_there = data.is_empty() || data.len() == len;
         if len == 0 || len >= left || !is_there {
             return false;
@@ -79,7 +80,7 @@ impl Endpoint {
         true
     }
 
-    /// Sees what follows from the bytes that came with a run.
+    /// Updates the RPC for the bytes that a run added.
     pub(crate) fn end_run(&mut self, now: Time, run: &mut ReceiveRun<'_>) {
         if let (Some((_, taken)), true) = (run.last.take(), std::mem::take(&mut run.untold)) {
             self.bytes_came(now, taken.slot, false);

@@ -6,29 +6,29 @@ use crate::message_out::MessageOut;
 use crate::patience::ResendMark;
 use crate::time::Time;
 
-/// Where an RPC stands. A freed RPC has no state: it is not in the table.
+/// The state of an RPC. A freed RPC has no state: it is not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcState {
-    /// Client: the request goes out, nothing of the response has come.
+    /// Client: the request is being sent, nothing of the response has arrived.
     Requesting,
-    /// Client: the response arrives.
+    /// Client: the response is arriving.
     ResponseArriving,
-    /// Server: the request arrives.
+    /// Server: the request is arriving.
     RequestArriving,
     /// Server: the application has the request.
     InService,
-    /// Server: the response goes out, or waits for its acknowledgement.
+    /// Server: the response is being sent, or waits for its acknowledgement.
     Responding,
 }
 
-/// What can happen to an RPC.
+/// The inputs that can change an RPC's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcInput {
-    /// A part, not the last missing, of the response came.
+    /// A part of the response arrived, but not its last missing byte.
     ResponseBytes,
-    /// The last missing byte of the request came.
+    /// The last missing byte of the request arrived.
     RequestComplete,
-    /// The application gave the response.
+    /// The application sent the response.
     Respond,
 }
 
@@ -42,7 +42,7 @@ impl RpcState {
         RpcState::Responding,
     ];
 
-    /// The state after `input`; `None` where it does not apply and changes nothing.
+    /// The state after `input`; `None` if the input does not apply and changes nothing.
     pub(crate) fn after(self, input: RpcInput) -> Option<RpcState> {
         match (self, input) {
             (RpcState::Requesting | RpcState::ResponseArriving, RpcInput::ResponseBytes) => {
@@ -59,7 +59,7 @@ impl RpcState {
     }
 }
 
-/// An RPC. Fields that a packet touches stand first and together.
+/// An RPC. Fields used for each packet are first and adjacent.
 #[derive(Debug)]
 pub(crate) struct Rpc {
     /// Our side's id: even for a client, odd for a server.
@@ -68,29 +68,30 @@ pub(crate) struct Rpc {
     /// The peer's life in which the RPC began.
     pub life: u32,
     pub state: RpcState,
-    /// RESENDs or NEED_ACKs since anything was heard.
+    /// RESENDs or NEED_ACKs since the last sign of the peer.
     pub tries: u8,
     /// How many times the interval to the next one has doubled.
     pub backoff: u8,
-    /// The peer did not know it when the response had begun to come.
+    /// The peer sent RPC_UNKNOWN when the response had begun to arrive.
     pub told_unknown: bool,
-    /// The response was asked for in part: the rest of its unscheduled bytes is asked for in turn (INCAST-5).
+    /// A RESEND requested only a part of the response; its other unscheduled bytes are requested in turn
+    /// (INCAST-5).
     pub asked_in_part: bool,
-    /// The peer has said something about it.
+    /// The peer has sent a packet of this RPC.
     pub answered: bool,
-    /// A RESEND went since the peer last said that it does not know it.
+    /// A RESEND was sent since the last RPC_UNKNOWN of the peer.
     pub asked: bool,
-    /// The application has had a part of the request before it was whole.
+    /// The application has received a part of the request before it was complete.
     pub taken_early: bool,
-    /// When something was last heard, or asked.
+    /// When the RPC was last heard of, or a RESEND or NEED_ACK was sent.
     pub quiet_since: Time,
-    /// When the RPC last got further; its start before that.
+    /// Time of the last progress; before any, the start of the RPC.
     pub progress_at: Time,
-    /// What its receiver asked for again of the outgoing message.
+    /// The RESENDs received for the outgoing message.
     pub requested: ResendMark,
     pub port: u16,
     pub peer_port: u16,
-    /// Most bytes of the response that may be sent unasked, as its client says; `u32::MAX`: it sets no limit.
+    /// Maximum unscheduled bytes of the response, as set by the client; `u32::MAX`: no limit.
     pub response_limit: u32,
     pub incoming: MessageIn,
     pub outgoing: MessageOut,
@@ -110,7 +111,7 @@ impl Rpc {
             backoff: 0,
             told_unknown: false,
             asked_in_part: false,
-            // A request that arrives is the client's word about it.
+            // For an arriving request, the request itself is a packet of the client.
             answered: !state.is_client(),
             asked: false,
             taken_early: false,
@@ -126,7 +127,7 @@ impl Rpc {
         }
     }
 
-    /// The peer has shown that it waits for us: it is asked again only after the whole interval.
+    /// The peer has shown that it waits for us: the next RESEND waits for the whole interval.
     pub(crate) fn heard(&mut self, now: Time) {
         self.answered = true;
         self.tries = 0;

@@ -1,16 +1,17 @@
 //! Round-trip time to a peer, and how many bytes bridge it (PROTOCOL.md RTT).
 //!
-//! What unscheduled bytes have to bridge is not twice the propagation delay: it is the way of a full packet, the receiver's
-//! turn-around and the way of the grant (RAMCloud's notes). So that is what is measured: from a long message's first packet to
-//! its first grant. A grant can be late, because others are granted first, and never early: of a window's samples the smallest
-//! counts, and load does not feed back into the choice.
+//! Unscheduled bytes must bridge more than twice the propagation delay: the transfer of a full packet, the
+//! receiver's turn-around, and the transfer of the grant (RAMCloud's notes). The time is therefore measured
+//! from a long message's first packet to its first grant. A grant can be late, because others are granted
+//! first, but never early. The smallest sample of a window counts, so load does not feed back into the
+//! choice.
 
 use crate::config::Config;
 use crate::message_out::whole_packets;
 use crate::time::Time;
 use crate::wire::DATA_HEADER_LEN;
 
-/// A probe without an answer for so long makes room for the next.
+/// A probe that is unanswered for this long is replaced by the next.
 const PROBE_LIFETIME_NS: u64 = 100_000_000;
 
 /// One peer's round-trip time.
@@ -34,20 +35,21 @@ impl Rtt {
         rotate_at: Time::ZERO,
     };
 
-    /// The first packet of message `id`, which needs a grant, is sent. One message at a time is watched (RTT-1).
+    /// The first packet of message `id`, which needs a grant, is sent. Only one message at a time is measured
+    /// (RTT-1).
     pub(crate) fn sent(&mut self, now: Time, id: u64) {
         if self.probe == 0 || now.since(self.sent_at) > PROBE_LIFETIME_NS {
             (self.probe, self.sent_at) = (id, now);
         }
     }
 
-    /// A grant came for message `id`. Returns whether that was a sample.
+    /// A grant arrived for message `id`. Returns whether that was a sample.
     pub(crate) fn granted(&mut self, now: Time, id: u64, window_ns: u64) -> bool {
         if self.probe != id {
             return false;
         }
         self.probe = 0;
-        // A window without samples changes nothing: what was measured before it still is the best there is (RTT-2).
+        // A window without samples changes nothing: the last measurement is still the best one (RTT-2).
         if now >= self.rotate_at {
             (self.before_ns, self.current_ns) = (self.current_ns, u64::MAX);
             self.rotate_at = now + window_ns;
@@ -56,7 +58,8 @@ impl Rtt {
         true
     }
 
-    /// Packets of message `id` are sent again: its grant no longer tells which of them it answers (RTT-1).
+    /// Packets of message `id` are sent again: its grant could answer either copy, so the probe is dropped
+    /// (RTT-1).
     pub(crate) fn spoil(&mut self, id: u64) {
         if self.probe == id {
             self.probe = 0;
@@ -70,12 +73,13 @@ impl Rtt {
     }
 }
 
-/// Bytes of a message that may go unasked to a peer at this round-trip time (RTT-3).
+/// Unscheduled bytes of a message to a peer with this round-trip time (RTT-3).
 pub(crate) fn unsched_bytes(config: &Config, rtt_ns: Option<u64>) -> u32 {
     let measured = rtt_ns.filter(|_| config.unsched_from_rtt).zip(config.link_mbps);
     let Some((rtt_ns, link_mbps)) = measured else { return config.unsched_bytes };
     let bridge = rtt_ns.saturating_mul(link_mbps.into()) / 8_000;
-    // Grants come late more often than not; so many packets ahead, one late grant leaves no gap on the link.
+    // Grants are late more often than not. With this many packets ahead, one late grant leaves no gap on the
+    // link.
     let packet = config.max_packet - DATA_HEADER_LEN as u32;
     let wanted = bridge + u64::from(packet) * u64::from(config.rtt_slack_packets);
     let wanted = wanted.min(config.max_unsched_bytes.into()) as u32;
