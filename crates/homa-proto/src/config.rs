@@ -69,8 +69,9 @@ pub struct Config {
     pub incast_quiet_ns: u64,
     /// Fixed window per message; 0: the active messages share `window_total`.
     pub window: u32,
-    /// Bytes that the active messages' windows share, each `window_total / (active + 1)`; 0: `max_incoming`, as in the kernel. What
-    /// `max_incoming` is more lets others have grants while senders that have some send elsewhere.
+    /// Bytes that the active messages' windows share: each gets `window_total / (active + 1)`. 0:
+    /// `max_incoming`, as in the kernel. The rest of `max_incoming` can be granted to others while senders
+    /// with grants send elsewhere.
     pub window_total: u32,
     /// Maximum bytes granted and not yet received, over all messages of this host (kernel: 400000).
     pub max_incoming: u32,
@@ -107,8 +108,9 @@ pub struct Config {
     /// Maximum estimated backlog of the NIC before a packet waits. (Kernel: 5 us; without a bound the P99 of
     /// short messages is 5-10 x.)
     pub max_nic_backlog_ns: u64,
-    /// Packets below this size pass those that wait for the pacer (kernel: defer_min_bytes 1000; 100-2000 made no difference), until the
-    /// NIC's backlog is twice `max_nic_backlog_ns`, or that and two full packets where these take longer.
+    /// Packets below this size overtake those that wait for the pacer (kernel: defer_min_bytes 1000; 100-2000
+    /// made no difference). They may do so until the NIC's backlog is twice `max_nic_backlog_ns`. If two full
+    /// packets take longer, the limit is `max_nic_backlog_ns` plus their time.
     pub defer_min_bytes: u32,
     /// Link bytes of every packet in addition to the Homa packet: UDP 8, IPv4 20, Ethernet 14 + 4 + 8 + 12.
     pub link_overhead: u32,
@@ -118,15 +120,17 @@ pub struct Config {
     pub resend_interval_max_ns: u64,
     /// RESENDs without any answer before an RPC fails, at most 255; bounds the cost of a lost peer.
     pub max_resends: u32,
-    /// Time between two rounds of RESENDs to one peer, on average; bounds their rate however many RPCs wait (kernel: one
-    /// RPC of a peer per 5 ms). To a peer that is slow and loses nothing it doubles, up to `resend_spacing_max_ns`; NEED_ACKs are spaced
-    /// likewise.
+    /// Average time between two rounds of RESENDs to one peer; bounds their rate for any number of waiting
+    /// RPCs (kernel: one RPC of a peer per 5 ms). It doubles for a peer that is slow and loses nothing, up to
+    /// `resend_spacing_max_ns`. NEED_ACKs are spaced likewise.
     pub resend_spacing_ns: u64,
-    /// Ceiling of the doubled time between two rounds of RESENDs to one peer, unless `resend_spacing_ns` is longer: many RPCs that wait
-    /// for a slow peer add little to its work by then, and one loss among them must still be repaired soon.
+    /// Maximum of the doubled time between two rounds of RESENDs to one peer, unless `resend_spacing_ns` is
+    /// longer. At this rate many RPCs that wait for a slow peer add little to its load, and a loss among them
+    /// is still repaired soon.
     pub resend_spacing_max_ns: u64,
-    /// How long an RPC stays open without progress, whatever signs of life its peer gives; an hour leaves room for servers that compute. With
-    /// a request in its application's hands a server's RPC waits without a bound.
+    /// How long an RPC stays open without progress, whatever signs of life its peer sends. An hour leaves
+    /// room for servers that compute. A server's RPC waits without a limit while the application has its
+    /// request.
     pub max_stall_ns: u64,
     /// How long a server keeps the unanswered or unacknowledged RPCs of a client that sends no packet at all.
     pub client_silence_ns: u64,
@@ -253,10 +257,14 @@ impl Default for Config {
 /// it is overloaded.
 const PACKETS_PER_RESEND: u64 = 8;
 
-/// Full packets that a link carries, at least, before silence is asked about ([`Config::on_link`]): as many may lie in a switch before one
-/// that is on its way, or be sent by a peer that has shorter messages. Swept in the simulator from 4 to 64 (8 hosts at 10 to 50 Mbit/s, 80 %
-/// load, ports of 1.6 to 16 packets): with 4, which are 5 ms at 10 Mbit/s, half of the RESENDs ask for what is not lost, and W2's mean
-/// slowdown is 11 and not 4.5; with 32 and more what is lost comes later than it must, where ports hold four packets.
+/// Minimum number of full packets that a link carries before RESEND is sent for a silent RPC
+/// ([`Config::on_link`]). As many may wait in a switch before one in flight, or be sent by a peer that has
+/// shorter messages. Swept in the simulator from 4 to 64 (8 hosts at 10 to 50 Mbit/s, 80 % load, ports of 1.6
+/// to 16 packets):
+///
+/// - With 4, which are 5 ms at 10 Mbit/s, half of the RESENDs request bytes that are not lost. W2's mean
+///   slowdown is then 11 instead of 4.5.
+/// - With 32 and more, lost bytes arrive later than necessary where ports hold four packets.
 const PACKETS_BEFORE_RESEND: u64 = 24;
 
 /// Minimum number of full packets that a link carries before NEED_ACK is sent ([`Config::on_link`]). A client
@@ -273,8 +281,8 @@ const PACKETS_BEFORE_NEED_ACK: u64 = 72;
 const MOST_DOUBLED_INTERVAL: u32 = 5;
 
 /// How often the time between rounds of RESENDs to one peer may double on a slow link ([`Config::on_link`]),
-/// if that exceeds the general maximum. In the simulator (8 hosts, W2 at 20 Mbit/s, ports of 1.6 packets, 80
-/// % load, 2 seeds) the P99 of the largest 1 % is 30 and 32 with 2, and 47 and 85 with 5. With 5, messages
+/// if that exceeds the general maximum. Simulated with 8 hosts, W2 at 20 Mbit/s, ports of 1.6 packets, 80 %
+/// load and 2 seeds: the P99 of the largest 1 % is 30 and 32 with 2, and 47 and 85 with 5. With 5, messages
 /// whose packets were lost queue for seconds behind others that only wait their turn. W3 at 40, W4 at 50 and
 /// W2 at 10 Mbit/s are the same with 0 to 5.
 const MOST_DOUBLED_SPACING: u32 = 2;
@@ -312,8 +320,8 @@ impl Config {
         Config::default().on_link(mbps)
     }
 
-    /// Scales the settings that assume a 25 Gbit/s link to one of `mbps` Mbit/s: the bytes that may be in
-    /// flight take the same time on every link. 0 counts as 1.
+    /// Scales the settings that assume a 25 Gbit/s link to one of `mbps` Mbit/s. The bytes that may be in
+    /// flight then take the same time on every link. 0 counts as 1.
     ///
     /// On a slow link, a round trip consists of packet transmission times: to the switch, from the switch,
     /// behind the packet before, and as many again until the grant arrives. A message may therefore send
@@ -380,7 +388,7 @@ impl Config {
     /// 89.6 with 30 ms.)
     ///
     /// (Swept in the simulator: 4 and 8 hosts, W2 to W5, 40 Mbit/s to 25 Gbit/s, queues of 1.6 to 813
-    /// packets, at 80 % load and with 32 RPCs always open. With 16 packets, all shared by the windows, links
+    /// packets. The load was 80 %, or 32 RPCs always open. With 16 packets, all shared by the windows, links
     /// of 1 Gbit/s before queues of 81 packets are 40 % idle when they could be busy. With 36, of which the
     /// windows share 27, they are 6 % idle. Of 24 packets through queues of eight, 1.2 % are dropped at 80 %
     /// load if the windows share all of them, and 0.2 % if they share two thirds.)

@@ -230,7 +230,7 @@ pub struct ArrivingRequest {
     pub port: u16,
     /// Exclusive end of the contiguous bytes received.
     pub end: u32,
-    /// Bytes of the whole request.
+    /// Length of the complete request, in bytes.
     pub length: u32,
 }
 

@@ -128,8 +128,8 @@ fn rounds_to_close_a_port(peak: u32, open: u32) -> u32 {
     rounds
 }
 
-/// ABORT-8. Closing a port once scanned the table of RPCs, which never shrank: after a peak of a million
-/// RPCs, 32 client ports per second were closed for the rest of the host's life.
+/// ABORT-8. Closing a port once scanned the table of RPCs, which never shrank. After a peak of a million
+/// RPCs, only 32 client ports per second were closed for the rest of the host's life.
 #[test]
 fn closing_a_port_costs_as_much_as_it_has_rpcs_and_no_more_after_a_peak() {
     assert_eq!(rounds_to_close_a_port(20_000, 0), 1, "after a peak");

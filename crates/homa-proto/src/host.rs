@@ -127,8 +127,8 @@ impl Endpoint {
         self.cutoffs.set(levels, version);
     }
 
-    /// Takes over the most bytes of a message that peers are told to send unasked (INCAST-2), for an endpoint that follows;
-    /// `None`: they are told nothing. Peers learn it with the cutoffs, whose version has changed with it.
+    /// Adopts the maximum unscheduled bytes of a message announced to peers (INCAST-2), for an endpoint that
+    /// follows. `None`: no limit. Peers receive it with the cutoffs, whose version changes with it.
     pub fn set_unsched_limit(&mut self, limit: Option<u32>) {
         self.stats.incast_limit_changes += u64::from(limit != self.incast_estimator.limit());
         self.incast_estimator.set_limit(limit);

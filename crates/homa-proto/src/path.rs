@@ -7,8 +7,8 @@ use crate::endpoint::Endpoint;
 use crate::time::{SEC, Time};
 use crate::wire::DATA_HEADER_LEN;
 
-/// Homa packets tried if longer ones do not arrive: for IPv6 and UDP on Ethernet, for the minimum MTU of
-/// IPv6, and for the 576 bytes that every IPv4 host accepts. Each is less 48 bytes for IPv6 and UDP headers.
+/// Homa packets tried if longer ones do not arrive. They fit IPv6 and UDP on Ethernet, the minimum MTU of
+/// IPv6, and the 576 bytes that every IPv4 host accepts. Each is less 48 bytes for IPv6 and UDP headers.
 const SMALLER: [u32; 3] = [1_500 - 48, 1_280 - 48, 576 - 48];
 
 /// Number of losses of the same bytes before the path counts as too narrow for them: MAX_PROBES of RFC 8899,

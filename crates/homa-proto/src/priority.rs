@@ -14,8 +14,8 @@ const SUB: u32 = 4;
 pub const CUTOFF_BUCKETS: usize = bucket_of(MAX_MESSAGE_LENGTH, SUB) as usize + 1;
 use CUTOFF_BUCKETS as BUCKETS;
 
-/// Versions of our cutoffs by which a peer is proven (SHARE-3), the present one among them: a peer that
-/// seldom calls has not been told of the last ones. Who guesses has one chance in 16,000.
+/// Number of recent versions of our cutoffs, including the present one, that prove a peer (SHARE-3). A peer
+/// that seldom calls has not received the last ones. A guess succeeds with a chance of one in 16,000.
 const PROVING_VERSIONS: u16 = 4;
 
 /// Priority of a message's unscheduled packets under the peer's `cutoffs`; version 0: it has sent none.

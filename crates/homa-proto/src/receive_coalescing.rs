@@ -21,7 +21,7 @@ pub(crate) struct RunCursor {
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveRun<'a> {
     last: Option<(RxPacket<'a>, RunCursor)>,
-    /// Whether packets have come whose message has not been told.
+    /// Whether the run added bytes that `bytes_came` has not handled yet.
     untold: bool,
 }
 

@@ -1,22 +1,24 @@
-//! The memory of a peak of RPCs goes back when it is over (LIMIT-11).
+//! Frees the memory of a peak of RPCs when the peak is over (LIMIT-11).
 
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::time::{SEC, Time};
 
-/// Tables that have room for so many times the RPCs that are open are made smaller: a peak that comes again soon finds its room.
+/// Tables shrink if they have room for more than this many times the open RPCs. A peak that soon recurs finds
+/// its room.
 const ROOM_TIMES: usize = 8;
 
-/// RPCs for which tables always have room; with room for none they would grow in steps of their own.
+/// Number of RPCs for which tables always have room; from no room at all they would grow in small steps.
 pub(crate) fn least_room(config: &Config) -> usize {
     config.reserve_rpcs.min(config.max_rpcs).max(64) as usize
 }
 
-/// For how long they have been so large then. A table of a million RPCs takes milliseconds to be made smaller.
+/// How long tables must have been too large before they shrink. Shrinking a table of a million RPCs takes
+/// milliseconds.
 const LARGE_FOR_NS: u64 = 5 * SEC;
 
 impl Endpoint {
-    /// Whether the tables are larger than they need to be.
+    /// Whether the tables are larger than necessary.
     fn is_roomy(&self) -> bool {
         let room = self.rpcs.capacity();
         // A planted fault that the swarm must find: tables keep the memory of a peak.
@@ -25,12 +27,12 @@ impl Endpoint {
         room > 2 * self.least_room && room > ROOM_TIMES * self.rpcs.len()
     }
 
-    /// When `handle_timeout` wants to look.
+    /// When `handle_timeout` must be called.
     pub(crate) fn next_shrink(&self) -> Option<Time> {
         self.is_roomy().then(|| self.shrink_at.unwrap_or(self.now))
     }
 
-    /// Makes the tables smaller that have been too large for a while.
+    /// Shrinks the tables if they have been too large for a while.
     pub(crate) fn shrink_if_due(&mut self, now: Time) {
         if !self.is_roomy() {
             self.shrink_at = None;
@@ -41,13 +43,13 @@ impl Endpoint {
             Some(_) => self.shrink_tables(),
             None => {}
         }
-        // Where an RPC in the last slot keeps a table large, another look follows.
+        // An RPC in the last slot keeps a table large: check again later.
         self.shrink_at = self.is_roomy().then_some(now + LARGE_FOR_NS);
     }
 
     fn shrink_tables(&mut self) {
         let least = self.least_room;
-        // Until others are reserved, its capacity is what is in use, up to the last.
+        // The capacity now ends after the last slot in use, until more is reserved.
         self.rpcs.shrink_to_fit();
         let slots = self.rpcs.capacity();
         self.fit_tables(slots);
@@ -59,10 +61,10 @@ impl Endpoint {
         self.control.shrink_to(least);
     }
 
-    /// Makes slots below `slots` valid indices of everything that is indexed by slot, and no others.
+    /// Sets the number of valid indices of every structure indexed by slot to `slots`.
     #[cold]
     pub(crate) fn fit_tables(&mut self, slots: usize) {
-        // Keys of RPCs that have ended must name nothing for ever (ABORT-3): these stay.
+        // Keys of ended RPCs must stay stale for ever (ABORT-3): never shrink the generations.
         self.generations.resize(slots.max(self.generations.len()), 0);
         self.timers.fit(slots);
         self.grants.fit(slots);
@@ -73,7 +75,7 @@ impl Endpoint {
         self.resend_links.fit(slots);
     }
 
-    /// RPCs for which the tables of this endpoint have room; the caller's own need no more.
+    /// Number of RPCs for which this endpoint's tables have room; the caller's own tables need no more.
     pub fn room(&self) -> usize {
         self.rpcs.capacity()
     }

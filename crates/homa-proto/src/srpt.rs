@@ -1,12 +1,13 @@
 //! Shortest remaining processing time first, in O(1) (SEND-11, GRANT-12): messages in log-linear buckets by remaining bytes.
 //!
-//! An exact order (heap or tree) costs a cold cache line per level, and a lookup that grows with the number of messages.
-//! Buckets keep the order within one part in `2^SUB` and equal keys first come, first served (PROTOCOL.md SEND, GRANT).
+//! An exact order (heap or tree) costs a cold cache line per level, and lookups that grow with the number of
+//! messages. Buckets keep the order within one part in `2^SUB`, and equal keys first come, first served
+//! (PROTOCOL.md SEND, GRANT).
 
 use crate::lists::{Links, List};
 
-/// Bucket of a key, in an order that never contradicts the order of keys: exact below `2^sub`, then `2^sub` buckets for
-/// each power of two.
+/// Bucket of a key. The order of buckets never contradicts the order of keys. Buckets are exact below
+/// `2^sub`; above, each power of two has `2^sub` buckets.
 pub(crate) const fn bucket_of(key: u32, sub: u32) -> u32 {
     if key < 1 << sub {
         return key;
@@ -31,7 +32,7 @@ const fn bucket_count(sub: u32) -> usize {
     bucket_of(u32::MAX, sub) as usize + 1
 }
 
-/// A priority queue over nodes whose links the caller keeps (so that many queues can share one array).
+/// A priority queue of nodes whose links the caller owns, so that many queues can share one array.
 #[derive(Debug)]
 pub(crate) struct SrptQueue<const SUB: u32> {
     lists: Box<[List]>,
@@ -40,13 +41,13 @@ pub(crate) struct SrptQueue<const SUB: u32> {
     /// One bit per non-zero word of `bits`.
     summary: u64,
     len: u32,
-    /// The first node and its bucket, `NONE` where there is none: it is asked for far more often than it changes, and a search for it
-    /// goes to two more places in memory.
+    /// The first node and its bucket; `NONE` if the queue is empty. Cached, since it is read far more often
+    /// than it changes, and a search touches two more places in memory.
     first: u32,
     first_bucket: u32,
 }
 
-/// No node, and no bucket: behind all that there are.
+/// No node, or no bucket: greater than all that exist.
 const NONE: u32 = u32::MAX;
 
 impl<const SUB: u32> SrptQueue<SUB> {
@@ -71,7 +72,7 @@ impl<const SUB: u32> SrptQueue<SUB> {
         self.len == 0
     }
 
-    /// Adds `node`, which is in no list, behind those with an equal key.
+    /// Adds `node`, which must be in no list, behind all nodes with an equal key.
     pub(crate) fn insert(&mut self, links: &mut Links, node: u32, key: u32) {
         let bucket = bucket_of(key, SUB);
         links.push_back(&mut self.lists[bucket as usize], bucket, node);
@@ -83,7 +84,7 @@ impl<const SUB: u32> SrptQueue<SUB> {
         }
     }
 
-    /// Takes out `node`, which must be in this queue.
+    /// Removes `node`, which must be in this queue.
     pub(crate) fn remove(&mut self, links: &mut Links, node: u32) {
         let Some(bucket) = links.list_of(node) else { return };
         let list = &mut self.lists[bucket as usize];
@@ -107,8 +108,8 @@ impl<const SUB: u32> SrptQueue<SUB> {
         self.first_bucket = found.map_or(NONE, |bucket| bucket as u32);
     }
 
-    /// Moves `node`, which must be in this queue, to the place of its new key; its turn among equals is kept where the
-    /// bucket stays the same.
+    /// Moves `node`, which must be in this queue, to the place of its new key. If the bucket stays the same,
+    /// the node keeps its place in the bucket.
     pub(crate) fn update(&mut self, links: &mut Links, node: u32, key: u32) {
         if links.list_of(node) != Some(bucket_of(key, SUB)) {
             self.remove(links, node);
@@ -121,7 +122,7 @@ impl<const SUB: u32> SrptQueue<SUB> {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// The bucket of the smallest key; itself a key that orders queues among each other.
+    /// The bucket of the smallest key; also a key by which queues can be ordered among each other.
     pub(crate) fn first_bucket(&self) -> Option<u32> {
         (self.first_bucket != NONE).then_some(self.first_bucket)
     }

@@ -1,9 +1,9 @@
-//! Every counter of an endpoint.
+//! All counters of an endpoint.
 
 /// Defines [`Stats`] with one documented `u64` per counter, and its list of names and values.
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// What an endpoint counted since it was made. Each reason to drop a packet is a counter of its own.
+        /// Counts of an endpoint since its creation. Each reason to drop a packet has its own counter.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
@@ -16,7 +16,7 @@ macro_rules! counters {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }
 
-            /// Adds what another endpoint of the same host has counted.
+            /// Adds the counts of another endpoint of the same host.
             pub fn add(&mut self, other: &Stats) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)+
                 self.pacer_off = self.pacer_off.min(1);
@@ -181,14 +181,15 @@ counters! {
     acks_forgotten,
 }
 
-/// Why a packet is dropped (TRACE-2). By reference it is a word in every result of a packet's way, as it must be: most have none.
+/// Why a packet is dropped (TRACE-2). A reference, so that it adds only one word to every result on the
+/// packet path; most results carry none.
 pub(crate) type DropCause = &'static DropReason;
 
-/// See [`DropCause`].
+/// The content of a [`DropCause`].
 pub(crate) struct DropReason {
-    /// The counter that it raises.
+    /// The counter that is incremented.
     pub(crate) counter: fn(&mut Stats) -> &mut u64,
-    /// The number that time traces have for that.
+    /// The number of this reason in time traces.
     pub(crate) number: u32,
 }
 

@@ -1,8 +1,8 @@
-//! Time as an argument: nanoseconds since an origin of the caller's choice.
+//! Time as an argument: nanoseconds since an origin that the caller chooses.
 
 use std::ops::Add;
 
-/// A moment, in nanoseconds since an origin that the caller chooses and never changes. It never goes back.
+/// A time, in nanoseconds since an origin that the caller chooses and never changes. It never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
@@ -16,10 +16,10 @@ pub const SEC: u64 = 1_000_000_000;
 impl Time {
     /// The origin.
     pub const ZERO: Time = Time(0);
-    /// A moment that never comes.
+    /// A time that never comes.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The moment `ns` nanoseconds after the origin.
+    /// The time `ns` nanoseconds after the origin.
     pub const fn from_ns(ns: u64) -> Time {
         Time(ns)
     }
@@ -29,8 +29,8 @@ impl Time {
         self.0
     }
 
-    /// Nanoseconds from `earlier` to `self`; 0 where `earlier` is in fact later, so that a stale moment can never
-    /// become an enormous interval (the underflow that once let a sender overfill its NIC queue).
+    /// Nanoseconds from `earlier` to `self`, or 0 if `earlier` is in fact later. A stale time can therefore
+    /// never become an enormous interval (the underflow that once let a sender overfill its NIC queue).
     pub const fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -39,7 +39,7 @@ impl Time {
 impl Add<u64> for Time {
     type Output = Time;
 
-    /// The moment `ns` nanoseconds later; saturates at [`Time::NEVER`].
+    /// The time `ns` nanoseconds later; saturates at [`Time::NEVER`].
     fn add(self, ns: u64) -> Time {
         Time(self.0.saturating_add(ns))
     }

@@ -1,4 +1,4 @@
-//! Runs of packets: the next packets of one message, decided and encoded at once.
+//! Runs of packets: the next packets of one message, chosen and encoded at once.
 
 use homa_trace::{EventKind, packet_word};
 
@@ -10,11 +10,12 @@ use crate::transmit::PlannedData;
 use crate::wire::{self, DATA_HEADER_LEN};
 
 impl Endpoint {
-    /// The next packets to send now, if any: at most `max_packets`, and of `max_bytes` together, headers included, unless the first alone
-    /// is longer. They count as sent from here on.
+    /// The next packets to send now, if any: at most `max_packets`, and at most `max_bytes` together,
+    /// including headers. The first packet may exceed `max_bytes` alone. All returned packets count as sent.
     ///
-    /// They are what as many calls of [`Endpoint::poll_transmit`] would give, one after the other and with nothing in between, and
-    /// leave the same state; there are more than one only where all are of one message and differ in their offset alone.
+    /// The result and the resulting state equal those of as many consecutive calls of
+    /// [`Endpoint::poll_transmit`]. There is more than one packet only if all are of one message and differ
+    /// in their offset alone.
     pub fn poll_transmit_run(&mut self, now: Time, max_packets: u32, max_bytes: u32) -> Option<TransmitRun> {
         let now = self.advance(now);
         self.ready.waits_for_pacer = false;
@@ -23,7 +24,8 @@ impl Endpoint {
         }
         let part = self.next_part(now)?;
         let peer = self.rpcs[part.slot as usize].peer;
-        // ACK-2: a header with an acknowledgement is like no other, and there may be one for the next, too.
+        // ACK-2: a header with an acknowledgement differs from all others, and the next packet may carry one
+        // too.
         let has_ack = !self.peers[peer].acks.is_empty();
         let first = self.data_packet(now, &part);
         let goes_on = self.rpcs[part.slot as usize].outgoing.is_ready();
@@ -36,14 +38,14 @@ impl Endpoint {
         Some(TransmitRun { first, more })
     }
 
-    /// Counts the packets behind `part` as sent, `most` of them at most; returns the bytes of payload that they carry.
+    /// Counts at most `most` packets after `part` as sent; returns their payload bytes.
     fn extend_run(&mut self, now: Time, part: &PlannedData, most: u32) -> u32 {
         let outgoing = &self.rpcs[part.slot as usize].outgoing;
         let is_next = self.ready.choose(self.config.max_packet) == Some(part.slot);
         if most == 0 || !is_next {
             return 0;
         }
-        // Another priority begins where the unscheduled bytes end, and so another run.
+        // The priority changes where the unscheduled bytes end, so the run ends there too.
         let unscheduled = part.offset < outgoing.unscheduled;
         let left = if unscheduled { outgoing.unscheduled } else { outgoing.granted } - outgoing.next;
         let packets = self.admitted(now, most.min(left.div_ceil(part.len)), part.len, left);
@@ -61,7 +63,7 @@ impl Endpoint {
         bytes
     }
 
-    /// Records the packets of a run behind its first one: made by one step, and so at one time.
+    /// Records the packets of a run after its first one: they were made in one step, and so at one time.
     #[inline(never)]
     fn note_run(&mut self, part: &PlannedData, bytes: u32) {
         let rpc = &self.rpcs[part.slot as usize];
@@ -75,12 +77,14 @@ impl Endpoint {
         }
     }
 
-    /// How many of the next `packets` the pacer lets go while it is still their message's turn; they count as sent for both. Each
-    /// carries `len` bytes, the last of those for `left` bytes what is left.
+    /// Number of the next `packets` that the pacer admits while it is still their message's turn; the pacer
+    /// and the queue count them as sent. Each carries `len` bytes; the last of the `left` bytes may carry
+    /// fewer.
     fn admitted(&mut self, now: Time, packets: u32, len: u32, left: u32) -> u32 {
         let (full, share) = (self.config.max_packet, self.config.pacer_fifo_fraction);
         if self.pacer.is_off() {
-            // The last may be shorter, which the oldest message's share must not count as a whole packet.
+            // The last packet may be shorter, and must not count as a whole one for the oldest message's
+            // share.
             let whole = packets.min(left / len);
             let admitted = self.ready.account_run(whole, len, full, share);
             let rest = if admitted == whole && packets > whole {

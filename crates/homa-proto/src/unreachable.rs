@@ -1,4 +1,4 @@
-//! What the network reports (ICMP) of packets that nobody took, and the RPCs that end with it (PEER-4).
+//! ICMP reports of packets that could not be delivered, and the RPCs that end because of them (PEER-4).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,23 +8,23 @@ use crate::endpoint::Endpoint;
 use crate::peer::IncarnationEnd;
 use crate::time::Time;
 
-/// Reports of ports whose RPCs are being ended; more are dropped and counted. What a dropped one would have ended asks again
-/// by RESEND, and is reported again.
+/// Maximum reports of ports whose RPCs are being ended; further ones are dropped and counted. An RPC that a
+/// dropped report would have ended sends RESEND, which causes another report.
 const MAX_REFUSED_PORTS: usize = 256;
 
-/// A Homa port at which nobody is, and how far its client RPCs have been ended.
+/// A Homa port without a process, and how far its client RPCs have been ended.
 #[derive(Debug)]
 struct RefusedPort {
-    /// By address: the peer may be forgotten meanwhile, and its slot be another's.
+    /// An address, since the peer may be forgotten meanwhile and its slot reused.
     peer: SocketAddr,
     port: u16,
-    /// The count of the first request after the report: a server may have been started since.
+    /// The counter value of the first request after the report: a server may have been started since.
     until_id: u64,
-    /// The RPC from which the peer's list is looked at next.
+    /// The RPC at which the scan of the peer's list continues.
     cursor: Option<u32>,
 }
 
-/// Reports that are being worked off.
+/// Reports that are being processed.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedPorts {
     queue: VecDeque<RefusedPort>,
@@ -36,28 +36,31 @@ impl RefusedPorts {
     }
 }
 
-/// A report that may be forged: it quotes no request of ours, which only a receiver of our packets can.
+/// A report that may be forged: it does not quote a request of ours, which only a receiver of our packets
+/// can.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuspectReport {
     since: Time,
     report: MissingTarget,
 }
 
-/// What is not there.
+/// The target that a report declares missing.
 #[derive(Clone, Copy, Debug)]
 enum MissingTarget {
     Peer(IncarnationEnd),
     Port(u16),
 }
 
-/// RESEND intervals for which a peer is challenged before a report that may be forged is believed. A process that waits
-/// for a processor on a full machine is silent for three of them (15 ms by default): calls to it ended by forged
-/// reports. A true report comes again for the next request or RESEND, quotes it, and is believed at once.
+/// Number of RESEND intervals for which a peer is challenged before a report that may be forged is believed.
+/// A process that waits for a processor on a full machine is silent for three of them (15 ms by default).
+/// With so few, forged reports ended calls to such a process. A true report recurs for the next request or
+/// RESEND, quotes it, and is believed at once.
 const DOUBTED_INTERVALS: u64 = 20;
 
 impl Endpoint {
-    /// The network says that packets to `peer` are not taken there. Where the report quotes a request of ours, the RPCs that this concerns
-    /// end, a few per drive call; else the peer is asked, and they end if it is silent (PEER-4).
+    /// Handles a report of the network that packets to `peer` cannot be delivered. If the report quotes a
+    /// request of ours, the RPCs concerned end, a few per drive call. Otherwise the peer is challenged, and
+    /// they end if it stays silent (PEER-4).
     pub fn peer_unreachable(&mut self, now: Time, peer: SocketAddr, report: Unreachable) {
         let now = self.advance(now);
         let Some(known) = self.peers.find(&peer) else { return };
@@ -78,7 +81,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether `rpc_id` is that of an open request of ours, to the peer and the port that are reported.
+    /// Whether `rpc_id` is that of an open request of ours to the reported peer and port.
     fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: MissingTarget) -> bool {
         let Some(slot) = rpc_id.and_then(|id| self.client_ids.get(&id)) else { return false };
         let rpc = &self.rpcs[*slot as usize];
@@ -107,7 +110,8 @@ impl Endpoint {
         }
     }
 
-    /// Every Homa answers a challenge, also one whose servers compute.
+    /// Challenges a peer after a doubtful report. Every Homa answers a challenge, even if its servers are
+    /// computing.
     fn ask_doubted(&mut self, now: Time, peer: u32) {
         let Some(oldest) = self.peers[peer].rpcs.head() else { return };
         let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);
@@ -115,7 +119,7 @@ impl Endpoint {
         self.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
     }
 
-    /// The timer of a peer fired: was it heard since somebody said that it is not there?
+    /// Handles the timer of a peer with a doubtful report: checks whether any packet came from it since.
     pub(crate) fn weigh_doubt(&mut self, now: Time, peer: u32) {
         let Some(doubt) = self.peers[peer].doubt else { return };
         let interval_ns = self.config.resend_interval_ns;
@@ -128,8 +132,9 @@ impl Endpoint {
         }
     }
 
-    /// A client's port is gone: the RPC whose packet was refused has nobody to answer to. Others of that port are found out by
-    /// packets of their own. Whether there was such an RPC.
+    /// A client's port is gone: ends the RPC whose packet was refused, since no client waits for its
+    /// response. Other RPCs of that port are found by packets of their own. Returns whether there was such an
+    /// RPC.
     fn end_refused_server(&mut self, now: Time, peer: u32, port: u16, rpc_id: Option<u64>) -> bool {
         let Some(&slot) = rpc_id.and_then(|id| self.server_ids.get(&(peer, id))) else { return false };
         let refused = self.rpcs[slot as usize].peer_port == port;
@@ -142,7 +147,7 @@ impl Endpoint {
     fn note_refused_port(&mut self, known: u32, peer: SocketAddr, port: u16) {
         let (until_id, cursor) = (self.next_id, self.peers[known].rpcs.head());
         let queue = &mut self.refused_ports.queue;
-        // A second report of the same port begins anew, since it concerns younger RPCs as well.
+        // A second report of the same port restarts the scan, since it concerns younger RPCs as well.
         if let Some(same) = queue.iter_mut().find(|refused| (refused.peer, refused.port) == (peer, port)) {
             (same.until_id, same.cursor) = (until_id, cursor);
         } else if queue.len() < MAX_REFUSED_PORTS {
@@ -152,7 +157,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends the client RPCs to ports at which nobody is. Each RPC looked at costs budget, ended or not.
+    /// Ends the client RPCs to refused ports. Each examined RPC costs budget, whether or not it is ended.
     pub(crate) fn end_refused_clients(&mut self, budget: &mut u32) {
         while let Some(refused) = self.refused_ports.queue.front_mut() {
             if *budget == 0 {
@@ -168,17 +173,17 @@ impl Endpoint {
                 continue;
             };
             if self.peer_rpcs.list_of(slot) != Some(peer) {
-                // It ended meanwhile and has left the list: begin again.
+                // The RPC at the cursor ended meanwhile and left the list: begin again.
                 refused.cursor = self.peers[peer].rpcs.head();
                 continue;
             }
             refused.cursor = self.peer_rpcs.next(slot);
             let rpc = &self.rpcs[slot as usize];
             let count = self.peers[peer].ids.count(rpc.id, self.config.endpoints);
-            // Requests are counted up, and around: the older one is behind by less than half of all numbers.
+            // Request counters wrap: the older request is behind by less than half of all numbers.
             let began_before = refused.until_id.wrapping_sub(count) as i64 > 0;
             if rpc.state.is_client() && rpc.peer_port == refused.port && began_before {
-                // The port was there and has gone, and the request with it.
+                // The port was open and is gone, and the request with it.
                 let error = if rpc.answered { RpcError::PeerRestarted } else { RpcError::NoSuchPort };
                 self.end_with_error(slot, error);
             }

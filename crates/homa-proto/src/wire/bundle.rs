@@ -7,19 +7,19 @@ use zerocopy::FromBytes;
 use super::raw::CommonHeader;
 use super::{COMMON_LEN, OURS_MAGIC};
 
-/// The packets of one datagram, in the order in which they stand there. See [`packets`].
+/// The packets of one datagram, in their order. See [`packets`].
 #[derive(Clone, Debug)]
 pub struct Packets<'a> {
-    /// What was not read yet; `None`: there is no more.
+    /// The unread rest; `None`: there is no more.
     rest: Option<&'a [u8]>,
     /// Whether the next packet is the datagram's first.
     is_first: bool,
 }
 
-/// Divides a datagram into its packets. What is no bundle is one packet, whatever its bytes.
+/// Divides a datagram into its packets. A datagram that is no bundle is one packet, whatever its bytes.
 ///
-/// Zero bytes behind a packet are padding. Where a length does not fit the bytes, the last item is empty, which [`decode`](super::decode())
-/// rejects: the packets before it are whole.
+/// Zero bytes after a packet are padding. If a length does not fit the bytes, the last item is empty, which
+/// [`decode`](super::decode()) rejects; the packets before it are complete.
 #[must_use]
 pub fn packets(datagram: &[u8]) -> Packets<'_> {
     Packets { rest: Some(datagram), is_first: true }
@@ -31,11 +31,11 @@ pub fn packets(datagram: &[u8]) -> Packets<'_> {
 pub fn packet_length(datagram: &[u8]) -> Option<usize> {
     let (header, _) = CommonHeader::ref_from_prefix(datagram).ok()?;
     let length = usize::from(header.packet_length.get());
-    // WIRE-3: Linux Homa may have anything there.
+    // WIRE-3: Linux Homa may send any value in this field.
     (length != 0 && header.urgent.get() == OURS_MAGIC).then_some(length)
 }
 
-/// The bytes in the place of a packet's length, whoever sent them; 0 also where a whole header is not there.
+/// The value of the packet length field, for any sender; 0 if the header is incomplete.
 #[must_use]
 pub fn stated_length(bytes: &[u8]) -> usize {
     CommonHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.packet_length.get().into())
@@ -50,7 +50,7 @@ impl<'a> Iterator for Packets<'a> {
         let is_first = std::mem::replace(&mut self.is_first, false);
         match packet_length(rest) {
             None if is_first => Some(rest),
-            // WIRE-22: only zeros are padding, and a packet of a bundle has its mark.
+            // WIRE-22: only zeros are padding, and every packet of a bundle carries the mark.
             None => (stated_length(rest) != 0).then_some(&[]),
             // WIRE-22
             Some(length) if length < COMMON_LEN => Some(&[]),
@@ -63,10 +63,11 @@ impl<'a> Iterator for Packets<'a> {
     }
 }
 
-/// Appends a packet, whose header is of our own making, to a datagram that is a bundle then, and is shorter than 65,536 bytes with it.
+/// Appends a packet to a datagram, which is then a bundle. The header must be made by
+/// [`encode`](super::encode()), and the datagram must stay shorter than 65,536 bytes.
 ///
 /// # Panics
-/// The header is shorter than the common one, or the packet longer than 65,535 bytes.
+/// The header is shorter than the common header, or the packet is longer than 65,535 bytes.
 pub fn append_packet(datagram: &mut Vec<u8>, header: &[u8], payload: &[u8]) {
     const LENGTH: usize = offset_of!(CommonHeader, packet_length);
     let start = datagram.len();

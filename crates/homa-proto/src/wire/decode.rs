@@ -1,4 +1,4 @@
-//! From bytes to a valid packet, whatever the bytes are: nothing here panics or reads beyond them (WIRE-13).
+//! From bytes to a valid packet. For any input, nothing here panics or reads beyond the bytes (WIRE-13).
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::{
     MAX_MESSAGE_LENGTH, OURS_MAGIC, PRIORITIES, Packet, PacketType, Resend, UnknownReason,
 };
 
-/// Why bytes are no valid packet. The packet is to be dropped and counted under [`reason`](Self::reason).
+/// Why bytes are not a valid packet. The packet must be dropped and counted under [`reason`](Self::reason).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum DecodeError {
     /// The packet ends before its header does.
@@ -23,16 +23,16 @@ pub enum DecodeError {
     TooShort {
         /// Bytes of the header.
         needed: usize,
-        /// Bytes of the packet that are there.
+        /// Available bytes of the packet.
         got: usize,
     },
     /// The type byte is not that of a Homa packet.
     #[error("{0:#04x} is not the type of a Homa packet")]
     UnknownType(u8),
-    /// DATA of a message of no bytes, which does not exist in Homa.
+    /// DATA of an empty message, which does not exist in Homa.
     #[error("the message has length 0")]
     ZeroLength,
-    /// A length of a message or range is negative in Linux Homa.
+    /// The length of a message or range, read as signed as in Linux Homa, is negative.
     #[error("length {0} is larger than {MAX_MESSAGE_LENGTH}")]
     BadLength(u32),
     /// DATA without payload.
@@ -44,19 +44,20 @@ pub enum DecodeError {
     BadOffset {
         /// The offset in the packet.
         offset: u32,
-        /// Length of the message; [`MAX_MESSAGE_LENGTH`] for packets that do not tell it.
+        /// Length of the message; [`MAX_MESSAGE_LENGTH`] for packet types without that field.
         message_length: u32,
     },
-    /// The priority does not exist.
+    /// There is no such priority.
     #[error("priority {0} is not less than {PRIORITIES}")]
     BadPriority(u8),
-    /// An ACK says that it has more acknowledgements than it has room for.
+    /// The count of acknowledgements in an ACK exceeds its slots.
     #[error("{0} acknowledgements in an ACK with room for {MAX_ACKS}")]
     TooManyAcks(u16),
-    /// An acknowledgement names an odd id, which no client uses.
+    /// An acknowledgement has an odd id, which no client uses.
     #[error("acknowledged id {0} is odd")]
     OddAckId(u64),
-    /// DATA with the id 0, which stands for "none" and could never be acknowledged, or its server's form 1.
+    /// DATA with the id 0, which stands for "none" and could never be acknowledged, or with its server's form
+    /// 1.
     #[error("DATA without an RPC id")]
     NoRpcId,
 }
@@ -81,10 +82,10 @@ impl DecodeError {
 
 /// Reads the header of a packet.
 ///
-/// `bytes` starts with the whole header and may lack payload, as a simulated packet does; `wire_len` is the
-/// length of the whole packet (header and payload, without IP or UDP headers), at least `bytes.len()`. Bytes
-/// past `wire_len` count as absent. The payload of DATA starts at `bytes[DATA_HEADER_LEN..]` and has
-/// [`Packet::payload_len`] bytes; these are all in `bytes` when `wire_len` is `bytes.len()`.
+/// `bytes` starts with the complete header and may lack payload, as a simulated packet does. `wire_len` is
+/// the length of the complete packet (header and payload, without IP or UDP headers), at least `bytes.len()`.
+/// Bytes beyond `wire_len` are ignored. The payload of DATA starts at `bytes[DATA_HEADER_LEN..]` and has
+/// [`Packet::payload_len`] bytes. They are all in `bytes` if `wire_len` is `bytes.len()`.
 ///
 /// Other types may be longer than their header: the rest is ignored, as Linux Homa does.
 ///
@@ -132,7 +133,7 @@ fn common(header: &CommonHeader) -> Common {
     }
 }
 
-/// ID-11: without the mark the fields are another peer's, and may hold anything.
+/// ID-11: without the mark, another implementation sent these fields, and they may hold any value.
 fn incarnation(header: &CommonHeader) -> Incarnation {
     if header.urgent.get() == OURS_MAGIC {
         Incarnation::from_wire(header.flags, header.window.get(), header.checksum.get())
@@ -157,7 +158,7 @@ fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError
     }
     let payload_len = match wire_len.saturating_sub(DATA_HEADER_LEN) {
         0 => return Err(DecodeError::EmptyPayload), // WIRE-9
-        // RECV-3: what lies beyond the message does not belong to it.
+        // RECV-3: bytes beyond the message do not belong to it.
         payload => u32::try_from(payload).unwrap_or(u32::MAX).min(left),
     };
     let data = Data {
@@ -172,11 +173,11 @@ fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError
     Ok((data, payload_len))
 }
 
-/// The offset of a DATA packet whose header differs from that of `earlier` in its offset only, where neither carries an
-/// acknowledgement. What [`decode()`] says of it is then what it said of `earlier`, a DATA packet that it took: but for the offset and the
-/// payload, of which nothing is judged here.
+/// The offset of a DATA packet whose header differs from that of `earlier` only in the offset; neither may
+/// carry an acknowledgement. `earlier` must be a DATA packet that [`decode()`] accepted. The result of
+/// [`decode()`] for the packet is then the same except for offset and payload, which are not checked here.
 pub(crate) fn offset_behind(earlier: &[u8], bytes: &[u8]) -> Option<u32> {
-    /// Where the two places of the offset are.
+    /// The two positions of the offset.
     const SEQUENCE: Range<usize> = 4..8;
     const SEGMENT: usize = DATA_HEADER_LEN - 4;
     const _: () =
@@ -194,8 +195,8 @@ pub(crate) fn offset_behind(earlier: &[u8], bytes: &[u8]) -> Option<u32> {
     (is_data && header.ack.client_id.get() == 0).then(|| offset(header))
 }
 
-/// WIRE-4, WIRE-12: segmentation offload copies one `sequence` into all segments and counts up the segment's own offset;
-/// without it Linux Homa fills in only `sequence`.
+/// WIRE-4, WIRE-12: segmentation offload copies one `sequence` into all segments and increments each
+/// segment's own offset. Without offload, Linux Homa fills in only `sequence`.
 fn offset(header: &DataHeader) -> u32 {
     match header.segment_offset.get() {
         OFFSET_IN_SEQUENCE => header.common.sequence.get(),
@@ -203,7 +204,7 @@ fn offset(header: &DataHeader) -> u32 {
     }
 }
 
-/// From a peer that is not ours the bytes are padding, whatever they hold.
+/// In packets of other implementations these bytes are padding, and may hold any value.
 fn response_limit(header: &DataHeader) -> Option<u32> {
     let [high, middle, low] = header.response_limit;
     let limit = u32::from_be_bytes([0, high, middle, low]);
@@ -215,7 +216,7 @@ fn grant(header: &GrantHeader) -> Result<Grant, DecodeError> {
 }
 
 fn resend(header: &ResendHeader) -> Result<Resend, DecodeError> {
-    // Linux Homa finds nothing to send in a range of any other negative length.
+    // For a range of any other negative length, Linux Homa sends nothing.
     let length = match header.length.get() {
         EVERYTHING_SENT => None,
         length => Some(in_range(length, DecodeError::BadLength(length))?),
@@ -223,8 +224,8 @@ fn resend(header: &ResendHeader) -> Result<Resend, DecodeError> {
     Ok(Resend { offset: control_offset(header.offset.get())?, length, priority: priority(header.priority)? })
 }
 
-/// The reason that a peer of this implementation put in `sequence`, which means nothing in Linux Homa's
-/// packets.
+/// The reason that a peer of this implementation puts in `sequence`, a field without meaning in Linux Homa's
+/// RPC_UNKNOWN.
 fn unknown_reason(header: &CommonHeader) -> UnknownReason {
     if incarnation(header).is_none() {
         UnknownReason::Unknown
@@ -233,7 +234,7 @@ fn unknown_reason(header: &CommonHeader) -> UnknownReason {
     }
 }
 
-/// Cutoffs are signed on the wire. A negative one admits no message, which 0 says as well.
+/// Cutoffs are signed on the wire. A negative one admits no message, like 0.
 fn cutoffs(header: &CutoffsHeader, limited: Option<&CutoffsLimitHeader>) -> Cutoffs {
     let non_negative = |cutoff: u32| if cutoff > MAX_MESSAGE_LENGTH { 0 } else { cutoff };
     Cutoffs {

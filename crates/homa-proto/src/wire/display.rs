@@ -1,4 +1,4 @@
-//! Packets in one line, in the manner of tcpdump.
+//! Packets in one line, in the style of tcpdump.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ impl fmt::Display for Ack {
     }
 }
 
-/// `source > destination: TYPE id N`, then what the type says; ranges exclude their end. The incarnation
-/// comes last, when there is one.
+/// `source > destination: TYPE id N`, then the fields of the type; ranges exclude their end. The incarnation
+/// comes last, if there is one.
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} > {}: {}", self.common.source_port, self.common.dest_port, self.without_ports())
@@ -19,7 +19,7 @@ impl fmt::Display for Packet {
 }
 
 impl Packet {
-    /// Prints as the packet does, without the ports: for tools that name them together with the hosts.
+    /// Prints the packet without its ports, for tools that print them together with the hosts.
     pub fn without_ports(&self) -> impl fmt::Display + '_ {
         WithoutPorts(self)
     }

@@ -27,12 +27,12 @@ impl HeaderBuf {
         let mut bytes = [0; MAX_HEADER_LEN];
         match header.write_to_prefix(&mut bytes) {
             Ok(()) => Self { bytes, len: size_of_val(header) as u8 },
-            // Compile-time assertions beside the structures show that every header fits.
+            // Compile-time assertions next to the structures show that every header fits.
             Err(_) => Self { bytes, len: 0 },
         }
     }
 
-    /// The header of a DATA packet of the same message that differs in its offset only.
+    /// The header of a DATA packet of the same message that differs only in its offset.
     pub(crate) fn at_offset(&self, offset: u32) -> HeaderBuf {
         let mut header = *self;
         if let Ok((data, _)) = DataHeader::mut_from_prefix(&mut header.bytes) {
@@ -49,7 +49,7 @@ impl HeaderBuf {
 }
 
 impl Default for HeaderBuf {
-    /// No bytes: what a place for a header has before the first.
+    /// No bytes: a placeholder for a header.
     fn default() -> Self {
         Self { bytes: [0; MAX_HEADER_LEN], len: 0 }
     }
@@ -79,13 +79,14 @@ impl fmt::Debug for HeaderBuf {
     }
 }
 
-/// The header of a packet that says `common` and `body`.
+/// Encodes the header of a packet with the fields `common` and `body`.
 ///
-/// The caller keeps the ranges that the fields document; [`decode`](super::decode()) then gives back the
-/// same (WIRE-14). Out of range, a priority is sent as the highest, a cutoff or the length of a RESEND as
-/// [`MAX_MESSAGE_LENGTH`], and the rest as it is, for the receiver to reject. Without an incarnation the
-/// fields that Linux Homa ignores are 0, and what only our peers read is left out: the reason of an
-/// RPC_UNKNOWN, the limits of unscheduled bytes, and whether bundles are taken. A limit of 0 is none.
+/// If the caller keeps the ranges documented at the fields, [`decode`](super::decode()) returns the same
+/// values (WIRE-14). A priority out of range is sent as the highest, and a cutoff or the length of a RESEND
+/// as [`MAX_MESSAGE_LENGTH`]. Other values are sent unchanged, for the receiver to reject. Without an
+/// incarnation, the fields that Linux Homa ignores are 0. Fields that only our peers read are then left out:
+/// the reason of an RPC_UNKNOWN, the limits of unscheduled bytes, and whether bundles are accepted. A limit
+/// of 0 is no limit.
 pub fn encode(common: &Common, body: &Body) -> HeaderBuf {
     let kind = body.packet_type();
     match body {
@@ -129,7 +130,7 @@ fn common_header(common: &Common, kind: PacketType, sequence: u32) -> CommonHead
 
 fn data_header(common: &Common, data: &Data) -> DataHeader {
     DataHeader {
-        // WIRE-5: both places of the offset are filled in, so that a receiver may look at either.
+        // WIRE-5: both positions of the offset are filled in, so that a receiver may read either.
         common: common_header(common, PacketType::Data, data.offset),
         message_length: data.message_length.into(),
         incoming: data.incoming.into(),
@@ -141,7 +142,7 @@ fn data_header(common: &Common, data: &Data) -> DataHeader {
     }
 }
 
-/// Only peers that see our mark read it.
+/// Only peers that recognize our mark read this field.
 fn response_limit(common: &Common, data: &Data) -> [u8; 3] {
     let limit = data.response_limit.filter(|_| !common.incarnation.is_none());
     let [_, high, middle, low] = limit.unwrap_or(0).min(MAX_RESPONSE_LIMIT).to_be_bytes();

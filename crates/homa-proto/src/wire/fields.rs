@@ -1,18 +1,18 @@
-//! The fields of each header by name, for tools that show packets as they are on the wire.
+//! The fields of each header by name, for tools that show raw packets.
 //!
-//! The names are those of the tables in PROTOCOL.md, and a test compares the two. What the fields mean,
-//! [`decode`](super::decode()) says.
+//! The names are those of the tables in PROTOCOL.md, and a test compares the two. [`decode`](super::decode())
+//! defines the meaning of the fields.
 
 use super::PacketType;
 
 /// One field of a header: a big-endian number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Its name in PROTOCOL.md.
+    /// The name in PROTOCOL.md.
     pub name: &'static str,
-    /// Offset of its first byte in the packet.
+    /// Offset of the first byte in the packet.
     pub offset: usize,
-    /// Its bytes, 1 to 8.
+    /// Number of bytes, 1 to 8.
     pub len: usize,
 }
 
@@ -21,7 +21,7 @@ impl Field {
         Self { name, offset, len }
     }
 
-    /// The value in a packet; `None` where the packet ends before the field does.
+    /// The value in a packet; `None` if the packet ends before the field does.
     pub fn value(&self, packet: &[u8]) -> Option<u64> {
         let bytes = packet.get(self.offset..)?.get(..self.len)?;
         Some(bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)))
@@ -86,12 +86,12 @@ const ACK: [Field; 11] = [
     Field::new("acks[4].server_port", 78, 2),
 ];
 
-/// The fields that every packet begins with.
+/// The fields at the start of every packet.
 pub const COMMON_FIELDS: &[Field] = &COMMON;
 
 impl PacketType {
-    /// The fields that follow the common ones in packets of this type; the last of CUTOFFS is only in those between peers of
-    /// this implementation.
+    /// The fields after the common ones in packets of this type. The last field of CUTOFFS exists only
+    /// between peers of this implementation.
     pub const fn fields(self) -> &'static [Field] {
         match self {
             Self::Data => &DATA,
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// The rows of PROTOCOL.md's tables of fields that stand before the rules: type of packet, offset, bytes, name.
+    /// The rows of the field tables in PROTOCOL.md before the rules: packet type, offset, bytes, name.
     fn documented() -> Vec<(String, String, String, String)> {
         let text = include_str!("../../../../PROTOCOL.md");
         let (_, formats) = text.split_once("## Packet formats").unwrap();
@@ -143,7 +143,7 @@ mod tests {
         rows
     }
 
-    /// The row of a field: indexed ones share theirs.
+    /// The table row of a field; indexed fields share one row.
     fn row(kind: &str, field: &Field) -> (String, String, String, String) {
         let (offset, name) = match field.name.split_once('[') {
             Some(("cutoffs", _)) => ("28 + 4 i".to_owned(), "cutoffs[i], i = 0 to 7".to_owned()),

@@ -1,4 +1,4 @@
-//! The number that tells one life of a host from the next.
+//! The number that separates one life of a host from the next.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ const MASK: u64 = (1 << BITS) - 1;
 
 /// One life of a host: 40 bits, larger after each restart, compared by serial-number arithmetic.
 ///
-/// Peers of this implementation send it in the 40 bits of the header that Linux Homa ignores.
+/// Peers of this implementation send it in 40 header bits that Linux Homa ignores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Incarnation(u64);
 
 impl Incarnation {
-    /// The incarnation of a peer that does not tell it.
+    /// The incarnation of a peer that does not announce one.
     pub const NONE: Self = Self(0);
 
-    /// The incarnation of the low 40 bits of `value`, or of 1 when these are 0: the result is never
+    /// The incarnation with the low 40 bits of `value`, or 1 if these are 0: the result is never
     /// [`NONE`](Self::NONE) (ID-10).
     pub const fn new(value: u64) -> Self {
         match value & MASK {
@@ -39,15 +39,15 @@ impl Incarnation {
         self.0
     }
 
-    /// Whether the peer did not tell its incarnation.
+    /// Whether the peer announced no incarnation.
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
     /// Whether `self` is a later life of the host than `other`.
     ///
-    /// Serial-number arithmetic: later means at most 2^39 - 1 steps ahead, around the end of the number range
-    /// too. [`NONE`](Self::NONE) is neither later nor earlier than anything.
+    /// Serial-number arithmetic: later means at most 2^39 - 1 steps ahead, including across the end of the
+    /// number range. [`NONE`](Self::NONE) is neither later nor earlier than any incarnation.
     pub const fn is_newer_than(self, other: Self) -> bool {
         if self.is_none() || other.is_none() {
             return false;

@@ -1,12 +1,12 @@
-//! Homa packets as bytes: byte for byte the format of Linux Homa.
+//! Homa packets as bytes, in exactly the format of Linux Homa.
 //!
 //! Decoding takes two steps. `raw` views the bytes as big-endian structures, which cannot fail once the
-//! length is checked; [`decode`] then turns the view into a [`Packet`], whose fields are in range and whose
-//! irregular forms (the two places of an offset, the -1 of a RESEND, empty ack slots) are resolved.
-//! [`encode`] goes the other way and cannot fail. Nothing here panics, whatever the bytes or the arguments.
+//! length is checked. [`decode`] then converts the view into a [`Packet`] whose fields are in range. It also
+//! resolves irregular forms: the two positions of an offset, the -1 of a RESEND, empty ack slots. [`encode`]
+//! is the reverse and cannot fail. For any bytes or arguments, nothing here panics.
 //!
-//! Between peers of this implementation the header fields that Linux Homa ignores (`flags`, `window`,
-//! `checksum`, `urgent`) carry the sender's [`Incarnation`], marked by [`OURS_MAGIC`] in `urgent`, and those of the TCP
+//! Peers of this implementation use header fields that Linux Homa ignores. `flags`, `window`, `checksum` and
+//! `urgent` carry the sender's [`Incarnation`], marked by [`OURS_MAGIC`] in `urgent`. Those of the TCP
 //! acknowledgement say how [`packets`] share a datagram.
 
 mod bundle;
@@ -46,18 +46,18 @@ pub const ACK_LEN: usize = 80;
 /// Bytes of the longest header, that of ACK.
 pub const MAX_HEADER_LEN: usize = 80;
 
-/// Acknowledgements that fit one ACK packet, besides that of the id in its header.
+/// Acknowledgements that fit in one ACK packet, in addition to that of the id in its header.
 pub const MAX_ACKS: usize = 5;
 /// Priority levels on the wire: 0 to 7, larger is higher. The count is that of the IP precedence bits.
 pub const PRIORITIES: usize = 8;
-/// Longest message that the format carries, in bytes: lengths and offsets are signed 32-bit numbers in Linux
+/// Longest message that the format supports, in bytes: lengths and offsets are signed 32-bit numbers in Linux
 /// Homa.
 pub const MAX_MESSAGE_LENGTH: u32 = i32::MAX as u32;
-/// Largest [`Data::response_limit`], in bytes: it travels in the three bytes that pad a DATA header.
+/// Largest [`Data::response_limit`], in bytes: it is sent in the three padding bytes of a DATA header.
 pub const MAX_RESPONSE_LIMIT: u32 = (1 << 24) - 1;
 /// Value of the `urgent` field that marks a packet as sent by this implementation ("HM").
 ///
-/// Linux Homa sends 0xb97d there, and senders that leave the ignored fields alone send 0.
+/// Linux Homa sends 0xb97d in this field, and senders that do not set the ignored fields send 0.
 pub const OURS_MAGIC: u16 = 0x484d;
 
 /// The type byte of a packet.
@@ -70,22 +70,22 @@ pub enum PacketType {
     Grant = 0x11,
     /// A request to send a range of a message again.
     Resend = 0x12,
-    /// Answer to a packet for an RPC that the sender of this packet does not have.
+    /// Answer to a packet for an RPC that is unknown to the sender of this packet.
     RpcUnknown = 0x13,
-    /// Answer to a RESEND: the RPC lives but has nothing to send yet.
+    /// Answer to a RESEND: the RPC is alive but has nothing to send yet.
     Busy = 0x14,
-    /// The priorities that the sender of this packet wants for the unscheduled bytes sent to it.
+    /// The priorities that the sender of this packet requests for unscheduled bytes sent to it.
     Cutoffs = 0x15,
-    /// Asks the receiver to freeze its time trace.
+    /// Requests that the receiver freeze its time trace.
     Freeze = 0x16,
-    /// Asks the client whether the server may forget an RPC.
+    /// Asks the client whether the server may free an RPC.
     NeedAck = 0x17,
-    /// Tells the server which RPCs it may forget.
+    /// Lists the RPCs that the server may free.
     Ack = 0x18,
 }
 
 impl PacketType {
-    /// Every type, in the order of their codes, which leave no gap.
+    /// Every type, in the order of their codes, which are contiguous.
     pub const ALL: [Self; 9] = [
         Self::Data,
         Self::Grant,
@@ -98,7 +98,7 @@ impl PacketType {
         Self::Ack,
     ];
 
-    /// The name that the protocol gives the type.
+    /// The type's name in the protocol.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "DATA",
@@ -113,7 +113,7 @@ impl PacketType {
         }
     }
 
-    /// Bytes of the type's header: the least length of such a packet, and except for DATA its whole length.
+    /// Bytes of the type's header: the minimum length of such a packet, and except for DATA its whole length.
     pub const fn header_len(self) -> usize {
         match self {
             Self::Data => DATA_HEADER_LEN,
@@ -150,23 +150,24 @@ impl fmt::Display for PacketType {
     }
 }
 
-/// What every packet's header says.
+/// The fields of every packet's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Common {
     /// Homa port of the sender.
     pub source_port: u16,
     /// Homa port of the receiver.
     pub dest_port: u16,
-    /// Id of the RPC as its sender knows it: even when the client sends, odd when the server does.
+    /// Id of the RPC in its sender's form: even if the client sends, odd if the server does.
     pub sender_id: u64,
-    /// Incarnation of the sending host; [`Incarnation::NONE`] when the peer is Linux Homa or unknown.
+    /// Incarnation of the sending host; [`Incarnation::NONE`] if the peer is Linux Homa or unknown.
     pub incarnation: Incarnation,
-    /// In DATA between peers of this implementation: endpoints that share the sending host's address. All packets of a datagram to
-    /// it are for one of them, the [`owner_of`] their RPCs. 0: the host takes one packet in a datagram, as Linux Homa does.
+    /// In DATA between peers of this implementation: number of endpoints that share the sending host's
+    /// address. All packets of a datagram to that host must be for one endpoint, the [`owner_of`] their RPCs.
+    /// 0: the host accepts one packet per datagram, as Linux Homa does.
     pub bundle_endpoints: u8,
 }
 
-/// What a packet of each type says after the common header.
+/// The fields of each packet type after the common header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Body {
     /// Part of a message.
@@ -175,17 +176,17 @@ pub enum Body {
     Grant(Grant),
     /// A request to send a range again.
     Resend(Resend),
-    /// The sender does not have the RPC.
+    /// The sender does not know the RPC.
     RpcUnknown(UnknownReason),
-    /// The RPC lives but has nothing to send yet.
+    /// The RPC is alive but has nothing to send yet.
     Busy,
     /// Priorities for unscheduled bytes.
     Cutoffs(Cutoffs),
-    /// Freeze the time trace.
+    /// Request to freeze the time trace.
     Freeze,
-    /// May the RPC be forgotten?
+    /// Request of a server to acknowledge an RPC, so that it may be freed.
     NeedAck,
-    /// RPCs that may be forgotten: that of the header's id, and these.
+    /// RPCs that the server may free: that of the header's id, and these.
     Ack(AckList),
 }
 
@@ -214,7 +215,7 @@ pub struct Data {
     /// Exclusive end of the bytes that the sender sends without waiting for a grant; decoding bounds it by
     /// `message_length`.
     pub incoming: u32,
-    /// A finished RPC that the server may forget, riding along.
+    /// A finished RPC that the server may free.
     pub ack: Option<Ack>,
     /// Version of the receiver's cutoffs that the sender used.
     pub cutoff_version: u16,
@@ -222,8 +223,8 @@ pub struct Data {
     pub retransmit: bool,
     /// Offset of the first payload byte in the message, less than `message_length`.
     pub offset: u32,
-    /// In a request between peers of this implementation: most bytes of the response that may be sent without a
-    /// grant, 1..=[`MAX_RESPONSE_LIMIT`]. `None`: the client sets no limit.
+    /// In a request between peers of this implementation: maximum bytes of the response that may be sent
+    /// without a grant, 1..=[`MAX_RESPONSE_LIMIT`]. `None`: the client sets no limit.
     pub response_limit: Option<u32>,
 }
 
@@ -253,26 +254,26 @@ pub struct Cutoffs {
     /// For each priority, the longest message (in bytes, inclusive) whose unscheduled bytes may use it,
     /// 0..=[`MAX_MESSAGE_LENGTH`]; 0 leaves the priority to scheduled bytes.
     ///
-    /// Linux Homa sends 0 or [`MAX_MESSAGE_LENGTH`] for priority 0 and the receiver takes either as the
+    /// For priority 0, Linux Homa sends 0 or [`MAX_MESSAGE_LENGTH`], and the receiver treats both as the
     /// latter: a message that no other priority admits has priority 0.
     pub cutoffs: [u32; PRIORITIES],
-    /// Version to be put in [`Data::cutoff_version`] by who follows these cutoffs.
+    /// The version that senders using these cutoffs put in [`Data::cutoff_version`].
     pub version: u16,
-    /// Between peers of this implementation: most bytes of a message that may be sent without a grant,
+    /// Between peers of this implementation: maximum bytes of a message that may be sent without a grant,
     /// 1..=[`MAX_MESSAGE_LENGTH`]. `None`: the sender of this packet sets no limit.
     pub unsched_limit: Option<u32>,
 }
 
-/// One RPC that its server may forget.
+/// One RPC that its server may free.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ack {
-    /// Id of the RPC as its client knows it: even, not 0.
+    /// Id of the RPC in its client's form: even, not 0.
     pub client_id: u64,
     /// Homa port of the server that ran the RPC.
     pub server_port: u16,
 }
 
-/// Up to [`MAX_ACKS`] acknowledgements, as an ACK packet carries them.
+/// Up to [`MAX_ACKS`] acknowledgements, as in an ACK packet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct AckList {
     // Two arrays rather than one of `Ack`, which would pad each entry by six bytes in every `Packet`.
@@ -287,9 +288,9 @@ impl AckList {
         Self { client_ids: [0; MAX_ACKS], server_ports: [0; MAX_ACKS], len: 0 }
     }
 
-    /// Appends `ack`; false when the list was full and `ack` was left out.
+    /// Appends `ack`; returns false if the list was full and `ack` was left out.
     ///
-    /// An ack whose id is 0 says nothing on the wire, so it takes no place and counts as appended.
+    /// An ack with the id 0 has no meaning on the wire, so it takes no slot and counts as appended.
     pub fn push(&mut self, ack: Ack) -> bool {
         if ack.client_id == 0 {
             return true;
@@ -306,7 +307,7 @@ impl AckList {
         }
     }
 
-    /// The acknowledgements in the order of their appending.
+    /// The acknowledgements in the order in which they were appended.
     pub fn iter(&self) -> impl Iterator<Item = Ack> + '_ {
         self.client_ids
             .iter()
@@ -320,7 +321,7 @@ impl AckList {
         self.len as usize
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -331,22 +332,22 @@ impl AckList {
     }
 }
 
-/// Why an RPC is unknown to its server or client, as peers of this implementation tell each other (RESEND-16).
+/// Why an RPC is unknown to its server or client, as sent between peers of this implementation (RESEND-16).
 ///
-/// Linux Homa does not say why: its RPC_UNKNOWN decodes as [`Unknown`](Self::Unknown).
+/// Linux Homa sends no reason: its RPC_UNKNOWN decodes as [`Unknown`](Self::Unknown).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(u8)]
 pub enum UnknownReason {
-    /// No state for the id, and no reason known.
+    /// There is no state for the id, and the reason is unknown.
     #[default]
     Unknown = 0,
-    /// The RPC ran to its end and its state is gone.
+    /// The RPC ran to its end and its state was freed.
     Finished = 1,
-    /// Nobody listens on the destination port.
+    /// No server listens on the destination port.
     NoSuchPort = 2,
     /// The message is longer than the receiver accepts.
     TooLarge = 3,
-    /// The process that had the port is gone, and what it knew of its RPCs with it.
+    /// The process that had the port is gone, with all state of its RPCs.
     OwnerGone = 4,
 }
 
@@ -378,9 +379,9 @@ impl fmt::Display for UnknownReason {
 /// A valid packet without its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// What every header says.
+    /// The fields common to all headers.
     pub common: Common,
-    /// What this type of packet says.
+    /// The fields of this packet type.
     pub body: Body,
     /// Payload bytes of a DATA packet that belong to its message, at least 1; 0 for the other types.
     ///

@@ -1,6 +1,6 @@
-//! The headers as they lie in memory: big-endian, unaligned, every bit pattern allowed.
+//! The headers as laid out in memory: big-endian, unaligned, every bit pattern allowed.
 //!
-//! A view says nothing about the values; [`decode`](super::decode()) judges them.
+//! A view does not check the values; [`decode`](super::decode()) does.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,7 +12,7 @@ use super::{
 
 /// The offset in [`DataHeader::segment_offset`] that refers the receiver to [`CommonHeader::sequence`].
 pub(super) const OFFSET_IN_SEQUENCE: u32 = u32::MAX;
-/// The length in [`ResendHeader::length`] that asks for everything sent so far: -1.
+/// The length in [`ResendHeader::length`] that requests everything sent so far: -1.
 pub(super) const EVERYTHING_SENT: u32 = u32::MAX;
 /// `doff` of DATA as Linux Homa sends it: 14 words of four bytes, the length of the DATA header.
 pub(super) const DOFF_DATA: u8 = 0xe0;
@@ -26,7 +26,7 @@ pub(super) struct CommonHeader {
     pub source_port: U16,
     pub dest_port: U16,
     pub sequence: U32,
-    /// 0 to Linux Homa, as the next field.
+    /// Linux Homa sends 0 here and in the next field.
     pub packet_length: U16,
     pub bundle_endpoints: u8,
     pub kind: u8,
@@ -38,7 +38,7 @@ pub(super) struct CommonHeader {
     pub sender_id: U64,
 }
 
-/// One slot for an acknowledgement; id 0 marks it empty.
+/// A slot for one acknowledgement; id 0 marks it empty.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct AckSlot {
@@ -46,7 +46,7 @@ pub(super) struct AckSlot {
     pub server_port: U16,
 }
 
-/// DATA, up to its payload.
+/// The DATA header, up to the payload.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct DataHeader {
@@ -56,12 +56,11 @@ pub(super) struct DataHeader {
     pub ack: AckSlot,
     pub cutoff_version: U16,
     pub retransmit: u8,
-    /// Padding to Linux Homa, which sends 0 and reads nothing; our peers limit the response with it.
+    /// Padding for Linux Homa, which sends 0 and does not read it; our peers use it to limit the response.
     pub response_limit: [u8; 3],
     pub segment_offset: U32,
 }
 
-/// GRANT.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct GrantHeader {
@@ -70,7 +69,6 @@ pub(super) struct GrantHeader {
     pub priority: u8,
 }
 
-/// RESEND.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct ResendHeader {
@@ -80,7 +78,6 @@ pub(super) struct ResendHeader {
     pub priority: u8,
 }
 
-/// CUTOFFS.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct CutoffsHeader {
@@ -89,7 +86,7 @@ pub(super) struct CutoffsHeader {
     pub version: U16,
 }
 
-/// CUTOFFS to a peer of this implementation.
+/// The CUTOFFS header sent to a peer of this implementation.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct CutoffsLimitHeader {
@@ -97,7 +94,6 @@ pub(super) struct CutoffsLimitHeader {
     pub unsched_limit: U32,
 }
 
-/// ACK.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct AckHeader {
@@ -106,7 +102,7 @@ pub(super) struct AckHeader {
     pub slots: [AckSlot; MAX_ACKS],
 }
 
-// WIRE-1: the lengths that PROTOCOL.md's tables give; the fields stand in their order.
+// WIRE-1: the lengths in PROTOCOL.md's tables; the fields have the same order.
 const _: () = {
     assert!(size_of::<CommonHeader>() == COMMON_LEN);
     assert!(size_of::<DataHeader>() == DATA_HEADER_LEN);

@@ -1,11 +1,12 @@
-//! Which of several endpoints behind one address a packet concerns.
+//! Determines which of several endpoints behind one address a packet concerns.
 
 use super::raw::{CommonHeader, DataHeader};
 use super::{Body, PacketType, decode};
 use zerocopy::FromBytes;
 
-/// Which of `endpoints` endpoints behind one address owns the RPC with this id. It is the same for both directions, which
-/// differ in bit 0, and looks at the lower half of the id only, which is what a filter program of the kernel can compute with.
+/// The endpoint, of `endpoints` behind one address, that owns the RPC with this id. It is the same for both
+/// directions, whose ids differ in bit 0. It depends only on the lower half of the id, because a kernel
+/// filter program can compute with no more.
 ///
 /// # Panics
 /// `endpoints` is 0.
@@ -14,18 +15,18 @@ pub const fn owner_of(rpc_id: u64, endpoints: u32) -> u32 {
     (rpc_id as u32 >> 1) % endpoints
 }
 
-/// See [`route`].
+/// The endpoints that a packet concerns; see [`route`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Route {
-    /// The endpoint that owns the packet's RPC, and takes the packet.
+    /// The endpoint that owns the packet's RPC and receives the packet.
     pub owner: u32,
-    /// A bit for each other endpoint that what the packet says concerns as well: acknowledgements that ride along, cutoffs,
-    /// FREEZE. They need its header only ([`handle_foreign`](crate::Endpoint::handle_foreign)).
+    /// One bit for each other endpoint that the packet concerns as well: for acknowledgements in it, cutoffs
+    /// or FREEZE. They need only its header ([`handle_foreign`](crate::Endpoint::handle_foreign)).
     pub others: u64,
 }
 
-/// Whom a packet concerns, of `endpoints` endpoints, 1 to 64. `bytes` begins with the packet's header. What is no packet is the first
-/// endpoint's.
+/// The endpoints that a packet concerns, of `endpoints` endpoints, 1 to 64. `bytes` begins with the packet's
+/// header. Bytes that are no packet belong to the first endpoint.
 ///
 /// # Panics
 /// `endpoints` is 0.
