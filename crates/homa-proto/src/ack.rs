@@ -98,7 +98,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends acknowledgements in ACK packets from the client port `from_port` while at least `least` wait for the peer.
+    /// Sends acknowledgements in ACK packets from the client port `from_port` while at least `least` of them
+    /// wait for the peer.
     fn send_waiting_acks(&mut self, peer: u32, from_port: u16, least: usize) {
         while self.peers[peer].acks.len() >= least
             && let Some(first) = self.peers[peer].acks.pop()

@@ -46,7 +46,8 @@ pub struct Config {
     pub endpoints: u32,
     /// The index of this endpoint among them, below `endpoints`.
     pub endpoint: u32,
-    /// Bytes of a message that may be sent before any grant (kernel: 40000, about one round trip at 25 Gbit/s).
+    /// Bytes of a message that may be sent before any grant (kernel: 40000, about one round trip at 25
+    /// Gbit/s).
     pub unsched_bytes: u32,
     /// Whether the unscheduled bytes for a peer follow its measured round-trip time, if the link rate is
     /// known. Otherwise `unsched_bytes` applies to all peers.
@@ -88,7 +89,8 @@ pub struct Config {
     pub pacer_fifo_fraction: u32,
     /// Priority levels in use, 1 to 8 (kernel: 8).
     pub num_priorities: u8,
-    /// Highest priority of scheduled packets, below `num_priorities` (kernel: 3). Unscheduled ones use those above.
+    /// Highest priority of scheduled packets, below `num_priorities` (kernel: 3). Unscheduled packets use the
+    /// priorities above.
     pub max_sched_prio: u8,
     /// Cutoffs before traffic is observed: level i takes unscheduled messages up to `unsched_cutoffs[i]`
     /// bytes (kernel).
@@ -158,7 +160,8 @@ pub struct Config {
     pub reserve_rpcs: u32,
     /// Payload bytes of outgoing messages held for the caller at a time.
     pub max_outgoing_bytes: u64,
-    /// Payload bytes of incoming messages under reassembly (whole lengths) at a time; requests may use three quarters.
+    /// Payload bytes of incoming messages under reassembly (whole lengths) at a time; requests may use three
+    /// quarters.
     pub max_incoming_bytes: u64,
     /// Peers known at a time.
     pub max_peers: u32,
@@ -282,9 +285,15 @@ const MOST_DOUBLED_INTERVAL: u32 = 5;
 
 /// How often the time between rounds of RESENDs to one peer may double on a slow link ([`Config::on_link`]),
 /// if that exceeds the general maximum. Simulated with 8 hosts, W2 at 20 Mbit/s, ports of 1.6 packets, 80 %
-/// load and 2 seeds: the P99 of the largest 1 % is 30 and 32 with 2, and 47 and 85 with 5. With 5, messages
-/// whose packets were lost queue for seconds behind others that only wait their turn. W3 at 40, W4 at 50 and
-/// W2 at 10 Mbit/s are the same with 0 to 5.
+/// load and 2 seeds:
+///
+/// | doublings | P99 of the largest 1 %, two seeds |
+/// |---|---|
+/// | 2 | 30 and 32 |
+/// | 5 | 47 and 85 |
+///
+/// With 5, messages whose packets were lost queue for seconds behind others that only wait their turn. W3 at
+/// 40, W4 at 50 and W2 at 10 Mbit/s are the same with 0 to 5.
 const MOST_DOUBLED_SPACING: u32 = 2;
 
 /// Minimum number of RESENDs before a server gives up a silent client, however slow the link

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use crate::wire::HeaderBuf;
 
-/// Names one RPC of an endpoint, from `send_request` (client) or [`Event::Request`] (server) until the event that ends it.
+/// Identifies one RPC of an endpoint, from `send_request` (client) or [`Event::Request`] (server) until the
+/// event that ends it.
 ///
 /// A key is never reused. `slot` is dense, so that a caller can store per-RPC data in a vector; `generation`
 /// separates successive RPCs in one slot.
@@ -144,7 +145,8 @@ impl TransmitRun {
     }
 }
 
-/// Bytes `[offset, offset + len)` of the outgoing message of an RPC (the request at a client, the response at a server).
+/// Bytes `[offset, offset + len)` of the outgoing message of an RPC (the request at a client, the response at
+/// a server).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadRange {
     /// The RPC whose message it is.

@@ -303,7 +303,7 @@ impl Endpoint {
         Ok(self.key(slot))
     }
 
-    /// Sets [`Config::request_readable_step`] for requests that begin from now on: their contiguous bytes are
+    /// Sets [`Config::request_readable_step`] for requests that begin from now on. Their contiguous bytes are
     /// reported each time they grow by `step` bytes. 0: a request is reported only when it is complete.
     pub fn set_request_readable_step(&mut self, step: u32) {
         self.config.request_readable_step = step;
@@ -337,7 +337,8 @@ impl Endpoint {
     /// Answers a request with a response of `length` bytes.
     ///
     /// # Errors
-    /// Nothing was sent: the message is empty or too large, the RPC is gone or answered, or a limit is reached.
+    /// Nothing was sent: the message is empty or too large, the RPC is gone or answered, or a limit is
+    /// reached.
     pub fn send_response(&mut self, now: Time, rpc: RpcKey, length: u32) -> Result<(), SendError> {
         let now = self.advance(now);
         self.make_room_to_send(now, length);

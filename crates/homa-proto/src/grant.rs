@@ -358,7 +358,8 @@ struct GrantRoom {
     payload: u32,
 }
 
-/// The new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8, GRANT-15).
+/// The new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8,
+/// GRANT-15).
 fn next_grant(received: u32, granted: u32, length: u32, room: GrantRoom) -> Option<u32> {
     let GrantRoom { window, budget, min_increment, payload } = room;
     let wanted = received.saturating_add(window).min(length);
@@ -379,7 +380,7 @@ fn window(config: &Config, active: usize) -> u32 {
 }
 
 impl Endpoint {
-    /// Bytes granted and not yet received over all incoming messages, including unscheduled ones. Grants of
+    /// Bytes granted and not yet received over all incoming messages, including unscheduled ones. Grants to
     /// proven peers raise them to `max_incoming` at most (GRANT-5).
     pub fn granted_bytes(&self) -> u64 {
         self.grants.total_incoming

@@ -36,8 +36,9 @@ impl Endpoint {
     }
 
     /// Records that the process that had this server port is gone, and with it the memory of which requests
-    /// ran. Until `until`, a client that sends RESEND for an unknown RPC of the port is notified of that, and
-    /// does not send its request again (HOST-10). A time in the past removes the record.
+    /// ran. Until `until`, a client that sends RESEND or retransmitted DATA for an unknown RPC of the port is
+    /// notified of that. It then does not send its request again (HOST-10). A time in the past removes the
+    /// record.
     pub fn note_lost_owner(&mut self, port: u16, until: Time) {
         if until > self.now {
             self.lost_owners.insert(port, until);

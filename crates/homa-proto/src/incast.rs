@@ -95,7 +95,7 @@ pub(crate) struct PeerEstimate {
     at: Time,
 }
 
-/// Messages by the power of two of the unscheduled bytes of each.
+/// Counts of messages and of their unscheduled bytes, by the power of two of the unscheduled bytes of each.
 #[derive(Clone, Copy, Debug, Default)]
 struct SizeClass {
     counts: [u64; 32],

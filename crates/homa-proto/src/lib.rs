@@ -62,25 +62,25 @@
 //! | | `wire/incarnation` | the host's incarnation in fields that the kernel ignores |
 //! | | `wire/display` | packets in one line, as tcpdump prints them |
 //! | | `wire/fields` | the fields by name, for tools; compared with PROTOCOL.md by a test |
-//! | the host | `host` | the endpoint's part of host-wide resources where processes share them: ids, grant budget, uplink, cutoffs, ports |
+//! | the host | `host` | this endpoint's part of host-wide ids, grant budget, uplink, cutoffs and ports |
 //! | RPCs | `rpc` | the states and the one table of transitions |
 //! | | `ports` | which Homa ports are open, and which of them accept requests |
 //! | | `port_rpcs` | the RPCs of each port |
 //! | peers | `peer` | lives, cutoffs, waiting acknowledgements, RESEND rate |
-//! | | `incarnation_change`, `unreachable` | incarnations and ICMP reports, accepted only once they are proven |
-//! | ids | `ids`, `keys` | one id counter for all peers, shifted by a secret for each; secrets derived from the seed |
+//! | | `incarnation_change`, `unreachable` | incarnations and ICMP reports, accepted once proven |
+//! | ids | `ids`, `keys` | one id counter, shifted by a secret for each peer; secrets from the seed |
 //! | sending | `message_out` | which bytes of a message may be sent, and which have been |
 //! | | `transmit` | control, then retransmissions, then the shortest message |
-//! | | `transmit_batching` | how many of the next packets belong to the same message and differ only in the offset |
+//! | | `transmit_batching` | which next packets of a message differ only in the offset |
 //! | | `pacer` | how much the link still has to send |
-//! | | `path` | packet size for each peer: when the path is checked again, and what happens where long packets vanish |
+//! | | `path` | packet size for each peer; when the path is checked again; loss of long packets |
 //! | | `rtt` | the round-trip time to a peer, and how many unscheduled bytes bridge it |
 //! | receiving | `receive` | which RPC a packet belongs to, and what each packet type does |
 //! | | `receive_coalescing` | which packets only add bytes to the message of the packet before them |
 //! | | `message_in`, `gaps` | which bytes of a message have arrived, and which are missing |
 //! | | `grant` | which messages are granted how many bytes |
-//! | | `incast` | limits on unscheduled bytes of many senders together: the limit of a response in its request, and the limit sent to peers |
-//! | | `unscheduled_loss` | unscheduled bytes dropped by a full queue: when they count as lost, and which are requested first |
+//! | | `incast` | limits on unscheduled bytes of many senders: of a response, and of each peer's messages |
+//! | | `unscheduled_loss` | when unscheduled bytes count as lost, and which are requested first |
 //! | | `unproven` | which half-received requests are evicted first when there is no room |
 //! | | `share` | how much one peer may take while others compete |
 //! | both | `priority` | cutoffs for unscheduled bytes, ranks for scheduled ones |

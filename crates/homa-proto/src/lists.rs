@@ -1,4 +1,5 @@
-//! Doubly linked lists whose links live in one array indexed by slot: insertion and removal are O(1) and allocate nothing.
+//! Doubly linked lists whose links are stored in one array indexed by slot: insertion and removal are O(1)
+//! and allocate nothing.
 
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;

@@ -168,7 +168,7 @@ pub(crate) struct Peer {
     pub server_rpcs: u32,
     /// Bytes of their requests, as counted among the incoming bytes.
     pub request_bytes: u64,
-    /// Whether the peer is proven: it has acknowledged a response of ours, or answered a request.
+    /// Whether the peer is proven: it has shown that it receives our packets.
     pub served: bool,
     /// Packets of the peer that were refused because it had its share.
     pub refused: u64,

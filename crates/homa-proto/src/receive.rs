@@ -205,8 +205,8 @@ impl Endpoint {
         self.receive_bytes(now, slot, data, payload, sink)
     }
 
-    /// Checks the reasons to refuse a request that do not depend on free room. A duplicate of a finished
-    /// request gets no answer other than that (AMO-1).
+    /// Checks the reasons to refuse a request that do not depend on free room. For a request that has run,
+    /// that is the only reason reported (AMO-1).
     fn look_at_request(
         &mut self,
         now: Time,
@@ -215,8 +215,8 @@ impl Endpoint {
         common: &Common,
         data: &Data,
     ) -> Result<(), DropCause> {
-        // Only a host that announces its incarnation can send a reason; without an incarnation the client
-        // would restart at once.
+        // Only a host that announces its incarnation can send a reason. Without a reason, the client would
+        // send the request again at once.
         let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
         if data.retransmit && is_ours && self.lost_its_owner(now, common) {
             self.send_unknown(rx.from, common, UnknownReason::OwnerGone); // HOST-10
@@ -541,7 +541,7 @@ impl Endpoint {
         let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
         self.cutoffs.observe(length, rpc.incoming.unscheduled.max(1)); // SHARE-10
         let number = peer_number(peer);
-        // The packet before completed the message, and has just been handled.
+        // The packet recorded just before completed the message.
         let place = self.trace.place(number, 0);
         self.trace.record_again(EventKind::MessageComplete, id, u32::from(is_client), length, place);
         self.grants.remove(slot, peer);
@@ -623,7 +623,7 @@ impl Endpoint {
                 rpc.told_unknown = true;
                 return Ok(());
             }
-            // RESEND-14: a peer that sends UNKNOWN without a RESEND must not cause the request to be sent
+            // RESEND-14: a peer that sends RPC_UNKNOWN without a RESEND must not cause the request to be sent
             // repeatedly.
             (RpcState::Requesting, UnknownReason::Unknown) if !rpc.asked => return Ok(()),
             (RpcState::Requesting, UnknownReason::Unknown) => {

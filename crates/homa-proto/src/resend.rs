@@ -227,8 +227,8 @@ impl Endpoint {
             && known.awake_since <= known.last_heard
             && !known.ends_silent;
         if stood_still {
-            // No probe was sent in time, and the peer's packets may be unread here. Give it one more probe,
-            // once per silence.
+            // No probe was sent in time, and the peer's packets may be unread here. Restart the second half
+            // of the silence, in which the peer is probed; once per silence.
             self.peers[peer].awake_since = Time::from_ns(now.as_ns() - half);
         } else if now.since(known.silent_since()) >= silence {
             if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {

@@ -1,4 +1,5 @@
-//! Shortest remaining processing time first, in O(1) (SEND-11, GRANT-12): messages in log-linear buckets by remaining bytes.
+//! Shortest remaining processing time first, in O(1) (SEND-11, GRANT-12): messages in log-linear buckets by
+//! remaining bytes.
 //!
 //! An exact order (heap or tree) costs a cold cache line per level, and lookups that grow with the number of
 //! messages. Buckets keep the order within one part in `2^SUB`, and equal keys first come, first served
