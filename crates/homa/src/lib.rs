@@ -1,8 +1,9 @@
 //! Homa for applications: remote procedure calls whose tail latency stays flat under load.
 //!
-//! A [`Host`] is this machine's end of the network: one address, and the protocol's state for all that passes through
-//! it. [`Host::client`] gives a [`Client`], which calls; [`Host::server`] gives a [`Server`], which answers. Both can be
-//! cloned and used from any number of threads, blocking or async, at once.
+//! A [`Host`] is this machine's end of the network: one address, and the protocol's state for all traffic
+//! through that address. [`Host::client`] opens a [`Client`], which makes calls. [`Host::server`] opens a
+//! [`Server`], which answers requests. Both can be cloned, and any number of threads, blocking or async, can
+//! use them at once.
 //!
 //! A server:
 //!
@@ -30,7 +31,7 @@
 //! # }
 //! ```
 //!
-//! And a client:
+//! A client:
 //!
 //! ```
 //! use homa::{Host, HostConfig, ServerAddr};
@@ -56,29 +57,35 @@
 //!
 //! # Who drives the network
 //!
-//! There is no thread between an application and the network. A thread that waits in [`Client::call`], [`Server::recv`] or
-//! [`Client::recv_completion`] receives and sends packets itself: it spins for [`HostConfig::poll`], then sleeps in the
-//! kernel until a packet comes. Of several waiting threads one leads; the others sleep, and are woken in the order of
-//! [`HostConfig::wake_order`]. A thread that sends while another waits sends its packets itself
-//! too. Async callers get the same from a task on their own runtime, which must have its I/O and time drivers on.
+//! No extra thread stands between an application and the network. A thread that waits in [`Client::call`],
+//! [`Server::recv`] or [`Client::recv_completion`] receives and sends packets itself. It spins for
+//! [`HostConfig::poll`], then sleeps in the kernel until a packet arrives. If several threads wait, one is
+//! the leader and drives the network. The followers sleep, and are woken in the order of
+//! [`HostConfig::wake_order`]. A thread that sends while another thread waits also sends its own packets.
+//! Async callers use a task on their own runtime, which must have its I/O and time drivers enabled.
 //!
-//! When nobody waits, because all threads of the application compute, a background thread notices within a millisecond, below
-//! 100 Mbit/s within the time of eight full packets, 10 ms at most, and takes the network's part: peers are told that their request is in work,
-//! requests for a bound server are taken in, and acknowledgements are given. It sleeps in the kernel while there is nothing to do.
+//! If no thread waits, because all threads of the application compute, a background thread (the progress
+//! thread) takes over. It notices within a millisecond. Below 100 Mbit/s it notices within the time of eight
+//! full packets, 10 ms at most. It tells peers that their requests are being worked on, receives requests for
+//! bound servers, and sends acknowledgements. It sleeps in the kernel while there is nothing to do.
 //!
 //! # What is bounded
 //!
 //! Everything that a peer or a caller can make grow has a limit in [`HostConfig`] or in
-//! [`protocol`](HostConfig::protocol). At a limit, a caller gets an error that names the setting, and a peer's packet is
-//! dropped and counted: see [`Host::metrics`]. What was measured of each peer, and chosen for it, is [`Host::peers`].
+//! [`protocol`](HostConfig::protocol). At a limit, a caller gets an error that names the setting, and a
+//! peer's packet is dropped and counted: see [`Host::metrics`]. [`Host::peers`] returns what the host
+//! measured and chose for each peer.
 //!
 //! # From C and C++
 //!
-//! libhoma (`bindings/c`, the package `homa-c`) is [`Host`] and [`Socket`] for other languages: a shared and a static library with `homa.h`, where each
-//! function is described, and `homa.pc`, installed by `make -C bindings/c install`. `homa_host_open` is [`Host::bind`] with settings by the names of
-//! `homa serve`'s options; `homa_call`, `homa_start` and `homa_receive` are [`Socket::start`], [`Socket::start_deadline`] and [`Socket::recv`];
-//! `homa_reply` is [`Rpc::reply`]; `homa_socket_fd` is a [`ReadinessFd`]. A message stays where it was received until `homa_message_free`. A client and a
-//! server in C are in `bindings/c/examples`.
+//! libhoma (`bindings/c`, the package `homa-c`) offers [`Host`] and [`Socket`] to other languages. It
+//! consists of a shared and a static library, of `homa.h`, which describes each function, and of `homa.pc`.
+//! `make -C bindings/c install` installs them.
+//!
+//! `homa_host_open` is [`Host::bind`]; its settings have the names of `homa serve`'s options. `homa_call`,
+//! `homa_start` and `homa_receive` are [`Socket::start`], [`Socket::start_deadline`] and [`Socket::recv`].
+//! `homa_reply` is [`Rpc::reply`], and `homa_socket_fd` is a [`ReadinessFd`]. A message stays in its receive
+//! buffer until `homa_message_free`. `bindings/c/examples` has a client and a server in C.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

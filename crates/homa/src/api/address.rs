@@ -1,25 +1,27 @@
-//! Where a server is: the address of its host, and its Homa port there.
+//! The address of a server: its host's address, and its Homa port on that host.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// The Homa port that an address without one means.
+/// The Homa port of an address that names none.
 pub const DEFAULT_SERVER_PORT: u16 = 99;
 
-/// The UDP port that an address without one means.
+/// The UDP port of an address that names none.
 pub const DEFAULT_UDP_PORT: u16 = 14_600;
 
 /// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or `[fe80::1%2]:14600/99`.
 ///
-/// When read from text, both ports may be left out: [`DEFAULT_UDP_PORT`] and [`DEFAULT_SERVER_PORT`] take their places. Over
-/// raw IP there is no UDP port: a host ignores the one here, and its own words about a server name none (`10.0.0.7/99`).
+/// When an address is parsed, both ports may be left out: [`DEFAULT_UDP_PORT`] and [`DEFAULT_SERVER_PORT`]
+/// take their places. Raw IP has no UDP port: a host ignores the one here, and its own messages about a
+/// server name none (`10.0.0.7/99`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddr {
-    /// Address of the server's host, with its UDP port; 0, or any number, over raw IP.
+    /// Address of the server's host, with its UDP port; over raw IP the port may be 0 or any number.
     pub host: SocketAddr,
-    /// Homa port of the server: 1 to 32767 where it is one's own choice, and from 32768 on that of a
-    /// [`Socket`](crate::Socket) without one that [accepts requests](crate::Socket::accept_requests).
+    /// Homa port of the server: 1 to 32767 if the server chose it. From 32768 on, it is the port of a
+    /// [`Socket`](crate::Socket) without a chosen port that [accepts
+    /// requests](crate::Socket::accept_requests).
     pub port: u16,
 }
 
@@ -30,7 +32,8 @@ impl ServerAddr {
         ServerAddr { host, port }
     }
 
-    /// Whether it is a link-local IPv6 address that does not say on which device: it names nobody, and no packet goes there.
+    /// Whether this is a link-local IPv6 address without a scope: it identifies no host, and no packet can be
+    /// sent to it.
     pub(crate) fn lacks_scope(&self) -> bool {
         matches!(self.host, SocketAddr::V6(host) if host.scope_id() == 0 && host.ip().is_unicast_link_local())
     }
@@ -55,7 +58,7 @@ impl fmt::Display for ServerAddr {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a server's address: {reason}; write it like 10.0.0.7:14600/99")]
 pub struct ParseServerAddrError {
-    /// What was given.
+    /// The text that could not be parsed.
     pub text: String,
     /// What is wrong with it.
     pub reason: &'static str,
@@ -79,7 +82,7 @@ impl FromStr for ServerAddr {
                 let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
                 let read = match bare.parse::<IpAddr>() {
                     Ok(ip) => Ok(SocketAddr::new(ip, DEFAULT_UDP_PORT)),
-                    // An address with a scope is only read in brackets and with a port.
+                    // An address with a scope only parses in brackets and with a port.
                     Err(_) => format!("[{bare}]:{DEFAULT_UDP_PORT}").parse(),
                 };
                 read.map_err(|_| error("the host is not an IP address"))?

@@ -1,4 +1,4 @@
-//! Calling.
+//! Clients: starting calls and receiving their responses.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -18,24 +18,26 @@ use crate::runtime::shared_engine::{EngineGuard, SharedEngine};
 use crate::runtime::wait::{self, WaitTarget};
 use crate::tenancy::placement::Placement;
 
-/// How many more bytes of a response must have come before a [`ResponseReader`] is told: a few round trips of a fast link, so
-/// that a large response costs few wake-ups and its reader is never far behind.
+/// Additional bytes of a response that must arrive before a [`ResponseReader`] is woken. This is a few round
+/// trips of a fast link, so that a large response costs few wake-ups and its reader is never far behind.
 const READ_STEP_BYTES: u32 = 64 << 10;
 
-/// The end of a call started with [`Client::submit`].
+/// The outcome of a call started with [`Client::submit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What the caller gave to `submit`.
+    /// The cookie that the caller passed to `submit`.
     pub cookie: u64,
     /// The response, or why there is none.
     pub result: Result<Bytes, CallError>,
 }
 
-/// A client port of a [`Host`](crate::Host). Clones share it; when the last is gone, its open calls are aborted.
+/// A client port of a [`Host`](crate::Host). Clones share it; when the last clone is dropped, its open calls
+/// are aborted.
 ///
-/// It lives in one of the host's endpoints. Where a policy places calls ([`HostConfig::endpoint_policy`](crate::HostConfig::endpoint_policy)), it has a
-/// port in each of them, and a call that somebody waits for goes through the one that the policy chooses; submitted calls stay in its own,
-/// since their completions wait in one place.
+/// A client belongs to one of the host's endpoints. If a policy places calls
+/// ([`HostConfig::endpoint_policy`](crate::HostConfig::endpoint_policy)), the client has a port in every
+/// endpoint. A call for which a thread or task waits then uses the endpoint that the policy chooses.
+/// Submitted calls stay in the client's own endpoint, since their completions wait in one place.
 #[derive(Clone)]
 pub struct Client {
     port: Arc<PortHandle>,
@@ -44,7 +46,7 @@ pub struct Client {
 /// A port in one endpoint.
 pub(crate) struct PortAt {
     pub(crate) shared: Arc<SharedEngine>,
-    /// Its index there.
+    /// Index of the port in that endpoint's engine.
     pub(crate) client: usize,
     pub(crate) number: u16,
 }
@@ -61,11 +63,11 @@ impl Drop for PortAt {
 }
 
 struct PortHandle {
-    /// One, or one in each endpoint, in their order.
+    /// One port, or one port in each endpoint, in the order of the endpoints.
     ports: Vec<PortAt>,
-    /// The place in `ports` of the client's own.
+    /// Index in `ports` of the client's own port.
     home: usize,
-    /// What chooses among several.
+    /// Chooses the port of a call, if there are several.
     placement: Option<Arc<Placement>>,
 }
 
@@ -74,12 +76,12 @@ impl Client {
         Client { port: Arc::new(PortHandle { ports: vec![port], home: 0, placement: None }) }
     }
 
-    /// A client with a port in each endpoint, whose own is the one at `home`.
+    /// A client with a port in each endpoint; its own port is `ports[home]`.
     pub(crate) fn placed(ports: Vec<PortAt>, home: usize, placement: Arc<Placement>) -> Client {
         Client { port: Arc::new(PortHandle { ports, home, placement: Some(placement) }) }
     }
 
-    /// The client's own port, for what waits in one place.
+    /// The client's own port, used for completions, which wait in one place.
     fn home(&self) -> &PortAt {
         &self.port.ports[self.port.home]
     }
@@ -88,7 +90,7 @@ impl Client {
         &self.home().shared
     }
 
-    /// Where a call goes.
+    /// The index in `ports` of the port that a call uses.
     fn place(&self, to: ServerAddr) -> usize {
         let PortHandle { ports, home, placement } = &*self.port;
         let Some(placement) = placement else { return *home };
@@ -97,7 +99,7 @@ impl Client {
         placement.place(own.shared.now(), (*home, own.number), (to.host, to.port), open)
     }
 
-    /// Starts a call for a ticket, and keeps the lock.
+    /// Starts a call with a ticket, and returns the lock still held.
     fn begin(
         &self,
         to: ServerAddr,
@@ -145,8 +147,8 @@ impl Client {
 
     /// Calls the server and waits for its response without blocking. Dropping the future aborts the call.
     ///
-    /// On a tokio runtime with its I/O and time drivers on, a task of that runtime drives the network; elsewhere the host's
-    /// background thread does.
+    /// On a tokio runtime with its I/O and time drivers enabled, a task of that runtime drives the network.
+    /// On other runtimes the host's background thread does.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -154,7 +156,7 @@ impl Client {
         self.start(to, request)?.await
     }
 
-    /// Starts a call; what may be sent of the request at once is sent before this returns.
+    /// Starts a call. The part of the request that may be sent at once is sent before this returns.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -178,12 +180,12 @@ impl Client {
         Ok(ResponseReader { pending, read: 0, rest: None })
     }
 
-    /// Starts a call whose end [`recv_completion`](Client::recv_completion) reports, on this client or a clone. So one thread
-    /// can have many calls in flight, and others take the responses.
+    /// Starts a call whose outcome [`recv_completion`](Client::recv_completion) returns, on this client or a
+    /// clone. Thus one thread can have many calls in flight while other threads receive the responses.
     ///
     /// # Errors
-    /// See [`CallError`]; what happens after the start is in the completion. The limit `max_completions` counts calls whose
-    /// completion nobody has taken.
+    /// See [`CallError`]; errors after the start are in the completion. The limit `max_completions` counts
+    /// calls whose completion has not been taken.
     pub fn submit(&self, to: ServerAddr, request: impl Into<Bytes>, cookie: u64) -> Result<(), CallError> {
         let (at, now) = self.shared().clock.look();
         let request = request.into();
@@ -197,9 +199,10 @@ impl Client {
         Ok(())
     }
 
-    /// Starts several calls as [`submit`](Client::submit) does, each a server, a request and a cookie, and leaves `calls` empty.
-    /// They go out together, which costs a fraction of what one by one costs, most of all where their requests are short and of
-    /// the same length. A call that is not taken is told to `refused`, with its cookie, once all others have been sent.
+    /// Starts several calls as [`submit`](Client::submit) does, each given as server, request and cookie, and
+    /// empties `calls`. They are sent together, which costs a fraction of sending them one by one, above all
+    /// if their requests are short and of the same length. Once all other calls have been sent, `refused`
+    /// gets the cookie and the error of each call that could not start.
     pub fn submit_all(
         &self,
         calls: &mut Vec<(ServerAddr, Bytes, u64)>,
@@ -225,14 +228,15 @@ impl Client {
         errors.into_iter().for_each(|(cookie, error)| refused(cookie, error));
     }
 
-    /// Waits for the end of a submitted call: for ever, or for at most `timeout`; zero only looks. `None` when the time has
-    /// passed, or when the host is shut down and all completions are taken.
+    /// Waits for the completion of a submitted call: for ever, or for at most `timeout`. A `timeout` of zero
+    /// returns at once. Returns `None` if the time has passed, or if the host is shut down and all
+    /// completions are taken.
     pub fn recv_completion(&self, timeout: Option<Duration>) -> Option<Completion> {
         self.await_completions(timeout, |engine| engine.take_completion(self.home().client)).flatten()
     }
 
-    /// Waits as [`recv_completion`](Client::recv_completion) does, then appends all that are there to `completions`, at most
-    /// `max`. Returns how many.
+    /// Waits as [`recv_completion`](Client::recv_completion) does, then appends all available completions to
+    /// `completions`, at most `max`. Returns how many.
     pub fn recv_completions(
         &self,
         timeout: Option<Duration>,
@@ -250,8 +254,8 @@ impl Client {
         taken.unwrap_or(0)
     }
 
-    /// Waits until there are completions, and takes of them under the same lock. `None` as
-    /// [`recv_completion`](Client::recv_completion) has it.
+    /// Waits until there are completions, and calls `take` under the same lock. Returns `None` in the same
+    /// cases as [`recv_completion`](Client::recv_completion).
     fn await_completions<T>(
         &self,
         timeout: Option<Duration>,
@@ -262,7 +266,7 @@ impl Client {
         let deadline = timeout.map(|timeout| shared.after(timeout));
         let mut engine = shared.lock();
         if timeout == Some(Duration::ZERO) && engine.clients[client].completions.is_empty() {
-            // Otherwise a caller that only ever looks would never drive.
+            // Otherwise a caller that only calls with a zero timeout would never drive the network.
             engine.drive(shared.now());
         }
         wait::wait(shared, engine, WaitTarget::Completions(client), deadline, |engine| {
@@ -276,16 +280,16 @@ impl Client {
     }
 }
 
-/// A call in flight. Also a future. Dropping it aborts the call.
+/// A call in flight, which is also a future. Dropping it aborts the call.
 #[must_use = "dropping a pending call aborts it"]
 pub struct Pending {
     client: Client,
-    /// Which of the client's ports has it.
+    /// Index of the client's port that carries the call.
     place: usize,
     call: usize,
     rpc: RpcKey,
     to: ServerAddr,
-    /// The result was taken.
+    /// The result has been taken.
     over: bool,
 }
 
@@ -294,9 +298,10 @@ impl Pending {
         &self.client.port.ports[self.place].shared
     }
 
-    /// The number of this call on its host; no two calls that are open at a time share one.
+    /// The number of this call on its host; no two calls that are open at the same time share a number.
     pub fn id(&self) -> u64 {
-        // Of calls that are open in one endpoint the slots differ, so that bits of the generation can tell the endpoint.
+        // Calls open in one endpoint have different slots, so some bits of the generation can hold the
+        // endpoint's index.
         let generation = u64::from(self.rpc.generation) & 0x03ff_ffff | (self.shared().index() as u64) << 26;
         generation << 32 | u64::from(self.rpc.slot)
     }
@@ -322,7 +327,7 @@ impl Pending {
         result.unwrap_or(Err(CallError::DeadlineExceeded { to: self.to, deadline }))
     }
 
-    /// The result, if it is there. After it was taken there is none.
+    /// The result, if it is available. Returns `None` after the result was taken.
     pub fn try_wait(&mut self) -> Option<Result<Bytes, CallError>> {
         if self.over {
             return None;
@@ -355,7 +360,7 @@ impl Pending {
         result
     }
 
-    /// Polls with a function that takes what there is for the application.
+    /// Polls with `take`, which returns the data available to the application, if any.
     fn poll_with<T>(&self, context: &Context<'_>, take: impl FnOnce(&mut Engine) -> Option<T>) -> Poll<T> {
         let waker = context.waker().clone();
         let replaced: Option<Waker>;
@@ -376,7 +381,7 @@ impl Future for Pending {
     type Output = Result<Bytes, CallError>;
 
     /// # Panics
-    /// When polled after it was ready.
+    /// If polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.over, "the result of this call was taken");
         let call = self.call;
@@ -399,7 +404,7 @@ impl Drop for Pending {
     }
 }
 
-/// Reads a large response while it arrives. Dropping it aborts the call.
+/// Reads a large response while it arrives. Dropping the reader aborts the call.
 #[must_use = "dropping a reader aborts its call"]
 pub struct ResponseReader {
     pending: Pending,
@@ -410,10 +415,10 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// Waits for the next bytes of the response, in their order; `None` at its end.
+    /// Waits for the next bytes of the response, in order; `None` at the end of the response.
     ///
     /// # Errors
-    /// See [`CallError`]. The bytes that came before are good.
+    /// See [`CallError`]. The bytes returned before the error are valid.
     pub fn next_part(&mut self) -> Result<Option<Bytes>, CallError> {
         if let Some(next) = self.next_of_rest() {
             return Ok(next);
@@ -426,7 +431,7 @@ impl ResponseReader {
         self.accept(part.unwrap_or(Part::End(Err(CallError::Closed))))
     }
 
-    /// As [`next_part`](ResponseReader::next_part), without blocking.
+    /// Like [`next_part`](ResponseReader::next_part), without blocking.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -446,7 +451,7 @@ impl ResponseReader {
         self.read
     }
 
-    /// What is to be read of a response that is whole; `None` when it is not.
+    /// The unread part of a response that is whole; `None` if the response is not whole yet.
     fn next_of_rest(&mut self) -> Option<Option<Bytes>> {
         let rest = self.rest.as_mut()?;
         self.read += rest.len() as u32;
@@ -475,7 +480,7 @@ enum Part {
     End(Result<Bytes, CallError>),
 }
 
-/// What has come of a response beyond `read` bytes.
+/// The bytes of a response that have arrived beyond the first `read` bytes.
 fn take_part(engine: &mut Engine, call: usize, rpc: RpcKey, read: u32) -> Option<Part> {
     let end = engine.ticket(call).readable_end;
     if let Some(result) = engine.take_result(call) {

@@ -15,18 +15,20 @@ use crate::runtime::async_driver;
 use crate::runtime::engine::{Engine, Life, QueuedRequest};
 use crate::runtime::wait::{self, WaitTarget, Wakeup};
 
-/// Most bytes of one part: they are copied while packets wait, some 20 us for so many.
+/// Maximum bytes of one part: packets wait while a part is copied, some 20 us for this many bytes.
 const MOST_PART_BYTES: u32 = 256 << 10;
 
-/// Which requests an [`EarlyServer`] gets before they are whole, and how often it hears of more bytes.
+/// Which requests an [`EarlyServer`] delivers before they are whole, and how often their readers are woken
+/// for more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadEarly {
-    /// Bytes of a request from which on it is given out early. By default four of the steps below: what is shorter is there soon
-    /// after its first part, and to be told of a part costs as much as to be told of the whole.
+    /// Minimum length in bytes of a request that is delivered early. The default is four times the default
+    /// step below: a shorter request is whole soon after its first part, and waking a reader for a part costs
+    /// as much as for the whole request.
     pub least_bytes: u32,
-    /// Bytes that must be there, without a gap, before a request is given out, and that must have come since before its reader is
-    /// told of more; 0 counts as 1. 64 KiB by default: a few round trips of a fast link, so that a large request
-    /// costs few wake-ups and its reader is never far behind.
+    /// Contiguous bytes that must have arrived before a request is delivered, and additional bytes before its
+    /// reader is woken again; 0 counts as 1. The default is 64 KiB, a few round trips of a fast link, so that
+    /// a large request costs few wake-ups and its reader is never far behind.
     pub step_bytes: u32,
 }
 
@@ -36,8 +38,8 @@ impl Default for ReadEarly {
     }
 }
 
-/// A server port whose large requests are read while they arrive: see [`Host::early_server`](crate::Host::early_server). Clones
-/// share it, and it ends as a [`Server`] does.
+/// A server port whose large requests are read while they arrive: see
+/// [`Host::early_server`](crate::Host::early_server). Clones share it, and it closes as a [`Server`] does.
 #[derive(Clone)]
 pub struct EarlyServer {
     server: Server,
@@ -54,7 +56,7 @@ impl EarlyServer {
         self.server.port()
     }
 
-    /// Waits for the next request, or for the first part of one.
+    /// Waits for the next request, or for the first part of a large one.
     ///
     /// # Errors
     /// The host was shut down.
@@ -62,15 +64,15 @@ impl EarlyServer {
         self.server.recv().map(RequestReader::new)
     }
 
-    /// As [`recv`](EarlyServer::recv), for at most `timeout`; zero only looks.
+    /// Like [`recv`](EarlyServer::recv), for at most `timeout`; a `timeout` of zero returns at once.
     ///
     /// # Errors
-    /// None came, or the host was shut down.
+    /// No request came in time, or the host was shut down.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<RequestReader, RecvError> {
         self.server.recv_timeout(timeout).map(RequestReader::new)
     }
 
-    /// As [`recv`](EarlyServer::recv), without blocking. Dropping the future loses no request.
+    /// Like [`recv`](EarlyServer::recv), without blocking. Dropping the future loses no request.
     ///
     /// # Errors
     /// The host was shut down.
@@ -79,15 +81,17 @@ impl EarlyServer {
     }
 }
 
-/// A request that may still be arriving. Its bytes come in their order; it is answered once it is whole, with what
-/// [`whole`](RequestReader::whole) gives. Whoever knows the answer before reads on, or drops the reader.
+/// A request that may still be arriving. Its bytes are returned in order. Once it is whole,
+/// [`whole`](RequestReader::whole) returns the [`Rpc`] with which to answer it. A server that knows its
+/// answer earlier must still read on, or drop the reader.
 ///
-/// What is not read waits in memory that is counted from the request's first packet on
-/// ([`max_incoming_bytes`](homa_proto::Config::max_incoming_bytes)): who reads slowly delays nobody else. A request that has been given
-/// out never runs again, also where it ends half way. Dropping the reader gives it up: its client gets an error.
+/// Unread bytes wait in memory that is counted from the request's first packet on
+/// ([`max_incoming_bytes`](homa_proto::Config::max_incoming_bytes)), so a slow reader delays no other
+/// request. A request that has been delivered never runs again, even if it ends before it is whole. Dropping
+/// the reader gives the request up: its client gets an error.
 #[must_use = "dropping a reader gives its request up"]
 pub struct RequestReader {
-    /// With the whole request, once that is there.
+    /// Holds the whole request once that has arrived.
     rpc: Rpc,
     length: u32,
     /// Bytes handed out.
@@ -113,7 +117,7 @@ impl RequestReader {
         self.read
     }
 
-    /// Address of the client's host; its port is that of UDP, and 0 over raw IP.
+    /// Address of the client's host; its port is the UDP port, and 0 over raw IP.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.rpc.peer()
@@ -125,18 +129,19 @@ impl RequestReader {
         self.rpc.port()
     }
 
-    /// Waits for the next bytes of the request, in their order; `None` at its end.
+    /// Waits for the next bytes of the request, in order; `None` at the end of the request.
     ///
     /// # Errors
-    /// See [`ReadError`]. The bytes that came before are good, but there will be no more.
+    /// See [`ReadError`]. The bytes returned before the error are valid, but no more follow.
     pub fn next_part(&mut self) -> Result<Option<Bytes>, ReadError> {
         self.next_part_until(None)
     }
 
-    /// As [`next_part`](RequestReader::next_part), for at most `timeout`; zero only looks.
+    /// Like [`next_part`](RequestReader::next_part), for at most `timeout`; a `timeout` of zero returns at
+    /// once.
     ///
     /// # Errors
-    /// See [`ReadError`]. After [`ReadError::TimedOut`] the request can be read on.
+    /// See [`ReadError`]. After [`ReadError::TimedOut`] reading can continue.
     pub fn next_part_timeout(&mut self, timeout: Duration) -> Result<Option<Bytes>, ReadError> {
         let until = self.rpc.shared().after(timeout);
         self.next_part_until(Some(until))
@@ -150,7 +155,7 @@ impl RequestReader {
         }
     }
 
-    /// As [`next_part`](RequestReader::next_part), without blocking. Dropping the future loses no bytes.
+    /// Like [`next_part`](RequestReader::next_part), without blocking. Dropping the future loses no bytes.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -160,18 +165,18 @@ impl RequestReader {
         self.accept(part)
     }
 
-    /// Waits for the rest of the request, read or not, and gives it whole, to be answered.
+    /// Waits for the rest of the request, read or not, and returns the whole request, ready to be answered.
     ///
     /// # Errors
     /// See [`ReadError`].
     pub fn whole(mut self) -> Result<Rpc, ReadError> {
-        // There are no bytes behind so many: it ends the wait when it is whole.
+        // No request has bytes beyond this offset, so the wait ends only when the request is whole.
         let part = self.wait_for(None, u32::MAX);
         self.accept(part.unwrap_or(ReadChunk::End(Err(ReadError::Closed))))?;
         Ok(self.rpc)
     }
 
-    /// As [`whole`](RequestReader::whole), without blocking. Dropping the future gives the request up.
+    /// Like [`whole`](RequestReader::whole), without blocking. Dropping the future gives the request up.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -181,7 +186,7 @@ impl RequestReader {
         Ok(self.rpc)
     }
 
-    /// What is there already, without a look at the host.
+    /// The chunk that is already known here, without taking the host's lock.
     fn at_hand(&self) -> Option<ReadChunk> {
         match (self.failed, &self.rpc.arriving) {
             (Some(error), _) => Some(ReadChunk::End(Err(error))),
@@ -190,7 +195,7 @@ impl RequestReader {
         }
     }
 
-    /// Waits for more than `read` bytes; `None` when `until` passed.
+    /// Waits for more than `read` bytes; `None` if `until` passed.
     fn wait_for(&self, until: Option<Time>, read: u32) -> Option<ReadChunk> {
         let at_hand = self.at_hand();
         let Some(PartialRequest { index, .. }) = self.rpc.arriving.filter(|_| at_hand.is_none()) else {
@@ -198,7 +203,7 @@ impl RequestReader {
         };
         let shared = self.rpc.shared();
         let mut engine = shared.lock();
-        // Otherwise a caller whose time is up at once would never drive.
+        // Otherwise a caller whose deadline has already passed would never drive the network.
         if until.is_some() && !engine.has_part(index, read) {
             engine.drive(shared.now());
         }
@@ -248,42 +253,42 @@ impl RequestReader {
     }
 }
 
-/// What there is for a reader.
+/// What a reader gets next.
 enum ReadChunk {
     More(Bytes),
-    /// The whole request, or why it will never be whole.
+    /// The whole request, or the reason why it will never be whole.
     End(Result<Bytes, ReadError>),
     /// The reader has the whole request.
     Whole,
 }
 
-/// A request in hand that is not whole, as its handle knows it.
+/// A request that was delivered before it was whole, as its handle refers to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartialRequest {
-    /// Of its [`Reading`].
+    /// Index of its [`Reading`].
     pub(crate) index: usize,
     /// Bytes of the whole request.
     pub(crate) length: u32,
 }
 
-/// A request in hand that was not whole when it was taken, until its reader has taken the end.
+/// A request that was delivered before it was whole, until its reader has taken its end.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) rpc: RpcKey,
     peer: SocketAddr,
-    /// Contiguous bytes that are there, as far as its reader was told.
+    /// Contiguous bytes that have arrived, as last reported to the reader.
     end: u32,
     result: Option<Result<Bytes, ReadError>>,
     pub(crate) waker: Option<Waker>,
 }
 
 impl Engine {
-    /// Says which requests of a server port are given out early.
+    /// Sets which requests of a server port are delivered early.
     pub(crate) fn read_early(&mut self, server: usize, early: Option<ReadEarly>) {
         self.servers[server].early = early;
         let Some(early) = early else { return };
-        // The first part is told to all servers of the endpoint, whose steps differ: the shortest serves all, and each request has
-        // its own from there on.
+        // The step before the first part is one setting for all servers of the endpoint, whose steps differ.
+        // The shortest step serves all of them; after the first part each request uses its own server's step.
         let step = match self.endpoint.config().request_readable_step {
             0 => early.step_bytes,
             others => others.min(early.step_bytes),
@@ -291,7 +296,7 @@ impl Engine {
         self.endpoint.set_request_readable_step(step.max(1));
     }
 
-    /// More of an incoming request is there.
+    /// More bytes of an incoming request have arrived.
     pub(crate) fn request_grew(&mut self, rpc: RpcKey, end: u32) {
         match self.buffers.role(rpc) {
             Role::None => self.queue_early(rpc),
@@ -304,14 +309,15 @@ impl Engine {
         }
     }
 
-    /// Puts a request that is not whole into its server's queue, if that takes it so.
+    /// Puts a request that is not whole into its server's queue, if that server takes early requests of this
+    /// length.
     fn queue_early(&mut self, rpc: RpcKey) {
         let Some(arriving) = self.endpoint.arriving_request(rpc) else { return };
         let Some(&server) = self.server_of_port.get(&arriving.port) else { return };
         let port = &mut self.servers[server];
         let Some(early) = port.early.filter(|early| arriving.length >= early.least_bytes) else { return };
         let length = u64::from(arriving.length);
-        // Otherwise it is looked at again when it has grown, or is whole.
+        // A request refused here is considered again when it has grown, or when it is whole.
         let fits = self.queued_bytes + length <= self.limits.queued_request_bytes;
         if arriving.end < early.step_bytes || !fits || port.closed || self.life != Life::Open {
             return;
@@ -324,7 +330,7 @@ impl Engine {
         }
     }
 
-    /// A request is whole; whether it had been given out, or queued, before.
+    /// Called when a request is whole; returns whether it had been delivered, or queued, before.
     pub(crate) fn complete_early(&mut self, now: Time, rpc: RpcKey) -> bool {
         match self.buffers.role(rpc) {
             Role::QueuedEarly { server } => {
@@ -344,7 +350,7 @@ impl Engine {
         true
     }
 
-    /// Takes a request out of a queue that is not whole. Its place in the queue is gone.
+    /// Starts reading a request that left the server's queue before it was whole.
     pub(crate) fn begin_reading(&mut self, queued: QueuedRequest, server: usize) -> PartialRequest {
         let QueuedRequest { rpc, peer } = queued;
         let length = self.buffers.incoming_len(rpc) as u32;
@@ -356,13 +362,14 @@ impl Engine {
         PartialRequest { index, length }
     }
 
-    /// Ends a request that is being read.
+    /// Ends the reading of a request with an error.
     pub(crate) fn fail_reading(&mut self, rpc: RpcKey, reason: DoneReason) {
         let index = self.buffers.index_of(rpc);
         let peer = self.readings[index].peer;
         let error = match reason {
             _ if self.life == Life::Closed => ReadError::Closed,
-            // Nothing is answered that is not whole, and what its reader gave up nobody reads.
+            // A request that is not whole has no answer, so `Acknowledged` means the same as a client that
+            // gave up. A request that its reader gave up has no `Reading` any more.
             DoneReason::ClientGaveUp | DoneReason::Acknowledged => ReadError::ClientGaveUp { peer },
             DoneReason::ClientSilent => ReadError::ClientSilent { peer },
             DoneReason::ClientRestarted => ReadError::ClientRestarted { peer },
@@ -376,14 +383,14 @@ impl Engine {
         self.waiting.note_ready(WaitTarget::Reading(index));
     }
 
-    /// Lets go of a request whose reader does not want it any more. The caller gives it up.
+    /// Forgets a request that its reader dropped. The caller gives the RPC up.
     pub(crate) fn forget_reading(&mut self, index: usize) {
         if let Some(Reading { result: Some(Ok(request)), .. }) = self.readings.try_remove(index) {
             self.buffers.bury(request);
         }
     }
 
-    /// The host is closed: readers have nothing more to wait for.
+    /// The host is closed: wakes all readers with an error.
     pub(crate) fn close_readings(&mut self) {
         for (_, reading) in &mut self.readings {
             reading.result.get_or_insert(Err(ReadError::Closed));
@@ -391,13 +398,13 @@ impl Engine {
         }
     }
 
-    /// Whether there is something beyond `read` bytes.
+    /// Whether a reader has more than `read` bytes, or a result, to take.
     fn has_part(&self, index: usize, read: u32) -> bool {
         let reading = &self.readings[index];
         reading.result.is_some() || reading.end > read
     }
 
-    /// What has come beyond `read` bytes.
+    /// The bytes that have arrived beyond the first `read` bytes, or the end.
     fn take_part(&mut self, index: usize, read: u32) -> Option<ReadChunk> {
         let reading = &mut self.readings[index];
         if let Some(result) = reading.result.take() {

@@ -1,4 +1,4 @@
-//! What can go wrong, who is to blame, and what to do about it.
+//! Errors: what can go wrong, which side is at fault, and what to do about it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,42 +13,43 @@ use crate::api::address::ServerAddr;
 use crate::tenancy::placement::ENDPOINT_POLICIES;
 use crate::tenancy::process_group::SegmentError;
 
-/// Why a [`Host`](crate::Host) could not be made, or could not open a port.
+/// Why a [`Host`](crate::Host) could not be created, or could not open a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The UDP socket could not be had.
+    /// The UDP socket could not be opened.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The network device cannot be had.
+    /// The network device could not be opened.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A setting of [`HostConfig::protocol`](crate::HostConfig::protocol) contradicts itself or another.
+    /// A setting of [`HostConfig::protocol`](crate::HostConfig::protocol) contradicts itself or another
+    /// setting.
     #[error("setting {0}")]
     Config(#[from] ConfigError),
     /// The Homa port cannot be opened.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The system refuses something that every host needs.
+    /// The operating system refused a resource that every host needs.
     #[error("cannot make {what}: {source}")]
     System {
-        /// What was asked of it.
+        /// The resource.
         what: &'static str,
-        /// Its answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// What the processes of this host share cannot be had.
+    /// The segment that the processes of this host share could not be opened.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// So many endpoints cannot be.
+    /// The number of endpoints is out of range.
     #[error(
         "a host cannot have {count} endpoints: choose 1 to {MAX_ENDPOINTS}, about one per core that the network may fill"
     )]
     Endpoints {
-        /// What was asked for.
+        /// The requested number of endpoints.
         count: usize,
     },
-    /// The policy needs to know what a host does not.
+    /// The policy depends on information that a host does not have.
     #[error(
         "{policy} cannot place RPCs, since a host does not know what it asks for: choose one of {}",
         ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ")
@@ -57,20 +58,22 @@ pub enum HostError {
         /// The policy.
         policy: PolicyName,
     },
-    /// Each client port belongs to one endpoint.
+    /// A socket with a chosen client port needs a host of one endpoint, since each client port belongs to one
+    /// endpoint.
     #[error(
         "a socket with a client port of its choice needs a host of one endpoint, and this one has {count}: set `endpoints` to 1, or let any port do"
     )]
     SeveralEndpoints {
-        /// How many it has.
+        /// Number of endpoints of the host.
         count: usize,
     },
-    /// Requests come to any endpoint, and a client port is in one.
+    /// A socket with a client port cannot accept requests here: requests reach any endpoint, but a client
+    /// port is in one.
     #[error(
         "a socket with a client port accepts requests where its host has one endpoint, and this one has {count}: set `endpoints` to 1, or open the socket at a server port"
     )]
     ClientPortOfSeveral {
-        /// How many it has.
+        /// Number of endpoints of the host.
         count: usize,
     },
     /// The host was shut down.
@@ -82,7 +85,7 @@ pub enum HostError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The network says that nobody listens there.
+    /// The network reported that no host listens at the server's address.
     #[error(
         "{to} is unreachable: no Homa host listens at its address; start one there, or correct the address; if one has just ended, the \
          request may have run"
@@ -91,7 +94,8 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
-    /// The server's machine knows no Homa, as the network says. (EPROTONOSUPPORT in the kernel's words.)
+    /// The network reported that the server's machine does not support Homa (EPROTONOSUPPORT in the kernel's
+    /// terms).
     #[error(
         "the machine of {to} does not speak Homa over IP protocol 146: start a host there with the raw driver (or the kernel \
          module), or use the UDP driver on both sides; if a host has just ended there, the request may have run"
@@ -108,25 +112,25 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
-    /// The peer is there, without such a server.
+    /// The peer is reachable, but has no such server.
     #[error("{to} has no server on Homa port {}: start it, or correct the port; the request has not run", .to.port)]
     NoSuchPort {
         /// The server.
         to: ServerAddr,
     },
-    /// The peer's state was lost while it had the RPC.
+    /// The peer lost its state while it had the RPC.
     #[error("{to} or its host ended or restarted during the call: the request may have run")]
     PeerRestarted {
         /// The server.
         to: ServerAddr,
     },
-    /// The peer ran the request and gave the response up.
+    /// The peer ran the request, but gave the response up.
     #[error("{to} ran the request, but gave its response up before it had all arrived")]
     ResponseLost {
         /// The server.
         to: ServerAddr,
     },
-    /// The request is larger than the peer takes, or the response larger than this host takes.
+    /// The request is larger than the peer accepts, or the response is larger than this host accepts.
     #[error(
         "request or response is larger than its receiver accepts ({to} and this host must both raise max_message, and Linux Homa takes \
          1,000,000 bytes): if it was the response, the request has run"
@@ -135,7 +139,7 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
-    /// A request has at least one byte. Nothing was sent.
+    /// The request is empty, but a request has at least one byte. Nothing was sent.
     #[error("the request is empty: a Homa message has at least one byte")]
     EmptyMessage,
     /// The request is longer than [`max_message`](homa_proto::Config::max_message). Nothing was sent.
@@ -159,10 +163,10 @@ pub enum CallError {
     DeadlineExceeded {
         /// The server.
         to: ServerAddr,
-        /// The time that the caller gave.
+        /// The deadline that the caller gave.
         deadline: Duration,
     },
-    /// The call was given up on this side.
+    /// The call was aborted on this side.
     #[error("the call to {to} was aborted on this side: the request may have run")]
     Aborted {
         /// The server.
@@ -171,7 +175,7 @@ pub enum CallError {
     /// This host was shut down before the response came.
     #[error("this host is shut down: the request may have run, if the call began before")]
     Closed,
-    /// The server's address says no device. Nothing was sent.
+    /// The server's address is link-local and names no device. Nothing was sent.
     #[error("{to} is a link-local address without its scope: name the device, as in [fe80::1%2]:14600/99")]
     NoScope {
         /// The server.
@@ -180,8 +184,9 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether the request may have run at the server, or has. False: it has not, and can be sent again without running twice. (A port of
-    /// Linux Homa that was closed in the moment in which it ran a request, and whose answer was lost, is the one that cannot be told.)
+    /// Whether the request may have run, or has run, at the server. If false, it has not run, and can be sent
+    /// again without running twice. (One case cannot be told: a port of Linux Homa that was closed just while
+    /// it ran a request, and whose answer was lost.)
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {
@@ -227,7 +232,7 @@ impl CallError {
     }
 }
 
-/// Why there is no request to be had.
+/// Why no request could be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
@@ -240,32 +245,33 @@ pub enum RecvError {
     /// A socket has no private call with this id.
     #[error("no private call of this socket has the id {id}: its outcome was taken, or it was aborted")]
     NoSuchCall {
-        /// What was asked for.
+        /// The requested id.
         id: u64,
     },
 }
 
-/// Why there is no more of a request that was given out while it arrived. But for [`TimedOut`](ReadError::TimedOut) the request is
-/// over, and will not be given out again.
+/// Why a request that was delivered while it arrived has no more bytes. After any error but
+/// [`TimedOut`](ReadError::TimedOut) the request is over, and is not delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// No more of it came in the time given.
+    /// No more bytes of the request arrived in time.
     #[error("no more of the request came in the time given")]
     TimedOut,
-    /// Its client does not want it answered any more.
+    /// The client gave the call up.
     #[error("the client at {peer} gave the call up before its request was whole")]
     ClientGaveUp {
         /// The client's host.
         peer: SocketAddr,
     },
-    /// Nothing was heard of its client for too long; or that was not known to exist, and others took its room.
+    /// The client was silent for too long. Or its existence was not verified, and other peers needed its
+    /// room.
     #[error("the client at {peer} fell silent before its request was whole: its host or the network is down")]
     ClientSilent {
         /// The client's host.
         peer: SocketAddr,
     },
-    /// Its client's host has no memory of it.
+    /// The client's host restarted and has no memory of the call.
     #[error("the client's host at {peer} restarted before its request was whole")]
     ClientRestarted {
         /// The client's host.
@@ -276,11 +282,11 @@ pub enum ReadError {
     Closed,
 }
 
-/// Why a reply was not taken. The RPC is over, and where its client still waits it gets an error.
+/// Why a reply was refused. The RPC is over; if its client still waits, it gets an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// A reply has at least one byte.
+    /// The reply is empty, but a reply has at least one byte.
     #[error("the reply is empty: a Homa message has at least one byte")]
     EmptyMessage,
     /// The reply is longer than [`max_message`](homa_proto::Config::max_message).
@@ -297,7 +303,7 @@ pub enum ReplyError {
         /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol`.
         name: &'static str,
     },
-    /// Nobody waits for the reply any more.
+    /// The client no longer waits for the reply.
     #[error("the client at {peer} gave the call up, restarted or fell silent: nobody waits for the reply")]
     ClientGone {
         /// The client's host.
@@ -325,7 +331,7 @@ impl ReplyError {
 mod tests {
     use super::*;
 
-    /// AMO-9: what the error says of that is all that is known.
+    /// AMO-9: an application knows no more about this than the error says.
     #[test]
     fn every_error_of_a_call_says_whether_the_request_may_have_run() {
         let to = ServerAddr::new(SocketAddr::from(([10, 0, 0, 7], 14_600)), 99);

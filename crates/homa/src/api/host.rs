@@ -1,4 +1,4 @@
-//! A host: one address on the network, and all that passes through it.
+//! A host: one address on the network, and the state of all traffic through it.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -42,107 +42,135 @@ use crate::tenancy::process_group::{
 };
 use crate::tenancy::processes::Share;
 
-/// What the choice of endpoints derives from the host's seed.
+/// Mixed with the host's seed to give the seed of the choice of endpoints.
 const PLACEMENT_SEED: u64 = 0x91ac;
 
-/// What carries a host's packets. Both sides of a call need the same.
+/// The driver that carries a host's packets. Both sides of a call need the same wire format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DriverChoice {
-    /// UDP, which takes no privileges. A peer is an address and a UDP port.
+    /// UDP, which needs no privileges. A peer is an address and a UDP port.
     #[default]
     Udp,
-    /// IP itself (protocol 146), as Linux Homa has it: for exchanging RPCs with a kernel. It takes the capability
-    /// CAP_NET_RAW. A peer is an address; UDP ports, where an address has one, are ignored.
+    /// IP itself (protocol 146), as in Linux Homa: for exchanging RPCs with a kernel. It needs the capability
+    /// CAP_NET_RAW. A peer is an address; a UDP port in an address is ignored.
     Raw,
-    /// A network device itself, received from by a ring in mapped memory: faster than a socket, for hosts on one device. It takes
-    /// the capability CAP_NET_RAW. The wire is that of UDP, or of raw IP where [`PacketConfig::carrier`] says so, and peers
-    /// may use any driver of that wire.
+    /// A network device, whose packets are received through a ring in mapped memory: faster than a socket,
+    /// for hosts on one device. It needs the capability CAP_NET_RAW. The wire format is that of UDP, or that
+    /// of raw IP if [`PacketConfig::carrier`] says so. Peers may use any driver with that wire format.
     Packet,
-    /// A network device's receive queues, which a program in the kernel feeds (AF_XDP): for a host that has the device to itself, but
-    /// for what the kernel does with it. It takes the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The wire is as with
-    /// a device's ring.
+    /// The receive queues of a network device, filled by a program in the kernel (AF_XDP): for a host that
+    /// has the device to itself, except for what the kernel does with it. It needs the capabilities
+    /// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The wire format is the same as for `Packet`.
     Xdp,
 }
 
-/// How a host is set up.
+/// The configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// What carries the packets; UDP by default.
+    /// The driver that carries the packets; UDP by default.
     pub driver: DriverChoice,
-    /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one, and is the default, on all IPv4
-    /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions. For a device it is one of the
-    /// device's addresses, and tells which device where [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
+    /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one. The default is
+    /// port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all addresses of
+    /// both IP versions. For a device it is one of the device's addresses; it also selects the device if
+    /// [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
     pub bind: SocketAddr,
-    /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`]: each has a socket, a lock and its part of the RPCs, and packets are
-    /// steered to the one that owns their RPC. 1 by default: more are worth something only where several threads keep several cores
-    /// busy with the network, about one per such core; elsewhere they cost, since threads of one endpoint do not help
-    /// out at another before they have nothing to do, and what rides on other packets must be handed over. Each client port lives in
-    /// one of them, dealt out in turn; server ports are open in all. Grants, uplink and cutoffs remain the host's; the other
-    /// limits here and in `protocol` are each endpoint's own. Over UDP the kernel steers packets to sockets, on a device frames to rings
-    /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]), and over raw IP each socket's filter
-    /// takes its own ([`RawDriver::bind_group`]), where each endpoint also counts as one of the [`MAX_PROCESSES`](crate::MAX_PROCESSES).
+    /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`]. Each endpoint has a socket, a lock and its part of the
+    /// RPCs, and packets are steered to the endpoint that owns their RPC.
+    ///
+    /// The default is 1. More endpoints help only if several threads keep several cores busy with the
+    /// network, about one endpoint for each such core. Otherwise they cost: a thread of one endpoint helps at
+    /// another only if it has nothing else to do, and information that rides on other packets must be handed
+    /// over.
+    ///
+    /// Each client port lives in one endpoint, dealt out in turn; server ports are open in all. Grants,
+    /// uplink and cutoffs remain the host's. The other limits here and in `protocol` apply to each endpoint
+    /// separately.
+    ///
+    /// Over UDP the kernel steers packets to sockets. On a device it steers frames to rings
+    /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]). Over
+    /// raw IP the filter of each socket selects its packets ([`RawDriver::bind_group`]), and each endpoint
+    /// also counts as one of the [`MAX_PROCESSES`](crate::MAX_PROCESSES).
     pub endpoints: usize,
-    /// The policy that chooses the endpoint of each call that somebody waits for, and a client's own, where the host has several: one of
-    /// [`ENDPOINT_POLICIES`](crate::ENDPOINT_POLICIES), with endpoints for cores, a client and its server for a flow, and the RPCs open in an endpoint for its
-    /// load. `None`, the default: clients are dealt out in turn, and a call looks at its client's endpoint alone. With a policy each client
-    /// takes a port in each endpoint, and each call the choice's lock: for clients that many threads share.
+    /// The policy that chooses the endpoint of each call for which a thread or task waits, and the endpoint
+    /// of a client, if the host has several. It is one of [`ENDPOINT_POLICIES`](crate::ENDPOINT_POLICIES). In
+    /// the policy's terms, endpoints are the cores, a client and its server are the flow, and the RPCs open
+    /// in an endpoint are its load.
+    ///
+    /// The default is `None`: clients are dealt out in turn, and a call uses its client's endpoint alone.
+    /// With a policy each client takes a port in each endpoint, and each call takes the lock of the policy. A
+    /// policy is meant for clients that many threads share.
     pub endpoint_policy: Option<PolicyName>,
-    /// Settings of the protocol; `endpoints` and `endpoint` of it are set by the host. A `seed` or `incarnation` of 0 is replaced by a random number and the time of day, and a
-    /// `link_mbps` of `None` by the speed that the device tells, if it tells one.
+    /// Settings of the protocol; the host sets its `endpoints` and `endpoint`. A `seed` of 0 is replaced by a
+    /// random number, an `incarnation` of 0 by the time of day. A `link_mbps` of `None` is replaced by the
+    /// speed that the device reports, if it reports one.
     pub protocol: Config,
-    /// Settings of the UDP socket; its `bind` is ignored, the one above counts.
+    /// Settings of the UDP socket; its `bind` is ignored in favour of [`bind`](HostConfig::bind).
     pub udp: UdpConfig,
-    /// Settings of the raw IP sockets; its `bind` is ignored, the one above counts.
+    /// Settings of the raw IP sockets; its `bind` is ignored in favour of [`bind`](HostConfig::bind).
     pub raw: RawConfig,
-    /// Settings of a driver of a device; its `bind` is ignored, the one above counts.
+    /// Settings of the driver of a device; its `bind` is ignored in favour of [`bind`](HostConfig::bind).
     pub packet: PacketConfig,
-    /// Settings of a driver of a device's queues; its `bind` is ignored, the one above counts.
+    /// Settings of the driver of a device's queues; its `bind` is ignored in favour of
+    /// [`bind`](HostConfig::bind).
     pub xdp: XdpConfig,
-    /// How long a thread that waits polls before it sleeps in the kernel, counted from the last packet; zero: sleeps at once.
-    /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
-    /// doubles what waiting costs, and a peer that answers at once finds this host awake.
+    /// How long a waiting thread polls before it sleeps in the kernel, counted from the last packet; if zero,
+    /// it sleeps at once. The default is a little more than the cost of waking a thread on another core.
+    /// Polling then at worst about doubles the cost of waiting, and a peer that answers at once finds this
+    /// host awake.
     pub poll: Duration,
-    /// Which of the threads or tasks that sleep at an endpoint and could do the same is woken. The last to fall asleep by default: its caches are
-    /// the warmest, and at low load few threads do all the work. What an order needs to know of the cores is what the host itself sees:
-    /// where its threads received packets, were woken, and fell asleep.
+    /// The order in which sleeping threads or tasks of an endpoint are woken, if several could do the same
+    /// work. By default the last to fall asleep is woken first: its caches are the warmest, and at low load
+    /// few threads do all the work. An order that depends on the cores uses the host's own observations: the
+    /// cores where its threads received packets, were woken, and fell asleep.
     pub wake_order: WakeOrder,
-    /// Most datagrams, or frames of a device, that a thread takes at a time, up to [`BURST_PACKETS`](homa_driver::BURST_PACKETS), which is
-    /// also what larger caps come to. What came together is handled together, and what answers it, grants for one, goes out
-    /// afterwards: 1 answers each before the next is looked at.
+    /// Maximum receive batch: datagrams, or frames of a device, that a thread takes at a time. The maximum is
+    /// [`BURST_PACKETS`](homa_driver::BURST_PACKETS), which also limits larger caps. The packets of a batch
+    /// are processed together, and the packets that answer them, such as grants, are sent afterwards. With 1,
+    /// each packet is answered before the next is read.
     pub batch_cap: BatchCap,
-    /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer: for hosts whose threads
-    /// sleep and must wake up at once. It holds `/dev/cpu_dma_latency`, which takes root or write access to it, is the
-    /// whole machine's business, and costs power; where it cannot be had, that is said once (by `tracing`) and the host
-    /// goes on without. False by default.
+    /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer: for
+    /// hosts whose threads sleep and must wake up at once. False by default.
+    ///
+    /// The host holds `/dev/cpu_dma_latency` open, which needs root or write access to that file, affects the
+    /// whole machine, and costs power. If the file cannot be opened, the host logs this once (by `tracing`)
+    /// and goes on without.
     pub low_latency: bool,
-    /// Events that the time trace of each endpoint keeps, rounded up to a power of two; 0: no trace. 32 bytes of memory each. The default, half a
-    /// megabyte, holds the last thousand short RPCs or more. A short RPC makes about a dozen events on each side, and an event costs 3 ns and
-    /// what the processor takes to read its time-stamp counter, 10 to 25 ns: where every round trip counts, compare with 0.
+    /// Events that the time trace of each endpoint keeps, rounded up to a power of two; 0 turns the trace
+    /// off. Each event takes 32 bytes of memory. The default, half a megabyte, holds the last thousand short
+    /// RPCs or more. A short RPC makes about a dozen events on each side. An event costs 3 ns plus the time
+    /// to read the processor's time-stamp counter, 10 to 25 ns: if every round trip counts, compare with 0.
     pub trace_records: usize,
-    /// Freeze the trace when a call of this host took at least so long, from when the application made it to its end, good or bad. `None`, the
-    /// default: no call does.
+    /// Freeze the trace when a call of this host took at least this long, from its start by the application
+    /// to its end, whether it succeeded or failed. By default (`None`) no call freezes the trace.
     pub trace_freeze_slower_than: Option<Duration>,
-    /// Freeze the trace when a peer asks for it by a FREEZE packet; true by default. Anybody who can send packets to this host can send
-    /// one. It stops the recording until [`Host::unfreeze_trace`], is counted, and does nothing else: where strangers are about and
-    /// traces matter, false is better.
+    /// Freeze the trace when a peer requests it by a FREEZE packet; true by default. Anybody who can send
+    /// packets to this host can send a FREEZE packet. It stops the recording until [`Host::unfreeze_trace`],
+    /// is counted, and does nothing else. If unverified peers can reach this host and traces matter, choose
+    /// false.
     pub trace_obey_freeze: bool,
-    /// Have all peers freeze their traces at the same moment when this host's is frozen by a slow call or by hand; false by default.
+    /// Ask all peers to freeze their traces at the same moment if a slow call or the application freezes this
+    /// host's trace; false by default.
     pub trace_freeze_peers: bool,
-    /// Record also when the kernel took each packet from its device, and when it gave each to it, where the packet path tells: what lies
-    /// between that and the bursts that they are in. UDP, raw IP and packet rings do, AF_XDP does not. UDP and raw IPv6 then also
-    /// record the priority with which packets came, which the other paths record anyway. False by default: it costs some
-    /// hundred nanoseconds for a packet received and more for one sent, which ends a thread's sleep, too; and packets that the kernel
-    /// merged, or cuts from one datagram, have one time.
+    /// Also record when the kernel received each packet from its device, and when it gave each packet to the
+    /// device, if the packet path reports this. The records show the time between the device and the bursts
+    /// that the packets are in. UDP, raw IP and packet rings report these times, AF_XDP does not. UDP and raw
+    /// IPv6 then also record the priority of received packets, which the other paths always record.
+    ///
+    /// False by default: it costs some hundred nanoseconds for each packet received and more for each packet
+    /// sent, which also ends a thread's sleep. Packets that the kernel merged, or cuts from one datagram,
+    /// have one time.
     pub trace_device_times: bool,
-    /// Calls submitted on one client whose completion nobody has taken.
+    /// Maximum number of calls submitted on one client whose completion has not been taken.
     pub max_completions: usize,
-    /// Bytes of requests that wait for `recv`, over all servers of the host; beyond it requests are given up and counted.
+    /// Maximum bytes of requests that wait for `recv`, over all servers of the host; further requests are
+    /// given up and counted.
     pub max_queued_request_bytes: u64,
-    /// Where the segment lies that the processes of a host share over raw IP: a file per network namespace. All of them must
-    /// name the same directory, in memory rather than on a disk, which nobody else can write to; it is made if it is not there. By default
-    /// /run/homa for root, `homa` in `XDG_RUNTIME_DIR` where that is set, else `/dev/shm/homa-UID`.
+    /// Directory of the segment that the processes of a host share over raw IP: one file for each network
+    /// namespace. All processes must name the same directory, in memory rather than on a disk, which no other
+    /// user can write to. The directory is created if it does not exist. The default is /run/homa for root,
+    /// otherwise `homa` in `XDG_RUNTIME_DIR` if that is set, otherwise `/dev/shm/homa-UID`.
     pub segment_dir: PathBuf,
-    /// How long dropping the host waits for its last answers to be acknowledged.
+    /// How long dropping the host waits until its last answers are acknowledged.
     pub linger: Duration,
 }
 
@@ -175,18 +203,18 @@ impl Default for HostConfig {
     }
 }
 
-/// One address of this machine (over UDP: an address and a UDP port) and the protocol's state for it. Peers, grants, the uplink and acknowledgements are
-/// common to all its clients and servers.
+/// One address of this machine (over UDP: an address and a UDP port) and the protocol's state for it. All
+/// clients and servers of a host share its peers, grants, uplink and acknowledgements.
 ///
-/// Dropping it shuts it down; answers that are on their way are delivered first, for at most [`HostConfig::linger`].
+/// Dropping a host shuts it down; answers in flight are delivered first, for at most [`HostConfig::linger`].
 pub struct Host {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) freezing: Arc<FreezeState>,
-    /// What this host shares with other processes.
+    /// The segment that this host shares with other processes.
     segment: Option<Arc<EndpointSlots>>,
     local_addr: SocketAddr,
     buffer_sizes: Option<BufferSizes>,
-    /// A thread for each endpoint, once there is a port.
+    /// A thread for each endpoint, once a port has been opened.
     progress: Mutex<Vec<JoinHandle<()>>>,
     linger: Duration,
 }
@@ -198,7 +226,7 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// A host on the packet path that the configuration chooses.
+    /// Creates a host on the packet path that the configuration chooses.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -222,8 +250,8 @@ impl Host {
         Host::with_drivers(drivers, config)
     }
 
-    /// A host on a packet path of the caller's choice; `driver`, `bind`, `endpoints` and the settings of the drivers in the
-    /// configuration are ignored.
+    /// Creates a host on a packet path of the caller's choice. The configuration's `driver`, `bind`,
+    /// `endpoints` and driver settings are ignored.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -231,12 +259,13 @@ impl Host {
         Host::with_drivers(vec![driver], config)
     }
 
-    /// A host of several endpoints, each with a packet path of the caller's choice at the same address; the same settings are
-    /// ignored. Paths should give the endpoint `n` the packets of the RPCs that it owns (by
-    /// [`owner_of`](homa_proto::wire::owner_of)); what comes elsewhere is handed over, at a cost.
+    /// Creates a host of several endpoints, each with a packet path of the caller's choice at the same
+    /// address. The same settings are ignored as by [`with_driver`](Host::with_driver). Path `n` should
+    /// receive the packets of the RPCs that endpoint `n` owns (by [`owner_of`](homa_proto::wire::owner_of)).
+    /// Packets that arrive elsewhere are handed over, at a cost.
     ///
     /// # Errors
-    /// See [`HostError`]; there are no paths, or more than [`MAX_ENDPOINTS`].
+    /// See [`HostError`]; also if there are no paths, or more than [`MAX_ENDPOINTS`].
     pub fn with_drivers(mut drivers: Vec<Box<dyn Driver>>, config: HostConfig) -> Result<Host, HostError> {
         let count = check_endpoints(drivers.len())?;
         let first = &drivers[0];
@@ -251,12 +280,12 @@ impl Host {
             protocol.incarnation = since_1970.as_millis() as u64;
         }
         if protocol.first_cutoff_version <= 1 {
-            // What begins at 1 everywhere proves nothing (SHARE-3).
+            // A version that begins at 1 on every host proves nothing (SHARE-3).
             protocol.first_cutoff_version = RandomState::new().build_hasher().finish() as u16;
         }
         protocol.link_mbps = protocol.link_mbps.or(first.link_mbps());
         let segment = match local_addr.port() {
-            // Packets travel in IP itself: the address is that of all processes of this network namespace.
+            // Over raw IP all processes of this network namespace share the address.
             0 => Some(Arc::new(join_segment(&config.segment_dir, local_addr.ip(), &mut protocol)?)),
             _ => None,
         };
@@ -278,13 +307,13 @@ impl Host {
         })
     }
 
-    /// The address of this host. Its IP is unspecified where it was bound so, and its port is 0 over raw IP.
+    /// The address of this host. Its IP is unspecified if it was bound so, and its port is 0 over raw IP.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Sizes of the kernel's buffers, where the packet path has any.
+    /// Sizes of the kernel's buffers, if the packet path has any.
     #[must_use]
     pub fn buffer_sizes(&self) -> Option<BufferSizes> {
         self.buffer_sizes
@@ -299,8 +328,8 @@ impl Host {
         self.endpoints.open_client(|| self.choose_client_port(), self.local_addr)
     }
 
-    /// A client port that the processes of this host agree on, where there are several. They are asked before any lock is taken: that
-    /// may take a while, and the network's packets must not wait for it.
+    /// Chooses a client port together with the other processes of this host, if there are any. This happens
+    /// before any lock is taken: it may take a while, and packets must not wait for it.
     pub(crate) fn choose_client_port(&self) -> Result<Option<u16>, HostError> {
         Ok(self.segment.as_ref().map(|segment| segment.open_client()).transpose()?)
     }
@@ -313,8 +342,9 @@ impl Host {
         self.open_server(port, None)
     }
 
-    /// Binds a server to a Homa port, 1 to 32767, that gets large requests before they are whole, and reads them while they arrive:
-    /// for servers that have something to do with the first bytes, such as writing them to a disk.
+    /// Binds a server to a Homa port, 1 to 32767, that gets large requests before they are whole, and reads
+    /// them while they arrive. This suits servers that can use the first bytes early, for example to write
+    /// them to a disk.
     ///
     /// ```
     /// use homa::{Host, HostConfig, ReadEarly};
@@ -356,7 +386,7 @@ impl Host {
         Server::open(Arc::clone(&self.endpoints), port, bound, early)
     }
 
-    /// Every counter of the host: those of its endpoints together.
+    /// Every counter of the host, summed over its endpoints.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::sum(&self.metrics_by_endpoint())
@@ -368,29 +398,31 @@ impl Host {
         self.endpoints.members.iter().map(|shared| shared.lock().metrics()).collect()
     }
 
-    /// The metrics in the text format of Prometheus, and what is known of the peers: see [`prometheus::text`].
+    /// The metrics, and what is known of the peers, in the text format of Prometheus: see
+    /// [`prometheus::text`].
     #[must_use]
     pub fn prometheus_text(&self) -> String {
         prometheus::text(&[self])
     }
 
-    /// Time since the host was made.
+    /// Time since the host was created.
     #[must_use]
     pub fn uptime(&self) -> Duration {
         Duration::from_nanos(self.endpoints.first().now().as_ns())
     }
 
-    /// What is known of each peer, by address: round-trip time, how much goes to it unasked, what limits that. At most
-    /// [`max_peers`](Config::max_peers) entries for each endpoint.
+    /// What this host knows of each peer, sorted by address: round-trip time, unscheduled bytes, and what
+    /// limits them. There are at most [`max_peers`](Config::max_peers) entries for each endpoint.
     ///
-    /// It is not part of [`metrics`](Host::metrics), which may be read every second at no cost worth mentioning: this takes
-    /// time and memory in proportion to the number of peers, and packets wait while it copies: some milliseconds where
-    /// tens of thousands are known.
+    /// This is not part of [`metrics`](Host::metrics), which may be read every second at negligible cost.
+    /// Here time and memory are proportional to the number of peers. Packets wait during the copy: some
+    /// milliseconds if tens of thousands of peers are known.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerInfo> {
         let mut all: Vec<PeerInfo> = Vec::new();
         for shared in &self.endpoints.members {
-            // The memory is had before the lock is taken, and the order is made after it: packets wait for the copy only.
+            // Memory is reserved before the lock is taken, and the sort follows after it: packets wait only
+            // for the copy.
             let known = shared.lock().endpoint.known_peers();
             all.reserve(known);
             all.extend(shared.lock().endpoint.peers());
@@ -406,9 +438,10 @@ impl Host {
         all
     }
 
-    /// Shuts the host down. New calls and requests are refused at once, and open calls end in `Closed`. Requests in hand may
-    /// still be answered, and answers are sent and repeated until their clients have acknowledged them, for at most
-    /// `deadline`. Then all state goes. Returns whether every request in hand was answered and every answer acknowledged.
+    /// Shuts the host down. New calls and requests are refused at once, and open calls end in `Closed`.
+    /// Requests that the application has taken may still be answered. Answers are sent and repeated until
+    /// their clients have acknowledged them, for at most `deadline`. Then all state is dropped. Returns
+    /// whether every taken request was answered and every answer acknowledged.
     pub fn shutdown(self, deadline: Duration) -> bool {
         self.close(deadline, true)
     }
@@ -422,7 +455,7 @@ impl Host {
             shared.lock().begin_close(shared.now());
         }
         let until = self.endpoints.first().after(deadline);
-        // One after the other: what those have to do that come later, their progress threads do meanwhile.
+        // One endpoint after another: meanwhile the progress threads of the later endpoints do their work.
         let drained = members.iter().fold(true, |drained, shared| {
             let this = wait::wait(shared, shared.lock(), WaitTarget::Drained, Some(until), |engine| {
                 engine.is_drained(in_hand).then_some(())
@@ -434,13 +467,13 @@ impl Host {
         }
         let progress = std::mem::take(&mut *self.progress.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in progress {
-            // It ends for no other reason, and a panic of it has been reported.
+            // The thread ends for no other reason, and a panic in it has already been reported.
             let _ = thread.join();
         }
         drained
     }
 
-    /// Starts the progress threads with the first port.
+    /// Starts the progress threads when the first port opens.
     pub(crate) fn start_progress(&self) -> Result<(), HostError> {
         for shared in &self.endpoints.members {
             if !shared.lock().start_progress() {
@@ -460,7 +493,7 @@ fn boxed<D: Driver + 'static>(drivers: Vec<D>) -> Vec<Box<dyn Driver>> {
     drivers.into_iter().map(|driver| Box::new(driver) as _).collect()
 }
 
-/// How many endpoints, if so many can be.
+/// The number of endpoints, if it is in range.
 fn check_endpoints(count: usize) -> Result<u32, HostError> {
     match u32::try_from(count) {
         Ok(count @ 1..=MAX_ENDPOINTS) => Ok(count),
@@ -468,7 +501,7 @@ fn check_endpoints(count: usize) -> Result<u32, HostError> {
     }
 }
 
-/// Makes the endpoints of a host.
+/// Builds the endpoints of a host.
 struct EndpointBuilder<'a> {
     config: &'a HostConfig,
     protocol: Config,
@@ -522,7 +555,7 @@ impl<'a> EndpointBuilder<'a> {
             let holding = LeaseSource::Segment(Arc::clone(family.member(index)));
             stake = Some(HostLease::new(holding, self.start_ns, &mut endpoint));
         } else if let Some(pool) = &self.pool {
-            // Its clock is the host's own.
+            // Clock 0: the endpoint group uses the host's own clock.
             stake =
                 Some(HostLease::new(LeaseSource::EndpointGroup(Arc::clone(pool), index), 0, &mut endpoint));
         }
@@ -532,11 +565,11 @@ impl<'a> EndpointBuilder<'a> {
         engine.waiting.wake_by = WakeChooser::new(self.config.wake_order);
         engine.rx.set_cap(self.config.batch_cap);
         if self.config.trace_device_times {
-            // Not without being asked for, nor without a trace to keep it: where the kernel says it, it costs more than the whole trace
-            // may.
+            // Only on request, and only with a trace that can keep the times: if the kernel reports them,
+            // they cost more than the whole trace may cost.
             if let Some(clock) = engine.endpoint.trace().ticks() {
                 engine.driver.tell_priorities();
-                // A path that tells the one and not the other is of use, too.
+                // A path that reports only one of the two times is useful, too.
                 let tells = engine.driver.stamp_received() | engine.driver.stamp_sent();
                 engine.device_clock = tells.then_some(clock);
             }
@@ -555,12 +588,13 @@ impl<'a> EndpointBuilder<'a> {
     }
 }
 
-/// The cutoffs of a host that has computed none.
+/// The cutoffs of a host that has not computed any yet.
 fn first_cutoffs(protocol: &Config) -> CutoffSet {
     CutoffSet::founding(protocol.unsched_cutoffs, protocol.first_cutoff_version)
 }
 
-/// Joins the processes that share this host's address, with each endpoint. The incarnation is then theirs.
+/// Joins the processes that share this host's address, once for each endpoint. The host then uses their
+/// common incarnation.
 fn join_segment(dir: &Path, address: IpAddr, protocol: &mut Config) -> Result<EndpointSlots, SegmentError> {
     let founding = SegmentParameters {
         incarnation: protocol.incarnation,
@@ -593,7 +627,7 @@ mod tests {
 
     use super::*;
 
-    /// A path by which nothing comes, and that notes the cap of the burst that it was to fill, and what it was asked to tell.
+    /// A driver that receives nothing, and records the cap of each burst and which reports it was asked for.
     #[derive(Debug, Default)]
     struct IdleDriver {
         cap: Arc<AtomicU32>,
@@ -663,7 +697,8 @@ mod tests {
         }
     }
 
-    /// A mistake in what the progress thread runs is told to those who use the host, who would else wait for ever.
+    /// A panic in the progress thread must be reported to the users of the host, who would otherwise wait for
+    /// ever.
     #[test]
     fn a_panic_of_the_progress_thread_closes_the_host() {
         let breaks = Arc::new(AtomicBool::new(false));
@@ -676,7 +711,7 @@ mod tests {
         assert_eq!(threads.len(), 1);
         threads.into_iter().for_each(|thread| thread.join().expect("its panic goes no further"));
         assert!(matches!(host.client(), Err(HostError::Closed)));
-        // To close them in order would drive the driver once more.
+        // Dropping them in order would drive the panicking driver once more.
         std::mem::forget((server, host));
     }
 

@@ -1,4 +1,4 @@
-//! Answering.
+//! Servers: receiving requests and answering them.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -24,8 +24,9 @@ use crate::tenancy::endpoint_group::board::{self, RequestExchange, WaitOutcome};
 use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::process_group::PortClaim;
 
-/// A server port of a [`Host`](crate::Host). Clones share it and its requests; when the last clone and the last [`Rpc`] are
-/// gone, requests that nobody took are given up, answers are still delivered, and then the port is free.
+/// A server port of a [`Host`](crate::Host). Clones share the port and its requests. When the last clone and
+/// the last [`Rpc`] are dropped, untaken requests are given up, answers are still delivered, and then the
+/// port is free.
 #[derive(Clone)]
 pub struct Server {
     port: Arc<PortHandle>,
@@ -35,29 +36,30 @@ struct PortHandle {
     endpoints: Arc<Endpoints>,
     /// The port's index in each endpoint.
     servers: Vec<usize>,
-    /// Where requests are offered to threads at other endpoints, if there are any.
+    /// Offers requests to threads that wait at other endpoints, if there are other endpoints.
     board: Option<Arc<RequestExchange>>,
     number: u16,
     homes: WaitSites,
 }
 
-/// At which of a host's endpoints threads and tasks wait for something that is open in all.
+/// Assigns threads and tasks that wait for a port open in all endpoints to one endpoint each.
 pub(crate) struct WaitSites {
-    /// Tells it from anything else of this process, for threads that remember where they wait.
+    /// Identifies these sites within the process, so that threads can remember their endpoint.
     id: u64,
-    /// Endpoint at which the next thread or task is to wait, modulo their number.
+    /// Endpoint at which the next new thread or task waits, modulo the number of endpoints.
     next: AtomicUsize,
 }
 
-/// Things that a thread waits for in turn without being dealt out anew each time.
+/// Number of [`WaitSites`] for which a thread remembers its endpoint, so that it is not assigned again each
+/// time.
 const REMEMBERED: usize = 16;
 
 thread_local! {
-    /// What this thread waited for, and at which endpoint, each at the place that its id says.
+    /// The sites at which this thread waited, each with its endpoint, indexed by the site's id.
     static HOMES: [Cell<(u64, usize)>; REMEMBERED] = const { [const { Cell::new((0, 0)) }; REMEMBERED] };
 }
 
-/// Ids of [`WaitSites`]; 0 is none.
+/// The next id of a [`WaitSites`]; 0 means none.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl WaitSites {
@@ -65,7 +67,8 @@ impl WaitSites {
         WaitSites { id: NEXT_ID.fetch_add(1, Relaxed), next: AtomicUsize::new(0) }
     }
 
-    /// The endpoint, of so many, at which the calling thread waits: dealt out as threads come, and kept.
+    /// The endpoint (of `endpoints`) at which the calling thread waits: assigned in turn to new threads, and
+    /// kept.
     pub(crate) fn of_thread(&self, endpoints: usize) -> usize {
         if endpoints == 1 {
             return 0;
@@ -77,7 +80,7 @@ impl WaitSites {
             }
             home.get().1
         });
-        // A thread that ends waits anywhere.
+        // A thread that is ending may wait at any endpoint.
         own.unwrap_or(0)
     }
 
@@ -99,14 +102,15 @@ impl PortHandle {
         WaitTarget::Requests(self.servers[endpoint])
     }
 
-    /// Looks at the endpoint `home`, which is locked, and whether others have something.
+    /// Looks for a request at the endpoint `home`, which is locked, and checks whether other endpoints have
+    /// one.
     fn find(self: &Arc<Self>, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Rpc>> {
         engine
             .find(self.shared(home), (self.on(home), self.board.as_ref()), |engine| take(engine, self, home))
     }
 
-    /// Takes a request that lies at another endpoint than `home` and that nobody there waits for.
-    /// `more` takes what else it likes there.
+    /// Takes a request that waits at another endpoint than `home`, where no thread waits for it. `more` may
+    /// take further requests there, under the same lock.
     fn take_elsewhere(
         self: &Arc<Self>,
         home: usize,
@@ -132,7 +136,7 @@ impl Drop for PortHandle {
 }
 
 impl Server {
-    /// Binds `number` in all endpoints. With `early`, what is received may be arriving.
+    /// Binds `number` in all endpoints. With `early`, received requests may still be arriving.
     pub(crate) fn open(
         endpoints: Arc<Endpoints>,
         number: u16,
@@ -143,7 +147,7 @@ impl Server {
         Ok(Server::at(endpoints, number, servers, board))
     }
 
-    /// The handle of what is open in all endpoints, with these indices.
+    /// A handle for a port that is open in all endpoints, with these indices.
     pub(crate) fn at(
         endpoints: Arc<Endpoints>,
         number: u16,
@@ -167,15 +171,15 @@ impl Server {
         self.recv_until(None)
     }
 
-    /// Waits for the next request, for at most `timeout`; zero only looks.
+    /// Waits for the next request, for at most `timeout`; a `timeout` of zero returns at once.
     ///
     /// # Errors
-    /// None came, or the host was shut down.
+    /// No request came in time, or the host was shut down.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Rpc, RecvError> {
         self.recv_until(Some(self.port.shared(0).after(timeout)))
     }
 
-    /// Waits for the next request without blocking. Dropping the future loses none.
+    /// Waits for the next request without blocking. Dropping the future loses no request.
     ///
     /// # Errors
     /// The host was shut down.
@@ -185,10 +189,11 @@ impl Server {
         poll_fn(move |context| place.poll(context)).await
     }
 
-    /// Waits for the next request, then appends all that are there to `requests`, at most `max`. Returns how many.
+    /// Waits for the next request, then appends all available requests to `requests`, at most `max`. Returns
+    /// how many.
     ///
-    /// For handlers that are short: whoever takes requests makes those wait that come behind in the batch. Together with
-    /// [`Rpc::reply_all`] it costs a fraction of what one by one costs.
+    /// This suits short handlers: later requests of the batch wait while the thread handles the earlier ones.
+    /// Together with [`Rpc::reply_all`] it costs a fraction of taking and answering them one by one.
     ///
     /// # Errors
     /// The host was shut down.
@@ -212,7 +217,8 @@ impl Server {
         self.recv_with(deadline, |_, _| ())
     }
 
-    /// Waits for the next request; `more` takes what else it likes under the same lock, that of the endpoint with this number.
+    /// Waits for the next request; `more` may take further requests under the same lock, that of the endpoint
+    /// whose number it gets.
     fn recv_with(
         &self,
         deadline: Option<Time>,
@@ -223,7 +229,7 @@ impl Server {
         let shared = port.shared(home);
         let on = port.on(home);
         let mut engine = shared.lock();
-        // Otherwise a caller whose time is up at once would never drive.
+        // Otherwise a caller whose deadline has already passed would never drive the network.
         if deadline.is_some() && !engine.has_item(on) {
             engine.drive(shared.now());
         }
@@ -269,7 +275,7 @@ impl Server {
         self.port.home()
     }
 
-    /// Takes a request that waits at this endpoint, which is locked.
+    /// Takes a request that waits at this endpoint, whose lock the caller holds.
     pub(crate) fn take(&self, engine: &mut Engine, endpoint: usize) -> Option<Rpc> {
         take(engine, &self.port, endpoint)?.ok()
     }
@@ -278,7 +284,7 @@ impl Server {
 /// A future's place among the tasks that wait for a request.
 struct WaiterGuard<'a> {
     port: &'a Arc<PortHandle>,
-    /// The endpoint where it is.
+    /// The endpoint at which the task waits.
     home: usize,
     id: Option<u64>,
 }
@@ -294,7 +300,8 @@ impl WaiterGuard<'_> {
                     if let Some(on) = engine.waiting.taken.take() {
                         engine.pass_on(on);
                     }
-                    // Forgets its place under the lock, and drops the waker of it outside.
+                    // Forgets the task's place under the lock, but drops its waker after the lock is
+                    // released.
                     let tasks = &mut engine.servers.get_mut(server).map(|server| &mut server.tasks);
                     let old = self.id.take().and_then(|id| tasks.as_mut()?.forget(id));
                     drop(engine);
@@ -330,7 +337,8 @@ impl Drop for WaiterGuard<'_> {
         let Some(entry) = engine.servers.get_mut(server) else { return };
         let waker = entry.tasks.forget(id);
         if waker.is_none() {
-            // It was woken for a request that it will not take: the next one in line shall.
+            // The task was woken for a request that it will not take: pass the request on to the next in
+            // line.
             let on = WaitTarget::Requests(server);
             engine.end_call(on);
             engine.waiting.note_ready(on);
@@ -342,16 +350,17 @@ impl Drop for WaiterGuard<'_> {
     }
 }
 
-/// A request, to be answered from any thread and in any order. Dropping it unanswered gives it up: its client gets an error.
+/// A request, to be answered from any thread and in any order. Dropping it unanswered gives it up: its client
+/// gets an error.
 #[must_use = "dropping an RPC unanswered gives it up"]
 pub struct Rpc {
     port: Arc<PortHandle>,
-    /// The endpoint that has it.
+    /// The endpoint that owns the RPC.
     endpoint: usize,
     rpc: RpcKey,
     peer: SocketAddr,
     pub(crate) request: Bytes,
-    /// The request is not whole. Only a [`RequestReader`](crate::RequestReader) has an RPC of which that is so.
+    /// Set while the request is not whole. Only a [`RequestReader`](crate::RequestReader) holds such an RPC.
     pub(crate) arriving: Option<PartialRequest>,
     answered: bool,
 }
@@ -363,12 +372,12 @@ impl Rpc {
         &self.request
     }
 
-    /// Takes the request's bytes, and leaves none.
+    /// Takes the request's bytes, and leaves the RPC without any.
     pub fn take_request(&mut self) -> Bytes {
         std::mem::take(&mut self.request)
     }
 
-    /// Address of the client's host; its port is that of UDP, and 0 over raw IP.
+    /// Address of the client's host; its port is the UDP port, and 0 over raw IP.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
@@ -380,26 +389,27 @@ impl Rpc {
         self.port.number
     }
 
-    /// Whether the client still waits for the answer, as far as this host knows. One that has vanished is noticed after
-    /// [`client_silence_ns`](homa_proto::Config::client_silence_ns). It runs none of the application's code.
+    /// Whether the client still waits for the answer, as far as this host knows. A client that vanished is
+    /// noticed after [`client_silence_ns`](homa_proto::Config::client_silence_ns). This method runs none of
+    /// the application's code.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         let role = self.shared().lock().glance(|engine| engine.buffers.role(self.rpc));
         matches!(role, Role::InHand { .. })
     }
 
-    /// Answers. What may be sent of the answer at once is sent before this returns; the rest, and its repetition where the
-    /// network loses it, is the host's business.
+    /// Answers the request. The part of the answer that may be sent at once is sent before this returns. The
+    /// host sends the rest, and resends what the network loses.
     ///
     /// # Errors
-    /// See [`ReplyError`]; the RPC is over then.
+    /// See [`ReplyError`]; the RPC is over in that case, too.
     pub fn reply(self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
         self.reply_as(response.into(), |engine, now, (rpc, peer), response| {
             engine.answer(now, rpc, peer, Outgoing::Whole(response))
         })
     }
 
-    /// Answers by what the engine does with the RPC, its client and the response.
+    /// Answers the request with `answer`, which gets the engine, the RPC, its client and the response.
     pub(crate) fn reply_as(
         mut self,
         response: Bytes,
@@ -419,7 +429,7 @@ impl Rpc {
         result
     }
 
-    /// Answers with a copy of these pieces, made while it is sent.
+    /// Answers with a copy of these pieces; copying and sending overlap.
     pub(crate) fn reply_while_copying(mut self, pieces: &[&[u8]]) -> Result<(), ReplyError> {
         self.answered = true;
         let shared = self.shared();
@@ -437,8 +447,9 @@ impl Rpc {
         result
     }
 
-    /// Answers several requests as [`reply`](Rpc::reply) does, and leaves `replies` empty. Answers that follow one another and
-    /// are of one endpoint of one host go out together. An error is told to `refused` once all answers have been sent; its RPC is over then.
+    /// Answers several requests as [`reply`](Rpc::reply) does, and empties `replies`. Consecutive answers of
+    /// one endpoint of one host are sent together. Once all answers have been sent, `refused` gets each
+    /// error; the RPC of a refused answer is over.
     pub fn reply_all(replies: &mut Vec<(Rpc, Bytes)>, mut refused: impl FnMut(ReplyError)) {
         let mut errors = Vec::new();
         for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
@@ -457,7 +468,7 @@ impl Rpc {
             engine.flush(now);
             engine.after_work(now);
         }
-        // Not under a lock: the last handle of a port goes with its last RPC.
+        // Not under a lock: dropping the last RPC may drop the last handle of a port.
         replies.clear();
         errors.into_iter().for_each(&mut refused);
     }
@@ -466,7 +477,7 @@ impl Rpc {
         self.port.shared(self.endpoint)
     }
 
-    /// The number of the endpoint that has it.
+    /// The number of the endpoint that owns the RPC.
     pub(crate) fn endpoint(&self) -> usize {
         self.endpoint
     }
@@ -477,7 +488,8 @@ impl Rpc {
 }
 
 impl Rpc {
-    /// Forgets an RPC that is over, under the lock of its endpoint, which dropping it would take, and so may what was lent for its request.
+    /// Forgets an RPC that is over, under the lock of its endpoint. A plain drop would take that lock again,
+    /// and dropping memory lent for the request might, too.
     pub(crate) fn let_go(mut self, buffers: &mut Buffers) {
         self.answered = true;
         buffers.bury(std::mem::take(&mut self.request));
@@ -508,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_its_endpoint_of_each_thing_it_waits_for() {
-        // Ids of this test's own: others may take some of the common ones meanwhile.
+        // The test uses its own ids: other tests may take some of the common ones meanwhile.
         let all: Vec<WaitSites> = (0..REMEMBERED as u64)
             .map(|id| WaitSites { id: u64::MAX / 2 + id, ..WaitSites::new() })
             .collect();
