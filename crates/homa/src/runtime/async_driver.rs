@@ -1,7 +1,9 @@
-//! Driving from an async runtime: a task of the application's own runtime leads, so that no packet crosses threads.
+//! Driving from an async runtime: a task of the application's own runtime leads, so that no packet crosses
+//! threads.
 //!
-//! A future that waits leaves its waker with the engine and sees that the task is there. Without a tokio runtime around it, or
-//! where the runtime has no I/O or time driver, the progress thread does the task's work instead and wakes the futures from there.
+//! A waiting future leaves its waker with the engine and ensures that the task exists. Without a tokio
+//! runtime around the future, or if the runtime has no I/O or time driver, the progress thread does the
+//! task's work instead and wakes the futures.
 
 use std::mem;
 use std::sync::Arc;
@@ -24,26 +26,27 @@ enum TaskState {
     Absent,
     /// A task is spawned and has not run.
     Starting,
-    /// The task runs, or could.
+    /// The task runs, or is runnable.
     Running,
-    /// The task sleeps until then.
+    /// The task sleeps until `until`.
     Sleeping { until: Time },
-    /// The runtime is none that the task can live on.
+    /// The task cannot run on this runtime.
     Unusable,
 }
 
-/// What the others need to know of the async driver task.
+/// The state of the async driver task that threads need.
 #[derive(Debug, Default)]
 pub(crate) struct AsyncDriver(TaskState, SleepSpan);
 
-/// The task's sleep as the time trace has it.
+/// The task's sleep as the time trace records it.
 #[derive(Clone, Copy, Debug, Default)]
 struct SleepSpan {
     since: Option<Time>,
     rung: bool,
 }
 
-/// The runtime's timers round up to a millisecond. Below this the task lets the others run and looks again.
+/// The runtime's timers round up to a millisecond. For a shorter wait the task yields to other tasks and
+/// looks again.
 const SHORT_SLEEP_NS: u64 = 100 * US;
 
 /// Drive rounds before other tasks of the runtime get their turn.
@@ -70,7 +73,8 @@ impl AsyncDriver {
     }
 }
 
-/// Sees that some task drives while futures wait. To be called from within a future's poll, without the lock.
+/// Ensures that a task drives while futures wait. Must be called from within a future's poll, without the
+/// lock.
 pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
     if shared.has_async_driver.load(Relaxed) {
         return;
@@ -88,7 +92,8 @@ pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
     runtime.spawn(run(DriverTask(Arc::clone(shared))));
 }
 
-/// The task's hold on the host. When the task goes, with its runtime perhaps, others must drive.
+/// The task's handle on the host. When the task is dropped, perhaps with its runtime, other threads must
+/// drive.
 struct DriverTask(Arc<SharedEngine>);
 
 impl Drop for DriverTask {
@@ -98,7 +103,7 @@ impl Drop for DriverTask {
         self.0.has_async_driver.store(false, Relaxed);
         engine.async_driver.0 = match engine.async_driver.0 {
             TaskState::Starting => TaskState::Unusable,
-            // A runtime without a timer.
+            // The runtime has no timer.
             _ if std::thread::panicking() => TaskState::Unusable,
             _ => TaskState::Absent,
         };
@@ -106,13 +111,13 @@ impl Drop for DriverTask {
     }
 }
 
-/// What the task does next.
+/// The next step of the task.
 enum NextStep {
     /// Look again at once.
     Again,
-    /// Let the others run, and look again.
+    /// Yield to other tasks, then look again.
     Yield,
-    /// Sleep until the descriptor is ready, a wake_fd rings, or for that long.
+    /// Sleep until the descriptor is ready, a wake_fd is notified, or this time has passed.
     Sleep(Option<u64>),
     Exit,
 }
@@ -135,7 +140,8 @@ async fn run(task: DriverTask) {
             NextStep::Again | NextStep::Yield => yield_now().await,
             NextStep::Exit => return,
             NextStep::Sleep(timeout_ns) => {
-                // The round before found nothing to receive, so only a later packet makes the descriptor ready again.
+                // The previous round found nothing to receive, so only a later packet makes the descriptor
+                // ready again.
                 if let Some(mut guard) = guard.take() {
                     guard.clear_ready();
                 }
@@ -186,7 +192,7 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
         return NextStep::Yield;
     }
     match engine.sleep_of_async_driver(now) {
-        // It has said that it sleeps, and looks once more.
+        // The mailbox now knows that the task sleeps; check it once more for mail that came before.
         NextStep::Sleep(_) if shared.mailbox().is_some_and(|mailbox| !mailbox.begin_task_sleep()) => {
             NextStep::Again
         }

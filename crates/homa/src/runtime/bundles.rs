@@ -1,7 +1,9 @@
-//! The datagrams of a burst: packets to one endpoint of a peer share one where the peer divides bundles (PROTOCOL.md WIRE-21 to WIRE-24).
+//! The datagrams of a burst: packets to one endpoint of a peer share a datagram if the peer divides bundles
+//! (PROTOCOL.md WIRE-21 to WIRE-24).
 //!
-//! A short message costs its way through the kernel more than the protocol does. Packets of equal length can share that way as segments
-//! of one super-packet; messages of mixed sizes cannot. Only packets of one burst are joined, so none waits for another.
+//! For a short message, the way through the kernel costs more than the protocol. Packets of equal length can
+//! share that way as segments of one super-packet; messages of mixed sizes cannot. Only packets of one burst
+//! are joined, so none waits for another.
 
 use std::net::SocketAddr;
 
@@ -12,41 +14,43 @@ use homa_proto::{Bundle, TransmitRun};
 use crate::payload::buffers::Buffers;
 use crate::runtime::drive::BURST;
 
-/// From this longest packet on a path is within one machine: no device has so large an MTU (jumbo frames have 9,000 bytes), and
-/// nothing there is queued by priority (WIRE-24).
+/// A path whose longest packet is at least this long is within one machine: no device has so large an MTU
+/// (jumbo frames have 9,000 bytes). Nothing there is queued by priority (WIRE-24).
 const WITHIN_A_MACHINE_BYTES: u32 = 16_384;
 
-/// Priority levels that packets of one datagram may be apart elsewhere.
+/// On other paths, maximum difference between the priority levels of the packets of one datagram.
 const LEVELS_APART: u8 = 1;
 
-/// Datagrams of a burst to which packets are still added, the latest ones: a burst is mostly for fewer peers than that.
+/// Number of most recent datagrams of a burst to which packets are still added: a burst is mostly for fewer
+/// peers than that.
 const OPEN_DATAGRAMS: usize = 16;
 
-/// Bundles this full, in quarters of the longest one beside them, are padded to its length, so that the kernel takes all of them as
-/// segments of one super-packet. Less full ones would waste the link.
+/// Minimum length, in quarters of the longest neighbouring bundle, from which a bundle is padded to that
+/// length. The kernel then takes all of them as segments of one super-packet. Padding shorter ones would
+/// waste the link.
 const PADDED_QUARTERS: u32 = 3;
 
 /// Ends a chain of runs.
 const NO_RUN: u16 = u16::MAX;
 
-/// One datagram, or those of one run of packets.
+/// One datagram, or the datagrams of one run of packets.
 #[derive(Clone, Copy, Debug)]
 struct Datagram {
     to: SocketAddr,
-    /// The lowest and the highest of its packets.
+    /// The lowest and the highest priority of its packets.
     priority: (u8, u8),
     bundle: Option<Bundle>,
-    /// Indices of its runs in the burst; those between are chained in [`Datagrams::next`].
+    /// Indices of its first and last runs in the burst; the runs between are chained in [`Datagrams::next`].
     first: u16,
     last: u16,
-    /// Runs of one packet each; with more packets than runs it is no bundle.
+    /// Number of runs of one packet each; a datagram with more packets than runs is no bundle.
     runs: u16,
     packets: u16,
-    /// Headers and payload.
+    /// Bytes of headers and payload.
     bytes: u32,
-    /// Length with padding; 0: it has none.
+    /// Length with padding; 0 if it has none.
     padded: u32,
-    /// Where its bytes begin, as a bundle.
+    /// Where its bytes begin and end in [`Datagrams::bytes`], if it is a bundle.
     start: usize,
     end: usize,
 }
@@ -91,11 +95,11 @@ impl Datagram {
     }
 }
 
-/// The datagrams of a burst, in the order in which they are sent. The memory is used again.
+/// The datagrams of a burst, in the order in which they are sent. The memory is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     datagrams: Vec<Datagram>,
-    /// For each run of the burst the next one in the same datagram.
+    /// For each run of the burst, the next run in the same datagram.
     next: Vec<u16>,
     /// The bytes of bundles.
     bytes: Vec<u8>,
@@ -126,7 +130,7 @@ impl Datagrams {
         entries
     }
 
-    /// Brings neighbours to one length.
+    /// Pads neighbouring bundles to one length.
     fn pad(&mut self) {
         let is_padded = |datagram: &Datagram| {
             datagram.bundle.is_some_and(|bundle| bundle.max_bytes <= WITHIN_A_MACHINE_BYTES)
@@ -144,7 +148,7 @@ impl Datagrams {
         }
     }
 
-    /// Joins the bytes of bundles.
+    /// Copies the bytes of bundles together.
     pub(crate) fn join(&mut self, runs: &[TransmitRun], buffers: &Buffers) {
         self.bytes.clear();
         for datagram in self.datagrams.iter_mut().filter(|datagram| datagram.is_bundle()) {
@@ -152,7 +156,7 @@ impl Datagrams {
             let mut index = datagram.first;
             while let Some(run) = runs.get(usize::from(index)) {
                 let payload = run.first.payload.and_then(|range| buffers.outgoing(&range));
-                // The RPC of DATA without bytes has ended.
+                // A DATA packet without bytes belongs to an RPC that has ended.
                 if payload.is_some() || run.first.payload.is_none() {
                     append_packet(&mut self.bytes, &run.first.header, payload.unwrap_or_default());
                 }
@@ -164,7 +168,7 @@ impl Datagrams {
         }
     }
 
-    /// What the driver is given, in order; [`Datagrams::join`] comes before.
+    /// The entries of the driver's table, in order. [`Datagrams::join`] must be called before.
     pub(crate) fn entries<'a>(&'a self, runs: &'a [TransmitRun]) -> impl Iterator<Item = DatagramEntry<'a>> {
         self.datagrams.iter().map(|datagram| {
             if !datagram.is_bundle() {
@@ -180,10 +184,11 @@ impl Datagrams {
         })
     }
 
-    /// Removes from `runs` what the driver has taken: so many entries of its table. Returns what of it was in bundles.
+    /// Removes from `runs` the packets of the first `taken` entries of the driver's table. Returns how many
+    /// of them were in bundles.
     pub(crate) fn remove_taken(&self, runs: &mut Vec<TransmitRun>, mut taken: usize) -> BundleCounts {
         let mut bundled = BundleCounts::default();
-        // No run is empty, so that there are no more runs than packets.
+        // No run is empty, so there are no more runs than packets.
         let mut is_taken = [false; BURST];
         for datagram in &self.datagrams {
             let entries = if datagram.is_bundle() { 1 } else { usize::from(datagram.packets) };
@@ -209,7 +214,7 @@ impl Datagrams {
     }
 }
 
-/// See [`Datagrams::entries`].
+/// An entry of the driver's table: see [`Datagrams::entries`].
 #[derive(Debug)]
 pub(crate) enum DatagramEntry<'a> {
     /// A datagram of several packets, or of one with padding.
@@ -218,7 +223,7 @@ pub(crate) enum DatagramEntry<'a> {
     Run(&'a TransmitRun),
 }
 
-/// Packets that went in bundles, and the datagrams that these were.
+/// Number of packets sent in bundles, and of the datagrams that carried them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BundleCounts {
     pub datagrams: u64,

@@ -1,20 +1,20 @@
-//! The host's clock: one look at it serves the protocol and the time trace.
+//! The host's clock: one read serves the protocol and the time trace.
 
 use homa_proto::Time;
 use homa_trace::{Clock, Moment, MonotonicClock, Ticks};
 
-/// The monotonic clock of the machine, which all of its processes share, counted from when the host was made.
+/// The machine's monotonic clock, which all of its processes share, counted from the creation of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostClock {
     system: MonotonicClock,
-    /// What it shows at [`Time::ZERO`], in nanoseconds.
+    /// The system clock's value at [`Time::ZERO`], in nanoseconds.
     zero_ns: u64,
-    /// The clock of the time trace, where there is one.
+    /// The clock of the time trace, if there is one.
     trace: Option<Ticks>,
 }
 
 impl HostClock {
-    /// A clock that begins when the machine's shows `zero_ns`.
+    /// A clock that begins when the machine's clock shows `zero_ns`.
     pub(crate) fn new(zero_ns: u64, trace: Option<Ticks>) -> HostClock {
         HostClock { system: MonotonicClock::new(), zero_ns, trace }
     }
@@ -25,16 +25,16 @@ impl HostClock {
         self.time(self.system.now())
     }
 
-    /// The same moment on the trace's clock, for what is recorded once the lock is had, and as the protocol has it. 0 on a trace's
-    /// clock where there is none.
+    /// One moment on two clocks: on the trace's clock, for events recorded later under the lock, and on the
+    /// protocol's. The trace's time is 0 if there is no trace clock.
     #[inline]
     pub(crate) fn look(&self) -> (u64, Time) {
         let moment = self.system.now();
         let at = match (self.trace, moment.ticks) {
             (None, _) => 0,
             (Some(trace), Some(ticks)) if trace.clock() == Clock::Tsc => ticks,
-            // To the trace another of the system's clocks is the right one, and so is the counter where the system has reasons not to use
-            // it.
+            // Use the trace's own clock: the trace may use another of the system's clocks, or the counter
+            // although the system has reasons not to use it.
             (Some(trace), _) => trace.now(),
         };
         (at, self.time(moment))

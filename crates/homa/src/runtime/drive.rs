@@ -17,42 +17,45 @@ use crate::runtime::wait::WaitTarget;
 use crate::tenancy::host_lease::HostLease;
 use crate::tenancy::processes::Share;
 
-/// Most packets given to the driver at a time: as many as one datagram holds that the kernel cuts.
+/// Maximum packets given to the driver at a time: as many as fit one datagram that the kernel segments.
 pub(crate) const BURST: usize = 64;
 
-/// Packets of bursts for which a smaller table is filled.
+/// Bursts of at most this many packets use a smaller table.
 const SHORT_BURST: usize = 32;
 
-/// Bytes that a burst may have, unless its only packet is longer: a datagram that the kernel cuts has no more, and a short message
-/// that comes meanwhile waits for it. Large packets gain nothing from longer bursts.
+/// Maximum bytes of a burst, unless its only packet is longer. A datagram that the kernel segments has no
+/// more, and a short message that comes meanwhile waits for the burst. Large packets gain nothing from longer
+/// bursts.
 const BURST_BYTES: u32 = 65_400;
 
-/// From here on a burst is full: no packet of a few to the datagram would fit it any more, and a shorter one can wait for the next.
+/// A burst of this many bytes is full: not even one of several packets of a datagram would fit any more, and
+/// a shorter one can wait for the next burst.
 const FULL_BYTES: u32 = 56_000;
 
-/// Most bursts sent before packets are received again.
+/// Maximum bursts sent before packets are received again.
 const BURSTS_PER_ROUND: usize = 2;
 
-/// Packets that are read before what is late, at most.
+/// Maximum packets that are read before late timers are processed.
 const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
 
-/// Rounds, each of `batch` packets at most, that what is due may wait for packets to be read, where it is late by `late_ns` already.
+/// Maximum rounds, each of at most `batch` packets, by which due timers may be deferred in favour of received
+/// packets, if they are already late by `late_ns`.
 fn most_put_off(late_ns: u64, batch: u32) -> u32 {
     if late_ns >= LEAST_TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
 }
 
-/// What a burst came to.
+/// The outcome of sending a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     /// There was nothing to send, or no room for it.
     Nothing,
-    /// All there was, or all the driver had room for.
+    /// All packets were sent, or as many as the driver had room for.
     All,
-    /// As much as a burst may hold; there may be more.
+    /// As much as a burst may hold was sent; there may be more.
     FullBurst,
 }
 
-/// The packets of a burst, as the endpoint takes them: those of a bundle one by one.
+/// The packets of a burst as the endpoint takes them: the packets of a bundle one by one.
 pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> + Clone {
     let packets = |(index, (from, datagram))| packets_in(from, datagram, burst.priority(index));
     burst.iter().enumerate().flat_map(packets)
@@ -68,7 +71,8 @@ fn packets_in(
 }
 
 impl Engine {
-    /// One round; whether there was anything to do. The caller calls [`Engine::summon`] when it has taken what is its own.
+    /// Does one round; returns whether there was anything to do. The caller calls [`Engine::summon`] after it
+    /// has taken its own items.
     pub(crate) fn drive(&mut self, now: Time) -> bool {
         self.counts.drive_rounds += 1;
         self.last_driven = now;
@@ -79,12 +83,12 @@ impl Engine {
         self.tend_endpoint(now, received);
         self.stake_after(now);
         if self.driver.poll_timeout() == Some(0) {
-            // It holds packets back, and their time has come.
+            // The driver holds packets back, and their time has come.
             if let Err(error) = self.driver.send(&[]) {
                 self.note_broken("send", &error);
             }
         }
-        // Answers to what came are what the peers wait for; the application comes next.
+        // Peers wait for the answers to received packets; the application comes next.
         let sent = self.transmit_round(now);
         let mut told = self.dispatch(now);
         if self.expire_calls(now) {
@@ -95,17 +99,18 @@ impl Engine {
         if busy {
             self.last_activity = now;
             if self.low_latency {
-                // It is the one that keeps the processors awake.
+                // The progress thread keeps the processors awake.
                 self.progress_must_watch();
             }
         }
         busy
     }
 
-    /// Does what is due in the endpoint. In a round that `received` something it waits for the next one: what the packets brought may
-    /// be a request, and its answer comes first. Where it is late, nobody drove meanwhile, as on a machine whose processors have too much
-    /// to do, and what came in that time is read first: to ask a peer for what lies here already would cost both more of
-    /// what they lack. Bounded by [`most_put_off`].
+    /// Processes due timers of the endpoint. In a round that `received` packets, the timers wait for the next
+    /// round: the packets may contain a request, and its answer comes first. If the timers are late, no
+    /// thread drove meanwhile, as on an overloaded machine, and the packets that arrived in that time are
+    /// read first. Sending RESEND for packets that already wait here would cost both sides more of the time
+    /// that they lack. The delay is bounded by [`most_put_off`].
     fn tend_endpoint(&mut self, now: Time, received: bool) {
         let Some(due) = self.endpoint.poll_timeout().filter(|&due| due <= now) else {
             self.put_off = 0;
@@ -120,19 +125,19 @@ impl Engine {
         self.fit_tables();
     }
 
-    /// What is done before sleep: all but a look for packets, which end it.
+    /// The work to do before a sleep: everything but receiving, since waiting packets end the sleep.
     pub(crate) fn finish_up(&mut self, now: Time) {
         self.tend_endpoint(now, false);
         self.flush(now);
     }
 
-    /// Sends all that may be sent now and hands out what that led to, without looking for packets.
+    /// Sends everything that may be sent now and handles the resulting events, without receiving.
     pub(crate) fn flush(&mut self, now: Time) {
         self.transmit_round(now);
         self.dispatch(now);
     }
 
-    /// Sends a bounded number of bursts; whether anything was sent. What is left is due at once.
+    /// Sends a bounded number of bursts; returns whether anything was sent. A remainder is due at once.
     pub(crate) fn transmit_round(&mut self, now: Time) -> bool {
         self.backlog = false;
         for burst in 0..BURSTS_PER_ROUND {
@@ -146,17 +151,17 @@ impl Engine {
         true
     }
 
-    /// Whether the driver has no room for packets that wait.
+    /// Whether packets wait for which the driver has no room.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Whether room that the driver's descriptor shows is worth waking for.
+    /// Whether to wake when the driver's descriptor shows that there is room.
     pub(crate) fn awaits_room(&self) -> bool {
         self.is_blocked() && self.driver.shows_room()
     }
 
-    /// When a drive round is due although no packet comes.
+    /// When a drive round is due even if no packet comes.
     pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
         let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
         let backlog = (self.backlog && !self.is_blocked()).then_some(now);
@@ -170,10 +175,10 @@ impl Engine {
         [driver, backlog, share, stake, deadline].into_iter().fold(self.endpoint.poll_timeout(), earlier)
     }
 
-    /// Takes what has come; whether there was anything, and what the time is since then.
+    /// Receives packets; returns whether there were any, and the time after the driver returned them.
     pub(crate) fn receive(&mut self, now: Time) -> (bool, Time) {
         self.just_now = None;
-        // Where packets may be others' business, they are judged before they are put anywhere.
+        // If packets may belong to others, they are classified before their payload is placed anywhere.
         let alone = self.share.is_none() && self.kin.is_none();
         let expected = if alone { self.buffers.take_expected() } else { None };
         if let Some(share) = &mut self.share {
@@ -213,12 +218,13 @@ impl Engine {
         } else if count > 0 {
             self.take_burst(now);
         }
-        // SEND-15: the driver knows what the network has said of the path since.
+        // SEND-15: the driver knows what the network has reported about the path since.
         while let Some(peer) = self.endpoint.poll_path() {
             let bytes = self.driver.max_packet(peer).min(u32::MAX as usize) as u32;
             self.endpoint.set_peer_max_packet(peer, bytes);
         }
-        // Frames of a driver's ring go back before this thread may sleep: a ring whose last frame is held shows itself readable.
+        // Frames of a driver's ring are returned before this thread may sleep: a ring whose last frame is
+        // held shows itself readable.
         self.rx.clear();
         if count > 0 {
             self.note_burst_processed(self.packets_handled() - handled);
@@ -240,13 +246,13 @@ impl Engine {
         (self.take_mail(now) || count > 0 || told, now)
     }
 
-    /// Packets that the endpoint was given, its own and others' that concern it.
+    /// Number of packets given to the endpoint: its own, and those of others that concern it.
     fn packets_handled(&self) -> u64 {
         let stats = self.endpoint.stats();
         stats.packets_received + stats.foreign_received
     }
 
-    /// Takes the burst that has come, where all of it is this endpoint's.
+    /// Processes the received burst if all of it belongs to this endpoint.
     fn take_burst(&mut self, now: Time) {
         let payload = self.buffers.payload_in_place();
         if payload > 0 {
@@ -266,13 +272,15 @@ impl Engine {
         }
     }
 
-    /// Receives what has come, the next packet of a message into its place, if that is what comes. The burst then has its header,
-    /// and the buffers its payload. Returns how many packets came.
+    /// Receives packets. If the first packet is the expected next packet of a message, its payload goes
+    /// directly to its place in the buffers, and only its header into the burst. Returns how many packets
+    /// came.
     fn receive_in_place(&mut self, mut in_place: DirectReceive) -> std::io::Result<usize> {
         let place = in_place.place();
         let start = place.as_ptr();
         let received = self.driver.receive_in_place(&mut self.rx, place);
-        // Only bytes that are where they belong prove that they were written there. A driver that breaks its contract loses a packet.
+        // Only bytes at the expected address prove that they were written there. A driver that breaks its
+        // contract loses a packet.
         let is_there = |payload: &&[u8]| ptr::eq(payload.as_ptr(), start.cast());
         let mut payload =
             received.as_ref().ok().filter(|payload| is_there(payload)).map_or(0, |payload| payload.len());
@@ -288,7 +296,7 @@ impl Engine {
             Some((_, header)) => {
                 let offset = match wire::decode(header, header.len() + payload) {
                     Ok(Packet { body: Body::Data(data), .. }) => data.offset,
-                    // The endpoint drops it.
+                    // The endpoint drops this packet.
                     _ => 0,
                 };
                 self.buffers.hold_in_place(in_place, offset, payload);
@@ -298,7 +306,8 @@ impl Engine {
         failed.map_or(Ok(self.rx.len()), Err)
     }
 
-    /// Has the clients reported whose requests in this burst are for ports that nobody has (LIMIT-8). Ours have been told.
+    /// Reports the clients whose requests in this burst are for ports that no process has (LIMIT-8). The
+    /// endpoint's own clients have been reported.
     fn refuse_burst(&mut self) {
         for RxPacket { from, bytes, .. } in packets_of(&self.rx) {
             let Ok(packet) = wire::decode(bytes, bytes.len()) else { continue };
@@ -315,7 +324,7 @@ impl Engine {
     /// Sends one burst.
     fn transmit_burst(&mut self, now: Time) -> Sent {
         if !self.unsent.is_empty() {
-            // They were left over, and their RPCs may have ended meanwhile.
+            // These packets were left over, and their RPCs may have ended meanwhile.
             let buffers = &self.buffers;
             self.unsent.retain(|run| run.payload().is_none_or(|range| buffers.outgoing(&range).is_some()));
         }
@@ -364,7 +373,7 @@ impl Engine {
         }
     }
 
-    /// Gives what is unsent to the driver, which is so many packets; how many of them it took.
+    /// Gives the unsent runs, `packets` packets in all, to the driver; returns how many packets it took.
     fn send_unsent(&mut self, packets: usize) -> std::io::Result<usize> {
         if let [run] = self.unsent.as_slice()
             && packets == 1
@@ -392,7 +401,7 @@ impl Engine {
         Ok(packets - left as usize)
     }
 
-    /// Gives the datagrams to the driver, at most `N` of them; how many it took.
+    /// Gives the datagrams to the driver, at most `N` of them; returns how many it took.
     fn send_table<const N: usize>(&mut self) -> std::io::Result<usize> {
         self.headers.clear();
         for entry in self.datagrams.entries(&self.unsent) {
@@ -429,7 +438,7 @@ impl Engine {
         self.driver.send(&table[..N - left])
     }
 
-    /// The packet path is of no more use. Calls will time out; that is what their callers see of it.
+    /// Notes that the packet path has failed. Its callers see this as calls that time out.
     fn note_broken(&mut self, what: &'static str, error: &std::io::Error) {
         if self.counts.driver_failures == 0 {
             tracing::error!(%error, "the packet path failed to {what}: calls will time out");
@@ -437,7 +446,7 @@ impl Engine {
         self.counts.driver_failures += 1;
     }
 
-    /// Hands out the endpoint's events; whether there were any.
+    /// Handles the endpoint's events; returns whether there were any.
     fn dispatch(&mut self, now: Time) -> bool {
         let mut any = false;
         let mut told_at = None;
@@ -480,7 +489,8 @@ impl Engine {
         any
     }
 
-    /// Notes how long a call took whose response is whole. The clock is read once for all that a round brought.
+    /// Records the duration of a call whose response is whole. The clock is read once for all responses of a
+    /// round.
     fn time_call(&mut self, told_at: &mut Option<Time>, call: usize, response_bytes: u32) {
         let Some(clock) = self.clock else { return };
         let Some(call) = self.calls.get(call) else { return };
@@ -507,7 +517,7 @@ pub(crate) mod tests {
     use crate::runtime::clock::HostClock;
     use crate::runtime::engine::{CallTicket, Limits};
 
-    /// One endpoint over loopback, whose time is the test's.
+    /// An endpoint over loopback whose time the test controls.
     pub(crate) fn engine() -> Engine {
         let bind = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let driver = UdpDriver::bind(&UdpConfig { bind, ..UdpConfig::default() }).unwrap();
@@ -550,7 +560,7 @@ pub(crate) mod tests {
         packet
     }
 
-    /// It drove until all were gone, and everybody else of the host waited for its lock.
+    /// This once drove until all were gone, while every other thread of the host waited for the lock.
     #[test]
     fn opening_a_port_with_old_requests_gives_the_lock_back_between_rounds() {
         let mut engine = engine();
@@ -582,7 +592,7 @@ pub(crate) mod tests {
             let owner = CallOwner::CallTicket(CallTicket::default());
             assert!(client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).is_ok());
             client.flush(Time::ZERO);
-            // Nobody has the port, which is an answer as good as any.
+            // No process has the port, and that answer serves the test as well as any.
             assert!(server.drive(Time::ZERO));
         }
         let late = Time::from_ns(20 * MS);
@@ -594,7 +604,7 @@ pub(crate) mod tests {
     #[test]
     fn what_has_come_is_no_older_than_the_look_that_found_it() {
         let (mut client, mut server) = (engine(), engine());
-        // It counts from before this test, whose own times are made up.
+        // The clock counts from before this test, whose own times are simulated.
         const BEFORE_NS: u64 = 5 * SEC;
         let zero_ns = MonotonicClock::new().now().ns.saturating_sub(BEFORE_NS);
         server.clock = Some(HostClock::new(zero_ns, None));
@@ -607,7 +617,7 @@ pub(crate) mod tests {
         client.flush(Time::ZERO);
         assert!(server.drive(Time::ZERO));
         assert!(server.last_activity > Time::ZERO, "{:?}", server.last_activity);
-        // Who was asked later than the clock says keeps that.
+        // A caller with a later time than the clock's keeps its own.
         assert_eq!(server.note_burst_in(1, Time::NEVER), Time::NEVER);
     }
 

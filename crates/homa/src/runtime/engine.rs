@@ -1,4 +1,5 @@
-//! The state of a host behind its one lock: the endpoint, its packet path, and the queues between them and the application.
+//! The state of an endpoint behind its lock: the endpoint, its packet path, and the queues between them and
+//! the application.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -35,55 +36,56 @@ use crate::tenancy::host_lease::HostLease;
 use crate::tenancy::process_group::PortClaim;
 use crate::tenancy::processes::Share;
 
-/// How far a host's life has come.
+/// The phase of a host's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// In use.
     Open,
-    /// Shutting down: answers are still taken and sent, nothing else is.
+    /// Shutting down: answers are still accepted and sent, all else is refused.
     Closing,
     /// Over.
     Closed,
 }
 
-/// Bounds of the runtime, beside those of the protocol.
+/// Limits of the runtime, in addition to those of the protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) completions: usize,
     pub(crate) queued_request_bytes: u64,
 }
 
-/// A call, from its start until its result is taken or nobody wants it any more.
+/// A call, from its start until its result is taken or its owner has abandoned it.
 pub(crate) struct Call {
     pub(crate) to: ServerAddr,
     pub(crate) rpc: RpcKey,
     pub(crate) traced: TraceKey,
     pub(crate) owner: CallOwner,
-    /// When it began, and the bytes of its request: for [`Metrics::call_times`](crate::Metrics::call_times).
+    /// When it began, and the bytes of its request: used for
+    /// [`Metrics::call_times`](crate::Metrics::call_times).
     pub(crate) started: Time,
     pub(crate) request_bytes: u32,
 }
 
-/// Who gets the result of a call.
+/// The receiver of a call's result.
 pub(crate) enum CallOwner {
     /// A `Pending` or a `ResponseReader`.
     CallTicket(CallTicket),
     /// The completions of a client port.
     Queue { client: usize, cookie: u64 },
-    /// A socket, which has the result until it is taken.
+    /// A socket, which keeps the result until it is taken.
     Socket(SocketCall),
-    /// Nobody: it was aborted, and the endpoint's last word on it is to come.
+    /// None: the call was aborted, and the endpoint's last event for it is still to come.
     Nobody,
 }
 
-/// What the owner of a call looks at.
+/// The part of a call that its owner reads.
 #[derive(Default)]
 pub(crate) struct CallTicket {
     pub(crate) result: Option<Result<Bytes, CallError>>,
     pub(crate) waker: Option<Waker>,
-    /// Contiguous bytes of the response that are there, for a reader.
+    /// Contiguous bytes of the response that have arrived, for a reader.
     pub(crate) readable_end: u32,
-    /// Bytes of the whole response; 0 until a reader was told.
+    /// Bytes of the whole response; 0 until it is reported to a reader.
     pub(crate) length: u32,
 }
 
@@ -91,12 +93,12 @@ pub(crate) struct CallTicket {
 pub(crate) struct ClientPort {
     pub(crate) port: u16,
     pub(crate) completions: VecDeque<UntakenCompletion>,
-    /// Submitted and not completed.
+    /// Calls submitted and not completed.
     open: usize,
     closed: bool,
 }
 
-/// A completion that nobody has taken.
+/// A completion that has not been taken.
 pub(crate) struct UntakenCompletion {
     pub(crate) completion: Completion,
     pub(crate) traced: TraceKey,
@@ -121,15 +123,15 @@ pub(crate) struct ServerPort {
     pub(crate) offers: ExchangeOffer,
     /// RPCs answered whose answer is not acknowledged yet.
     answered: usize,
-    /// RPCs that the application has in hand.
+    /// RPCs that the application has taken and not answered.
     in_hand: usize,
-    /// No handle is left. The port closes when nothing is in hand or unacknowledged.
+    /// No handle is left. The port closes when no RPC is unanswered or unacknowledged.
     pub(crate) closed: bool,
-    /// Which requests are given out before they are whole; `None`: none.
+    /// Which requests are delivered before they are whole; `None`: none.
     pub(crate) early: Option<ReadEarly>,
-    /// The socket that took its requests is gone, and some of them are still in hand.
+    /// The socket that took its requests is gone, and some of them are still unanswered.
     pub(crate) abandoned: bool,
-    /// The socket that takes its requests; `None`: a [`Server`](crate::Server) does.
+    /// The socket that takes its requests; `None` if a [`Server`](crate::Server) takes them.
     pub(crate) socket: Option<usize>,
 }
 
@@ -139,35 +141,35 @@ impl ServerPort {
     }
 }
 
-/// See the [module](self).
+/// The state of one endpoint: see the [module](self).
 pub(crate) struct Engine {
     pub(crate) endpoint: Endpoint,
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) rx: RxBurst,
     pub(crate) unsent: Vec<TransmitRun>,
-    /// Memory for their headers.
+    /// Memory for the headers of the unsent packets.
     pub(crate) headers: Vec<HeaderBuf>,
-    /// What the driver is given of them.
+    /// The datagrams of the unsent packets, as given to the driver.
     pub(crate) datagrams: Datagrams,
     /// A bundle whose first bytes alone were received into `rx`; empty outside of a drive round.
     pub(crate) bundle_in_place: Vec<u8>,
-    /// The last round of sending ended at its bound, and more may be there to send.
+    /// The last round of sending ended at its bound, and there may be more to send.
     pub(crate) backlog: bool,
-    /// Rounds that what is due in the endpoint has waited for packets to be read.
+    /// Consecutive rounds in which due timers were deferred in favour of received packets.
     pub(crate) put_off: u32,
-    /// How often the driver was asked in vain since packets last came.
+    /// Times that the driver was polled in vain since packets last came.
     pub(crate) empty_polls: u32,
     pub(crate) buffers: Buffers,
     pub(crate) shrink: ShrinkState,
     pub(crate) calls: Slab<Call>,
-    /// Requests in hand that were not whole when they were taken.
+    /// Requests that were taken before they were whole, until their end is read.
     pub(crate) readings: Slab<Reading>,
     pub(crate) clients: Slab<ClientPort>,
     pub(crate) servers: Slab<ServerPort>,
     pub(crate) sockets: Slab<SocketState>,
-    /// Calls of sockets that have a deadline and are not over, by when that is.
+    /// Calls of sockets that have a deadline and are not over, sorted by deadline.
     pub(crate) deadlines: BTreeSet<(Time, usize)>,
-    /// Answers whose bytes a socket wants back.
+    /// Answers whose bytes a socket must get back.
     pub(crate) lent_replies: HashMap<RpcKey, LentReply, FixedState>,
     pub(crate) server_of_port: HashMap<u16, usize, FixedState>,
     pub(crate) waiting: Waiters,
@@ -178,36 +180,37 @@ pub(crate) struct Engine {
     pub(crate) counts: HostCounts,
     pub(crate) call_times: Box<TimesBySize>,
     pub(crate) answer_times: Box<TimesBySize>,
-    /// `None` where time is made up, as in tests.
+    /// `None` if time is simulated, as in tests.
     pub(crate) clock: Option<HostClock>,
-    /// When the clock was last looked at for the trace, where nothing that takes long was done since.
+    /// When the clock was last read for the trace, unless slow work was done since.
     pub(crate) just_now: Option<Time>,
     pub(crate) freezer: Freezer,
-    /// The trace's clock, where the times at which the kernel received packets go into the trace.
+    /// The trace's clock, if the trace records the times at which the kernel received packets.
     pub(crate) device_clock: Option<Ticks>,
-    /// What other processes have a part in; `None` where this host has its address to itself.
+    /// This endpoint's part in what processes share; `None` if this host has its address to itself.
     pub(crate) share: Option<Share>,
-    /// The host's other endpoints; `None` where this is the only one.
+    /// This endpoint's membership in the group of the host's endpoints; `None` if it is the only one.
     pub(crate) kin: Option<GroupMember>,
-    /// This endpoint's part in what the host has once; `None` where it is the only one.
+    /// This endpoint's lease on host-wide resources; `None` if it is the only one.
     pub(crate) stake: Option<HostLease>,
     /// Processors are kept out of deep sleep while RPCs are in flight.
     pub(crate) low_latency: bool,
     /// Bytes of the requests in all queues.
     pub(crate) queued_bytes: u64,
-    /// When somebody last did a drive round, or left the lead.
+    /// When a thread or task last did a drive round, or left the lead.
     pub(crate) last_driven: Time,
     /// When packets last came or went.
     pub(crate) last_activity: Time,
-    /// Packets travel in IP itself: peers have no ports, and the driver is told which packets are for this host.
+    /// Packets travel in IP itself: peers have no ports, and the driver is given a filter for this host's
+    /// packets.
     ip_only: bool,
-    /// The peer whose largest packet the endpoint was told last, and when.
+    /// The peer whose largest packet was last reported to the endpoint, and when.
     last_peer: Option<(SocketAddr, Time)>,
-    /// Whom to wake when outgoing messages take less memory than so many bytes.
+    /// Wakers to call once outgoing messages take less memory than this many bytes.
     pub(crate) rooms: Vec<(u64, Waker)>,
 }
 
-/// For how long the endpoint need not be told the same peer's largest packet again.
+/// For how long the same peer's largest packet is not reported to the endpoint again.
 const PEER_REFRESH_NS: u64 = 10_000_000;
 
 impl Engine {
@@ -262,7 +265,8 @@ impl Engine {
         }
     }
 
-    /// Tells the endpoint how large a packet `peer` can be sent, since that belongs to the path and paths change.
+    /// Reports to the endpoint how large a packet can be sent to `peer`. The size belongs to the path, and
+    /// paths change.
     pub(crate) fn note_peer(&mut self, now: Time, peer: SocketAddr) {
         if self.last_peer.is_some_and(|(last, at)| last == peer && now.since(at) < PEER_REFRESH_NS) {
             return;
@@ -272,19 +276,19 @@ impl Engine {
         self.endpoint.set_peer_max_packet(peer, bytes);
     }
 
-    /// Whether there is something for whoever waits on this.
+    /// Whether there is an item for a thread that waits on this.
     pub(crate) fn has_item(&self, on: WaitTarget) -> bool {
         self.items(on) > 0
     }
 
-    /// How many can take something of those who wait on this.
+    /// Number of threads waiting on this that could each take an item.
     pub(crate) fn items(&self, on: WaitTarget) -> usize {
         match on {
             WaitTarget::Call(_) | WaitTarget::Reading(_) | WaitTarget::Drained => 1,
             WaitTarget::Completions(client) => {
                 self.clients.get(client).map_or(0, |client| client.completions.len())
             }
-            // What a socket takes is the socket's.
+            // Requests for a socket are taken through the socket.
             WaitTarget::Requests(server) => {
                 self.servers.get(server).filter(|server| server.socket.is_none()).map_or(0, Engine::queue_len)
             }
@@ -292,7 +296,7 @@ impl Engine {
         }
     }
 
-    /// The task to wake for an item that no thread waits for.
+    /// The task to wake for an item for which no thread waits.
     pub(crate) fn pop_task(&mut self, on: WaitTarget) -> Option<Waker> {
         match on {
             WaitTarget::Requests(server) => self.servers.get_mut(server)?.tasks.pop(&self.waiting.wake_by),
@@ -309,7 +313,8 @@ impl Engine {
 
 /// Calls.
 impl Engine {
-    /// Opens a client port and returns its index. `chosen` is one that the processes of this host have agreed on.
+    /// Opens a client port and returns its index. `chosen` is a port on which the processes of this host have
+    /// agreed.
     pub(crate) fn open_client(&mut self, now: Time, chosen: Option<u16>) -> Result<usize, HostError> {
         if self.life != Life::Open {
             return Err(HostError::Closed);
@@ -389,7 +394,7 @@ impl Engine {
         Ok(call)
     }
 
-    /// Takes the result of a call, if it is there; the call is then over.
+    /// Takes the result of a call, if it is available; the call is then over.
     pub(crate) fn take_result(&mut self, call: usize) -> Option<Result<Bytes, CallError>> {
         match &mut self.calls[call].owner {
             CallOwner::CallTicket(ticket) => {
@@ -409,14 +414,14 @@ impl Engine {
         Some(completion)
     }
 
-    /// The application takes what a call came to.
+    /// Records that the application takes the result of a call.
     fn note_response(&mut self, traced: TraceKey, result: &Result<Bytes, CallError>) {
         if let Ok(response) = result {
             self.note_app_receive(traced, Message::Response, response.len());
         }
     }
 
-    /// The ticket of a call that its owner has not given back.
+    /// The ticket of a call that its owner still holds.
     pub(crate) fn ticket(&mut self, call: usize) -> &mut CallTicket {
         match &mut self.calls[call].owner {
             CallOwner::CallTicket(ticket) => ticket,
@@ -424,7 +429,7 @@ impl Engine {
         }
     }
 
-    /// Gives up a call whose owner does not want it any more.
+    /// Gives up a call whose owner dropped it.
     pub(crate) fn abandon_call(&mut self, now: Time, call: usize) {
         let over = self.ticket(call).result.is_some();
         if over {
@@ -440,7 +445,7 @@ impl Engine {
         self.flush(now);
     }
 
-    /// Hands the end of a call to its owner.
+    /// Hands the result of a call to its owner.
     pub(crate) fn finish_call(&mut self, call: usize, result: Result<Bytes, CallError>) {
         let Some(entry) = self.calls.get_mut(call) else {
             return;
@@ -448,7 +453,7 @@ impl Engine {
         match &mut entry.owner {
             CallOwner::Socket(_) => return self.finish_socket_call(call, result),
             CallOwner::CallTicket(ticket) => {
-                // Where the host closed meanwhile, the ticket says so already.
+                // If the host closed meanwhile, the ticket already says so.
                 ticket.result.get_or_insert(result);
                 self.waiting.note_ready(WaitTarget::Call(call));
                 return;
@@ -478,10 +483,10 @@ impl Engine {
         self.calls.remove(call);
     }
 
-    /// Closes a client port whose last handle is gone; what was submitted on it is aborted.
+    /// Closes a client port whose last handle is dropped; calls submitted on it are aborted.
     pub(crate) fn close_client(&mut self, now: Time, client: usize) {
         if self.clients.len() == 1 {
-            // ACK-13: no more requests will carry them.
+            // ACK-13: no more requests will carry the acknowledgements.
             self.endpoint.flush_acks(self.clients[client].port);
         }
         let port = &mut self.clients[client];
@@ -503,8 +508,9 @@ impl Engine {
 
 /// Requests.
 impl Engine {
-    /// Binds a server port and returns its index. `bound` says how the processes of this host have agreed on it. `None`: the port's old
-    /// requests are being ended, of which this call has ended some; call again after giving back the lock.
+    /// Binds a server port and returns its index. `bound` is the claim on which the processes of this host
+    /// have agreed. `None` if the port's old requests are still being ended, of which this call has ended
+    /// some: call again after releasing the lock.
     pub(crate) fn open_server(
         &mut self,
         now: Time,
@@ -515,7 +521,7 @@ impl Engine {
             return Err(HostError::Closed);
         }
         if let Some(&server) = self.server_of_port.get(&port) {
-            // Its last handle is gone, and it only waits for acknowledgements.
+            // Its last handle is dropped, and it only waits for acknowledgements.
             if self.servers[server].closed {
                 self.servers[server].closed = false;
                 self.servers[server].abandoned = false;
@@ -523,7 +529,7 @@ impl Engine {
                 return Ok(Some(server));
             }
         }
-        // Nobody has it any more who could be told that it is taken.
+        // The port has no owner any more to whom a request could be reported.
         if self.endpoint.is_port_closing(port) {
             self.drive(now);
             if self.endpoint.is_port_closing(port) {
@@ -539,7 +545,7 @@ impl Engine {
         Ok(Some(server))
     }
 
-    /// Takes in a request that has arrived whole.
+    /// Queues a request that has arrived whole.
     pub(crate) fn queue_request(&mut self, now: Time, rpc: RpcKey, peer: SocketAddr, port: u16) {
         if self.complete_early(now, rpc) {
             return;
@@ -565,7 +571,7 @@ impl Engine {
         self.waiting.note_ready(on);
     }
 
-    /// Takes the oldest request of a server port: its bytes, or none yet where it is still arriving.
+    /// Takes the oldest request of a server port: its bytes, or no bytes if it is still arriving.
     pub(crate) fn take_request(
         &mut self,
         server: usize,
@@ -593,7 +599,7 @@ impl Engine {
         }
     }
 
-    /// Takes the answer to a request. The caller flushes.
+    /// Accepts the answer to a request. The caller flushes.
     pub(crate) fn answer(
         &mut self,
         now: Time,
@@ -622,7 +628,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives up a request that the application has in hand.
+    /// Gives up a request that the application has taken.
     pub(crate) fn give_up(&mut self, now: Time, rpc: RpcKey) {
         self.endpoint.abort(now, rpc);
         self.flush(now);
@@ -662,7 +668,7 @@ impl Engine {
         }
     }
 
-    /// Removes the requests of clients that gave up, once they are the greater part of the queue.
+    /// Removes the requests of clients that gave up, once they are more than half of the queue.
     fn tidy_queue(&mut self, server: usize) {
         let port = &mut self.servers[server];
         if port.dead > port.queue.len() / 2 {
@@ -672,7 +678,8 @@ impl Engine {
         }
     }
 
-    /// Notes that the last handle of a server port is gone. Requests that nobody took are given up; answers are still sent.
+    /// Notes that the last handle of a server port is dropped. Untaken requests are given up; answers are
+    /// still sent.
     pub(crate) fn close_server(&mut self, now: Time, server: usize) {
         self.servers[server].closed = true;
         self.endpoint.accept_requests(self.servers[server].port, false);
@@ -680,7 +687,7 @@ impl Engine {
         self.close_when_done(now, server);
     }
 
-    /// Gives up all requests that nobody took.
+    /// Gives up all untaken requests.
     pub(crate) fn refuse_queued(&mut self, now: Time, server: usize) {
         let queued: Vec<QueuedRequest> = self.servers[server].queue.iter().copied().collect();
         for QueuedRequest { rpc, .. } in queued {
@@ -701,7 +708,7 @@ impl Engine {
         }
     }
 
-    /// Whether every answer given is acknowledged, and if `in_hand`, no request in hand is unanswered.
+    /// Whether every answer is acknowledged and, if `in_hand`, no taken request is unanswered.
     pub(crate) fn is_drained(&self, in_hand: bool) -> bool {
         self.servers.iter().all(|(_, port)| port.answered == 0 && (!in_hand || port.in_hand == 0))
     }
@@ -714,7 +721,7 @@ impl Engine {
 
 /// The end of the host.
 impl Engine {
-    /// Refuses everything but answers to requests in hand.
+    /// Refuses everything but answers to requests that the application has taken.
     pub(crate) fn begin_close(&mut self, now: Time) {
         if self.life != Life::Open {
             return;
@@ -782,7 +789,7 @@ impl Engine {
         }
         self.flush(now);
         self.unsent.clear();
-        // The others get what this process had.
+        // Other processes and endpoints get what this endpoint had leased.
         self.stake = None;
         self.share = None;
         self.close_readings();

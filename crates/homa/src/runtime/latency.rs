@@ -1,9 +1,10 @@
 //! Keeping the processors out of deep sleep while RPCs are in flight.
 //!
-//! A thread that sleeps is woken late where its processor sleeps deeply: by 50 to 75 us on the machine this was measured on, against 7 to 9
-//! where it may not. The kernel lets a program say how much it can bear: as long as it holds `/dev/cpu_dma_latency` open,
-//! no processor of the machine sleeps more deeply than the number written there allows. That costs power, and the turbo
-//! frequencies of the others.
+//! A sleeping thread wakes late if its processor sleeps deeply: by 50 to 75 us on the machine where this was
+//! measured, against 7 to 9 without deep sleep. The kernel lets a program state the latency that it
+//! tolerates. While the program holds `/dev/cpu_dma_latency` open, no processor of the machine sleeps more
+//! deeply than the number written there allows. That costs power, and the turbo frequencies of the other
+//! processors.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,7 +15,7 @@ const DEVICE: &str = "/dev/cpu_dma_latency";
 /// A claim on the machine's wake-up latency, made and given up by one thread.
 #[derive(Debug)]
 pub(crate) struct LatencyClaim {
-    /// The system has not refused.
+    /// The system has not refused the claim.
     possible: bool,
     held: Option<File>,
 }
@@ -24,7 +25,7 @@ impl LatencyClaim {
         LatencyClaim { possible: true, held: None }
     }
 
-    /// Holds the claim from here on, or not. Returns whether it is held.
+    /// Makes or gives up the claim. Returns whether it is held.
     pub(crate) fn hold(&mut self, hold: bool) -> bool {
         match (hold && self.possible, self.held.is_some()) {
             (true, false) => match claim(Path::new(DEVICE)) {

@@ -1,17 +1,19 @@
-//! The progress thread: drives the network while nobody else does.
+//! The progress thread: drives the network if no other thread does.
 //!
-//! It never competes with a thread that waits. While the host is busy it looks once a tick ([`tick_ns`]) whether somebody
-//! drives; if nobody has for that long, it takes the lead and sleeps on the driver's descriptor. A thread that comes to wait
-//! takes the lead from it, and tells it so only when it has nothing better to do. When threads of the application have led for
-//! [`Progress::WATCH_NS`] without anything happening, the progress thread sleeps without a timer, and costs nothing.
+//! It never competes with a waiting thread. While the host is busy, it checks once in a tick ([`tick_ns`])
+//! whether another thread drives. If none has for that long, it takes the lead and sleeps on the driver's
+//! descriptor. A thread that begins to wait takes the lead from it, and notifies it only when that thread has
+//! nothing better to do. If threads of the application have led for [`Progress::WATCH_NS`] without any
+//! activity, the progress thread sleeps without a timer, and costs nothing.
 //!
-//! A tick takes some 20 us from whatever runs on its core (it was measured: at 1000 a second, the P99 of a polling host's RPCs
-//! went from 22 to 50 us on a busy machine). Looking less often after a quiet second was tried and given up: the first
-//! absence after it went unnoticed for 4 ms, and a peer must not wait longer than one. On a slow link everything takes its time: there
-//! the tick is that of some packets, and the ticks of eight hosts that share two processors take 2 % of these instead of 12.
+//! A tick takes some 20 us from the thread that runs on its core. (Measured: at 1000 per second, the P99 of a
+//! polling host's RPCs rose from 22 to 50 us on a busy machine.) Looking less often after a quiet second was
+//! tried and given up: the first absence after it went unnoticed for 4 ms, and a peer must not wait longer
+//! than one. On a slow link everything is slower: there the tick is the time of some packets. The ticks of
+//! eight hosts that share two processors then take 2 % of these instead of 12.
 //!
-//! A bound server's requests are therefore taken in within about a tick even if nobody is in `recv` and no RPC is open,
-//! and so are NEED_ACK packets for a client that has gone quiet.
+//! A bound server's requests are therefore received within about a tick even if no thread is in `recv` and no
+//! RPC is open. The same holds for NEED_ACK packets for a client that has gone quiet.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -26,17 +28,18 @@ use crate::runtime::sleep::{self, Interest};
 use crate::runtime::wait::{BLIND_SLEEP_NS, Wakeup};
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// The shortest tick, and that where the link's rate is not known.
+/// The shortest tick, also used if the link's rate is unknown.
 pub(crate) const LEAST_TICK_NS: u64 = MS;
 
-/// The longest, that of the slowest link that is of any use.
+/// The longest tick, for the slowest useful link.
 const MOST_TICK_NS: u64 = 10 * MS;
 
-/// Full packets that a link carries in a tick, at least: a third of those after which peers ask about silence
-/// ([`Config::on_link`]). From 100 Mbit/s on a tick is the shortest for packets of 1,480 bytes, and from 580 on for those of 9,000.
+/// Minimum number of full packets that a link carries in a tick: a third of the number after which peers send
+/// RESEND ([`Config::on_link`]). The tick is the shortest from 100 Mbit/s on for packets of 1,480 bytes, and
+/// from 580 on for those of 9,000.
 const PACKETS_A_TICK: u64 = 8;
 
-/// How long nobody drives before the progress thread does.
+/// How long no thread drives before the progress thread does.
 pub(crate) fn tick_ns(config: &Config) -> u64 {
     let Some(mbps) = config.link_mbps else { return LEAST_TICK_NS };
     let bits = u64::from(config.max_packet + config.link_overhead) * 8;
@@ -47,26 +50,26 @@ pub(crate) fn tick_ns(config: &Config) -> u64 {
 enum ProgressState {
     /// Not started, or exited.
     Absent,
-    /// Sleeps until it is told that it may be needed.
+    /// Sleeps until notified that it may be needed.
     Parked,
-    /// Looks once a tick whether it is needed.
+    /// Checks once in a tick whether it is needed.
     Watching,
-    /// Leads, and sleeps on the driver's descriptor until then.
+    /// Leads, and sleeps on the driver's descriptor until `until`.
     Driving { until: Time },
 }
 
-/// What the others need to know of the progress thread.
+/// The state of the progress thread that other threads need.
 #[derive(Debug)]
 pub(crate) struct Progress {
     state: ProgressState,
-    /// See [`tick_ns`].
+    /// The tick: see [`tick_ns`].
     pub(crate) tick_ns: u64,
     rung: bool,
     /// When it last did a drive round.
     drove_at: Time,
-    /// Times that it took over.
+    /// Times that the progress thread took over.
     pub(crate) takeovers: u64,
-    /// It keeps the processors out of deep sleep.
+    /// The progress thread keeps the processors out of deep sleep.
     pub(crate) low_latency_held: bool,
 }
 
@@ -82,11 +85,11 @@ impl Progress {
         }
     }
 
-    /// For how long after the last packet it goes on looking. Waking it costs the waker some 13 us: rare enough at ten times
-    /// a second; and its ticks cost about a percent of a core while they last.
+    /// For how long after the last packet it keeps watching. Waking it costs the waker some 13 us, which is
+    /// rare enough at ten times a second. Its ticks cost about a percent of a core while they last.
     const WATCH_NS: u64 = 100 * MS;
 
-    /// Most drive rounds at a time while others wait for the lock.
+    /// Maximum drive rounds at a time while other threads wait for the lock.
     const ROUNDS: u32 = 8;
 
     /// Whether it leads, and sleeps until later than `due`.
@@ -96,8 +99,8 @@ impl Progress {
 }
 
 impl Engine {
-    /// Has the progress thread look after the network a tick from now. Where somebody has driven since it fell asleep on the descriptor, it
-    /// does not know what has become due.
+    /// Makes the progress thread check the network a tick from now. If another thread has driven since it
+    /// fell asleep on the descriptor, it does not know which timers have become due.
     pub(crate) fn progress_must_watch(&mut self) {
         let outdated =
             matches!(self.progress.state, ProgressState::Driving { .. }) && !self.progress_drives_now();
@@ -106,25 +109,25 @@ impl Engine {
         }
     }
 
-    /// Has the progress thread leave the driver alone, since somebody leads.
+    /// Makes the progress thread leave the driver alone, since another thread leads.
     pub(crate) fn progress_must_not_drive(&mut self) {
         if matches!(self.progress.state, ProgressState::Driving { .. }) {
             self.ring_progress();
         }
     }
 
-    /// Whether somebody drives from whom those hear of what comes who do not wait here.
+    /// Whether a thread drives, and so notifies those that do not wait in this engine of new items.
     pub(crate) fn is_attended(&self) -> bool {
         self.waiting.has_leader() || self.progress_drives_now()
     }
 
-    /// Whether the progress thread drives, and nobody else has since it last did.
+    /// Whether the progress thread drives, and no other thread has driven since its last round.
     pub(crate) fn progress_drives_now(&self) -> bool {
         matches!(self.progress.state, ProgressState::Driving { .. })
             && self.last_driven == self.progress.drove_at
     }
 
-    /// Whether the progress thread looks after the network within a tick, if it is told to.
+    /// Whether the progress thread, if notified, checks the network within a tick.
     pub(crate) fn progress_can_watch(&self) -> bool {
         matches!(self.progress.state, ProgressState::Parked | ProgressState::Watching)
     }
@@ -136,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// Notes that the thread is there; `false` if it was already.
+    /// Notes that the progress thread exists; `false` if it already did.
     pub(crate) fn start_progress(&mut self) -> bool {
         let start = self.progress.state == ProgressState::Absent;
         if start {
@@ -145,7 +148,8 @@ impl Engine {
         start
     }
 
-    /// Does what is to be done now, and decides how to sleep: until when, and whether on the driver's descriptor.
+    /// Does the work that is due now, and decides how to sleep: until when, and whether on the driver's
+    /// descriptor.
     fn progress_round(&mut self, now: Time, descriptor_ready: bool, demanded: bool) -> (Option<Time>, bool) {
         self.progress.rung = false;
         let active = now.since(self.last_activity) < Progress::WATCH_NS;
@@ -153,17 +157,20 @@ impl Engine {
         let neglected = now.since(self.last_driven) >= tick_ns;
         let led = self.waiting.has_leader();
         let cared_for = led || self.async_driver.is_running();
-        // When others have driven since it slept on the descriptor, their packets shall not go on waking it.
+        // If other threads have driven since it slept on the descriptor, their packets must not keep waking
+        // it.
         let goes_on = self.progress_drives_now();
         let unserved = self.call_late(now);
         let alone = !cared_for && (neglected || goes_on || demanded);
         if alone && !self.hand_over_late(now) {
             return self.progress_drives(now);
         }
-        // A leader sleeps until what was due when it fell asleep; an async task may not get to run. And while this thread still slept on
-        // the mailbox as well, it may have been the only one that heard the wake_fd.
+        // A leader sleeps until the time that was due when it fell asleep; an async task may not get to run.
+        // And if this thread also slept on the mailbox, it may have been the only one to consume the
+        // wake_fd's notification.
         let due = self.next_wake(now).is_some_and(|due| due <= now);
-        // Nothing is due that has no room, and this thread may be the only one that can see that there is some.
+        // Work that lacks room is not due, and this thread may be the only one that can see that there is
+        // room.
         let overdue = due || self.has_urgent_mail() || self.is_blocked();
         let asleep = self.waiting.leader_sleeps_until().is_some();
         if (asleep && overdue) || (!led && neglected && (overdue || descriptor_ready)) {
@@ -175,21 +182,23 @@ impl Engine {
             }
             self.summon();
         }
-        // Mail that others are to take would end a sleep on the mailbox at once.
+        // Mail for other threads would end a sleep on the mailbox at once.
         if active || unserved || !cared_for || self.has_urgent_mail() {
             self.progress.state = ProgressState::Watching;
-            // A tick after the last round, and no more often than eight times a tick.
+            // A tick after the last round, and at most eight times in a tick.
             let next = (self.last_driven + tick_ns).max(now + tick_ns / 8);
             return (Some(next), false);
         }
         self.progress.state = ProgressState::Parked;
         let due = self.next_wake(now).map(|due| due.max(now) + tick_ns);
-        // Nothing tells this thread that a runtime is busy, so the first packet wakes it as well.
+        // No event tells this thread that an async runtime is busy, so the first packet wakes this thread as
+        // well.
         (due, !led)
     }
 
-    /// Whether the processors are to be kept out of deep sleep. That is the progress thread's business, since opening the device
-    /// takes longer than an RPC; so the first RPCs after a pause may find them asleep.
+    /// Whether the processors are to be kept out of deep sleep. The progress thread does this, since opening
+    /// the device takes longer than an RPC. The first RPCs after a pause may therefore find the processors
+    /// asleep.
     fn wants_low_latency(&self, now: Time) -> bool {
         let active = now.since(self.last_activity) < Progress::WATCH_NS || self.endpoint.open_rpcs() > 0;
         self.low_latency && active
@@ -209,10 +218,10 @@ impl Engine {
     }
 }
 
-/// As [`run`]. A panic in it would leave a host whose requests nobody takes in and whose timers nobody looks at: the host is closed, so that
-/// its callers are told.
+/// Like [`run`], but closes the host after a panic, so that its callers get an error. A panic would otherwise
+/// leave a host whose requests are not received and whose timers are not processed.
 pub(crate) fn run_or_close(shared: &Arc<SharedEngine>) {
-    // What the panic left half done is not looked at any more, but to be ended.
+    // The half-done state that the panic left is only closed, not used any more.
     if panic::catch_unwind(AssertUnwindSafe(|| run(shared))).is_ok() {
         return;
     }
@@ -229,7 +238,7 @@ pub(crate) fn run_or_close(shared: &Arc<SharedEngine>) {
     }
 }
 
-/// The thread's life, until the host is closed.
+/// The thread's main function, until the host is closed.
 fn run(shared: &Arc<SharedEngine>) {
     let mut descriptor_ready = false;
     let mut drives = false;
@@ -238,8 +247,9 @@ fn run(shared: &Arc<SharedEngine>) {
     let tick_ns = shared.lock().progress.tick_ns;
     loop {
         let woken = shared.now();
-        // Whoever has the lock drives, most likely, and may be the thread that this one has just displaced from its
-        // processor: to wait for it would be to wait for oneself. A tick later is soon enough, but for who has asked for this thread.
+        // The lock's holder most likely drives, and may be the thread that this one has just displaced from
+        // its processor. Waiting for it would then be waiting for oneself. A tick later is soon enough,
+        // unless another thread has requested this one.
         let locked = if drives || shared.is_demanded() { Some(shared.lock()) } else { shared.lock_if_free() };
         let Some(mut engine) = locked else {
             due = None;
@@ -250,7 +260,7 @@ fn run(shared: &Arc<SharedEngine>) {
             return;
         }
         let now = shared.now();
-        // Only where nobody drove meanwhile is it of any matter that this thread came late.
+        // This thread's lateness only matters if no other thread drove meanwhile.
         if let Some(due) = due.take().filter(|&due| engine.last_driven <= due) {
             engine.note_not_running(due, woken);
         }
@@ -265,7 +275,7 @@ fn run(shared: &Arc<SharedEngine>) {
         let low_latency = engine.wants_low_latency(now);
         let held_before = engine.progress.low_latency_held;
         if low_latency {
-            // Nothing else wakes this thread for it.
+            // No other event wakes this thread to release the latency claim.
             let over = engine.last_activity + Progress::WATCH_NS;
             let look = if over > now { over } else { now + Progress::WATCH_NS };
             until = Some(until.unwrap_or(Time::NEVER).min(look));
@@ -286,7 +296,8 @@ fn run(shared: &Arc<SharedEngine>) {
             due = until.filter(|&until| until != Time::NEVER);
             sleep::sleep(&shared.progress_wake, Interest { fd, room, mail }, timeout);
         }
-        // After a tick, the descriptor says whether packets lie there that a busy runtime does not take.
+        // After a tick, the descriptor shows whether packets are waiting that a busy runtime does not
+        // receive.
         let look = Interest { fd: shared.fd(), ..Interest::default() };
         let mail = shared.mailbox().is_some_and(Mailbox::is_urgent);
         descriptor_ready = looks && (mail || sleep::sleep(&shared.progress_wake, look, Some(0)));
@@ -302,7 +313,7 @@ mod tests {
     use crate::tenancy::endpoint_group::mailbox::MailKind;
     use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
 
-    /// Two threads that sleep on a mailbox are both woken, and only one of them may find its wake_fd ringing.
+    /// Two threads that sleep on a mailbox are both woken, and only one of them may find its wake_fd set.
     #[test]
     fn urgent_mail_is_taken_although_a_leader_sleeps() {
         let mut engine = crate::runtime::drive::tests::engine();
@@ -321,7 +332,8 @@ mod tests {
         assert!(!engine.has_urgent_mail());
     }
 
-    /// What a leader that polls and leaves has begun, nobody knows of who slept all the while.
+    /// A leader that polls and leaves may have set timers of which a thread that slept all the while is
+    /// unaware.
     #[test]
     fn who_sleeps_on_the_descriptor_is_told_when_others_have_driven() {
         for leads_between in [false, true] {

@@ -1,4 +1,5 @@
-//! What a host's handles share: the engine behind its one lock, the clock, and the means to sleep.
+//! The state that the handles of an endpoint share: the engine behind its lock, the clock, and the means to
+//! sleep.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -19,21 +20,23 @@ use crate::runtime::wait::Wakeup;
 use crate::tenancy::endpoint_group::EndpointGroup;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// Tries for the lock before a thread sleeps for it. A drive round holds it for some tens of microseconds at most, and waking
-/// a thread that slept costs both sides more than that.
+/// Tries for the lock before a thread sleeps for it. A drive round holds the lock for some tens of
+/// microseconds at most, and waking a thread that slept costs both sides more than that.
 const LOCK_TRIES: u32 = 4_000;
 
-/// The same where threads do not poll, since they share their processors with others: who has the lock has often lost its processor, and to
-/// wait for it without sleeping keeps it from getting one. (Of four hosts on two processors, a sixth of all they used went there.)
+/// The same for threads that do not poll, since they share their processors with others. The lock's holder
+/// has often lost its processor, and spinning keeps it from getting one. (Of four hosts on two processors, a
+/// sixth of all processor time was lost there.)
 const SLEEPERS_LOCK_TRIES: u32 = 100;
 
-/// How long a thread that polls in rounds lets others have the lock before it competes for it again, in tries.
+/// Number of tries for which a thread that polls in rounds leaves the lock to others before it competes for
+/// it again.
 const GIVE_WAY_TRIES: u32 = 1_000;
 
-/// One per host, behind an `Arc`.
+/// One for each endpoint of a host, behind an `Arc`.
 pub(crate) struct SharedEngine {
     engine: Mutex<Engine>,
-    /// Threads that want the lock now, so that a thread that polls in rounds lets them in.
+    /// Threads that want the lock now, so that a thread that polls in rounds gives way to them.
     wanted: AtomicU32,
     pub(crate) clock: HostClock,
     /// A duplicate of the driver's descriptor, to sleep on without the lock.
@@ -42,20 +45,21 @@ pub(crate) struct SharedEngine {
     pub(crate) leader_wake: WakeFd,
     /// Ends the sleep of the progress thread.
     pub(crate) progress_wake: WakeFd,
-    /// There is an async driver task, or will be. Changes under the lock; who reads it without may be told by the task's end,
-    /// which has the progress thread look after the network.
+    /// An async driver task exists, or will. Changes under the lock. A reader without the lock may see a
+    /// stale `true` when the task ends, but the end of the task makes the progress thread check the network.
     pub(crate) has_async_driver: AtomicBool,
     /// Ends the sleep of the async driver task.
     pub(crate) async_wake: Arc<Notify>,
-    /// What the host's other endpoints have for this one, where there are any.
+    /// The group of the host's endpoints and this endpoint's index in it, if there are several.
     siblings: Option<(Arc<EndpointGroup>, usize)>,
-    /// How long whoever waits polls before it sleeps, in nanoseconds.
+    /// How long a waiting thread polls before it sleeps, in nanoseconds.
     pub(crate) poll_ns: u64,
-    /// RPCs open in this endpoint when its lock was last given back, where there are others to compare it with.
+    /// RPCs open in this endpoint when its lock was last released, if there are other endpoints to compare
+    /// with.
     open_rpcs: AtomicU32,
-    /// Somebody drove when the lock was last given back.
+    /// A thread or task drove when the lock was last released.
     attended: AtomicBool,
-    /// Somebody is about to sleep where only the progress thread reaches them.
+    /// A thread is about to sleep where only the progress thread can wake it.
     demanded: AtomicBool,
 }
 
@@ -89,35 +93,38 @@ impl SharedEngine {
         }
     }
 
-    /// Has the progress thread drive at once where nobody else does, for somebody who does not wait here and yet wants to hear of what
-    /// comes. Takes neither a lock nor memory, either of which the thread may have in its hands that a signal has interrupted.
+    /// Makes the progress thread drive at once if no other thread does, for a caller that does not wait here
+    /// but must be woken for new items. Takes neither a lock nor memory: a signal may have interrupted a
+    /// thread that holds either.
     pub(crate) fn attend(&self) {
         if !self.attended.load(Ordering::Relaxed) && !self.demanded.swap(true, Ordering::Relaxed) {
             self.progress_wake.notify();
         }
     }
 
-    /// Whether somebody has asked for the progress thread, and it has not heard of it.
+    /// Whether the progress thread was requested and has not yet noticed.
     pub(crate) fn is_demanded(&self) -> bool {
         self.demanded.load(Ordering::Relaxed)
     }
 
-    /// Whether it was asked for [`attend`](Shared::attend) since the last look, which is the progress thread's.
+    /// Whether [`attend`](Shared::attend) was called since the last call of this function, which only the
+    /// progress thread makes.
     pub(crate) fn take_demand(&self) -> bool {
         self.demanded.swap(false, Ordering::Relaxed)
     }
 
-    /// The number of this endpoint among those of its host.
+    /// The index of this endpoint among those of its host.
     pub(crate) fn index(&self) -> usize {
         self.siblings.as_ref().map_or(0, |(_, index)| *index)
     }
 
-    /// RPCs open in this endpoint a moment ago, without its lock; 0 where it is the host's only one.
+    /// RPCs open in this endpoint when its lock was last released, read without the lock; 0 if it is the
+    /// host's only one.
     pub(crate) fn open_rpcs(&self) -> u32 {
         self.open_rpcs.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds since the host was made.
+    /// Nanoseconds since the host was created.
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
     }
@@ -127,7 +134,7 @@ impl SharedEngine {
         self.now() + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// What the host's other endpoints have for this one, where there are any.
+    /// The mailbox for messages from the host's other endpoints, if there are any.
     pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
         self.siblings.as_ref().map(|(siblings, index)| siblings.mailbox(*index))
     }
@@ -136,8 +143,8 @@ impl SharedEngine {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes the lock. Whoever panicked with it held left an engine that is sound, if perhaps behind with its work, since its
-    /// parts are changed one event at a time; the host goes on.
+    /// Takes the lock. A thread that panicked with it held left a sound engine, if perhaps one with work
+    /// undone, since its parts change one event at a time. The host goes on.
     pub(crate) fn lock(&self) -> EngineGuard<'_> {
         if let Some(guard) = self.try_lock() {
             return self.locked(guard);
@@ -151,8 +158,8 @@ impl SharedEngine {
         self.locked(guard)
     }
 
-    /// As [`SharedEngine::lock`], for a caller with something to record who [looked](HostClock::look) at the clock a moment ago: where nobody has
-    /// the lock, what he records first shares that time.
+    /// Like [`SharedEngine::lock`], for a caller with an event to record that has just
+    /// [read](HostClock::look) the clock. If the lock is free, the caller's first record shares that time.
     pub(crate) fn lock_since(&self, at: u64) -> EngineGuard<'_> {
         let Some(mut locked) = self.lock_if_free() else { return self.lock() };
         locked.endpoint.trace().begin_stage_at(at);
@@ -164,12 +171,12 @@ impl SharedEngine {
         self.wanted.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub(crate) fn lock_if_free(&self) -> Option<EngineGuard<'_>> {
         self.try_lock().map(|guard| self.locked(guard))
     }
 
-    /// Takes the lock again between two rounds of polling, behind threads that want it, too.
+    /// Takes the lock again between two rounds of polling, after threads that also want it.
     pub(crate) fn lock_giving_way(&self) -> EngineGuard<'_> {
         for _ in 0..GIVE_WAY_TRIES {
             if !self.is_wanted() {
@@ -208,8 +215,8 @@ impl SharedEngine {
     }
 }
 
-/// The engine, locked. When it goes, threads are woken and buffers freed, after the lock is given back: both may run the
-/// application's code or take long.
+/// The engine, locked. When the guard is dropped, threads are woken and buffers freed after the lock is
+/// released: both may run the application's code or take long.
 pub(crate) struct EngineGuard<'a> {
     guard: Option<MutexGuard<'a, Engine>>,
     shared: &'a SharedEngine,
@@ -237,14 +244,14 @@ impl Drop for EngineGuard<'_> {
             self.shared.attended.store(attended, Ordering::Relaxed);
         }
         if self.shared.siblings.is_some() {
-            // Written only where it changed: others read it.
+            // Written only if it changed: other threads read it.
             let open = engine.endpoint.open_rpcs() as u32;
             if self.shared.open_rpcs() != open {
                 self.shared.open_rpcs.store(open, Ordering::Relaxed);
             }
         }
         if engine.waiting.wakes.is_empty() {
-            // Most often there is nothing to do, or one short buffer to be freed.
+            // Usually there is nothing to do, or one short buffer to be freed.
             let Ok(grave) = engine.buffers.exhume_only() else { return self.say_last_words(engine) };
             drop(engine);
             drop(grave);
@@ -255,19 +262,19 @@ impl Drop for EngineGuard<'_> {
 }
 
 impl EngineGuard<'_> {
-    /// Looks at the engine and gives the lock back, and leaves to whoever has it next what is to be freed: for a caller who has a lock in
-    /// his hands that the application's code may want, too.
+    /// Reads the engine and releases the lock, but leaves pending frees to the next holder of the lock. This
+    /// is for a caller that holds a lock which the application's code may want, too.
     pub(crate) fn glance<T>(mut self, look: impl FnOnce(&Engine) -> T) -> T {
         let seen = look(&self);
-        // Whoever wakes somebody does so before he gives the lock back, so that nothing of that is lost.
+        // A thread that queues wake-ups takes them out before it releases the lock, so none is lost here.
         self.guard = None;
         seen
     }
 
-    /// Gives the lock back, then wakes and frees.
+    /// Releases the lock, then wakes and frees.
     #[inline(never)]
     fn say_last_words(&self, mut engine: MutexGuard<'_, Engine>) {
-        // Taken out of its cell: what is run below may be the application's code, which may get here again.
+        // Taken out of its cell: the code below may be the application's, which may get here again.
         let mut last = LAST_WORDS.try_with(Cell::take).unwrap_or_default();
         mem::swap(&mut last.wakes, &mut engine.waiting.wakes);
         engine.buffers.exhume(&mut last.free);
@@ -276,12 +283,12 @@ impl EngineGuard<'_> {
             wake.fire(self.shared);
         }
         last.free.clear();
-        // A thread that ends has no use for it.
+        // A thread that is ending cannot store it.
         let _ = LAST_WORDS.try_with(|cell| cell.set(last));
     }
 }
 
-/// What is done after the lock was given back. The memory of the lists is used again.
+/// Actions to do after the lock is released. The memory of the lists is reused.
 #[derive(Default)]
 struct UnlockActions {
     wakes: Vec<Wakeup>,

@@ -1,5 +1,5 @@
-//! Memory returns to the system after a peak of RPCs (LIMIT-11): that of the tables beside the endpoint's, and free
-//! pages that the allocator keeps.
+//! Returns memory to the system after a peak of RPCs (LIMIT-11): the runtime's tables next to the endpoint's,
+//! and free pages that the allocator keeps.
 
 use std::mem;
 
@@ -8,17 +8,17 @@ use crate::runtime::engine::Engine;
 /// Entries for which the queues of ports keep room.
 const LEAST_ROOM: usize = 64;
 
-/// How far the peak's memory has gone back.
+/// How far memory has been returned since the peak.
 #[derive(Debug, Default)]
 pub(crate) struct ShrinkState {
-    /// RPCs for which the endpoint's tables had room when they were last looked at.
+    /// RPCs for which the endpoint's tables had room at the last check.
     room: usize,
     /// The allocator may return memory to the system.
     trims: bool,
 }
 
 impl Engine {
-    /// Makes the tables beside the endpoint's smaller where the endpoint has made its own smaller.
+    /// Shrinks the runtime's tables if the endpoint has shrunk its own.
     pub(crate) fn fit_tables(&mut self) {
         let room = self.endpoint.room();
         self.buffers.fit(room);
@@ -34,7 +34,8 @@ impl Engine {
         self.ring_progress();
     }
 
-    /// Whether the allocator is to return memory, which then follows without the lock: it takes milliseconds.
+    /// Whether the allocator is to return memory. The caller does so without the lock, since it takes
+    /// milliseconds.
     pub(crate) fn take_trim(&mut self) -> bool {
         mem::take(&mut self.shrink.trims)
     }

@@ -1,4 +1,4 @@
-//! Sleeping in the kernel until a packet comes, a timer is due, or another thread says so.
+//! Sleeping in the kernel until a packet comes, a timer is due, or another thread notifies this one.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,7 +7,7 @@ use std::ptr;
 
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// An eventfd: what one thread writes to end another's sleep.
+/// An eventfd: one thread writes to it to end another thread's sleep.
 #[derive(Debug)]
 pub(crate) struct WakeFd(File);
 
@@ -22,15 +22,15 @@ impl WakeFd {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
     }
 
-    /// Ends the sleep of whoever sleeps on this wake_fd, or the next sleep.
+    /// Ends the sleep of the thread that sleeps on this wake_fd, or its next sleep.
     pub(crate) fn notify(&self) {
-        // The only error is a counter that is full, and then the wake_fd rings already.
+        // The only error is a full counter, and then the wake_fd is already readable.
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
     }
 
-    /// Makes the wake_fd silent again.
+    /// Clears the notification.
     pub(crate) fn clear(&self) {
-        // The only error is that it was silent.
+        // The only error is that there was no notification.
         let _ = (&self.0).read(&mut [0; 8]);
     }
 }
@@ -47,19 +47,20 @@ impl AsFd for WakeFd {
     }
 }
 
-/// What a sleeping thread waits for besides its wake_fd.
+/// The events for which a sleeping thread waits besides its wake_fd.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Interest<'a> {
-    /// A driver's descriptor, to be readable or in error.
+    /// A driver's descriptor; the sleep ends if it is readable or in error.
     pub fd: Option<BorrowedFd<'a>>,
     /// Whether room to write at that descriptor ends the sleep, too.
     pub room: bool,
-    /// What other endpoints have for this one.
+    /// The mailbox for messages from other endpoints.
     pub mail: Option<&'a Mailbox>,
 }
 
-/// Sleeps until the wake_fd rings, the interest is met, or `timeout_ns` nanoseconds have passed (`None`: no limit). Hushes the
-/// wake_fd. Returns whether the driver's descriptor has something. May return early: on a signal, for one.
+/// Sleeps until the wake_fd is notified, an event of the interest occurs, or `timeout_ns` nanoseconds have
+/// passed (`None`: no limit). Clears the wake_fd. Returns whether the driver's descriptor is ready. May
+/// return early, for example on a signal.
 pub(crate) fn sleep(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
     let Some(mailbox) = interest.mail else { return poll(wake_fd, interest, timeout_ns) };
     if !mailbox.begin_sleep() {
@@ -73,7 +74,7 @@ pub(crate) fn sleep(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option
 fn poll(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
     let entry = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
     let events = libc::POLLIN | if interest.room { libc::POLLOUT } else { 0 };
-    // A negative descriptor is one that poll passes over.
+    // poll ignores a negative descriptor.
     let fd = interest.fd.map_or(-1, |fd| fd.as_raw_fd());
     let mail = interest.mail.map_or(-1, |mailbox| mailbox.wake_fd.0.as_raw_fd());
     let mut fds = [entry(wake_fd.0.as_raw_fd(), libc::POLLIN), entry(fd, events), entry(mail, libc::POLLIN)];
@@ -84,8 +85,9 @@ fn poll(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bo
     });
     let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let no_mask = ptr::null::<libc::sigset_t>();
-    // The kernel's own, since libc's may be one that homa-preload has put before it: that would take this for the program's sleep, and have
-    // the network driven for it, by this very thread among others.
+    // The raw system call is used, since libc's function may be one that homa-preload has put before it. That
+    // function would treat this as the program's sleep, and have the network driven for it, by this very
+    // thread among others.
     // SAFETY: `fds` and what `timeout` points at live through the call, which may write to both, the length is at most that of `fds`, and
     // a null signal mask leaves the mask alone, whatever its size.
     let ready = unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), used, timeout, no_mask, 0_usize) };

@@ -1,8 +1,8 @@
-//! Waiting: whoever waits drives the network, one leads, the others sleep.
+//! Waiting: a waiting thread drives the network. One waiting thread leads, the followers sleep.
 //!
-//! On the machines this was measured on, waking a thread that sleeps on another core costs the waker 13 us and the sleeper 40,
-//! ten times a whole RPC between two polling hosts. So an RPC that has one thread waits for its packets in that thread, and
-//! of several threads only as many are woken as have something to do.
+//! On the machines where this was measured, waking a thread that sleeps on another core costs the waker 13 us
+//! and the sleeper 40. That is ten times a whole RPC between two polling hosts. So the only thread of an RPC
+//! waits for its packets itself, and of several threads only as many are woken as have work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -19,10 +19,10 @@ use crate::runtime::sleep::{self, Interest};
 use crate::runtime::wake_chooser::WakeChooser;
 use crate::tenancy::endpoint_group::board::RequestExchange;
 
-/// Longest sleep on a driver that has no descriptor to sleep on.
+/// Longest sleep if the driver has no descriptor to sleep on.
 pub(crate) const BLIND_SLEEP_NS: u64 = 50_000;
 
-/// Fruitless rounds between two offers of the processor to other threads that could run.
+/// Fruitless rounds between two offers of the processor to other runnable threads.
 const ROUNDS_BETWEEN_YIELDS: u32 = 16;
 
 /// What a thread waits for.
@@ -38,11 +38,11 @@ pub(crate) enum WaitTarget {
     Requests(usize),
     /// A response or a request of a socket.
     Socket(usize),
-    /// The last answered RPC to be over, while the host shuts down.
+    /// The end of the last answered RPC, while the host shuts down.
     Drained,
 }
 
-/// A sleeping thread's place to be woken at. Not `thread::park`, whose token the application may use for itself.
+/// Wakes one sleeping thread. `thread::park` is not used, since the application may use its token for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     woken: Mutex<bool>,
@@ -74,7 +74,7 @@ thread_local! {
     static MY_SLEEPER: Arc<Parker> = Arc::default();
 }
 
-/// Somebody to wake once the lock is given back.
+/// A thread or task to wake after the lock is released.
 #[derive(Debug)]
 pub(crate) enum Wakeup {
     /// A follower.
@@ -87,7 +87,7 @@ pub(crate) enum Wakeup {
     Progress,
     /// The async driver task.
     AsyncDriver,
-    /// Whoever waits at another endpoint for what lies at the one with this number.
+    /// A thread or task at another endpoint, to help with the item at the endpoint with this number.
     Help(Arc<RequestExchange>, usize),
 }
 
@@ -108,7 +108,7 @@ impl Wakeup {
 struct Follower {
     on: WaitTarget,
     sleeper: Arc<Parker>,
-    /// Where it ran last, if the order of waking asks for that.
+    /// The core where it ran last, if the wake order uses cores.
     core: homa_steer::Core,
 }
 
@@ -120,7 +120,8 @@ pub(crate) struct TaskQueue {
 }
 
 impl TaskQueue {
-    /// Registers a task's waker, or renews it, and returns the number it goes by. The waker it replaces goes with `id`.
+    /// Registers a task's waker, or replaces it. Returns the task's number, and the waker that was registered
+    /// before as `id`.
     pub(crate) fn register(&mut self, id: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
         if let Some(id) = id
             && let Some((_, known)) = self.tasks.iter_mut().find(|(known, _)| *known == id)
@@ -138,7 +139,7 @@ impl TaskQueue {
         self.tasks.remove(at).map(|(_, waker)| waker)
     }
 
-    /// The first by an order of waking. No task has a core of its own.
+    /// Removes the first task by the wake order. Tasks are not assigned to cores.
     pub(crate) fn pop(&mut self, by: &WakeChooser) -> Option<Waker> {
         let at = by.first(self.tasks.iter().enumerate().map(|(at, _)| (at, 0)))?;
         self.tasks.remove(at).map(|(_, waker)| waker)
@@ -147,20 +148,21 @@ impl TaskQueue {
 
 /// Decides whether to wake a sleeping thread for work that a busy thread may soon take.
 ///
-/// A thread that stops leading could wake another to lead. That costs some 13 us, and is wasted if the thread soon
-/// returns, as threads of servers with short handlers do. The lead therefore stays empty while recent history says
-/// that a thread returns sooner than a wake-up takes. If that proves wrong, the progress thread finds the lead
-/// empty within a tick, and the lead is handed over for a while: each time twice as long. Requests at an endpoint
+/// A thread that stops leading could wake another to lead. That costs some 13 us, and is wasted if the thread
+/// soon returns, as threads of servers with short handlers do. The lead therefore stays empty if recent
+/// history shows that a thread returns sooner than a wake-up takes. If that proves wrong, the progress thread
+/// finds the lead empty within a tick. The lead is then handed over for a while: each time twice as long.
+/// Requests at an endpoint whose threads are all busy ([`RequestExchange`]) are decided in the same way.
 /// whose threads are all busy ([`RequestExchange`]) are decided in the same way.
 #[derive(Debug)]
 pub(crate) struct HandoverBackoff {
-    /// When the lead was left empty although followers wait.
+    /// When the lead was left empty although there are followers.
     empty_since: Option<Time>,
-    /// How many times more the lead is handed over without trying.
+    /// Remaining times that the lead is handed over without trying to leave it empty.
     hand_over: u32,
-    /// How many times it is handed over after the next disappointment.
+    /// Times that the lead is handed over after the next attempt that fails.
     penalty: u32,
-    /// Times in a row that somebody came back in time.
+    /// Consecutive attempts in which a thread returned in time.
     streak: u32,
 }
 
@@ -176,11 +178,12 @@ impl Default for HandoverBackoff {
 }
 
 impl HandoverBackoff {
-    /// What a wake-up costs waker and sleeper together, and so what an empty lead may cost.
+    /// The cost of a wake-up to waker and sleeper together, and so the maximum time for which an empty lead
+    /// pays.
     const WORTH_NS: u64 = 50_000;
     const LEAST_PENALTY: u32 = 64;
     const MOST_PENALTY: u32 = 1 << 20;
-    /// So many in a row halve the next penalty.
+    /// Consecutive successful attempts that halve the next penalty.
     const GOOD_STREAK: u32 = 1_000;
 
     /// Whether the lead may be left empty now.
@@ -193,12 +196,12 @@ impl HandoverBackoff {
         true
     }
 
-    /// Whether it is being tried.
+    /// Whether the lead is being left empty now.
     pub(crate) fn is_tried(&self) -> bool {
         self.empty_since.is_some()
     }
 
-    /// Somebody leads again.
+    /// A thread leads again.
     pub(crate) fn over(&mut self, now: Time) {
         let Some(since) = self.empty_since.take() else { return };
         if now.since(since) > HandoverBackoff::WORTH_NS {
@@ -218,25 +221,25 @@ impl HandoverBackoff {
 /// The waiting threads and tasks of an engine, and its leader.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    /// What the leading thread waits for.
+    /// The target that the leader waits for.
     leader: Option<WaitTarget>,
     /// Until when the leader sleeps in the kernel, if it does.
     leader_sleeps_until: Option<Time>,
     leader_rung: bool,
     /// In the order in which they fell asleep.
     followers: Vec<Follower>,
-    /// In which order they are woken.
+    /// The order in which followers are woken.
     pub(crate) wake_by: WakeChooser,
-    /// What the followers wait for that were woken and do not have the lock yet.
+    /// Targets of followers that were woken and do not have the lock yet.
     summoned: Vec<WaitTarget>,
-    /// Something of this was taken, and more may lie there or elsewhere.
+    /// An item of this target was taken, and there may be more here or at other endpoints.
     pub(crate) taken: Option<WaitTarget>,
     patience: HandoverBackoff,
-    /// The same for requests that nobody here waits for.
+    /// The same decision for requests for which no thread waits at this endpoint.
     pub(crate) help: HandoverBackoff,
-    /// What became ready since the last call of [`Engine::summon`], once per item.
+    /// Targets that became ready since the last call of [`Engine::summon`], once for each item.
     ready: Vec<WaitTarget>,
-    /// Whom to wake when the lock is given back.
+    /// Threads and tasks to wake after the lock is released.
     pub(crate) wakes: Vec<Wakeup>,
     /// Times that a leader handed the lead to another thread.
     pub(crate) handovers: u64,
@@ -247,7 +250,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// With a leader that sleeps until it is rung.
+    /// Waiters with a leader that sleeps until it is notified.
     #[cfg(test)]
     pub(crate) fn with_sleeping_leader(on: WaitTarget) -> Waiters {
         Waiters { leader: Some(on), leader_sleeps_until: Some(Time::NEVER), ..Waiters::default() }
@@ -257,7 +260,7 @@ impl Waiters {
         self.leader.is_some()
     }
 
-    /// Whether no thread waits, so that one may have the lock for longer than a drive round takes.
+    /// Whether no thread waits, so that the lock may be held for longer than a drive round takes.
     pub(crate) fn is_idle(&self) -> bool {
         self.leader.is_none() && self.followers.is_empty() && self.summoned.is_empty()
     }
@@ -266,12 +269,12 @@ impl Waiters {
         self.leader_sleeps_until
     }
 
-    /// Notes that there is one item more to be had.
+    /// Notes that one more item is available.
     pub(crate) fn note_ready(&mut self, on: WaitTarget) {
         self.ready.push(on);
     }
 
-    /// Ends the leader's sleep, if it sleeps and nobody has done so; whether that is so.
+    /// Notifies the leader, if it sleeps and has not been notified; returns whether it did so.
     pub(crate) fn ring_leader(&mut self) -> bool {
         let asleep = self.leader_sleeps_until.is_some() && !self.leader_rung;
         if asleep {
@@ -298,7 +301,7 @@ impl Waiters {
         on
     }
 
-    /// Takes the calling thread off the list; `false` if a waker did that.
+    /// Removes the calling thread from the list; `false` if its waker already did so.
     fn forget_follower(&mut self, sleeper: &Arc<Parker>) -> bool {
         match self.followers.iter().rposition(|follower| Arc::ptr_eq(&follower.sleeper, sleeper)) {
             Some(at) => {
@@ -309,14 +312,15 @@ impl Waiters {
         }
     }
 
-    /// A follower that was woken has the lock.
+    /// A follower that was woken has acquired the lock.
     fn arrived(&mut self, on: WaitTarget) {
         if let Some(at) = self.summoned.iter().position(|summoned| *summoned == on) {
             self.summoned.swap_remove(at);
         }
     }
 
-    /// Whether somebody is on the way who will take what there is for this.
+    /// Whether a thread is awake, or now being woken, that will take the items of this target. A sleeping
+    /// leader is notified.
     pub(crate) fn is_expected(&mut self, on: WaitTarget) -> bool {
         if self.leader == Some(on) {
             self.ring_leader();
@@ -325,7 +329,7 @@ impl Waiters {
         self.summoned.contains(&on)
     }
 
-    /// Wakes every thread that waits for this, which is over: what comes next may have the same name.
+    /// Wakes every thread that waits for this target, which is over: its index may be used again.
     pub(crate) fn wake_all_on(&mut self, on: WaitTarget) {
         let woken = self.followers.extract_if(.., |follower| follower.on == on);
         for follower in woken {
@@ -348,13 +352,13 @@ impl Waiters {
 }
 
 impl Engine {
-    /// Wakes whom the items that became ready are for: one for each.
+    /// Wakes one thread or task for each item that became ready.
     pub(crate) fn summon(&mut self) {
         if !self.rooms.is_empty() {
             self.tell_room();
         }
         while let Some(on) = self.waiting.ready.pop() {
-            // Whoever drives may have taken it already.
+            // The driving thread may have taken the item already.
             if !self.has_item(on) {
                 continue;
             }
@@ -367,20 +371,20 @@ impl Engine {
                     self.wake_task(on);
                 }
             } else if !self.wake_task(on) || matches!(on, WaitTarget::Socket(_)) {
-                // Who is told of what a socket has need not be one who waits.
+                // A socket's waker only reports readiness: the task it wakes need not wait here.
                 self.offer(on);
             }
         }
     }
 
-    /// Wakes those who wait for memory of outgoing messages, where there is enough.
+    /// Wakes the tasks that wait for memory of outgoing messages, if enough is free.
     fn tell_room(&mut self) {
         let bytes = self.buffers.outgoing_bytes();
         let woken = self.rooms.extract_if(.., |(below, _)| bytes < *below);
         self.waiting.wakes.extend(woken.map(|(_, waker)| Wakeup::Task(waker)));
     }
 
-    /// Wakes a task that waits for this; whether there is one.
+    /// Wakes a task that waits for this; returns whether there is one.
     fn wake_task(&mut self, on: WaitTarget) -> bool {
         let Some(waker) = self.pop_task(on) else { return false };
         self.waiting.wakes.push(Wakeup::Task(waker));
@@ -388,13 +392,14 @@ impl Engine {
         true
     }
 
-    /// Whether there are more items than threads that lead, or were woken, to take one.
+    /// Whether there are more items than threads that lead, or were woken, to take them.
     fn has_more_than_threads_take(&self, on: WaitTarget) -> bool {
         let threads = self.waiting.leader.iter().chain(&self.waiting.summoned);
         self.items(on) > threads.filter(|thread| **thread == on).count()
     }
 
-    /// Wakes one thread or task that waits for this, to look for it at another endpoint; whether there is one.
+    /// Wakes one thread or task that waits for this, so that it looks at another endpoint; returns whether
+    /// there is one.
     pub(crate) fn rouse(&mut self, on: WaitTarget) -> bool {
         if self.waiting.wake_follower(on, self.last_driven) {
             return true;
@@ -404,7 +409,7 @@ impl Engine {
             return true;
         }
         if matches!(on, WaitTarget::Socket(_)) {
-            // Its waker tells of what lies here, and waits for nothing.
+            // A socket's waker reports items of this endpoint; no task waits on it.
             return false;
         }
         let task = self.pop_task(on);
@@ -413,7 +418,7 @@ impl Engine {
         found
     }
 
-    /// What a thread does before it leaves the network alone: it sees that somebody else cares for it.
+    /// Called by a thread before it stops driving: ensures that another thread drives, or will.
     pub(crate) fn leave(&mut self, now: Time) {
         self.summon();
         if let Some(on) = self.waiting.taken.take() {
@@ -434,7 +439,7 @@ impl Engine {
         }
     }
 
-    /// Wakes the first of the followers, to lead.
+    /// Wakes the first of the followers, which then leads.
     fn hand_over(&mut self) {
         let followers = self.waiting.followers.iter().enumerate();
         let first = self.waiting.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
@@ -445,7 +450,8 @@ impl Engine {
         }
     }
 
-    /// Hands over the lead if it was left empty and nobody came back for it in time; whether somebody is on the way to it.
+    /// Hands over the lead if it was left empty and no thread returned in time. Returns whether a thread is
+    /// on its way to lead.
     pub(crate) fn hand_over_late(&mut self, now: Time) -> bool {
         if self.waiting.summoned.is_empty() && !self.waiting.followers.is_empty() {
             self.waiting.patience.over(now);
@@ -454,13 +460,13 @@ impl Engine {
         !self.waiting.summoned.is_empty()
     }
 
-    /// What a thread does that has sent something without waiting: if those who sleep would sleep too long now, or lack room
-    /// to send that they do not know of, they are woken.
+    /// Called by a thread that has sent packets without waiting. Wakes sleeping threads if they would now
+    /// sleep too long, or if packets lack room to be sent and the sleepers do not watch for it.
     pub(crate) fn after_work(&mut self, now: Time) {
         self.last_activity = now;
         self.summon();
         if self.waiting.leader_sleeps_until.is_none() && self.waiting.leader.is_some() {
-            // It looks for itself.
+            // The leader is awake and drives.
             return;
         }
         if self.tell_sleeping_leader(now) {
@@ -481,7 +487,7 @@ impl Engine {
         }
     }
 
-    /// Sees that a leader that sleeps does not sleep too long; whether there is one.
+    /// Ensures that a sleeping leader does not sleep too long; returns whether there is a sleeping leader.
     fn tell_sleeping_leader(&mut self, now: Time) -> bool {
         let Some(until) = self.waiting.leader_sleeps_until else { return false };
         let due = self.next_wake(now);
@@ -490,16 +496,18 @@ impl Engine {
                 self.note_wake(WaitTarget::Drained, WAKE_TO_LEAD);
             }
         } else if due.is_some_and(|due| due < until) {
-            // Not worth a wake-up: the progress thread looks once a tick.
+            // Not worth a wake-up: the progress thread looks once in a tick.
             self.progress_must_watch();
         }
         true
     }
 }
 
-/// Waits until `take` has something, driving the network where nobody else does. `None` when `deadline` passed first.
+/// Waits until `take` returns an item, and drives the network if no other thread does. `None` if `deadline`
+/// passed first.
 ///
-/// `take` may be called any number of times, also after another thread has taken what this one was woken for.
+/// `take` may be called any number of times, even after another thread has taken the item for which this one
+/// was woken.
 pub(crate) fn wait<'a, T>(
     shared: &'a SharedEngine,
     mut engine: EngineGuard<'a>,
@@ -533,14 +541,14 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Sleeps until somebody wakes this thread, to take what it waits for or to lead.
+/// Sleeps until another thread wakes this one, to take its item or to lead.
 fn follow<'a>(
     shared: &'a SharedEngine,
     mut engine: EngineGuard<'a>,
     on: WaitTarget,
     deadline: Option<Time>,
 ) -> EngineGuard<'a> {
-    // A thread that ends, and has code of the application's run by that, has none of its own any more.
+    // A thread that is ending may run code of the application; its thread-local parker is already gone then.
     let sleeper = &MY_SLEEPER.try_with(Arc::clone).unwrap_or_default();
     let (at, now) = (engine.waiting.wake_by.this_core(), engine.last_driven);
     engine.waiting.wake_by.ran(at, now);
@@ -559,7 +567,7 @@ fn follow<'a>(
     engine
 }
 
-/// Drives the network until `take` has something or `deadline` passes.
+/// Drives the network until `take` returns an item or `deadline` passes.
 fn lead<'a, T>(
     shared: &'a SharedEngine,
     mut engine: EngineGuard<'a>,
@@ -570,8 +578,8 @@ fn lead<'a, T>(
     let mut fruitless = 0_u32;
     engine.waiting.patience.over(now);
     if shared.poll_ns == 0 {
-        // Asking the driver before the kernel would cost every RPC of a thread that does not poll a call for nothing: the
-        // kernel ends the sleep at once where packets are there.
+        // Calling the driver before the kernel would cost every RPC of a thread that does not poll a useless
+        // system call. If packets are waiting, the kernel ends the sleep at once.
         engine.finish_up(now);
         let taken = take(&mut engine);
         if taken.is_some() {
@@ -597,7 +605,8 @@ fn lead<'a, T>(
             quiet_since = now;
             fruitless = 0;
         } else if now.since(quiet_since) >= shared.poll_ns {
-            // Who does not poll does not look once more, either: packets that are there end the sleep before it begins.
+            // A thread that does not poll makes no last check, either: packets that are waiting end the sleep
+            // before it begins.
             engine = leader_sleep(shared, engine, now, deadline);
             now = shared.now();
             last_round = (now, None);
@@ -614,18 +623,20 @@ fn lead<'a, T>(
     }
 }
 
-/// Sleeps in the kernel until a packet comes, something is due, or another thread rings.
+/// Sleeps in the kernel until a packet comes, a timer is due, or another thread notifies this one.
 fn leader_sleep<'a>(
     shared: &'a SharedEngine,
     mut engine: EngineGuard<'a>,
     now: Time,
     deadline: Option<Time>,
 ) -> EngineGuard<'a> {
-    // The progress thread need not be woken by this thread's packets. Telling it costs something, and now is the time.
+    // This thread's packets need not wake the progress thread. Informing it has a cost, which is best paid
+    // now.
     engine.progress_must_not_drive();
     let mut due = engine.next_wake(now);
     if due.is_some_and(|due| due >= now + engine.progress.tick_ns) {
-        // A timer of its own would cost every sleep several microseconds. The progress thread looks once in that time anyway.
+        // A timer of its own would cost every sleep several microseconds. The progress thread looks once in
+        // that time anyway.
         engine.progress_must_watch();
         due = None;
     }
@@ -738,8 +749,8 @@ mod tests {
         }
     }
 
-    /// What threads wait for that fell asleep on cores 0, 1, 2 and so on, one nanosecond after the other, in the order in which they are
-    /// woken for this.
+    /// The cores of the threads woken for `on`, in the order of waking. The threads fell asleep on cores 0,
+    /// 1, 2 and so on, one nanosecond after the other, waiting for `asleep`.
     fn woken(order: WakeOrder, asleep: &[WaitTarget], on: WaitTarget) -> Vec<homa_steer::Core> {
         let mut waiting = Waiters { wake_by: WakeChooser::new(order), ..Waiters::default() };
         for (core, &on) in (0..).zip(asleep) {

@@ -1,11 +1,12 @@
-//! Which of several sleeping threads is woken: by an order of `homa-steer`, with what the host itself sees of the cores.
+//! Chooses which of several sleeping threads is woken: by an order of `homa-steer`, with the host's own
+//! observations of the cores.
 
 use homa_proto::Time;
 use homa_steer::load::Observed;
 use homa_steer::wake::WakeOrder;
 use homa_steer::{Core, Loads};
 
-/// An order, and the activity of the cores where it asks for that. The others cost nothing.
+/// A wake order, and the activity of the cores if the order uses it. Other orders record nothing.
 #[derive(Debug, Default)]
 pub(crate) struct WakeChooser {
     order: WakeOrder,
@@ -17,12 +18,12 @@ impl WakeChooser {
         WakeChooser { order, observed: (order == WakeOrder::LeastRecent).then(Box::default) }
     }
 
-    /// The core that the calling thread runs on, or any where the order does not ask.
+    /// The core of the calling thread, or 0 if the order does not use cores.
     pub(crate) fn this_core(&self) -> Core {
         if self.observed.is_some() { this_core() } else { 0 }
     }
 
-    /// A thread of the application ran on this core until now, and falls asleep.
+    /// An application's thread ran on this core until now, and falls asleep.
     pub(crate) fn ran(&mut self, core: Core, now: Time) {
         if let Some(observed) = &mut self.observed {
             observed.ran(core, now.as_ns());
@@ -43,7 +44,7 @@ impl WakeChooser {
         }
     }
 
-    /// Who is first of those who sleep, each with its core, in the order of falling asleep.
+    /// The first thread to wake of the sleeping ones, given with their cores in the order of falling asleep.
     pub(crate) fn first<T>(&self, asleep: impl DoubleEndedIterator<Item = (T, Core)>) -> Option<T> {
         let loads = self.observed.as_deref().map_or(Loads::default(), Observed::loads);
         self.order.choose(asleep, loads)
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn the_core_that_runs_a_thread_that_receives_is_active() {
         let mut by = WakeChooser::new(WakeOrder::LeastRecent);
-        // The thread may be moved between the two looks; then another core is the active one.
+        // The thread may be moved between the two calls; then another core is the active one.
         let before = by.this_core();
         by.received(Time::from_ns(7));
         let observed = by.observed.as_ref().expect("the order asks for it");
