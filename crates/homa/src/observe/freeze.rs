@@ -1,7 +1,8 @@
-//! Freezing the time trace of a host: of all its endpoints at one moment, and of its peers where that is wanted.
+//! Freezing the time trace of a host: the traces of all its endpoints at one moment, and those of its peers
+//! on request.
 //!
-//! Who freezes says so in one place, and each endpoint looks there whenever somebody takes its lock: nothing is recorded without the lock,
-//! so that nothing is recorded after.
+//! A freeze is recorded in one place, and each endpoint checks that place whenever its lock is taken. Nothing
+//! is recorded without the lock, so nothing is recorded after a freeze.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -11,27 +12,27 @@ use homa_proto::Time;
 
 use crate::runtime::engine::Engine;
 
-/// Who froze a trace: `a` of [`EventKind::Freeze`](homa_trace::EventKind::Freeze).
+/// The origin of a freeze: `a` of [`EventKind::Freeze`](homa_trace::EventKind::Freeze).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// This host: by hand, or because of a slow RPC.
+    /// This host: by the application, or because of a slow RPC.
     #[default]
     Own = 0,
     /// A FREEZE packet.
     Peer = 1,
 }
 
-/// What led to a freeze.
+/// The reason for a freeze.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reason {
     id: u64,
     cause: Cause,
 }
 
-/// Whether a host's trace is frozen. One for all its endpoints.
+/// Whether a host's trace is frozen. All endpoints of a host share one.
 #[derive(Debug, Default)]
 pub(crate) struct FreezeState {
-    /// Raised by each change; odd while frozen.
+    /// Incremented by each change; odd while frozen.
     turn: AtomicU32,
     reason: Mutex<Reason>,
 }
@@ -41,7 +42,7 @@ impl FreezeState {
         self.turn.load(Acquire) % 2 == 1
     }
 
-    /// Freezes because of this RPC; whether it was not frozen before.
+    /// Freezes the trace for this reason; returns `false` if it was already frozen.
     fn freeze(&self, reason: Reason) -> bool {
         let mut kept = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = self.turn.load(Acquire);
@@ -66,17 +67,17 @@ impl FreezeState {
     }
 }
 
-/// An endpoint's part in that, and its settings.
+/// An endpoint's view of the host's freeze state, and its settings.
 #[derive(Debug)]
 pub(crate) struct Freezer {
     pub(crate) host: Arc<FreezeState>,
-    /// The turn that the trace is at.
+    /// The host's `turn` that this endpoint's trace has followed.
     seen: u32,
     /// A call that takes longer freezes the trace.
     pub(crate) slower_than_ns: u64,
-    /// Whether FREEZE packets do.
+    /// Whether FREEZE packets freeze the trace.
     pub(crate) obeys: bool,
-    /// Whether the peers are told of a freeze that is this host's own.
+    /// Whether a freeze that starts at this host is sent to the peers.
     pub(crate) tells_peers: bool,
 }
 
@@ -88,7 +89,7 @@ impl Default for Freezer {
 }
 
 impl Engine {
-    /// Does to this endpoint's trace what was done to the host's.
+    /// Applies the host's freeze state to this endpoint's trace.
     #[inline]
     pub(crate) fn heed_freeze(&mut self) {
         let turn = self.freezer.host.turn.load(Acquire);
@@ -111,7 +112,7 @@ impl Engine {
         self.endpoint.trace().freeze(id, cause as u32);
     }
 
-    /// Freezes the host's trace, unless it is off or frozen; whether that is so.
+    /// Freezes the host's trace, unless it is off or frozen; returns whether it did.
     pub(crate) fn freeze_trace(&mut self, id: u64, cause: Cause) -> bool {
         if self.endpoint.trace().is_off() || !self.freezer.host.freeze(Reason { id, cause }) {
             return false;
@@ -126,7 +127,8 @@ impl Engine {
         self.heed_freeze();
     }
 
-    /// A call that began at `started` is over: if it was too slow, nothing of how that came is to be overwritten.
+    /// Called at the end of a call. If the call was too slow, freezes the trace before newer events overwrite
+    /// its history.
     pub(crate) fn judge_call(&mut self, now: Time, call: usize) {
         if self.freezer.slower_than_ns == u64::MAX {
             return;
@@ -137,12 +139,13 @@ impl Engine {
             && self.freeze_trace(id, Cause::Own)
             && self.freezer.tells_peers
         {
-            // The round has sent what there was before it found this, and the peers' traces go on meanwhile.
+            // The round transmitted before it found this, so the FREEZE packets are sent now: the peers'
+            // traces continue until then.
             self.transmit_round(now);
         }
     }
 
-    /// A peer asks for a freeze. It is told no answer, and nobody else is told (FREEZE-2).
+    /// A peer requests a freeze. It gets no answer, and the request is not passed on (FREEZE-2).
     pub(crate) fn obey_freeze(&mut self) {
         if self.freezer.obeys {
             self.freeze_trace(0, Cause::Peer);

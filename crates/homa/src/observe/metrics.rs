@@ -1,4 +1,4 @@
-//! Everything a host counts.
+//! All counters of a host.
 
 use homa_driver::DriverStats;
 use homa_proto::Stats;
@@ -6,10 +6,10 @@ use homa_proto::Stats;
 use crate::observe::prometheus::MetricKind;
 use crate::observe::times::TimesBySize;
 
-/// Defines [`HostCounts`] with one documented `u64` per number, and its list of names and values.
+/// Defines [`HostCounts`] with one documented `u64` for each counter, and the list of their names and values.
 macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $kind:ident $name:ident,)+) => {
-        /// What the runtime counts, between the application and the protocol.
+        /// Counters of the runtime, which lies between the application and the protocol.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct HostCounts {
@@ -17,16 +17,16 @@ macro_rules! counts {
         }
 
         impl HostCounts {
-            /// Every number's name, value and meaning, in the order of declaration.
+            /// The name, value and meaning of every counter, in the order of declaration.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }
 
-            /// Their kinds, in the same order.
+            /// The kinds of the counters, in the same order.
             const KINDS: &'static [MetricKind] = &[$(MetricKind::$kind,)+];
 
-            /// Adds the counts of another endpoint. What is the host's, and not an endpoint's, is left to the caller.
+            /// Adds the counts of another endpoint. The caller corrects values that belong to the whole host.
             fn add(&mut self, other: &HostCounts) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)+
             }
@@ -127,27 +127,28 @@ counts! {
     Gauge shared_grant_leased_bytes,
 }
 
-/// Every number of a host, at one moment. Their number does not depend on the load, so that they can be read as often as
-/// wanted; what is known of each peer is [`Host::peers`](crate::Host::peers).
+/// All counters of a host, at one moment. Their number does not depend on the load, so they can be read as
+/// often as needed. The host's knowledge of each peer is in [`Host::peers`](crate::Host::peers).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Of the protocol: packets by type, and each reason to drop one.
+    /// Counters of the protocol: packets by type, and each reason to drop a packet.
     pub endpoint: Stats,
-    /// Of the packet path.
+    /// Counters of the packet path.
     pub driver: DriverStats,
-    /// Of the runtime.
+    /// Counters of the runtime.
     pub host: HostCounts,
-    /// How long calls took, from their start until the response was whole; those that failed or were given up are left out. Not among
-    /// the [entries](Metrics::entries).
+    /// How long calls took, from their start until the response was whole. Calls that failed or were given up
+    /// are left out. Not among the [entries](Metrics::entries).
     pub call_times: TimesBySize,
-    /// How long answers took, from when the request was whole here until the application handed its answer over: the request waited for a
-    /// thread, and was handled. The network has no part in it. Requests that were not answered are left out. Not among the entries.
+    /// How long answers took, from the whole request until the application handed its answer over: the time
+    /// for which the request waited for a thread and was handled. It contains no network time. Requests that
+    /// were not answered are left out. Not among the entries.
     pub answer_times: TimesBySize,
 }
 
 impl Metrics {
-    /// The counts of several endpoints of a host, of which there is at least one, as the host's.
+    /// Sums the counts of the endpoints of a host, of which there is at least one.
     pub(crate) fn sum(endpoints: &[Metrics]) -> Metrics {
         let mut sum = endpoints[0].clone();
         for other in &endpoints[1..] {
@@ -169,8 +170,8 @@ impl Metrics {
         sum
     }
 
-    /// Every number's name, value and meaning. Names are unique: those of the packet path begin with `driver_`, and those
-    /// of the runtime with `host_`.
+    /// The name, value and meaning of every counter. Names are unique: those of the packet path begin with
+    /// `driver_`, and those of the runtime with `host_`.
     #[must_use]
     pub fn entries(&self) -> Vec<(String, u64, &'static str)> {
         let endpoint =

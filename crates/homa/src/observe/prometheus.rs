@@ -1,6 +1,7 @@
-//! Metrics in the text format of Prometheus (version 0.0.4), for whoever serves them to a scraper.
+//! Metrics in the text format of Prometheus (version 0.0.4), for a program that serves them to a scraper.
 //!
-//! [`text`] has everything that hosts count. [`Text`] writes the format, for an application that adds numbers of its own:
+//! [`text`] writes everything that hosts count. [`Text`] writes the format, for an application that adds its
+//! own metrics:
 //!
 //! ```
 //! use homa::prometheus::{MetricKind, Text};
@@ -11,8 +12,9 @@
 //! assert!(text.into_string().ends_with("shop_orders_total{country=\"is\"} 12\n"));
 //! ```
 //!
-//! Names are stable. The unit is part of a name: `_seconds`, `_bytes`, `_bits_per_second`; where there is none it is a number of what the
-//! name says. Counters end in `_total` and begin with 0 when their host is made; everything else is a gauge, or a histogram.
+//! Names are stable. The unit is part of a name: `_seconds`, `_bytes`, `_bits_per_second`; a name without a
+//! unit is a plain count of what it names. Counters end in `_total` and begin with 0 when their host is
+//! created; everything else is a gauge or a histogram.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
@@ -23,25 +25,26 @@ use crate::api::host::Host;
 use crate::observe::metrics::Metrics;
 use crate::observe::times::{Times, TimesBySize};
 
-/// Most peers of a host that have lines of their own: those with the most open RPCs, and of equals those with the lowest addresses.
+/// Maximum peers of a host that have lines of their own: those with the most open RPCs, and among equals
+/// those with the lowest addresses.
 pub const PEERS_LISTED: usize = 64;
 
-/// Most peers that a host may know for any of them to be listed: packets wait while they are copied.
+/// If a host knows more peers than this, none is listed, since packets wait while the peers are copied.
 pub const PEERS_READ: u64 = 1_000;
 
-/// What a number is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetricKind {
-    /// It only grows, until the process begins anew.
+    /// A value that only grows until the process restarts.
     Counter,
-    /// It goes up and down.
+    /// A value that can grow and shrink.
     Gauge,
-    /// Numbers of times up to some bounds, their number and their sum.
+    /// Counts of times up to fixed bounds, with their total number and sum.
     Histogram,
 }
 
 impl MetricKind {
-    /// As the format has it.
+    /// The name of the kind in the text format.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,27 +55,29 @@ impl MetricKind {
     }
 }
 
-/// A text in the format, growing.
+/// A text in the format, to which metrics are appended.
 #[derive(Clone, Debug, Default)]
 pub struct Text {
     text: String,
 }
 
 impl Text {
-    /// An empty one.
+    /// An empty text.
     #[must_use]
     pub fn new() -> Text {
         Text::default()
     }
 
-    /// Begins the samples of a name, which must follow, all of them, before the next name begins. `help` is one sentence.
+    /// Begins the samples of a name. All samples of the name must follow before the next name begins. `help`
+    /// is one sentence.
     pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         self.words(&["# HELP ", name, " "]);
         self.escaped(help, false);
         self.words(&["\n# TYPE ", name, " ", kind.name(), "\n"]);
     }
 
-    /// One sample: its name is that of its family, or with `_bucket`, `_sum` or `_count` behind it in a histogram.
+    /// Writes one sample. Its name is that of its family; in a histogram, the family's name followed by
+    /// `_bucket`, `_sum` or `_count`.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);
         for (index, (label, value)) in labels.iter().enumerate() {
@@ -80,7 +85,7 @@ impl Text {
             self.escaped(value, true);
             self.text.push('"');
         }
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }
 
@@ -88,8 +93,8 @@ impl Text {
         words.iter().for_each(|word| self.text.push_str(word));
     }
 
-    /// Adds what stands in `quotes` or at the end of a line. Of some thousand values hardly one has anything to escape, and whoever takes the
-    /// metrics has a processor that the host wants.
+    /// Appends text that stands in `quotes` or at the end of a line. It copies long pieces, since hardly one
+    /// of a thousand values needs escaping, and a scrape takes processor time from the host.
     fn escaped(&mut self, text: &str, quotes: bool) {
         let is_special = |letter: char| matches!(letter, '\\' | '\n') || quotes && letter == '"';
         for piece in text.split_inclusive(is_special) {
@@ -101,17 +106,19 @@ impl Text {
         }
     }
 
-    /// What has been written.
+    /// The text written so far.
     #[must_use]
     pub fn into_string(self) -> String {
         self.text
     }
 }
 
-/// Everything that these hosts count, and what they know of their peers; each host's samples have its address as the label `host`.
+/// All counters of these hosts, and their knowledge of the peers. Each sample has the address of its host as
+/// the label `host`.
 ///
-/// It takes the hosts' locks for as long as their numbers are copied, some microseconds, and then writes some 130 KB for each. Of the peers
-/// of a host at most [`PEERS_LISTED`] are listed, and none where it knows more than [`PEERS_READ`]; `homa_peers_listed` says how many.
+/// This takes the hosts' locks while their counters are copied, some microseconds, and then writes some 130
+/// KB for each host. At most [`PEERS_LISTED`] peers of a host are listed, and none if it knows more than
+/// [`PEERS_READ`]; `homa_peers_listed` is the number listed.
 #[must_use]
 pub fn text(hosts: &[&Host]) -> String {
     let seen: Vec<HostSample> = hosts.iter().map(|host| HostSample::of(host)).collect();
@@ -136,14 +143,14 @@ impl HostSample {
     }
 }
 
-/// Over raw IP there is no port.
+/// The address without its port if that is 0, as over raw IP.
 fn address(addr: std::net::SocketAddr) -> String {
     if addr.port() == 0 { addr.ip().to_string() } else { addr.to_string() }
 }
 
-/// Those that are listed, by address.
+/// The peers to list, sorted by address.
 fn listed(mut peers: Vec<PeerInfo>) -> Vec<PeerInfo> {
-    // They come by address, and the sort keeps that order among equals.
+    // The peers are sorted by address, and a stable sort keeps that order among equals.
     peers.sort_by_key(|peer| std::cmp::Reverse(peer.rpcs));
     peers.truncate(PEERS_LISTED);
     peers.sort_by_key(|peer| peer.addr);
@@ -185,7 +192,7 @@ fn write_entries(text: &mut Text, hosts: &[HostSample]) {
     }
 }
 
-/// How a number becomes one of the unit in its name.
+/// How a counter's value is converted to the unit in its name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum MetricUnit {
     AsIs,
@@ -194,7 +201,7 @@ enum MetricUnit {
 }
 
 impl MetricUnit {
-    /// The meaning of a number in this unit.
+    /// The help text of a counter in this unit.
     fn help(self, help: &str) -> String {
         match self {
             MetricUnit::AsIs => help.to_owned(),
@@ -204,7 +211,7 @@ impl MetricUnit {
     }
 }
 
-/// The name that an entry has here: units are those without a prefix, as the format wants it.
+/// The metric's name for a counter, and its unit: the format uses units without prefixes.
 fn name_and_unit(entry: &str, kind: MetricKind) -> (String, MetricUnit) {
     let (stem, unit) = if let Some(stem) = entry.strip_suffix("_ns") {
         (format!("{stem}_seconds"), MetricUnit::Over(1e9))
@@ -217,7 +224,7 @@ fn name_and_unit(entry: &str, kind: MetricKind) -> (String, MetricUnit) {
     (format!("homa_{stem}{end}"), unit)
 }
 
-/// The times of a host, their name and their meaning.
+/// A histogram of times: its name, help text and accessor.
 type TimesMetric = (&'static str, &'static str, fn(&Metrics) -> &TimesBySize);
 
 const TIMES: [TimesMetric; 2] = [
@@ -235,7 +242,8 @@ const TIMES: [TimesMetric; 2] = [
 ];
 
 fn write_times(text: &mut Text, hosts: &[HostSample]) {
-    // Written once for all: to write a fraction takes as long as all else of its line.
+    // The bounds are formatted once for all lines: formatting a fraction takes as long as the rest of its
+    // line.
     let of_end = |end: Option<Duration>| end.map_or("+Inf".to_owned(), |end| end.as_secs_f64().to_string());
     let ends: Vec<String> = Times::default().buckets().map(|(end, _)| of_end(end)).collect();
     for (name, help, times) in TIMES {
@@ -267,7 +275,7 @@ fn write_classes(
     }
 }
 
-/// A number of a peer; `None` where it is not known or does not exist.
+/// A metric of a peer; the value is `None` if it is unknown or does not exist.
 type PeerMetric = (&'static str, &'static str, fn(&PeerInfo) -> Option<f64>);
 
 const OF_PEERS: [PeerMetric; 6] = [

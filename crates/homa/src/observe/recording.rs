@@ -1,4 +1,4 @@
-//! The time trace of a host, for whoever holds the host.
+//! Access to the time trace of a host.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,13 +9,15 @@ use crate::api::host::Host;
 use crate::observe::freeze::Cause;
 use crate::runtime::shared_engine::SharedEngine;
 
-/// Records copied while the lock is held: some ten microseconds.
+/// Records copied while the lock is held: this takes some ten microseconds.
 const PART: usize = 4_096;
 
 impl Host {
-    /// The time trace so far; without events where [`HostConfig::trace_records`](crate::HostConfig::trace_records) is 0. Of several endpoints, each of which
-    /// keeps so many events, all are there in the order of their times. Packets wait for some ten microseconds at a time while it copies. It is
-    /// named after the host's address, which whoever knows a better name changes ([`Dump::node`]).
+    /// The time trace so far; it has no events if
+    /// [`HostConfig::trace_records`](crate::HostConfig::trace_records) is 0. It contains the events of all
+    /// endpoints, each of which keeps that many, in the order of their times. Packets wait for some ten
+    /// microseconds at a time during the copy. The dump is named after the host's address; a caller with a
+    /// better name can change it ([`Dump::node`]).
     #[must_use]
     pub fn trace_dump(&self) -> Dump {
         let name = self.local_addr().to_string();
@@ -26,9 +28,10 @@ impl Host {
         all
     }
 
-    /// Freezes the time trace of all endpoints: what it holds stays as it is until [`unfreeze_trace`](Host::unfreeze_trace), whatever comes. Whether it was
-    /// not frozen before; a host without a trace has none to freeze. Peers are told where
-    /// [`HostConfig::trace_freeze_peers`](crate::HostConfig::trace_freeze_peers) says so.
+    /// Freezes the time trace of all endpoints: its content stays as it is until
+    /// [`unfreeze_trace`](Host::unfreeze_trace). Returns `false` if it was already frozen, or if the host has
+    /// no trace. The peers are asked to freeze theirs if
+    /// [`HostConfig::trace_freeze_peers`](crate::HostConfig::trace_freeze_peers) is set.
     pub fn freeze_trace(&self) -> bool {
         let first = self.endpoints.first();
         let frozen = first.lock().freeze_trace(0, Cause::Own);
@@ -38,26 +41,28 @@ impl Host {
         frozen
     }
 
-    /// Goes on recording, behind what the trace holds.
+    /// Continues recording; new events follow those that the trace holds.
     pub fn unfreeze_trace(&self) {
         self.endpoints.first().lock().unfreeze_trace();
     }
 
-    /// Whether the trace is frozen: by hand, by a slow call, or by a FREEZE packet.
+    /// Whether the trace is frozen: by the application, by a slow call, or by a FREEZE packet.
     #[must_use]
     pub fn trace_is_frozen(&self) -> bool {
         self.freezing.is_frozen()
     }
 
-    /// Asks all peers, the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) that were heard for each endpoint, to freeze their traces now, by a FREEZE packet each; returns how
-    /// many packets that were. Packets can be lost, and peers need not obey. This host's own trace goes on.
+    /// Sends a FREEZE packet to all peers, so that they freeze their traces now; returns the number of
+    /// packets. The peers are the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) from which each
+    /// endpoint received packets. Packets can be lost, and peers need not obey. This host's own trace
+    /// continues.
     pub fn freeze_peers(&self) -> usize {
         let asked = self.endpoints.members.iter().map(|shared| shared.lock().endpoint.freeze_peers()).sum();
         self.send_now();
         asked
     }
 
-    /// Has each endpoint send what waits.
+    /// Makes each endpoint send its waiting packets.
     fn send_now(&self) {
         for shared in &self.endpoints.members {
             let now = shared.now();

@@ -1,8 +1,8 @@
-//! What the runtime adds to the time trace: when the application sends and receives, what bursts come and go, who sleeps and who wakes.
+//! The runtime's events in the time trace: application sends and receives, bursts, sleeps and wake-ups.
 //!
-//! There is one trace for each endpoint, behind the endpoint's lock: whoever has something to record mostly has the lock anyway. What
-//! happens without it, before it is had, has a time of the same clock ([`HostClock::look`](crate::runtime::clock::HostClock::look)) that is
-//! recorded later.
+//! Each endpoint has one trace, behind the endpoint's lock: code with an event to record mostly holds the
+//! lock anyway. Events that happen before the lock is taken are recorded later, with a time of the same clock
+//! ([`HostClock::look`](crate::runtime::clock::HostClock::look)).
 
 use homa_proto::wire::{self, Body};
 use homa_proto::{RpcKey, Time};
@@ -11,16 +11,17 @@ use homa_trace::{EventKind, Place, packet_word};
 use crate::runtime::engine::Engine;
 use crate::runtime::wait::WaitTarget;
 
-/// A round that begins so much later than the one before ended, although its thread did not sleep, is recorded as one that could not run. Threads
-/// that poll come back within a few microseconds, and behind others that have the lock within some tens of them; a processor that is given to
-/// somebody else is away for a millisecond and more, the interrupts worth knowing of for some hundred microseconds.
+/// Minimum gap between two rounds of a thread that did not sleep from which the thread is recorded as not
+/// running. Polling threads come back within a few microseconds, and within some tens of them if they wait
+/// for the lock. A processor that is given to another thread is away for a millisecond and more; interrupts
+/// worth recording take some hundred microseconds.
 pub(crate) const NOT_RUNNING_NS: u64 = 100_000;
 
 /// Why a thread is woken: `a` of [`EventKind::WakeSent`].
 pub(crate) const WAKE_FOR_MESSAGE: u32 = 0;
 pub(crate) const WAKE_TO_LEAD: u32 = 1;
 
-/// How an RPC is named in a trace: by its id, and the number of its peer.
+/// The name of an RPC in a trace: its id, and the number of its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TraceKey {
     pub(crate) id: u64,
@@ -34,7 +35,7 @@ pub(crate) enum Message {
     Response = 1,
 }
 
-/// What names a packet in a trace, where it is readable: its `sender_id`, packet word and offset.
+/// The name of a packet in a trace, if the packet can be decoded: its `sender_id`, packet word and offset.
 fn described(bytes: &[u8], wire_len: usize) -> Option<(u64, u32, u32)> {
     let packet = wire::decode(bytes, wire_len).ok()?;
     let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
@@ -42,7 +43,7 @@ fn described(bytes: &[u8], wire_len: usize) -> Option<(u64, u32, u32)> {
     Some((packet.common.sender_id, word, offset))
 }
 
-/// The same of each packet of a datagram; of one that is no bundle only the header may be there.
+/// The names of all packets of a datagram. If the datagram is no bundle, only its header need be there.
 fn described_packets(datagram: &[u8], wire_len: usize) -> impl Iterator<Item = (u64, u32, u32)> {
     let is_bundle = wire::packet_length(datagram).is_some();
     wire::packets(datagram)
@@ -50,13 +51,13 @@ fn described_packets(datagram: &[u8], wire_len: usize) -> impl Iterator<Item = (
 }
 
 impl Engine {
-    /// The name of a living RPC.
+    /// The name of an RPC that is still open.
     pub(crate) fn traced(&self, rpc: RpcKey) -> TraceKey {
         let (id, peer) = self.endpoint.traced(rpc).unwrap_or_default();
         TraceKey { id, peer }
     }
 
-    /// The application made a call with so many bytes, at the moment `at`.
+    /// The application started a call with a request of `length` bytes at the moment `at`.
     pub(crate) fn note_call(&mut self, at: u64, call: usize, length: usize) {
         let TraceKey { id, peer } = self.calls[call].traced;
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -65,7 +66,7 @@ impl Engine {
         trace.record_stamped(at, EventKind::AppSend, id, Message::Request as u32, length, place);
     }
 
-    /// The application answered with so many bytes, at the moment `at`.
+    /// The application answered with `length` bytes at the moment `at`.
     pub(crate) fn note_answer(&mut self, at: u64, rpc: RpcKey, length: usize) {
         if !self.endpoint.trace().is_recording() {
             return;
@@ -90,7 +91,8 @@ impl Engine {
         self.endpoint.trace().record(EventKind::BurstOut, 0, packets, bytes);
     }
 
-    /// The driver took so many packets of the burst. Where it has no room, the message at its head waits for that.
+    /// The driver took `taken` packets of the burst. If it has no more room, the message at the head of the
+    /// burst waits for room.
     pub(crate) fn note_burst_taken(&mut self, taken: usize) {
         if !self.endpoint.trace().is_recording() {
             return;
@@ -105,12 +107,13 @@ impl Engine {
             let place = trace.place(traced.peer, priority);
             trace.record_again(EventKind::WaitBuffer, traced.id, wanted, 0, place);
         }
-        // A burst that follows was handed over behind this moment, by which the two are told apart.
+        // The next burst is handed over after this moment, which separates the two.
         self.endpoint.trace().begin_stage();
     }
 
-    /// The driver was asked at `now`, and gave so many datagrams. Returns what the time is since it did: packets may have come meanwhile,
-    /// and to take them from it is a tenth of a short round trip.
+    /// The driver was polled at `now`, and returned `datagrams` datagrams. Returns the time after that:
+    /// packets may have come meanwhile, and to give them the time `now` would be wrong by a tenth of a short
+    /// round trip.
     pub(crate) fn note_burst_in(&mut self, datagrams: usize, now: Time) -> Time {
         if datagrams == 0 {
             self.empty_polls = self.empty_polls.saturating_add(1);
@@ -130,14 +133,14 @@ impl Engine {
         }
     }
 
-    /// Looks at the clock, which begins a stage of the trace; `None` where time is made up.
+    /// Reads the clock, which begins a stage of the trace; `None` if time is simulated.
     fn look(&mut self) -> Option<Time> {
         let (at, now) = self.clock?.look();
         self.endpoint.trace().begin_stage_at(at);
         Some(now)
     }
 
-    /// When the kernel took the packets of the burst from the device, as far as it says.
+    /// Records when the kernel received the packets of the burst from the device, if it reports this.
     pub(crate) fn note_device_times(&mut self) {
         let Some(clock) = self.device_clock.filter(|_| self.endpoint.trace().is_recording()) else { return };
         let real_time = clock.beside_real_time();
@@ -153,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// When the kernel gave packets to the device, as far as it has said so by now.
+    /// Records when the kernel gave packets to the device, as far as it has reported this by now.
     pub(crate) fn note_device_sent(&mut self) {
         let Some(clock) = self.device_clock else { return };
         let mut real_time = None;
@@ -167,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// A thread or task is told to wake up for this.
+    /// A thread or task is woken for this target.
     pub(crate) fn note_wake(&mut self, on: WaitTarget, why: u32) {
         if !self.endpoint.trace().is_recording() {
             return;
@@ -177,7 +180,7 @@ impl Engine {
         self.endpoint.trace().record_with(EventKind::WakeSent, id, why, 0, peer, 0);
     }
 
-    /// The message that somebody who waits for this is woken for.
+    /// The message for which a waiter on this target is woken.
     fn traced_item(&self, on: WaitTarget) -> TraceKey {
         let found = match on {
             WaitTarget::Call(call) => self.calls.get(call).map(|call| call.traced),
@@ -200,7 +203,8 @@ impl Engine {
         self.endpoint.trace().record(EventKind::Asleep, 0, 0, 0);
     }
 
-    /// The calling thread, asleep since `since`, ran again at `now`, which is `at` on the trace's clock; by another's doing or not.
+    /// The calling thread, asleep since `since`, ran again at `now`, which is `at` on the trace's clock.
+    /// `called`: another thread woke it.
     pub(crate) fn note_woken(&mut self, at: u64, (since, now): (Time, Time), called: bool) {
         let asleep_us = u32::try_from(now.since(since) / 1_000).unwrap_or(u32::MAX);
         let trace = self.endpoint.trace();
@@ -208,7 +212,7 @@ impl Engine {
         trace.record_stamped(at, EventKind::Woken, 0, u32::from(!called), asleep_us, place);
     }
 
-    /// The calling thread should have run at `due` and did at `now`. What is within the bound is no news.
+    /// The calling thread should have run at `due` but ran at `now`. A gap within the bound is not recorded.
     pub(crate) fn note_not_running(&mut self, due: Time, now: Time) {
         let away = now.since(due);
         if away >= NOT_RUNNING_NS {
@@ -217,8 +221,9 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::note_not_running`], for a thread whose last round began at `began` and, where it had work, which may take long by
-    /// itself, recorded until `worked_until` on the trace's clock. Each round asks, so that no clock is read where all is well.
+    /// Like [`Engine::note_not_running`], for a thread whose last round began at `began`. If that round had
+    /// work, which may take long by itself, it recorded until `worked_until` on the trace's clock. Each round
+    /// calls this, so it reads no clock in the normal case.
     #[inline]
     pub(crate) fn note_not_running_since(&mut self, (began, worked_until): (Time, Option<u64>), now: Time) {
         let mut away = now.since(began);

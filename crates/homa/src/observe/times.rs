@@ -1,22 +1,26 @@
-//! How long calls and answers took, by size: tables of fixed size, so that an RPC costs the same however many there were.
+//! How long calls and answers took, by size. The tables have a fixed size, so an RPC costs the same however
+//! many there were before.
 
 use std::time::Duration;
 
-/// Largest size of each class but the last, bytes: what fits a packet, what goes unasked, what needs grants, and what needs them for long.
+/// Largest size in bytes of each class but the last: messages that fit a packet, that are sent unscheduled,
+/// that need grants, and that need them for long.
 const CLASS_ENDS: [usize; CLASSES - 1] = [1_000, 10_000, 100_000, 1_000_000];
 
-/// Their names.
+/// Names of the classes.
 const CLASS_NAMES: [&str; CLASSES] = ["0-1000", "1001-10000", "10001-100000", "100001-1000000", "1000001-"];
 
 const CLASSES: usize = 5;
 
-/// Times up to 2 to the power of this many nanoseconds, about a microsecond, are in the first bucket: no network is faster.
+/// Times up to 2 to the power of this many nanoseconds, about a microsecond, are in the first bucket: no
+/// network is faster.
 const FIRST_BITS: u32 = 10;
 
-/// Times beyond 2 to the power of this many nanoseconds, 17 s, are in the last one: calls time out before.
+/// Times beyond 2 to the power of this many nanoseconds, 17 s, are in the last bucket: calls time out before.
 const LAST_BITS: u32 = 34;
 
-/// Each doubling is divided by 2 to the power of this: a bucket is at most a quarter as wide as what is below it.
+/// Each doubling is divided into 2 to the power of this many buckets: the width of a bucket is at most a
+/// quarter of its lower end.
 const STEP_BITS: u32 = 2;
 
 const BUCKETS: usize = 2 + ((LAST_BITS - FIRST_BITS) << STEP_BITS) as usize;
@@ -28,12 +32,13 @@ pub struct TimesBySize {
 }
 
 impl TimesBySize {
-    /// Each class of sizes, the shortest first: its name, as in "1001-10000" (bytes, both included), and its times.
+    /// Each class of sizes, the smallest first: its name, such as "1001-10000" (bytes, both included), and
+    /// its times.
     pub fn classes(&self) -> impl Iterator<Item = (&'static str, &Times)> {
         CLASS_NAMES.into_iter().zip(&self.classes)
     }
 
-    /// Notes an RPC.
+    /// Records an RPC.
     pub(crate) fn record(&mut self, bytes: usize, ns: u64) {
         let class = CLASS_ENDS.iter().take_while(|&&end| bytes > end).count();
         self.classes[class].record(ns);
@@ -47,7 +52,7 @@ impl TimesBySize {
     }
 }
 
-/// Times in buckets that grow with them.
+/// Times in buckets whose width grows with the times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Times {
     counts: [u64; BUCKETS],
@@ -61,26 +66,28 @@ impl Default for Times {
 }
 
 impl Times {
-    /// How many there are.
+    /// Number of recorded times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All together.
+    /// Sum of all recorded times.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// The buckets from the shortest times to the longest: their end, which belongs to them, and how many times are in each. The last has
-    /// no end. Their number and their ends never change while a program runs.
+    /// The buckets from the shortest times to the longest: the inclusive end of each, and the number of times
+    /// in it. The last bucket has no end. The number and the ends of the buckets never change while a program
+    /// runs.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         self.counts.iter().enumerate().map(|(index, &count)| (end_ns(index).map(Duration::from_nanos), count))
     }
 
-    /// A time that this fraction of all, 0 to 1, do not exceed: the end of the bucket in which it is, at most a quarter too long. `None`
-    /// where there are none, and where it is beyond the longest bucket that ends (17 s).
+    /// The time that a fraction (0 to 1) of all times do not exceed. The result is the end of the bucket that
+    /// contains it, at most a quarter too long. `None` if nothing was recorded, or if the result is beyond
+    /// the longest bucket that ends (17 s).
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<Duration> {
         let rank = ((self.count() as f64 * fraction.clamp(0.0, 1.0)).ceil() as u64).max(1);
@@ -105,7 +112,7 @@ impl Times {
     }
 }
 
-/// Where a time is counted.
+/// The index of the bucket that counts a time.
 fn bucket(ns: u64) -> usize {
     // An end belongs to the bucket before it.
     let above = ns.saturating_sub(1);
@@ -120,7 +127,7 @@ fn bucket(ns: u64) -> usize {
     1 + (((bits - FIRST_BITS) << STEP_BITS) as usize) + step as usize
 }
 
-/// The end of a bucket; the last has none.
+/// The end of a bucket; the last bucket has none.
 fn end_ns(index: usize) -> Option<u64> {
     let Some(index) = index.checked_sub(1) else { return Some(1 << FIRST_BITS) };
     if index == BUCKETS - 2 {
