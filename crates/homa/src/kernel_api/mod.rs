@@ -1,4 +1,4 @@
-//! Sockets as Linux Homa has them, for libhoma and the preload library.
+//! Sockets with the semantics of Linux Homa, for libhoma and the preload library.
 
 pub(crate) mod readiness;
 pub(crate) mod socket;

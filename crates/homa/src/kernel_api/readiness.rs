@@ -1,4 +1,4 @@
-//! A descriptor that shows what a [`Socket`] has.
+//! A descriptor that shows whether a [`Socket`] has messages to receive.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,26 +10,28 @@ use crate::kernel_api::socket::Socket;
 use crate::kernel_api::socket_pair::SocketPair;
 use crate::runtime::sleep::WakeFd;
 
-/// An eventfd that is readable exactly while a [`Socket`] has something to be received, for poll, epoll and their like; or one of a
-/// [pair of sockets](ReadinessFd::from_socket_pair), which is writable as well, but while the caller says that there is no room to send.
+/// An eventfd that is readable exactly while a [`Socket`] has something to receive, for poll, epoll and
+/// similar calls. Or one end of a [pair of sockets](ReadinessFd::from_socket_pair), which is also writable,
+/// except while the caller reports that there is no room to send.
 ///
-/// Nothing is written to it for what a thread waits for in [`Socket::recv`], so that a program that never polls makes no system call for it.
-/// Whoever sleeps on it and nowhere else calls [`Socket::attend`] before.
+/// If a thread waits for a message in [`Socket::recv`], nothing is written to the descriptor for that
+/// message, so a program that never polls makes no system calls for it. A thread that is about to sleep on
+/// this descriptor alone must call [`Socket::attend`] first.
 pub struct ReadinessFd {
     fd: PolledFd,
     state: Mutex<ReadinessState>,
-    /// The eventfd is readable, or somebody is looking whether it should be. Set before the look, so that who takes a message behind that look
-    /// sees it: both have the socket's lock in between.
+    /// The eventfd is readable, or a thread is checking whether it should be. It is set before the check, so
+    /// that a thread that takes a message after the check sees it: both take the socket's lock in between.
     up: AtomicBool,
-    /// It is to be readable whatever the socket has.
+    /// The descriptor must be readable regardless of the socket.
     forced: AtomicBool,
-    /// What the socket has is not to be shown.
+    /// The socket's messages must not be shown.
     muted: AtomicBool,
-    /// It becomes readable with each arrival, also where it was.
+    /// The descriptor becomes readable again with each arrival, even if it already was.
     edges: AtomicBool,
 }
 
-/// What is polled.
+/// The descriptor that is polled.
 enum PolledFd {
     Eventfd(WakeFd),
     SocketPair(SocketPair),
@@ -46,7 +48,8 @@ struct ReadinessState {
 
 impl PolledFd {
     fn set_readable(&self, ready: bool) {
-        // Neither blocks, whatever the descriptor's flags: an eventfd is 0 before the one and 1 before the other.
+        // Neither call blocks, whatever the descriptor's flags: an eventfd is 0 before the first and 1 before
+        // the second.
         match (self, ready) {
             (PolledFd::Eventfd(eventfd), true) => eventfd.notify(),
             (PolledFd::Eventfd(eventfd), false) => eventfd.clear(),
@@ -55,10 +58,10 @@ impl PolledFd {
         }
     }
 
-    /// Has it become readable anew.
+    /// Makes the readable descriptor become readable again, as a new edge.
     fn renew(&self) {
         match self {
-            // It counts to far more than can ever arrive, and is hushed at once.
+            // The eventfd counts to far more than can ever arrive, and is cleared at once.
             PolledFd::Eventfd(eventfd) => eventfd.notify(),
             PolledFd::SocketPair(pair) => pair.notify_again(),
         }
@@ -66,7 +69,7 @@ impl PolledFd {
 }
 
 impl ReadinessFd {
-    /// Makes an eventfd that follows no socket yet.
+    /// Creates an eventfd that follows no socket yet.
     ///
     /// # Errors
     /// The system has no more descriptors.
@@ -74,11 +77,11 @@ impl ReadinessFd {
         WakeFd::new().map(|eventfd| ReadinessFd::with(PolledFd::Eventfd(eventfd)))
     }
 
-    /// The same of a pair of connected stream sockets of the caller's, which nobody else reads or writes: `polled` is shown, and may be
-    /// a copy of the descriptor that is polled.
+    /// Creates a readiness descriptor from the caller's pair of connected stream sockets, which nothing else
+    /// reads or writes. `polled` shows the readiness, and may be a copy of the descriptor that is polled.
     ///
     /// # Errors
-    /// They are no sockets.
+    /// The descriptors are not sockets.
     pub fn from_socket_pair(polled: OwnedFd, other: OwnedFd) -> io::Result<Arc<ReadinessFd>> {
         Ok(ReadinessFd::with(PolledFd::SocketPair(SocketPair::new(polled, other)?)))
     }
@@ -95,24 +98,26 @@ impl ReadinessFd {
         })
     }
 
-    /// Shows what comes to this socket from now on. It is the socket's one [waker](Socket::set_waker).
+    /// Shows arrivals at this socket from now on. This sets the socket's only [waker](Socket::set_waker).
     pub fn follow(self: &Arc<Self>, socket: &Arc<Socket>) {
         self.lock().socket = Arc::downgrade(socket);
         socket.set_waker(Some(Arc::clone(self).into()));
         self.refresh(false);
     }
 
-    /// Has the descriptor readable from now on, or as the socket has it. `anew`: it is forced for one reason more than before, of which
-    /// who is [told of each](ReadinessFd::notify_each_arrival) arrival wants to be told as well.
+    /// Makes the descriptor readable from now on, or lets it follow the socket again. `anew` means that there
+    /// is one more reason to force it, which a watcher of [each arrival](ReadinessFd::notify_each_arrival)
+    /// must also see.
     pub fn set_override(&self, forced: bool, anew: bool) {
         if self.forced.swap(forced, Relaxed) != forced || anew {
             self.refresh(anew);
         }
     }
 
-    /// The same, and whether what comes to the socket is not shown from now on: for somebody who does not receive for the moment. The
-    /// descriptor shows it after the next [`update`](ReadinessFd::update), to be called if this says so: this may be called with locks held that the
-    /// end of a socket takes, too, and that may not.
+    /// Stages an override, and whether arrivals at the socket are hidden from now on, for a caller that does
+    /// not receive for the moment. The descriptor only changes with the next [`update`](ReadinessFd::update),
+    /// which the caller must make if this returns true. This may be called with locks held that the end of a
+    /// socket takes, too; `update` may not.
     #[must_use]
     pub fn stage(&self, forced: bool, muted: bool) -> bool {
         let was_forced = self.forced.swap(forced, Relaxed);
@@ -125,20 +130,22 @@ impl ReadinessFd {
         self.refresh(anew);
     }
 
-    /// Has the descriptor become readable anew with each arrival from now on, also while it is: for who watches it by EPOLLET. It costs a system call
-    /// for each that nobody waits for.
+    /// Makes the descriptor become readable again with each arrival from now on, even while it is readable:
+    /// for a watcher that uses EPOLLET. It costs a system call for each arrival for which no thread waits.
     pub fn notify_each_arrival(&self) {
         self.edges.store(true, Relaxed);
     }
 
-    /// Something was taken from the socket, as must be told each time: the descriptor may have been readable for it.
+    /// Must be called each time after a message was taken from the socket: the descriptor may have been
+    /// readable for it.
     pub fn message_taken(&self) {
         if self.up.load(Relaxed) {
             self.refresh(false);
         }
     }
 
-    /// Makes the descriptor show how things are. Whoever changes them calls it afterwards, so that whoever is the last to have the lock sees them all.
+    /// Makes the descriptor show the current state. Every thread calls this after it changed the state, so
+    /// that the last holder of the lock sees all changes.
     fn refresh(&self, arrived: bool) {
         let mut state = self.lock();
         let socket = state.socket.upgrade();
@@ -151,15 +158,15 @@ impl ReadinessFd {
         } else if arrived && ready && self.edges.load(Relaxed) {
             self.fd.renew();
         }
-        // Who took a message since the look found this set, and waits for the lock to look again.
+        // A thread that took a message since the check found `up` set, and waits for the lock to check again.
         self.up.store(ready, Relaxed);
         drop(state);
-        // Perhaps the last handle, which calls this again.
+        // This may be the last handle, whose drop calls this function again.
         drop(socket);
     }
 
-    /// Shows whether there is room to send, which is asked with the signal locked, so that the last answer is shown. An eventfd shows
-    /// nothing of it.
+    /// Shows whether there is room to send. `has_room` is called with the descriptor's state locked, so that
+    /// the last answer is shown. An eventfd does not show room.
     pub fn update_writable(&self, has_room: impl FnOnce() -> bool) {
         let mut state = self.lock();
         let full = !has_room();

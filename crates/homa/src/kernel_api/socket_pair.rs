@@ -1,5 +1,5 @@
-//! A pair of stream sockets of which one end is polled: it is readable while a byte lies there, and writable
-//! but while it has sent what nobody has read. An eventfd shows the first alone.
+//! A pair of stream sockets of which one end is polled. The polled end is readable while a byte waits there,
+//! and writable unless it has sent bytes that are unread. An eventfd can only show the former.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use std::ptr;
 /// buffer, of 4,608 bytes, with its own overhead.
 const FILL_BYTES: usize = 2_048;
 
-/// See the [module](self).
+/// The pair, with its polled end and the other end: see the [module](self).
 pub(crate) struct SocketPair {
     /// The polled end, or a copy of its descriptor.
     polled: OwnedFd,
@@ -17,11 +17,11 @@ pub(crate) struct SocketPair {
 }
 
 impl SocketPair {
-    /// Of the two ends, which nobody else reads or writes.
+    /// Creates a pair from two ends that nothing else reads or writes.
     pub(crate) fn new(polled: OwnedFd, other: OwnedFd) -> io::Result<SocketPair> {
         let least: libc::c_int = 1;
         let length = size_of_val(&least) as libc::socklen_t;
-        // SAFETY: the value lives through the call and is as long as is said.
+        // SAFETY: the value lives through the call and has the stated length.
         let set = unsafe {
             libc::setsockopt(
                 polled.as_raw_fd(),
@@ -39,7 +39,7 @@ impl SocketPair {
         send(&self.other, &[0]);
     }
 
-    /// Has the polled end, which is readable, become so anew.
+    /// Makes the polled end, which is readable, become readable again, as a new edge.
     pub(crate) fn notify_again(&self) {
         send(&self.other, &[0]);
         receive(&self.polled, &mut [0]);
@@ -50,7 +50,7 @@ impl SocketPair {
         while receive(&self.polled, &mut [0; 16]) {}
     }
 
-    /// Makes the polled end writable, or not.
+    /// Makes the polled end writable, or unwritable.
     pub(crate) fn set_writable(&self, has_room: bool) {
         if has_room {
             while receive(&self.other, &mut [0; FILL_BYTES]) {}
@@ -66,8 +66,8 @@ impl AsFd for SocketPair {
     }
 }
 
-/// The kernel's own call, since libc's may be one that homa-preload has put before it. The only error is that
-/// there is no room, and then enough was sent before.
+/// Uses the raw system call, since libc's function may be one that homa-preload has put before it. The only
+/// error is that there is no room, and then enough was sent before.
 fn send(to: &OwnedFd, bytes: &[u8]) {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let (none, length) = (ptr::null::<libc::sockaddr>(), bytes.len());
@@ -75,7 +75,7 @@ fn send(to: &OwnedFd, bytes: &[u8]) {
     unsafe { libc::syscall(libc::SYS_sendto, to.as_raw_fd(), bytes.as_ptr(), length, flags, none, 0_usize) };
 }
 
-/// The same; whether something was there.
+/// Receives in the same way; returns whether any bytes were there.
 fn receive(from: &OwnedFd, room: &mut [u8]) -> bool {
     let (flags, length) = (libc::MSG_DONTWAIT, room.len());
     let none = ptr::null_mut::<libc::sockaddr>();

@@ -7,14 +7,17 @@ use crate::api::error::HostError;
 use crate::api::server::Server;
 
 impl Socket {
-    /// Whether requests are accepted, as they are on a server port from the start and on a client port from when this says so. While they
-    /// are not, it is to clients as if nobody had the port. What has begun to arrive is received all the same.
+    /// Sets whether requests are accepted. A server port accepts them from the start, a client port only
+    /// after this call. While a port does not accept requests, clients get the same answer as if no process
+    /// had the port. A request that has begun to arrive is still received.
     ///
-    /// Processes that share an address remember the end of one that had a server port, and clients are told that what they asked for may
-    /// have run. That it had a client port is not remembered: calls that were open are told that nobody has it.
+    /// Processes that share an address remember the end of a process that had a server port: its clients get
+    /// an error that the request may have run. They do not remember a client port: open calls to it end as if
+    /// no process had it.
     ///
     /// # Errors
-    /// It is closed; or it has a client port, and its host several endpoints: requests come to any of them, and a client port is in one.
+    /// The socket is closed. Or it has a client port, and its host several endpoints: requests reach any
+    /// endpoint, but a client port is in one.
     pub fn accept_requests(&self, accept: bool) -> Result<(), HostError> {
         if accept {
             self.become_server()?;
@@ -29,7 +32,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sees that there is something that takes requests.
+    /// Ensures that there is a server that takes requests.
     fn become_server(&self) -> Result<(), HostError> {
         let count = self.endpoints.members.len();
         let _ports = self.endpoints.lock_ports();
@@ -41,7 +44,7 @@ impl Socket {
         }
         let SocketShard { shared, index } = &self.members[0];
         let server = shared.lock().open_socket_server(*index)?;
-        // Requests are accepted only behind this: threads that receive must know where they are.
+        // Requests are accepted only after this: threads that receive must know where the requests are.
         self.server.get_or_init(|| Server::at(Arc::clone(&self.endpoints), self.number, vec![server], None));
         Ok(())
     }

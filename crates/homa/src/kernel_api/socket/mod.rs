@@ -1,8 +1,9 @@
-//! A port that calls and answers, and whose responses and requests wait in one place: what a socket of Linux Homa is.
+//! A port that calls and answers, and whose responses and requests wait in one place: a socket as in Linux
+//! Homa.
 //!
-//! A call is known by its id on the wire. Its outcome is taken by whoever looks for anything, in the order in which calls end, or, where
-//! the call is private, by who names it. A [`Waker`] tells of what nobody waits for in [`Socket::recv`], so that a descriptor can
-//! be made readable for it.
+//! A call is identified by its id on the wire. Any receiver takes the outcomes of calls in the order in which
+//! the calls end; the outcome of a private call is taken only by its id. A [`Waker`] reports arrivals for
+//! which no thread waits in [`Socket::recv`], so that a descriptor can be made readable for them.
 
 mod accepting;
 pub(crate) mod state;
@@ -30,12 +31,12 @@ use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::process_group::FIRST_CLIENT_PORT;
 use state::SocketCall;
 
-/// What a call of a [`Socket`] came to.
+/// The outcome of a call of a [`Socket`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What [`Socket::start`] returned.
+    /// The id that [`Socket::start`] returned.
     pub id: u64,
-    /// What the caller gave to [`Socket::start`].
+    /// The cookie that the caller passed to [`Socket::start`].
     pub cookie: u64,
     /// The server.
     pub to: ServerAddr,
@@ -43,65 +44,66 @@ pub struct Outcome {
     pub result: Result<Bytes, CallError>,
 }
 
-/// A call of a [`Socket`] whose outcome nobody has taken.
+/// A call of a [`Socket`] whose outcome has not been taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallInfo {
-    /// What [`Socket::start`] returned.
+    /// The id that [`Socket::start`] returned.
     pub id: u64,
-    /// What the caller gave to [`Socket::start`].
+    /// The cookie that the caller passed to [`Socket::start`].
     pub cookie: u64,
     /// The server.
     pub to: ServerAddr,
-    /// Its outcome is for who names it.
+    /// Whether the call is private: its outcome is taken only by its id.
     pub private: bool,
     /// Bytes of the request.
     pub request_bytes: u32,
-    /// Bytes of the response, where the call is over; 0 where it ended in an error.
+    /// Bytes of the response, if the call is over; 0 if it ended in an error.
     pub over: Option<usize>,
 }
 
-/// What comes to a [`Socket`].
+/// A message or event that a [`Socket`] receives.
 pub enum Arrival {
     /// A request, to be answered.
     Request {
-        /// What answers it.
+        /// The handle with which to answer it.
         rpc: Rpc,
-        /// The RPC's id as the server has it, which is odd.
+        /// The server's id of the RPC, which is odd.
         id: u64,
         /// The Homa port of the client.
         client_port: u16,
     },
-    /// The end of a call that is not private.
+    /// The outcome of a call that is not private.
     Outcome(Outcome),
-    /// The end of an answer that was [lent](Socket::reply_lent).
+    /// The end of an answer whose bytes were [lent](Socket::reply_lent).
     ReturnedReply(ReturnedReply),
 }
 
-/// What an answer came to whose bytes were [lent](Socket::reply_lent). Nobody reads them any more.
+/// The outcome of an answer whose bytes were [lent](Socket::reply_lent). The host no longer reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnedReply {
-    /// The RPC's id as the server had it, which is odd.
+    /// The server's id of the RPC, which is odd.
     pub id: u64,
-    /// What was given to [`Socket::reply_lent`].
+    /// The cookie that was passed to [`Socket::reply_lent`].
     pub cookie: u64,
-    /// The client's host; its port is that of UDP, and 0 over raw IP.
+    /// Address of the client's host; its port is the UDP port, and 0 over raw IP.
     pub client: SocketAddr,
     /// The Homa port of the client.
     pub client_port: u16,
-    /// The client has acknowledged the answer, as it does as well where it had given the call up; else why it has not.
+    /// `Ok` if the client has acknowledged the answer, which it also does if it had given the call up;
+    /// otherwise the reason why it has not.
     pub result: Result<(), ReplyError>,
 }
 
-/// A port that calls and answers, and whose responses and requests wait in one place: what a socket of Linux Homa is. A call is known by
-/// its id on the wire. Dropping it [closes](Socket::close) it.
+/// A port that calls and answers, and whose responses and requests wait in one place: a socket as in Linux
+/// Homa. A call is identified by its id on the wire. Dropping the socket [closes](Socket::close) it.
 pub struct Socket {
-    /// Where it lives: in one endpoint, or with a server port in all of several.
+    /// The parts of the socket: one endpoint's, or, with a server port, those of all endpoints.
     members: Vec<SocketShard>,
     number: u16,
     endpoints: Arc<Endpoints>,
-    /// What takes its requests, once it has accepted any.
+    /// The server that takes its requests, once it has accepted any.
     server: OnceLock<Server>,
-    /// Where what comes is offered to threads at other endpoints, if it lives in several.
+    /// Offers arrivals to threads at other endpoints, if the socket lives in several.
     board: Option<Arc<RequestExchange>>,
     /// Memory for outgoing messages.
     pool: Mutex<Pool>,
@@ -120,10 +122,13 @@ impl SocketShard {
 }
 
 impl Host {
-    /// Opens a socket on a port: a client port that is free where it is `None`; else 1 to 32767, for which requests are accepted, or a
-    /// higher one, for calls, which [accepts requests](Socket::accept_requests) once it is told to. Of several endpoints a free client
-    /// port lives in one, dealt out in turn, and a server port in all: each thread that waits does so at one of them, and receives what
-    /// comes to any. A client port of the caller's choice they cannot have.
+    /// Opens a socket on a port. `None` means any free client port. From 1 to 32767 it is a server port, and
+    /// requests are accepted. A higher port is a client port, which [accepts
+    /// requests](Socket::accept_requests) only after that call.
+    ///
+    /// If the host has several endpoints, a free client port lives in one of them, dealt out in turn, and a
+    /// server port in all. Each thread waits at one endpoint, and receives what arrives at any. A client port
+    /// of the caller's choice is then not possible.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -163,12 +168,13 @@ impl Socket {
         Socket { members, number, endpoints, server, board: None, pool: Mutex::default() }
     }
 
-    /// The endpoint at which the calling thread calls and waits. One without a server lives in one alone.
+    /// The endpoint at which the calling thread calls and waits. A socket without a server lives in one
+    /// endpoint alone.
     fn home(&self) -> usize {
         self.server.get().map_or(0, Server::home)
     }
 
-    /// The part in the endpoint that has the call with this id, if there is such a call.
+    /// The part in the endpoint that owns the call with this id, if there is such a call.
     fn member_of(&self, id: u64) -> &SocketShard {
         &self.members[wire::owner_of(id, self.members.len() as u32) as usize]
     }
@@ -179,8 +185,8 @@ impl Socket {
         self.number
     }
 
-    /// A message of these pieces, one behind the other, copied into memory that is used again once the message is dropped: as
-    /// outgoing messages are when their peer has them.
+    /// A message of these pieces, in order, copied into memory that is reused once the message is dropped.
+    /// Outgoing messages are dropped when their peer has them.
     pub fn message(&self, pieces: &[&[u8]]) -> Bytes {
         let length = pieces.iter().map(|piece| piece.len()).sum();
         let pool = || self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,12 +200,13 @@ impl Socket {
         message
     }
 
-    /// Starts a call, and returns its id, which is even. What may be sent of the request at once is sent before this returns. The outcome
-    /// comes by [`recv`](Socket::recv), or where the call is `private` by [`recv_private`](Socket::recv_private), with `cookie`.
+    /// Starts a call, and returns its id, which is even. The part of the request that may be sent at once is
+    /// sent before this returns. The outcome carries `cookie`; [`recv`](Socket::recv) returns it, or
+    /// [`recv_private`](Socket::recv_private) if the call is `private`.
     ///
-    /// The request's bytes are read until its outcome is received, or until [`abort`](Socket::abort) or [`close`](Socket::close) has ended
-    /// the call and returns, and by nobody after that. Where they belong to somebody ([`Bytes::from_owner`]), he is dropped a little
-    /// later.
+    /// The host reads the request's bytes until its outcome is received, or until [`abort`](Socket::abort) or
+    /// [`close`](Socket::close) has ended the call and returned, but never after that. If the bytes have an
+    /// owner ([`Bytes::from_owner`]), the owner is dropped a little later.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -213,8 +220,8 @@ impl Socket {
         self.start_until(to, request, cookie, private, None)
     }
 
-    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up `deadline` from now, or up to a tick of the
-    /// background thread later: its outcome is [`CallError::DeadlineExceeded`] then.
+    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up after `deadline`,
+    /// or up to a tick of the background thread later. Its outcome is then [`CallError::DeadlineExceeded`].
     ///
     /// # Errors
     /// See [`CallError`].
@@ -250,7 +257,8 @@ impl Socket {
         id
     }
 
-    /// As [`start`](Socket::start), with a copy of these pieces, one behind the other, which are the caller's again when this returns.
+    /// Like [`start`](Socket::start), with a copy of these pieces, in order. When this returns, the host no
+    /// longer reads the pieces.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -279,10 +287,11 @@ impl Socket {
         id
     }
 
-    /// As [`Rpc::reply`], with a copy of these pieces, one behind the other, which are the caller's again when this returns.
+    /// Like [`Rpc::reply`], with a copy of these pieces, in order. When this returns, the host no longer
+    /// reads the pieces.
     ///
     /// # Errors
-    /// See [`ReplyError`]; the RPC is over then.
+    /// See [`ReplyError`]; the RPC is over in that case, too.
     pub fn reply_pieces(&self, rpc: Rpc, pieces: &[&[u8]]) -> Result<(), ReplyError> {
         if !deferred_copy::is_worth_it(rpc.shared(), pieces) {
             return rpc.reply(self.message(pieces));
@@ -290,15 +299,17 @@ impl Socket {
         rpc.reply_while_copying(pieces)
     }
 
-    /// As [`Rpc::reply`] to a request that came by this socket, with bytes that the caller wants back. They are read until
-    /// [`recv`](Socket::recv) gives [`Arrival::ReturnedReply`] with this cookie, or until [`close`](Socket::close) returns, which copies what
-    /// clients do not have yet; or, in an error, not at all any more when this returns.
+    /// Like [`Rpc::reply`] to a request that came by this socket, with bytes that the caller must get back.
+    /// The host reads the bytes until [`recv`](Socket::recv) returns [`Arrival::ReturnedReply`] with this
+    /// cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet. After an
+    /// error, the host no longer reads them when this returns.
     ///
     /// # Errors
-    /// See [`ReplyError`]; the RPC is over then, and nothing will be told of it. `Closed` also where the socket is.
+    /// See [`ReplyError`]; the RPC is over in that case, and there is no `ReturnedReply`. `Closed` also if
+    /// the socket is closed.
     ///
     /// # Panics
-    /// The request came by another socket.
+    /// If the request came by another socket.
     pub fn reply_lent(&self, rpc: Rpc, response: Bytes, cookie: u64) -> Result<(), ReplyError> {
         let member =
             self.members.get(rpc.endpoint()).filter(|member| Arc::ptr_eq(rpc.shared(), &member.shared));
@@ -308,19 +319,21 @@ impl Socket {
         })
     }
 
-    /// Waits for the next request or outcome of a call that is not private: for ever, or for at most `timeout`; zero only looks.
+    /// Waits for the next request or outcome of a call that is not private: for ever, or for at most
+    /// `timeout`. A `timeout` of zero returns at once.
     ///
     /// # Errors
-    /// None came, or the socket or the host was shut down.
+    /// Nothing came in time, or the socket or the host was shut down.
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Arrival, RecvError> {
         self.recv_while(timeout, || true)
     }
 
-    /// As [`recv`](Socket::recv), but no longer than `wanted` says, which is asked under a lock of the host's: before the thread sleeps,
-    /// whenever it is woken, and after each [`recall`](Socket::recall). What has come is received also where it is not wanted any more.
+    /// Like [`recv`](Socket::recv), but only while `wanted` returns true. `wanted` is called under a lock of
+    /// the host: before the thread sleeps, whenever it is woken, and after each [`recall`](Socket::recall).
+    /// An arrival that is already there is returned even if it is no longer wanted.
     ///
     /// # Errors
-    /// As those of `recv`; `TimedOut` also where it is not wanted any more.
+    /// Those of `recv`; also `TimedOut` if it is no longer wanted.
     pub fn recv_while(
         &self,
         timeout: Option<Duration>,
@@ -330,10 +343,10 @@ impl Socket {
         let member = &self.members[home];
         let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
         loop {
-            // It has hundreds of bytes, and each function that returned it would copy them.
+            // The result has hundreds of bytes, and each function that returned it would copy them.
             let mut found = None;
             self.wait(member, member.on(), until, &wanted, |engine| {
-                // Most looks find nothing, which is not worth a move either.
+                // Most calls find nothing, and moving an empty result is not worth it, either.
                 let some @ Some(_) = self.find(engine, home) else { return None };
                 found = some;
                 Some(())
@@ -353,13 +366,14 @@ impl Socket {
         engine.take_arrival(self.members[endpoint].index, self.server.get(), endpoint)
     }
 
-    /// Looks at the endpoint `home`, which is locked, and whether others have something.
+    /// Looks for arrivals at the endpoint `home`, which is locked, and checks whether other endpoints have
+    /// any.
     fn find(&self, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Arrival>> {
         let member = &self.members[home];
         engine.find(&member.shared, (member.on(), self.board.as_ref()), |engine| self.take(engine, home))
     }
 
-    /// Takes what lies at another endpoint than `home` and that nobody there waits for.
+    /// Takes an arrival at another endpoint than `home`, where no thread waits for it.
     fn take_elsewhere(&self, home: usize, marked: u64) -> Option<Result<Arrival, RecvError>> {
         let members = |endpoint: usize| {
             let member = &self.members[endpoint];
@@ -371,15 +385,16 @@ impl Socket {
     /// Waits for the outcome of a private call.
     ///
     /// # Errors
-    /// It did not come, or there is no such call (any more), or the socket or the host was shut down.
+    /// It did not come in time, or there is no such call (any more), or the socket or the host was shut down.
     pub fn recv_private(&self, id: u64, timeout: Option<Duration>) -> Result<Outcome, RecvError> {
         self.recv_private_while(id, timeout, || true)
     }
 
-    /// As [`recv_private`](Socket::recv_private), but no longer than `wanted` says, as in [`recv_while`](Socket::recv_while).
+    /// Like [`recv_private`](Socket::recv_private), but only while `wanted` returns true, as in
+    /// [`recv_while`](Socket::recv_while).
     ///
     /// # Errors
-    /// As those of `recv_private`; `TimedOut` also where it is not wanted any more.
+    /// Those of `recv_private`; also `TimedOut` if it is no longer wanted.
     pub fn recv_private_while(
         &self,
         id: u64,
@@ -394,7 +409,8 @@ impl Socket {
         outcome.unwrap_or(Err(RecvError::TimedOut))
     }
 
-    /// Waits until the moment `until` while that is `wanted`, or only looks where `until` says so.
+    /// Waits until the moment `until` while that is `wanted`. If the second part of `until` is true, it only
+    /// checks once.
     fn wait<T>(
         &self,
         member: &SocketShard,
@@ -405,7 +421,7 @@ impl Socket {
     ) -> Option<T> {
         let shared = &member.shared;
         let mut engine = shared.lock();
-        // What there is comes first: somebody may have been woken for it.
+        // Existing arrivals come first: this thread may have been woken for one of them.
         let mut take = |engine: &mut Engine| match take(engine) {
             None => (!wanted()).then_some(None),
             taken => Some(taken),
@@ -416,21 +432,22 @@ impl Socket {
                 engine.leave(now);
                 return taken;
             }
-            // Otherwise a caller that only ever looks would never drive.
+            // Otherwise a caller that only calls with a zero timeout would never drive the network.
             engine.drive(shared.now());
         }
         wait::wait(shared, engine, on, until.map(|(until, _)| until), take).flatten()
     }
 
-    /// Has everybody who waits in [`recv_while`](Socket::recv_while) or [`recv_private_while`](Socket::recv_private_while) look whether he
-    /// is still to wait.
+    /// Makes every thread that waits in [`recv_while`](Socket::recv_while) or
+    /// [`recv_private_while`](Socket::recv_private_while) check whether it should still wait.
     pub fn recall(&self) {
         for SocketShard { shared, .. } in &self.members {
             shared.lock().waiting.wake_all();
         }
     }
 
-    /// Whether [`recv`](Socket::recv) would find something, or that the socket is closed. It runs none of the application's code.
+    /// Whether [`recv`](Socket::recv) would return an arrival, or an error because the socket is closed. This
+    /// runs none of the application's code.
     #[must_use]
     pub fn has_arrival(&self) -> bool {
         let has_arrival = |engine: &Engine, index: usize| {
@@ -440,8 +457,9 @@ impl Socket {
         members.any(|member| member.shared.lock().glance(|engine| has_arrival(engine, member.index)))
     }
 
-    /// Has `waker` called, from any thread, when something comes that nobody waits for in [`recv`](Socket::recv). It may be called too
-    /// often, and when somebody else has taken it already.
+    /// Sets a waker, which is called from any thread when something arrives for which no thread waits in
+    /// [`recv`](Socket::recv). It may be called too often, and even after another thread has already taken
+    /// the arrival.
     pub fn set_waker(&self, waker: Option<Waker>) {
         for member in &self.members {
             let mut engine = member.shared.lock();
@@ -451,16 +469,17 @@ impl Socket {
         }
     }
 
-    /// Bytes of messages that the host keeps since it sends them or may have to send them again: of requests until their outcome, of
-    /// responses until their clients have them. Of several endpoints, those of the one with the most.
+    /// Bytes of messages that the host keeps because it sends them or may have to resend them: requests until
+    /// their outcome, responses until their clients have them. If there are several endpoints, the value is
+    /// that of the endpoint with the most.
     #[must_use]
     pub fn outgoing_bytes(&self) -> u64 {
         let bytes = |member: &SocketShard| member.shared.lock().buffers.outgoing_bytes();
         self.members.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Whether [`outgoing_bytes`](Socket::outgoing_bytes) are fewer than `below`. Where they are not, `waker` is called once when
-    /// they may be, from any thread.
+    /// Whether [`outgoing_bytes`](Socket::outgoing_bytes) are fewer than `below`. If they are not, `waker` is
+    /// called once, from any thread, when they may be.
     #[must_use]
     pub fn has_room_or_wakes(&self, below: u64, waker: &Waker) -> bool {
         let full = |member: &&SocketShard| {
@@ -474,14 +493,14 @@ impl Socket {
         !self.members.iter().any(|member| full(&member))
     }
 
-    /// Has messages that come to this port from now on lie in memory of the application's own, where it has some for them and they are not
-    /// short: the packets are then received there, and what is handed out is the memory that was [lent](MessageMemory::lend). `None`: as
-    /// before.
+    /// Puts messages that come to this port from now on into memory that the application lends, if it has
+    /// some for them and they are not short. Packets are then received directly into that memory, and the
+    /// application gets the memory that was [lent](MessageMemory::lend). `None` restores the default.
     pub fn set_memory(&self, memory: Option<Arc<dyn MessageMemory>>) {
         for member in &self.members {
             let memory = memory.clone();
             let mut engine = member.shared.lock();
-            // Of one that is closed, the number may be another's.
+            // If the socket is closed, another may already use its port number.
             let unused = match engine.sockets[member.index].closed {
                 true => memory,
                 false => engine.buffers.set_memory(self.number, memory),
@@ -491,30 +510,34 @@ impl Socket {
         }
     }
 
-    /// Has nobody read this memory any more when it returns: what lies there of requests and answers that are to be sent is copied. For a
-    /// caller whose call a panic has ended, of which nobody can say how far it came.
+    /// Ensures that the host no longer reads this memory when this returns: requests and answers in it that
+    /// are still to be sent are copied. This is for a caller whose call a panic has ended, so that its
+    /// progress is unknown.
     pub fn copy_messages_of(&self, memory: &[u8]) {
         let memory = memory.as_ptr_range();
         let memory = memory.start as usize..memory.end as usize;
         self.members.iter().for_each(|member| member.shared.lock().buffers.copy_outgoing_of(&memory));
     }
 
-    /// Waits for those who write to [memory that was lent](MessageMemory) and have found that it
-    /// [is there](crate::Lender::is_there) before this is called.
+    /// Waits for threads that write to [lent memory](MessageMemory) and found that it [is
+    /// there](crate::Lender::is_there) before this call.
     pub fn await_writers(&self) {
         self.members.iter().for_each(|member| drop(member.shared.lock()));
     }
 
-    /// Has the host's background thread drive the network from now on, until somebody waits in [`recv`](Socket::recv): for a thread that is
-    /// about to sleep where only the waker reaches it. It takes neither locks nor memory, so that a signal handler may call it. A thread
-    /// that is just about to leave `recv` with what it waited for counts as one that waits there: behind it the background thread drives a
-    /// tick later, which is a millisecond, and on links below 100 Mbit/s up to ten.
+    /// Makes the host's background thread drive the network from now on, until a thread waits in
+    /// [`recv`](Socket::recv). This is for a thread that is about to sleep where only the waker can wake it.
+    /// It takes neither locks nor memory, so a signal handler may call it.
+    ///
+    /// A thread that is just about to leave `recv` with its message counts as a waiting thread. In that case
+    /// the background thread drives a tick later, which is a millisecond, and up to ten on links below 100
+    /// Mbit/s.
     pub fn attend(&self) {
         self.members.iter().for_each(|member| member.shared.attend());
     }
 
-    /// Gives up a call: it has no outcome, or with `tell` that it was [aborted](CallError::Aborted). Whether there was such a call. Nobody
-    /// reads the request's bytes any more when this returns.
+    /// Gives up a call. It has no outcome, or, with `tell`, the outcome [aborted](CallError::Aborted).
+    /// Returns whether there was such a call. The host no longer reads the request's bytes when this returns.
     pub fn abort(&self, id: u64, tell: bool) -> bool {
         let SocketShard { shared, index } = self.member_of(id);
         let now = shared.now();
@@ -528,7 +551,7 @@ impl Socket {
         call.is_some()
     }
 
-    /// Ids of the calls whose outcome nobody has taken.
+    /// Ids of the calls whose outcome has not been taken.
     #[must_use]
     pub fn open_calls(&self) -> Vec<u64> {
         let ids = |member: &SocketShard| -> Vec<u64> {
@@ -537,13 +560,13 @@ impl Socket {
         self.members.iter().flat_map(ids).collect()
     }
 
-    /// The calls whose outcome nobody has taken, in no particular order.
+    /// The calls whose outcome has not been taken, in no particular order.
     #[must_use]
     pub fn calls(&self) -> Vec<CallInfo> {
         self.members.iter().flat_map(|member| member.shared.lock().socket_calls(member.index)).collect()
     }
 
-    /// The cookie of a call whose outcome nobody has taken.
+    /// The cookie of a call whose outcome has not been taken.
     #[must_use]
     pub fn cookie_of(&self, id: u64) -> Option<u64> {
         let member = self.member_of(id);
@@ -555,7 +578,7 @@ impl Socket {
         }
     }
 
-    /// How far the RPCs of this port have come, requests that arrive included.
+    /// The progress of this port's RPCs, including requests that are still arriving.
     #[must_use]
     pub fn rpcs(&self) -> Vec<RpcInfo> {
         let rpcs = |member: &SocketShard| -> Vec<RpcInfo> {
@@ -564,8 +587,9 @@ impl Socket {
         self.members.iter().flat_map(rpcs).collect()
     }
 
-    /// Gives up its calls and the requests that nobody took. Whoever waits here, and all later calls, get an error. Answers in flight are
-    /// delivered. Nobody reads any more what was lent to calls and answers when this returns.
+    /// Gives up the socket's calls and its untaken requests. Waiting threads, and all later calls, get an
+    /// error. Answers in flight are delivered. The host no longer reads memory lent to calls and answers when
+    /// this returns.
     pub fn close(&self) {
         for SocketShard { shared, index } in &self.members {
             let now = shared.now();
@@ -575,7 +599,7 @@ impl Socket {
             drop(engine);
             drop(memory);
             for rpc in lent {
-                // Each by itself: other threads need not wait for all of them.
+                // One lock for each RPC, so that other threads need not wait for all of them.
                 let mut engine = shared.lock();
                 engine.copy_lent_reply(rpc);
             }
@@ -613,7 +637,7 @@ mod tests {
         Host::bind(HostConfig { bind, ..HostConfig::default() }).unwrap()
     }
 
-    /// A message is read by way of its entry among the buffers: where that is gone, nobody reads it.
+    /// A message is only read through its entry among the buffers: without the entry, it is no longer read.
     fn bytes_read(socket: &Socket) -> u64 {
         socket.members[0].shared.lock().buffers.outgoing_bytes()
     }
@@ -637,7 +661,7 @@ mod tests {
         assert_eq!(bytes_read(&socket), 0);
         let id = socket.start(to, Bytes::from(vec![2; LENGTH]), 0, true).unwrap();
         loop {
-            // On a slow machine a call that was given up may have come whole.
+            // On a slow machine a call that was given up may have arrived whole.
             let rpc = server.recv().unwrap();
             if rpc.request()[0] == 2 {
                 rpc.reply("well").unwrap();
@@ -673,7 +697,7 @@ mod tests {
         assert_eq!(returned, ReturnedReply { id, cookie: 7, client: peer, client_port, result: Ok(()) });
         assert_eq!(bytes_read(&server), 0);
 
-        // A client that is not heard of any more.
+        // A client that has fallen silent.
         start(1);
         let (rpc, ..) = request();
         let key = rpc.key();
@@ -713,7 +737,7 @@ mod tests {
         let client = host.socket(None).unwrap();
         let memory = Bytes::from(vec![3; 2 * LENGTH]);
         let other = Bytes::from(vec![4; LENGTH]);
-        // Nothing more than the first packets goes out while the server's host is locked.
+        // Only the first packets are sent while the server's host is locked.
         let engine = server.members[0].shared.lock();
         client.start(to, memory.slice(LENGTH..), 1, false).unwrap();
         client.start(to, other.clone(), 2, false).unwrap();
@@ -730,7 +754,7 @@ mod tests {
         }
     }
 
-    /// Notes when it is dropped whether its host's lock can be had.
+    /// Records on drop whether its host's lock is free.
     struct CallOwner {
         shared: Arc<SharedEngine>,
         free: Arc<Mutex<Option<bool>>>,
@@ -744,7 +768,7 @@ mod tests {
 
     impl Drop for CallOwner {
         fn drop(&mut self) {
-            // Others have it for a moment.
+            // Other threads hold the lock for a moment.
             let mut tries = 0..5_000;
             let is_free = tries.any(|_| {
                 let is_free = self.shared.lock_if_free().is_some();
@@ -784,7 +808,7 @@ mod tests {
         while !server.has_arrival() {
             std::thread::yield_now();
         }
-        // The endpoint knows, and the host has not been told.
+        // The endpoint has aborted the request, but the engine has not polled the event.
         let SocketShard { shared, .. } = &server.members[0];
         let mut engine = shared.lock();
         let rpc = engine.servers.iter().find_map(|(_, port)| port.queue.front()).unwrap().rpc;

@@ -1,4 +1,4 @@
-//! What the engine keeps of sockets, and what it does for them under its lock.
+//! The engine's state of sockets, and its operations on them under its lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,22 +26,22 @@ use crate::tenancy::process_group::FIRST_CLIENT_PORT;
 /// The engine's part of a socket.
 pub(crate) struct SocketState {
     pub(super) port: u16,
-    /// Calls whose outcome nobody has taken, by id.
+    /// Calls whose outcome has not been taken, by id.
     pub(super) calls: HashMap<u64, usize, FixedState>,
-    /// Calls that are over and not private, and answers whose bytes go back, in the order of their ends.
+    /// Calls that are over and not private, and answers whose bytes are returned, in the order of their ends.
     over: VecDeque<Deliverable>,
-    /// Where requests wait.
+    /// The server port in whose queue requests wait.
     pub(super) server: Option<usize>,
-    /// Requests were looked at first the last time.
+    /// Whether requests were checked first the last time.
     requests_first: bool,
     pub(super) closed: bool,
-    /// Told of what comes while nobody waits for it.
+    /// Called when something arrives for which no thread waits.
     pub(crate) waker: Option<Waker>,
-    /// What comes, for threads that wait at other endpoints.
+    /// Offers arrivals to threads that wait at other endpoints.
     pub(crate) offers: ExchangeOffer,
 }
 
-/// What is over and waits to be received.
+/// A call or answer that is over and waits to be received.
 enum Deliverable {
     /// The call with this index.
     Call(usize),
@@ -54,12 +54,12 @@ pub(crate) struct SocketCall {
     pub(super) id: u64,
     pub(super) cookie: u64,
     pub(super) private: bool,
-    /// When it is given up, and the time that it was given.
+    /// When the call is given up, and the deadline that the caller gave.
     pub(super) deadline: Option<(Time, Duration)>,
     pub(super) result: Option<Result<Bytes, CallError>>,
 }
 
-/// An answer whose bytes go back to who gave them.
+/// An answer whose bytes are returned to the caller that lent them.
 pub(crate) struct LentReply {
     socket: usize,
     id: u64,
@@ -69,8 +69,8 @@ pub(crate) struct LentReply {
 }
 
 impl Engine {
-    /// Opens a socket at the server port that `server` is, or at a client port: `chosen`, where the processes of this host have agreed on
-    /// it or the caller knows it is free. Returns index and port.
+    /// Opens a socket at the server port `server`, or at a client port. `chosen` is a client port on which
+    /// the processes of this host have agreed, or that the caller knows to be free. Returns index and port.
     pub(super) fn open_socket(
         &mut self,
         now: Time,
@@ -102,7 +102,8 @@ impl Engine {
         Ok((index, port))
     }
 
-    /// Has a socket with a client port take requests as one with a server's does. Returns the index of what takes them.
+    /// Makes a socket with a client port accept requests like one with a server port. Returns the index of
+    /// the server port that takes them.
     pub(super) fn open_socket_server(&mut self, socket: usize) -> Result<usize, HostError> {
         let state = &mut self.sockets[socket];
         if state.closed || self.life != Life::Open {
@@ -136,7 +137,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Requests of a socket, and outcomes of its calls that are not private, that can be taken.
+    /// Number of requests, and of outcomes of calls that are not private, that can be taken from a socket.
     pub(crate) fn arrivals(&self, socket: usize) -> usize {
         self.sockets.get(socket).map_or(0, |state| {
             let server = state.server.and_then(|server| self.servers.get(server));
@@ -145,14 +146,15 @@ impl Engine {
         })
     }
 
-    /// Whether a server port is a socket's that takes no more requests, those included that had begun to arrive.
+    /// Whether a server port belongs to a socket that takes no more requests, not even those that have begun
+    /// to arrive.
     pub(crate) fn refuses_requests(&self, server: usize) -> bool {
         let port = &self.servers[server];
         let socket = port.socket.and_then(|socket| self.sockets.get(socket));
         port.abandoned || socket.is_some_and(|socket| socket.closed)
     }
 
-    /// Takes what comes next, requests and outcomes in turn where there are both.
+    /// Takes the next arrival. If there are both requests and outcomes, they alternate.
     pub(super) fn take_arrival(
         &mut self,
         socket: usize,
@@ -186,7 +188,8 @@ impl Engine {
             if let Some(RpcInfo { id, peer_port: client_port, .. }) = self.endpoint.rpc_info(rpc.key()) {
                 return Some(Arrival::Request { rpc, id, client_port });
             }
-            // Its client has given it up, which the endpoint knows and has not told yet.
+            // The client has given the request up; the endpoint knows this, but its event has not been polled
+            // yet.
             rpc.let_go(&mut self.buffers);
         }
     }
@@ -225,7 +228,7 @@ impl Engine {
         Some(Outcome { id, cookie, to: entry.to, result })
     }
 
-    /// The calls of a socket whose outcome nobody has taken.
+    /// The calls of a socket whose outcome has not been taken.
     pub(super) fn socket_calls(&self, socket: usize) -> Vec<CallInfo> {
         let told = |(&id, &call): (&u64, &usize)| {
             let entry = self.calls.get(call)?;
@@ -243,14 +246,15 @@ impl Engine {
         self.sockets[socket].calls.iter().filter_map(told).collect()
     }
 
-    /// Gives up the sockets' calls whose deadline has passed; whether there were any. The caller flushes.
+    /// Gives up the sockets' calls whose deadline has passed; returns whether there were any. The caller
+    /// flushes.
     pub(crate) fn expire_calls(&mut self, now: Time) -> bool {
         let mut any = false;
         while let Some(&(until, call)) = self.deadlines.first()
             && until <= now
         {
             self.deadlines.pop_first();
-            // The endpoint's word on it follows, and becomes that of the deadline.
+            // The endpoint's event follows, and the result becomes that of the deadline.
             self.endpoint.abort(now, self.calls[call].rpc);
             any = true;
         }
@@ -262,7 +266,7 @@ impl Engine {
         let Some(entry) = self.calls.get_mut(call) else { return };
         let CallOwner::Socket(owner) = &mut entry.owner else { return };
         if owner.result.is_some() {
-            // It was aborted when it was over.
+            // The call was aborted after it was over.
             return;
         }
         if let Some((until, deadline)) = owner.deadline
@@ -280,7 +284,7 @@ impl Engine {
         self.waiting.note_ready(WaitTarget::Socket(socket));
     }
 
-    /// Gives up a call. With `tell` its outcome is that, even where it was over.
+    /// Gives up a call. With `tell`, its outcome is `Aborted`, even if the call was over.
     pub(super) fn abort_socket_call(&mut self, now: Time, call: usize, tell: bool) {
         if !tell {
             return self.forget_socket_call(now, call);
@@ -298,7 +302,7 @@ impl Engine {
         self.endpoint.abort(now, rpc);
     }
 
-    /// Gives up a call without an outcome. Whoever waits for it finds it gone.
+    /// Gives up a call without an outcome. A thread that waits for it finds that it is gone.
     pub(crate) fn forget_socket_call(&mut self, now: Time, call: usize) {
         let Some(entry) = self.calls.get_mut(call) else { return };
         let (rpc, owner) = (entry.rpc, std::mem::replace(&mut entry.owner, CallOwner::Nobody));
@@ -326,7 +330,8 @@ impl Engine {
         }
     }
 
-    /// Takes the answer to a request of a socket, which is told with the cookie when its bytes are not read any more. The caller flushes.
+    /// Accepts the answer to a request of a socket. When the answer's bytes are no longer read, the socket
+    /// gets its cookie. The caller flushes.
     pub(super) fn answer_lent(
         &mut self,
         now: Time,
@@ -348,7 +353,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The bytes of an answer are not read any more: tells whoever lent them.
+    /// The bytes of an answer are no longer read: returns them to the socket that lent them.
     pub(crate) fn return_lent(&mut self, rpc: RpcKey, reason: DoneReason) {
         let Some(LentReply { socket, id, cookie, client, client_port }) = self.lent_replies.remove(&rpc)
         else {
@@ -363,22 +368,23 @@ impl Engine {
         };
         let returned = ReturnedReply { id, cookie, client, client_port, result };
         if self.sockets[socket].closed {
-            // Whoever closes it knows that all is back.
+            // The thread that closes the socket knows that all answers are returned.
             return;
         }
         self.sockets[socket].over.push_back(Deliverable::ReturnedReply(returned));
         self.waiting.note_ready(WaitTarget::Socket(socket));
     }
 
-    /// Has an answer sent from a copy from now on, if it is still lent: it goes back to who closes its socket.
+    /// Sends an answer from a copy from now on, if it is still lent: the closing of the socket returns its
+    /// bytes.
     pub(super) fn copy_lent_reply(&mut self, rpc: RpcKey) {
         if self.lent_replies.remove(&rpc).is_some() {
             self.buffers.copy_outgoing(rpc);
         }
     }
 
-    /// Closes a socket; returns who lent it memory, which is the application's own code, and the answers that are lent and
-    /// [to be copied](Engine::copy_lent_reply).
+    /// Closes a socket. Returns its lender of memory, which is the application's own code, and the answers
+    /// that are lent and [must be copied](Engine::copy_lent_reply).
     pub(super) fn close_socket(
         &mut self,
         now: Time,
@@ -388,7 +394,7 @@ impl Engine {
         let lent = lent.map(|(&rpc, _)| rpc).collect();
         let state = &mut self.sockets[socket];
         if std::mem::replace(&mut state.closed, true) {
-            // Whoever closes it now may have copied some of them only.
+            // Another thread that closes the socket may have copied only some of them.
             return (None, lent);
         }
         self.endpoint.accept_requests(state.port, false);
