@@ -1,4 +1,4 @@
-//! The payload of messages, kept beside the endpoint's table of RPCs: the endpoint itself holds none.
+//! The payload of messages, stored next to the endpoint's table of RPCs: the endpoint itself stores none.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -14,21 +14,21 @@ use crate::payload::direct_receive::DirectReceive;
 use crate::payload::memory::{Memory, MessageMemory};
 use crate::payload::pool::{self, Pool};
 
-/// What an RPC is to this host's application.
+/// The role of an RPC for this host's application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A request that has not arrived whole; or none at all.
+    /// A request that has not arrived whole, or no RPC at all.
     #[default]
     None,
-    /// A call of ours.
+    /// A call of this host.
     Call,
     /// A request that waits in the queue of this server.
     QueuedRequest { server: usize },
-    /// The same for one that is not whole.
+    /// A request in the queue of this server that is not whole.
     QueuedEarly { server: usize },
-    /// A request that this server's application reads, and that is not whole.
+    /// A request that this server's application reads while it is not whole.
     Reading { server: usize },
-    /// A request that this server's application has in hand.
+    /// A request that this server's application has taken and not answered.
     InHand { server: usize },
     /// A request that this server's application has answered.
     Answered { server: usize },
@@ -45,9 +45,9 @@ impl Role {
 pub(crate) enum Incoming {
     #[default]
     None,
-    /// Of one packet, copied once.
+    /// A message of one packet, copied once.
     Single(Bytes),
-    /// With room for the `length` bytes of the whole message.
+    /// Memory with room for the `length` bytes of the whole message.
     Partial { memory: Memory, length: usize },
 }
 
@@ -61,15 +61,16 @@ impl Incoming {
     }
 }
 
-/// What belongs to one RPC.
+/// The payload and state of one RPC.
 #[derive(Debug, Default)]
 struct RpcPayload {
     role: Role,
-    /// Index of the call, or of the request that is being read, where the role is one.
+    /// Index of the call, or of the request that is being read, if the role is one of these.
     call: usize,
     outgoing: Bytes,
     incoming: Incoming,
-    /// When a request was whole, and its bytes: for [`Metrics::answer_times`](crate::Metrics::answer_times).
+    /// When a request was whole, and its bytes: used for
+    /// [`Metrics::answer_times`](crate::Metrics::answer_times).
     whole: (Time, u32),
 }
 
@@ -85,7 +86,7 @@ struct Slot {
     held: RpcPayload,
 }
 
-/// A buffer that waits to be freed, and what that costs.
+/// A buffer that waits to be freed, and the cost of freeing it.
 #[derive(Debug)]
 struct DeferredFree {
     bytes: Bytes,
@@ -96,35 +97,39 @@ struct DeferredFree {
 #[derive(Default)]
 pub(crate) struct Buffers {
     slots: Vec<Slot>,
-    /// RPCs that have ended, and whose slot a later packet of the same burst gave to another before the event that tells of
-    /// the end was polled. Empty between drive calls.
+    /// RPCs that have ended, but whose slot was reused by a later packet of the same burst before the event
+    /// of their end was polled. Empty between drive calls.
     displaced: VecDeque<(RpcKey, RpcPayload)>,
-    /// Buffers of ended RPCs. They are freed outside the lock, a bounded number at a time: a megabyte takes the kernel tens
-    /// of microseconds, and the owner of a `Bytes` may be the application's own code.
+    /// Buffers of ended RPCs. They are freed outside the lock, a bounded number at a time. A megabyte takes
+    /// the kernel tens of microseconds to free, and the owner of a `Bytes` may be the application's own code.
     graves: VecDeque<DeferredFree>,
     pool: Pool,
-    /// The message whose next packet most likely comes next, see [`in_place`](crate::payload::direct_receive).
+    /// The message whose next packet most likely comes next, see
+    /// [`direct_receive`](crate::payload::direct_receive).
     pub(crate) expected: Option<RpcKey>,
-    /// Its memory, while a packet is handled that was received into it.
+    /// That message's memory, while a packet is processed that was received into it.
     pub(crate) in_place: Option<DirectReceive>,
-    /// The outgoing message that is not all here yet. Gone when the lock is given back.
+    /// The outgoing message that is not fully copied yet. `None` whenever the lock is free.
     pub(crate) copying: Option<DeferredCopy>,
-    /// Who lends memory for the messages that come to a port.
+    /// Lenders of memory for the messages that come to a port.
     memories: HashMap<u16, Arc<dyn MessageMemory>, FixedState>,
     outgoing_bytes: u64,
     incoming_bytes: u64,
 }
 
-/// Least message for which memory is borrowed. To borrow it and to hand it back takes as long as to copy some kilobytes.
+/// Minimum length of a message for which memory is borrowed. To borrow and return memory takes as long as to
+/// copy some kilobytes.
 const LEAST_LENT_BYTES: usize = 8 << 10;
 
-/// Buffers from this size on cost a call of the kernel to free.
+/// Minimum size of a buffer whose freeing costs a system call.
 const LARGE_BYTES: usize = 64 << 10;
-/// Cost of freeing a large buffer, where that of a small one is 1: a megabyte takes 19 to 52 us here, a small one 0.1.
+/// Cost of freeing a large buffer, relative to 1 for a small one. Measured: a megabyte takes 19 to 52 us, a
+/// small one 0.1.
 const LARGE_COST: usize = 256;
-/// Cost of what is freed at a time: one large buffer or 256 small ones, since the next packet may have to wait for it.
+/// Cost of the buffers freed at a time: one large buffer or 256 small ones, since the next packet may have to
+/// wait for it.
 const FREE_BUDGET: usize = LARGE_COST;
-/// Buffers waiting to be freed for which each budget is one more.
+/// Number of waiting buffers that adds one more budget.
 const MANY_GRAVES: usize = 64;
 
 impl Buffers {
@@ -143,7 +148,7 @@ impl Buffers {
         }
     }
 
-    /// Gives the memory of slots beyond `room` back, as far as nobody has them: after a peak there are no such RPCs any more.
+    /// Releases the memory of unused slots beyond `room`: after a peak there are no such RPCs any more.
     pub(crate) fn fit(&mut self, room: usize) {
         if self.slots.len() <= room {
             return;
@@ -156,13 +161,13 @@ impl Buffers {
         self.graves.shrink_to(room);
     }
 
-    /// Leaves the buffers that are kept for later messages to be freed.
+    /// Hands the buffers that are kept for later messages over to be freed.
     pub(crate) fn drain_pool(&mut self) {
         let kept = self.pool.drain().map(|buffer| DeferredFree { bytes: buffer.freeze(), cost: LARGE_COST });
         self.graves.extend(kept);
     }
 
-    /// The slot of `rpc`, taken over from its last user where that was another.
+    /// The slot of `rpc`, taken over from its last RPC if that was another.
     fn claim(&mut self, rpc: RpcKey) -> &mut RpcPayload {
         let index = rpc.slot as usize;
         if index >= self.slots.len() {
@@ -180,12 +185,13 @@ impl Buffers {
         &mut self.slots[index].held
     }
 
-    /// What has come of an RPC's message, if it is there.
+    /// The part of an RPC's message that has arrived, if the RPC exists.
     pub(crate) fn incoming_mut(&mut self, rpc: RpcKey) -> Option<&mut Incoming> {
         self.held_mut(rpc).map(|held| &mut held.incoming)
     }
 
-    /// Has the messages that come to this port from now on lie in what `memory` lends; returns what did before.
+    /// Puts messages that come to this port from now on into memory that `memory` lends; returns the lender
+    /// before it.
     pub(crate) fn set_memory(
         &mut self,
         port: u16,
@@ -197,7 +203,7 @@ impl Buffers {
         }
     }
 
-    /// Takes the request of a new call.
+    /// Stores the request of a new call.
     pub(crate) fn open_call(&mut self, rpc: RpcKey, call: usize, request: Outgoing) {
         self.outgoing_bytes += request.len() as u64;
         let request = self.begin_outgoing(rpc, request);
@@ -207,7 +213,8 @@ impl Buffers {
         held.outgoing = request;
     }
 
-    /// The message where it is whole; where it is to be copied nothing, and a note of that.
+    /// Returns the message if it is whole. If it is to be copied, returns no bytes, and stores it as the
+    /// message being copied.
     fn begin_outgoing(&mut self, rpc: RpcKey, message: Outgoing) -> Bytes {
         match message {
             Outgoing::Whole(bytes) => bytes,
@@ -219,7 +226,7 @@ impl Buffers {
         }
     }
 
-    /// Copies what is left of the message that is being copied.
+    /// Copies the rest of the message that is being copied.
     pub(crate) fn finish_copying(&mut self) {
         let Some(copying) = self.copying.take() else { return };
         let rpc = copying.rpc;
@@ -238,55 +245,55 @@ impl Buffers {
         self.bury_evicted(evicted);
     }
 
-    /// Sees that the bytes of an outgoing message that a packet carries lie in one piece.
+    /// Ensures that the bytes of an outgoing message that a packet carries are contiguous.
     pub(crate) fn provide(&mut self, range: &PayloadRange) {
         if let Some(copying) = self.copying.as_mut().filter(|copying| copying.rpc == range.rpc) {
             copying.provide(range.offset as usize, (range.offset + range.len) as usize);
         }
     }
 
-    /// What `rpc` is; [`Role::None`] where it is over.
+    /// The role of `rpc`; [`Role::None`] if it is over.
     pub(crate) fn role(&self, rpc: RpcKey) -> Role {
         self.held(rpc).map_or(Role::None, |held| held.role)
     }
 
-    /// The index of the call that `rpc` is.
+    /// The index of the call, if `rpc` is one.
     pub(crate) fn call_of(&self, rpc: RpcKey) -> Option<usize> {
         self.held(rpc).filter(|held| held.role == Role::Call).map(|held| held.call)
     }
 
-    /// The index of the request that is being read, where the role says that `rpc` is one.
+    /// The index of the request that is being read. The role must say that `rpc` is one.
     pub(crate) fn index_of(&self, rpc: RpcKey) -> usize {
         self.held(rpc).map_or(usize::MAX, |held| held.call)
     }
 
-    /// Notes that index.
+    /// Sets that index.
     pub(crate) fn set_index(&mut self, rpc: RpcKey, index: usize) {
         if let Some(held) = self.held_mut(rpc) {
             held.call = index;
         }
     }
 
-    /// Says what a server RPC is from now on.
+    /// Sets the role of a server RPC.
     pub(crate) fn set_role(&mut self, rpc: RpcKey, role: Role) {
         if let Some(held) = self.held_mut(rpc) {
             held.role = role;
         }
     }
 
-    /// Notes that a request of so many bytes is whole.
+    /// Notes that a request of `length` bytes is whole.
     pub(crate) fn note_whole(&mut self, rpc: RpcKey, now: Time, length: u32) {
         if let Some(held) = self.held_mut(rpc) {
             held.whole = (now, length);
         }
     }
 
-    /// Since when a request is whole, and its bytes.
+    /// When a request became whole, and its bytes.
     pub(crate) fn whole(&self, rpc: RpcKey) -> (Time, u32) {
         self.held(rpc).map_or((Time::ZERO, 0), |held| held.whole)
     }
 
-    /// Takes the response to a request.
+    /// Stores the response to a request.
     pub(crate) fn set_outgoing(&mut self, rpc: RpcKey, response: Outgoing) {
         let length = response.len() as u64;
         let response = if self.held(rpc).is_some() { self.begin_outgoing(rpc, response) } else { return };
@@ -297,7 +304,7 @@ impl Buffers {
         self.bury(before);
     }
 
-    /// Has an outgoing message sent from a copy from now on.
+    /// Sends an outgoing message from a copy from now on.
     pub(crate) fn copy_outgoing(&mut self, rpc: RpcKey) {
         if let Some(held) = self.held_mut(rpc) {
             let lent = mem::take(&mut held.outgoing);
@@ -306,7 +313,7 @@ impl Buffers {
         }
     }
 
-    /// The same of every one whose bytes lie in this memory.
+    /// Sends every outgoing message whose bytes are in this memory from a copy from now on.
     pub(crate) fn copy_outgoing_of(&mut self, memory: &Range<usize>) {
         let all = self.slots.iter_mut().map(|slot| &mut slot.held);
         let mut taken_back = Vec::new();
@@ -319,7 +326,7 @@ impl Buffers {
         taken_back.into_iter().for_each(|bytes| self.bury(bytes));
     }
 
-    /// The bytes of an outgoing message that a packet carries; `None` when the RPC is over.
+    /// The bytes of an outgoing message that a packet carries; `None` if the RPC is over.
     pub(crate) fn outgoing(&self, range: &PayloadRange) -> Option<&[u8]> {
         let start = range.offset as usize;
         let end = start + range.len as usize;
@@ -329,12 +336,12 @@ impl Buffers {
         }
     }
 
-    /// Bytes of the incoming message as a whole, however much of it is there.
+    /// Bytes of the whole incoming message, however much of it has arrived.
     pub(crate) fn incoming_len(&self, rpc: RpcKey) -> usize {
         self.held(rpc).map_or(0, |held| held.incoming.len())
     }
 
-    /// The incoming message, which is whole. It is the caller's from now on.
+    /// Takes the incoming message, which is whole.
     pub(crate) fn take_incoming(&mut self, rpc: RpcKey) -> Bytes {
         let Some(held) = self.held_mut(rpc) else {
             return Bytes::new();
@@ -349,7 +356,7 @@ impl Buffers {
         }
     }
 
-    /// The message of one packet.
+    /// Copies a message of one packet.
     fn copy(&mut self, data: &[u8]) -> Bytes {
         if data.len() <= pool::SMALL_BYTES {
             return self.pool.copy(data);
@@ -364,7 +371,7 @@ impl Buffers {
         self.pool.allocations()
     }
 
-    /// A buffer that is complete, as the application gets it.
+    /// Turns a complete buffer into a message for the application.
     fn finish(&mut self, buffer: BytesMut) -> Bytes {
         let (bytes, evicted) = self.pool.finish(buffer);
         self.bury_evicted(evicted);
@@ -382,10 +389,10 @@ impl Buffers {
         bytes.map_or_else(Bytes::new, Bytes::copy_from_slice)
     }
 
-    /// Ends the RPC: what it held will be freed.
+    /// Ends the RPC: its payload will be freed.
     pub(crate) fn release(&mut self, rpc: RpcKey) {
-        // The slot first: in a burst that ends many RPCs and begins as many, the displaced are many, and the one that ended first
-        // is their first.
+        // The slot is checked first. In a burst that ends and begins many RPCs, there are many displaced
+        // ones, and the RPC that ended first is the first of them.
         let held = match self.slots.get_mut(rpc.slot as usize) {
             Some(slot) if slot.generation == rpc.generation => mem::take(&mut slot.held),
             _ => {
@@ -407,12 +414,12 @@ impl Buffers {
                 let evicted = self.pool.give_back(bytes.into_buffer());
                 self.bury_evicted(evicted);
             }
-            // Its lender is the application's own code.
+            // The lender is the application's own code.
             Incoming::Partial { memory: Memory::Lent { lent, .. }, .. } => self.bury(Bytes::from_owner(lent)),
         }
     }
 
-    /// Ends everything.
+    /// Ends all RPCs.
     pub(crate) fn release_all(&mut self) {
         for slot in 0..self.slots.len() {
             self.release(RpcKey { slot: slot as u32, generation: self.slots[slot].generation });
@@ -422,7 +429,7 @@ impl Buffers {
         }
     }
 
-    /// Leaves a buffer to be freed later.
+    /// Hands a buffer over to be freed later.
     pub(crate) fn bury(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             let cost = if bytes.len() >= LARGE_BYTES { LARGE_COST } else { 1 };
@@ -430,13 +437,14 @@ impl Buffers {
         }
     }
 
-    /// The same for a handle that the pool gave up. It is empty, and what goes with it may be large.
+    /// Hands over a handle that the pool evicted. The handle is empty, but the memory freed with it may be
+    /// large.
     fn bury_evicted(&mut self, evicted: Option<BytesMut>) {
         self.graves.extend(evicted.map(|buffer| DeferredFree { bytes: buffer.freeze(), cost: LARGE_COST }));
     }
 
-    /// Takes the only buffer that waits to be freed, if there is one, for the caller to drop outside the lock; an error where there
-    /// are more.
+    /// Takes the only buffer that waits to be freed, if there is one, for the caller to drop outside the
+    /// lock; an error if there are more.
     pub(crate) fn exhume_only(&mut self) -> Result<Option<Bytes>, ()> {
         if self.graves.len() > 1 {
             return Err(());
@@ -449,8 +457,8 @@ impl Buffers {
         !self.graves.is_empty()
     }
 
-    /// Moves some of the buffers that wait to be freed into `free`, for the caller to drop outside the lock: the more of
-    /// them there are, the more at a time, so that they cannot pile up.
+    /// Moves some of the buffers that wait to be freed into `free`, for the caller to drop outside the lock.
+    /// The more of them there are, the more are moved at a time, so that they cannot pile up.
     pub(crate) fn exhume(&mut self, free: &mut Vec<Bytes>) {
         let mut budget = FREE_BUDGET * (1 + self.graves.len() / MANY_GRAVES);
         while budget > 0 {
@@ -467,7 +475,8 @@ impl Buffers {
         self.outgoing_bytes
     }
 
-    /// Bytes of incoming messages, counted whole from their first packet on and until the application or a queue has them.
+    /// Bytes of incoming messages, counted whole from their first packet on until the application or a queue
+    /// takes them.
     pub(crate) fn incoming_bytes(&self) -> u64 {
         self.incoming_bytes
     }
@@ -508,7 +517,8 @@ impl Reassembly for Buffers {
         else {
             return;
         };
-        // The endpoint stays within the message. A packet without its payload, as only a simulation has, leaves zeros.
+        // The endpoint stays within the message. A packet without its payload, which only a simulation has,
+        // leaves zeros.
         if start + data.len() <= *length {
             let in_order = start == memory.len();
             memory.place(start, data);
@@ -555,8 +565,8 @@ mod tests {
         assert_eq!((whole.len(), &whole[..900], &whole[900..]), (1_000, &[1; 900][..], &[9; 100][..]));
     }
 
-    /// SHARE-1: a first packet from far within a message had all before it zeroed, in memory beside the
-    /// pool's.
+    /// SHARE-1: a first packet from far within a message once caused all bytes before it to be zeroed, in
+    /// memory next to the pool's.
     #[test]
     fn a_packet_from_far_within_a_message_touches_no_memory_but_its_own() {
         let mut buffers = Buffers::default();
@@ -572,7 +582,7 @@ mod tests {
         assert_eq!(buffers.allocations(), 1, "the pool's memory is used, and used again");
     }
 
-    /// SHARE-1: a half-open message of two bytes took 4 KiB.
+    /// SHARE-1: a half-open message of two bytes once took 4 KiB.
     #[test]
     fn a_short_message_in_parts_takes_little_memory() {
         let mut buffers = Buffers::default();

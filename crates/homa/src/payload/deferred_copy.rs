@@ -1,11 +1,14 @@
-//! Outgoing messages that are sent from where they lie, and copied when there is nothing better to do.
+//! Outgoing messages that are sent from the application's memory, and copied only in idle time.
 //!
-//! Who must have the application's bytes back when a call returns copies them: packets may be lost, and are sent again later. Done before
-//! anything is sent, that is time in which nobody works but one processor; a megabyte takes it longer than to send. So packets go out of
-//! the application's memory for as long as the call lasts, and the copy is made where nothing can be sent. Where the peer turns out to
-//! have the whole message meanwhile, as the first byte of a response says, the rest of the copy is not made at all. All of it happens
-//! under the host's lock, which the caller holds until the end: nobody else sees a message that is not whole. Where others wait for the
-//! lock it is copied before, or at once when one comes.
+//! A call that must not read the application's bytes after it returns has to copy them: packets may be lost,
+//! and are resent later. If the copy is made before anything is sent, only one processor works in that time;
+//! copying a megabyte takes that processor longer than sending it.
+//!
+//! So packets are sent from the application's memory while the call lasts, and the copy is made when nothing
+//! can be sent. If the peer turns out to have the whole message meanwhile, as the first byte of a response
+//! shows, the rest of the copy is skipped. All of this happens under the host's lock, which the caller holds
+//! until the end: no other thread sees a message that is not whole. If other threads wait for the lock, the
+//! message is copied before it is sent, or at once when such a thread arrives.
 
 use bytes::{Bytes, BytesMut};
 use homa_proto::RpcKey;
@@ -14,43 +17,47 @@ use crate::payload::buffers::Buffers;
 use crate::runtime::engine::Engine;
 use crate::runtime::shared_engine::SharedEngine;
 
-/// Least message that is copied while it is sent: the copy of a shorter one takes as long as a look for packets.
+/// Minimum length of a message that is copied while it is sent: copying a shorter one takes as long as one
+/// poll for packets.
 const LEAST_BYTES: usize = 16 << 10;
 
-/// Largest such message: the lock of the host is held for all of it.
+/// Maximum length of such a message: the lock of the host is held for all of it.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Bytes copied between two drive rounds: a packet that comes meanwhile waits for as long as a few rounds take.
+/// Bytes copied between two drive rounds: a packet that comes meanwhile waits for as long as a few rounds
+/// take.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// A message as its sender hands it over.
+/// A message as the sender passes it to the engine.
 pub(crate) enum Outgoing {
-    /// The host's from now on.
+    /// Bytes that the host owns from now on.
     Whole(Bytes),
-    /// To be copied.
+    /// Pieces that must be copied.
     GatherList(GatherList),
 }
 
-/// A piece of a message in memory of the caller's.
+/// A piece of a message in the caller's memory.
 struct BorrowedSlice {
-    /// Its place in the message.
+    /// Offset of the piece in the message.
     offset: usize,
     start: *const u8,
     length: usize,
 }
 
-/// The pieces of a message, one behind the other.
+/// The pieces of a message, in order.
 pub(crate) struct GatherList {
     all: Vec<BorrowedSlice>,
     length: usize,
 }
 
-// SAFETY: the memory is read by whoever has the host's lock, while the caller who has lent it holds that lock.
+// SAFETY: the memory is only read by the holder of the host's lock, while the caller that lent it holds that
+// lock.
 unsafe impl Send for GatherList {}
 
 impl GatherList {
     /// # Safety
-    /// The pieces outlive what is made here, and what that becomes in [`Buffers`], which [`copy_and_send`] ends.
+    /// The pieces must outlive this value, and the [`DeferredCopy`] in [`Buffers`] that it becomes, which
+    /// [`copy_and_send`] ends.
     unsafe fn new(pieces: &[&[u8]]) -> GatherList {
         let mut length = 0;
         let present = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| {
@@ -65,16 +72,17 @@ impl GatherList {
         self.length
     }
 
-    /// The bytes of a piece from place `start` of the message on; none behind the message's end.
+    /// The bytes of one piece from offset `start` of the message on; empty after the message's end.
     fn from(&self, start: usize) -> &[u8] {
         let at = self.all.partition_point(|piece| piece.offset <= start).wrapping_sub(1);
         let Some(piece) = self.all.get(at).filter(|_| start < self.length) else { return &[] };
         let within = start - piece.offset;
-        // SAFETY: the caller of `new` has promised that the piece is there, and this is a part of it.
+        // SAFETY: the caller of `new` has promised that the piece outlives `self`, and this is a part of the
+        // piece.
         unsafe { std::slice::from_raw_parts(piece.start.add(within), piece.length - within) }
     }
 
-    /// Appends what follows what `buffer` has of the message, up to place `end` of it.
+    /// Appends the next bytes of the message to `buffer`, which holds its beginning, up to offset `end`.
     fn copy_to(&self, buffer: &mut BytesMut, end: usize) {
         while buffer.len() < end {
             let piece = self.from(buffer.len());
@@ -96,7 +104,7 @@ impl Outgoing {
     }
 }
 
-/// A message that lies in its sender's memory, and of which a part is copied.
+/// A message in its sender's memory, of which a part has been copied.
 pub(crate) struct DeferredCopy {
     pub(crate) rpc: RpcKey,
     pieces: GatherList,
@@ -113,38 +121,38 @@ impl DeferredCopy {
         self.pieces.length
     }
 
-    /// Sees that these bytes lie in one piece.
+    /// Ensures that these bytes are contiguous.
     pub(crate) fn provide(&mut self, start: usize, end: usize) {
         if self.get(start, end).is_none() {
             self.pieces.copy_to(&mut self.buffer, end);
         }
     }
 
-    /// Copies a part more; whether there is another.
+    /// Copies one more chunk; returns whether there is more to copy.
     fn copy_more(&mut self) -> bool {
         let end = self.buffer.len() + CHUNK_BYTES;
         self.pieces.copy_to(&mut self.buffer, end);
         self.buffer.len() < self.pieces.length
     }
 
-    /// Bytes that lie in one piece, the sender's or what was copied.
+    /// Bytes that are contiguous, in the sender's memory or in the copy.
     pub(crate) fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
         self.pieces.from(start).get(..end - start).or_else(|| self.buffer.get(start..end))
     }
 
-    /// Copies what is left.
+    /// Copies the rest.
     pub(crate) fn into_whole(mut self) -> BytesMut {
         self.pieces.copy_to(&mut self.buffer, self.pieces.length);
         self.buffer
     }
 
-    /// What was copied for nothing.
+    /// The buffer of a copy that is not needed.
     pub(crate) fn into_buffer(self) -> BytesMut {
         self.buffer
     }
 }
 
-/// Ends the copying, also where a panic ends this.
+/// Ends the copying on drop, even after a panic.
 struct CopyGuard<'a>(&'a mut Engine);
 
 impl Drop for CopyGuard<'_> {
@@ -153,14 +161,14 @@ impl Drop for CopyGuard<'_> {
     }
 }
 
-/// Whether these pieces are better copied while they are sent than before.
+/// Whether to copy these pieces while they are sent, rather than before.
 pub(crate) fn is_worth_it(shared: &SharedEngine, pieces: &[&[u8]]) -> bool {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     (LEAST_BYTES..=MOST_BYTES).contains(&length) && !shared.is_wanted() && shared.lock().waiting.is_idle()
 }
 
-/// Hands pieces to `begin`, which begins to send them, and drives the network while packets may be taken out of them. Nothing of them is
-/// used any more when this returns.
+/// Hands pieces to `begin`, which begins to send them, and drives the network while packets may be taken out
+/// of them. The pieces are no longer used when this returns.
 pub(crate) fn copy_and_send<T>(
     shared: &SharedEngine,
     engine: &mut Engine,
@@ -172,7 +180,8 @@ pub(crate) fn copy_and_send<T>(
     let begun = begin(finish.0, Outgoing::GatherList(unsafe { GatherList::new(pieces) }));
     let mut sent = 0;
     while let Some(before) = finish.0.sent_of_copying() {
-        // What a round has sent may be followed by more; the copy is for when it is not.
+        // A round that has sent packets may be followed by more packets; the copy continues only if it is
+        // not.
         let goes_on = std::mem::replace(&mut sent, before) < before;
         if shared.is_wanted() || !goes_on && !finish.0.buffers.copy_more() {
             break;
@@ -183,14 +192,14 @@ pub(crate) fn copy_and_send<T>(
 }
 
 impl Engine {
-    /// Bytes that have been sent of the message that is being copied; `None` where there is none any more, since the peer has all of
-    /// it, or the RPC is over.
+    /// Bytes that have been sent of the message that is being copied. `None` if there is none any more, since
+    /// the peer has all of it or the RPC is over.
     fn sent_of_copying(&mut self) -> Option<u32> {
         let rpc = self.buffers.copying.as_ref()?.rpc;
         let info = self.endpoint.rpc_info(rpc)?;
         let answered = info.in_missing < info.in_length && self.buffers.call_of(rpc).is_some();
         if answered {
-            // RECV-8: nothing of the request is asked for again.
+            // RECV-8: no part of the request will be requested again.
             self.buffers.drop_copying();
             return None;
         }
@@ -247,12 +256,12 @@ mod tests {
         assert_eq!(copying.into_whole(), bytes, "what is left is copied in the end");
     }
 
-    /// Half a megabyte to a host that has not looked yet, of which a part is copied.
+    /// Starts a call of half a megabyte to a host that has not received yet, and copies a part of it.
     fn begun(client: &mut Engine, server: &Engine, bytes: &'static [u8]) -> RpcKey {
         let to = ServerAddr::new(server.driver.local_addr(), 9);
         let port = client.open_client(Time::ZERO, None).unwrap();
         let port = (client.clients[port].port, true);
-        // SAFETY: they are there for ever.
+        // SAFETY: the bytes are static.
         let request = Outgoing::GatherList(unsafe { GatherList::new(&[bytes]) });
         let owner = CallOwner::CallTicket(CallTicket::default());
         let call = client.start_call_from(Time::ZERO, port, to, request, owner, 0).unwrap();
@@ -269,7 +278,7 @@ mod tests {
         let rpc = begun(&mut client, &server, &BYTES);
         assert!(client.sent_of_copying().is_some_and(|sent| 0 < sent && sent < 500_000));
         let answer = Bytes::from_static(&BYTES);
-        // Time goes on, so that what a full queue dropped is asked for.
+        // Time advances, so that RESENDs are sent for packets that a full queue dropped.
         let mut rounds = (1..100_000).map(|round| Time::from_ns(round * 20_000));
         let request = rounds.find_map(|now| {
             client.drive(now);

@@ -1,8 +1,9 @@
-//! Large messages received where they belong.
+//! Large messages received directly into their memory.
 //!
-//! While a large message arrives, its next packet goes most likely behind the last. The driver gets that place in the message's
-//! memory to receive into, so that the kernel's copy is the only one: copied once more, a large message would occupy its
-//! receiver's core half as long again. Where the guess is wrong, the payload is copied from there to where it belongs.
+//! While a large message arrives, its next packet most likely follows the last one. The driver gets that
+//! place in the message's memory to receive into, so that the kernel's copy is the only one. A second copy of
+//! a large message would occupy its receiver's core half as long again. If the guess is wrong, the payload is
+//! copied from there to its right place.
 
 use std::mem::MaybeUninit;
 
@@ -14,8 +15,8 @@ use crate::payload::memory::Memory;
 
 const _: () = assert!(homa_driver::IN_PLACE_HEADER_BYTES == wire::DATA_HEADER_LEN);
 
-/// Payload of a packet after which the next is expected behind it. Where packets are smaller, several arrive at a time, and a
-/// copy out of the cache costs less than receiving them one by one.
+/// Minimum payload of a packet after which the next packet is expected to follow it. Smaller packets arrive
+/// several at a time, and a copy out of the cache costs less than receiving them one by one.
 const LEAST_BYTES: usize = 16 << 10;
 
 /// A message's memory, taken out of the table while its next packet may be received into it.
@@ -23,9 +24,10 @@ const LEAST_BYTES: usize = 16 << 10;
 pub(crate) struct DirectReceive {
     rpc: RpcKey,
     memory: Memory,
-    /// Of the whole message.
+    /// Length of the whole message.
     length: usize,
-    /// What was received behind the end of `memory`: offset in its message, whichever that is, and bytes.
+    /// The packet received after the end of `memory`: its offset in its own message, whichever that is, and
+    /// its bytes.
     packet: Option<(u32, usize)>,
 }
 
@@ -52,19 +54,19 @@ impl Buffers {
         Some(DirectReceive { rpc, length: *length, memory: std::mem::take(memory), packet: None })
     }
 
-    /// Holds the memory while a packet is handled of which `payload` bytes were written behind its end; `offset` is the packet's
-    /// in its message. [`Buffers::give_back_held`] follows.
+    /// Holds the memory while a packet is processed of which `payload` bytes were written after its end;
+    /// `offset` is the packet's offset in its message. [`Buffers::give_back_held`] must follow.
     pub(crate) fn hold_in_place(&mut self, mut in_place: DirectReceive, offset: u32, payload: usize) {
         in_place.packet = Some((offset, payload));
         self.in_place = Some(in_place);
     }
 
-    /// Bytes of the payload that was received in place and is held; 0 where none was.
+    /// Bytes of the payload that was received in place and is held; 0 if none was.
     pub(crate) fn payload_in_place(&self) -> usize {
         self.in_place.as_ref().and_then(|in_place| in_place.packet).map_or(0, |(_, payload)| payload)
     }
 
-    /// The memory goes back into the table.
+    /// Returns the memory to the table.
     pub(crate) fn give_back(&mut self, in_place: DirectReceive) {
         if let Some(Incoming::Partial { memory, .. }) = self.incoming_mut(in_place.rpc) {
             *memory = in_place.memory;
@@ -73,7 +75,7 @@ impl Buffers {
         }
     }
 
-    /// As [`Buffers::give_back`], for what is held.
+    /// Like [`Buffers::give_back`], for the held memory.
     pub(crate) fn give_back_held(&mut self) {
         if let Some(in_place) = self.in_place.take() {
             self.give_back(in_place);
@@ -95,14 +97,14 @@ impl Buffers {
             self.expect(rpc, len as usize, offset + len < message_length);
             return;
         }
-        // SAFETY: they were written, as above, under the lock that whoever calls this has had since.
+        // SAFETY: these bytes were written (`hold_in_place`), under the lock that the caller has held since.
         let received = unsafe { in_place.memory.written(payload) };
         if rpc != in_place.rpc {
             self.write(rpc, message_length, offset, len, &received[part]);
             self.in_place = Some(in_place);
             return;
         }
-        // Its own memory is what is written to, and overlaps.
+        // The source and the destination are the same memory and overlap, so the part is copied out first.
         let copy = received[part].to_vec();
         self.give_back(in_place);
         self.write(rpc, message_length, offset, len, &copy);
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_packet_goes_where_it_belongs_and_a_dropped_one_nowhere() {
-        // Its first half is there already.
+        // The first half of the packet is already there.
         let (mut buffers, in_place) = expecting(&bytes(PACKET / 2, PACKET));
         buffers.hold_in_place(in_place, (PACKET / 2) as u32, PACKET);
         buffers.write(A, LENGTH, PACKET as u32, (PACKET / 2) as u32, &[]);

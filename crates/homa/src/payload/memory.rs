@@ -1,4 +1,4 @@
-//! Memory in which an incoming message is put together: this host's own, or what the application lends.
+//! Memory in which an incoming message is reassembled: this host's own, or memory that the application lends.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -9,19 +9,21 @@ use bytes::BytesMut;
 
 use crate::payload::sparse::SparseBuffer;
 
-/// Has memory for incoming messages, for an application whose messages must lie in a place of its own: see
-/// [`Socket::set_memory`](crate::Socket::set_memory).
+/// Provides memory for incoming messages, for an application whose messages must be in a place of its own:
+/// see [`Socket::set_memory`](crate::Socket::set_memory).
 pub trait MessageMemory: Send + Sync {
-    /// Room for a message of `length` bytes, asked for when its first packet comes, of whichever part; `None`: the host has it in memory of its
-    /// own. Called under the host's lock: it is quick, and calls nothing of the host.
+    /// Lends memory for a message of `length` bytes. It is called when the first packet arrives, whichever
+    /// part of the message that is. `None` means that the host uses its own memory. It is called under the
+    /// host's lock, so it must be quick and must not call into the host.
     fn lend(&self, length: usize) -> Option<Lent>;
 }
 
-/// Who lends memory. It has it back when this is dropped, with the message or with the RPC that never had all of it.
+/// The owner of lent memory. The memory is returned when this is dropped, with the message or with an RPC
+/// that never received all of it.
 pub trait Lender: Send + Sync {
-    /// Whether the memory is still there to be written to, which is asked before each write. Who takes it away says so here, and then calls
-    /// [`Socket::await_writers`](crate::Socket::await_writers): behind that no write is under way. The message comes all the same,
-    /// with what it has.
+    /// Whether the memory may still be written to; called before each write. To take the memory away, first
+    /// make this return false, and then call [`Socket::await_writers`](crate::Socket::await_writers): after
+    /// that no write is in progress. The message is still delivered, with the bytes that it has.
     fn is_there(&self) -> bool;
 }
 
@@ -38,16 +40,17 @@ unsafe impl Send for Lent {}
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    /// `length` bytes from `start` on.
+    /// Lends `length` bytes from `start` on.
     ///
     /// # Safety
-    /// The bytes are there, whatever they say, and any thread may write to them, until the lender is dropped or says that they are not there. Until
-    /// then nobody else writes to them, or relies on what they say.
+    /// The bytes must be valid memory with any content, and any thread may write to them, until the lender is
+    /// dropped or `is_there` returns false. Until then no other code may write to them, or rely on their
+    /// content.
     pub unsafe fn new(start: NonNull<u8>, length: usize, lender: impl Lender + 'static) -> Lent {
         Lent { start, length, lender: Box::new(lender) }
     }
 
-    /// Bytes from `start` on, none where they are not there any more.
+    /// Bytes from `start` on; none if the memory was taken away.
     fn from(&mut self, start: usize) -> &mut [MaybeUninit<u8>] {
         let start = if self.lender.is_there() { start.min(self.length) } else { self.length };
         // SAFETY: it lies within what was promised to be there.
@@ -57,8 +60,8 @@ impl Lent {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the bytes are there, and written once only, before this is handed out. Where the lender has taken them away only the lender can
-        // ask for them.
+        // SAFETY: the bytes are valid memory, and written once only, before this is handed out. If the lender
+        // has taken them away, only the lender can read them.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -69,12 +72,12 @@ impl std::fmt::Debug for Lent {
     }
 }
 
-/// What has come of a message: up to the last byte that has arrived, with room for the whole.
+/// The part of a message that has arrived: up to the last byte that has arrived, with room for the whole.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Pages are touched by the packets that bring bytes for them, and by nothing else.
+    /// The host's own memory. Its pages are touched only by the packets that bring bytes for them.
     Own(SparseBuffer),
-    /// The gaps hold anything. `end`: of the last byte.
+    /// Lent memory, whose gaps have any content. `end` is the end of the last byte that has arrived.
     Lent { lent: Lent, end: usize },
 }
 
@@ -94,7 +97,8 @@ impl Memory {
         Memory::Lent { lent, end: 0 }
     }
 
-    /// Exclusive end of what has arrived; of memory of our own, of what has arrived without a gap before it.
+    /// Exclusive end of the bytes that have arrived; for the host's own memory, of those before the first
+    /// gap.
     pub(crate) fn len(&self) -> usize {
         match self {
             Memory::Own(bytes) => bytes.len(),
@@ -102,7 +106,7 @@ impl Memory {
         }
     }
 
-    /// Bytes that are there.
+    /// The bytes of this range, if they have arrived.
     pub(crate) fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         match self {
             Memory::Own(bytes) => bytes.get(range),
@@ -111,7 +115,7 @@ impl Memory {
         }
     }
 
-    /// Whether the next packet can be received behind the end.
+    /// Whether the next packet can be received after the end.
     pub(crate) fn is_open_ended(&self) -> bool {
         match self {
             Memory::Own(bytes) => !bytes.has_parts(),
@@ -119,7 +123,7 @@ impl Memory {
         }
     }
 
-    /// Puts `data` at `start`, past the end as well. There is room for it.
+    /// Puts `data` at `start`, which may be past the end. The caller ensures that there is room for it.
     pub(crate) fn place(&mut self, start: usize, data: &[u8]) {
         match self {
             Memory::Own(bytes) => bytes.place(start, data),
@@ -133,7 +137,7 @@ impl Memory {
         }
     }
 
-    /// The memory behind what has arrived, which nobody has written.
+    /// The memory after the bytes that have arrived, which has not been written.
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         match self {
             Memory::Own(bytes) => bytes.spare(),
@@ -141,10 +145,11 @@ impl Memory {
         }
     }
 
-    /// The first `bytes` of what was [spare](Memory::spare), which have been written since.
+    /// The first `bytes` bytes of the [spare](Memory::spare) memory, which have been written since.
     ///
     /// # Safety
-    /// They have, under the lock that is still held: who takes memory away waits for it.
+    /// The bytes must have been written, under the lock that is still held: a lender that takes memory away
+    /// waits for that lock.
     pub(crate) unsafe fn written(&mut self, bytes: usize) -> &[u8] {
         let end = match self {
             Memory::Own(own) => own.end_ptr(),
@@ -155,10 +160,10 @@ impl Memory {
         unsafe { slice::from_raw_parts(end, bytes) }
     }
 
-    /// The first `bytes` of what was spare are written.
+    /// Notes that the first `bytes` bytes of the spare memory are written.
     ///
     /// # Safety
-    /// They are.
+    /// These bytes must have been written.
     pub(crate) unsafe fn advance(&mut self, bytes: usize) {
         match self {
             // SAFETY: the caller has written `bytes` bytes of the spare memory, which `advance` requires.
@@ -177,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Memory of a test's own.
+    /// Memory that a test lends.
     #[derive(Default)]
     struct Place {
         gone: AtomicBool,

@@ -1,9 +1,9 @@
-//! Pages of memory whose content nobody needs, returned to the system.
+//! Pages of memory whose content is not needed, returned to the system.
 
 use std::mem::MaybeUninit;
 
-/// Shorter memory keeps its pages, since the system call costs more than it returns. The value is the size from
-/// which on glibc at first maps memory by itself, and returns it when it is freed.
+/// Shorter memory keeps its pages, since the system call costs more than it returns. From this size on, glibc
+/// initially maps memory separately, and returns it when it is freed.
 const LEAST_BYTES: usize = 128 << 10;
 
 /// Returns the pages that lie within this memory. Its content is undefined afterwards.
@@ -19,18 +19,19 @@ pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
     unsafe { libc::madvise(memory.as_mut_ptr().add(begin).cast(), bytes, libc::MADV_DONTNEED) };
 }
 
-/// Returns free pages of the heap to the system, which glibc does by itself only at the end of a heap: after a peak
-/// of short messages a few that live keep all pages before them. Other allocators have rules of their own.
+/// Returns free pages of the heap to the system. glibc does so by itself only at the end of a heap: after a
+/// peak of short messages a few live ones keep all pages before them. Other allocators have rules of their
+/// own.
 pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: takes a number, and returns only pages that no allocation has a part in.
+    // SAFETY: the call takes a number, and returns only pages in which no allocation has a part.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
 fn page_bytes() -> usize {
-    // SAFETY: takes a constant and gives a number.
+    // SAFETY: the call takes a constant and returns a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).expect("every Linux has pages")
 }

@@ -1,11 +1,12 @@
-//! Memory for incoming messages, used again once the application has dropped them.
+//! Memory for incoming messages, reused once the application has dropped them.
 //!
-//! A message is a [`Bytes`] to the application, which may keep it, cut it and send it to other threads. The pool keeps a
-//! second, empty handle to the same memory: when it is the only one left, the memory is free again. Nothing is allocated for a
-//! message then, and the pages of a large one are there already: having the kernel make a megabyte of them anew, and take
-//! them back, costs more than receiving it.
+//! To the application a message is a [`Bytes`], which it may keep, split and send to other threads. The pool
+//! keeps a second, empty handle to the same memory: when it is the only one left, the memory is free again. A
+//! message then needs no allocation, and the pages of a large one are already mapped: to have the kernel
+//! create a megabyte of pages and take them back costs more than receiving it.
 //!
-//! Short messages share chunks, so whoever keeps one keeps its chunk; for longer than a moment, a copy is better kept.
+//! Short messages share chunks, so an application that keeps a short message keeps its whole chunk. To keep
+//! one for longer than a moment, keep a copy.
 
 use std::collections::VecDeque;
 
@@ -16,35 +17,38 @@ use crate::payload::pages;
 /// Longest message that shares a chunk with others.
 pub(crate) const SMALL_BYTES: usize = 2 << 10;
 
-/// Memory that short messages are carved from. Small, since one of them keeps all of it; large enough that some ten messages of
-/// the longest kind, or a hundred and more of the usual, are carved from it before another is looked for.
+/// Size of the memory from which short messages are carved. It is small, since one message keeps all of it.
+/// It is large enough for some ten messages of the longest kind, or a hundred and more of the usual, before
+/// another chunk is needed.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Chunks at most. As long as the application holds fewer messages at a time than fit these, none is allocated.
+/// Maximum number of chunks. While the application holds fewer messages at a time than fit these, none is
+/// allocated.
 const CHUNKS: usize = 64;
 
-/// Sizes of the longer buffers: powers of two from this one on (a short message that comes in parts has one
-/// as well), ...
+/// Smallest class of the longer buffers, whose sizes are powers of two from this one on. A short message that
+/// arrives in parts uses one, too.
 const LEAST_CLASS_BYTES: usize = 256;
-/// ... so many, the last of 1 MiB: longer messages (of 1,000,000 bytes on, which Linux Homa does not have) are rare, and their
-/// memory is not kept.
+/// Number of classes; the last one has buffers of 1 MiB. Longer messages (of 1,000,000 bytes on, which Linux
+/// Homa does not have) are rare, and their memory is not kept.
 const CLASSES: usize = 13;
 
-/// What is kept of a class, free or not: a megabyte, ...
+/// Maximum bytes kept of a class, free or not: a megabyte.
 const KEPT_BYTES: usize = 1 << 20;
-/// ... and so many buffers where they are larger, enough for the messages that a link has under way at a time. All classes
-/// together keep 39 MiB at most.
+/// Maximum buffers kept of a class of larger buffers, enough for the messages that a link has in flight at a
+/// time. All classes together keep 39 MiB at most.
 const KEPT_BUFFERS: usize = 16;
 
-/// Buffers of a class that are looked at for a free one. The one that was handed out first is most likely free.
+/// Maximum buffers of a class that are checked for a free one. The one that was handed out first is most
+/// likely free.
 const LOOKS: usize = 4;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    /// What short messages are carved from now.
+    /// The chunk from which short messages are carved now.
     chunk: Option<BytesMut>,
-    /// The chunks before it, the oldest first.
+    /// The chunks used before it, the oldest first.
     chunks: VecDeque<BytesMut>,
     /// Empty handles of the longer buffers by class, the first handed out first.
     classes: [VecDeque<BytesMut>; CLASSES],
@@ -52,7 +56,7 @@ pub(crate) struct Pool {
     allocations: u64,
 }
 
-/// The class of a buffer for `length` bytes; `None` beyond the largest.
+/// The class of a buffer for `length` bytes; `None` beyond the largest class.
 fn class_of(length: usize) -> Option<usize> {
     let units = length.max(1).div_ceil(LEAST_CLASS_BYTES).next_power_of_two();
     Some(units.trailing_zeros() as usize).filter(|class| *class < CLASSES)
@@ -63,7 +67,7 @@ fn class_bytes(class: usize) -> usize {
 }
 
 impl Pool {
-    /// A short message that is all there, copied. `data` has at most [`SMALL_BYTES`].
+    /// Copies a short message that is whole. `data` has at most [`SMALL_BYTES`].
     pub(crate) fn copy(&mut self, data: &[u8]) -> Bytes {
         debug_assert!(data.len() <= SMALL_BYTES);
         let mut chunk = match self.chunk.take() {
@@ -76,7 +80,7 @@ impl Pool {
         message
     }
 
-    /// Another chunk: the oldest one, if the application has dropped all of it.
+    /// The next chunk: the oldest one, if the application has dropped all its messages, otherwise a new one.
     fn next_chunk(&mut self, full: Option<BytesMut>) -> BytesMut {
         self.chunks.extend(full);
         let oldest = self.chunks.pop_front();
@@ -84,7 +88,7 @@ impl Pool {
             if oldest.try_reclaim(CHUNK_BYTES) {
                 return oldest;
             }
-            // What does not come back is its messages' own.
+            // A chunk that is forgotten here is freed by its messages.
             if self.chunks.len() < CHUNKS - 1 {
                 self.chunks.push_back(oldest);
             }
@@ -111,18 +115,18 @@ impl Pool {
         BytesMut::with_capacity(bytes)
     }
 
-    /// Hands a buffer's content out, and keeps the memory in mind. What is returned beside it is a handle that must give way,
-    /// to be dropped where that may take long.
+    /// Hands a buffer's content out, and keeps a handle to its memory. The other result is an evicted handle,
+    /// which the caller should drop where that may take long.
     pub(crate) fn finish(&mut self, mut buffer: BytesMut) -> (Bytes, Option<BytesMut>) {
         let message = buffer.split();
         let evicted = self.keep(buffer, message.len());
         (message.freeze(), evicted)
     }
 
-    /// Takes a buffer back whose content nobody wants. As for what is returned, see [`Pool::finish`].
+    /// Takes back a buffer whose content is not needed. For the result, see [`Pool::finish`].
     ///
-    /// Its pages return to the system. Whoever begins large messages and abandons them would otherwise leave pages
-    /// behind in every buffer, and an allocator that keeps freed buffers does not return them.
+    /// Its pages return to the system. A peer that begins large messages and abandons them would otherwise
+    /// leave pages in every buffer, and an allocator that keeps freed buffers does not return them.
     pub(crate) fn give_back(&mut self, mut buffer: BytesMut) -> Option<BytesMut> {
         buffer.clear();
         pages::release(buffer.spare_capacity_mut());
@@ -140,8 +144,8 @@ impl Pool {
         if kept.len() > KEPT_BUFFERS.max(KEPT_BYTES / bytes) { kept.pop_front() } else { None }
     }
 
-    /// Forgets all buffers but the one that short messages are carved from. The handles are to be dropped where that
-    /// may take long; messages that lie in the buffers stay.
+    /// Forgets all buffers but the one from which short messages are carved. The caller should drop the
+    /// handles where that may take long; messages in the buffers stay.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = BytesMut> {
         self.chunks.drain(..).chain(self.classes.iter_mut().flat_map(|class| class.drain(..)))
     }

@@ -1,7 +1,7 @@
-//! A buffer that is filled from any place, and touches no memory but that of the bytes it gets.
+//! A buffer that is filled at any offset, and touches no memory but that of the bytes it gets.
 //!
-//! A sender chooses which part of a message comes first. Were what lies before it zeroed, 57 bytes would have
-//! the receiver write a megabyte, under its host's lock, and the system would have to find the pages.
+//! A sender chooses which part of a message comes first. If the bytes before it were zeroed, 57 bytes would
+//! make the receiver write a megabyte, under its host's lock, and the system would have to provide the pages.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -9,18 +9,18 @@ use std::ptr;
 
 use bytes::BytesMut;
 
-/// See the [module](self).
+/// The bytes before the first gap, and the parts after it: see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct SparseBuffer {
-    /// Initialised up to its length: the bytes before the first gap.
+    /// The bytes before the first gap: initialised up to its length.
     bytes: BytesMut,
-    /// Initialised parts of the spare capacity, apart from each other and from `bytes`, ascending; offsets
+    /// Initialised parts of the spare capacity, ascending, not adjacent to each other or to `bytes`. Offsets
     /// count from the first byte.
     parts: Vec<Range<usize>>,
 }
 
 impl SparseBuffer {
-    /// `buffer` is empty. What does not fit its capacity is not kept.
+    /// `buffer` must be empty. Data beyond its capacity is not stored.
     pub(crate) fn new(buffer: BytesMut) -> SparseBuffer {
         debug_assert!(buffer.is_empty());
         SparseBuffer { bytes: buffer, parts: Vec::new() }
@@ -36,18 +36,18 @@ impl SparseBuffer {
         self.bytes.capacity()
     }
 
-    /// Whether there are bytes behind the first gap.
+    /// Whether there are bytes after the first gap.
     pub(crate) fn has_parts(&self) -> bool {
         !self.parts.is_empty()
     }
 
-    /// Bytes that are there, if all of them are.
+    /// The bytes of this range, if all of them lie before the first gap.
     pub(crate) fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         self.bytes.get(range)
     }
 
-    /// Puts `data` at `start`, behind a gap as well. Nothing happens where it does not fit, or where bytes
-    /// are there already.
+    /// Puts `data` at `start`, which may be after a gap. Does nothing if it does not fit, or if bytes are
+    /// there already.
     pub(crate) fn place(&mut self, start: usize, data: &[u8]) {
         let end = start + data.len();
         let fits = start >= self.bytes.len() && end <= self.bytes.capacity();
@@ -61,12 +61,12 @@ impl SparseBuffer {
         } else if self.add_part(start..end) {
             let offset = start - self.bytes.len();
             let spare = &mut self.bytes.spare_capacity_mut()[offset..offset + data.len()];
-            // SAFETY: `spare` is as long as `data`, and nobody else's.
+            // SAFETY: `spare` is as long as `data`, and exclusively borrowed.
             unsafe { ptr::copy_nonoverlapping(data.as_ptr(), spare.as_mut_ptr().cast(), data.len()) };
         }
     }
 
-    /// Notes a part that is about to be written; false where it overlaps another.
+    /// Notes a part that is about to be written; false if it overlaps another part.
     fn add_part(&mut self, part: Range<usize>) -> bool {
         let at = self.parts.partition_point(|other| other.end < part.start);
         let joins_before = self.parts.get(at).is_some_and(|before| before.end == part.start);
@@ -87,37 +87,37 @@ impl SparseBuffer {
         true
     }
 
-    /// The first part belongs to the bytes before the gap, where that is no more.
+    /// Moves the first part to the bytes before the gap, if the gap is filled.
     fn absorb(&mut self) {
         if self.parts.first().is_some_and(|part| part.start == self.bytes.len()) {
             let end = self.parts.remove(0).end;
-            // SAFETY: all bytes up to the length are initialised, and so is the part behind it, which ends
+            // SAFETY: all bytes up to the length are initialised, and so is the part after it, which ends
             // within the capacity.
             unsafe { self.bytes.set_len(end) };
         }
     }
 
-    /// Memory behind the last byte, which nobody has written. None where there are parts.
+    /// The memory after the last byte, which has not been written. Empty if there are parts.
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         if self.has_parts() { &mut [] } else { self.bytes.spare_capacity_mut() }
     }
 
     /// Where [`SparseBuffer::spare`] begins.
     pub(crate) fn end_ptr(&mut self) -> *const u8 {
-        // Not from `as_ptr`, which may be followed within the bytes that are there, and no further.
+        // Not from `as_ptr`, whose pointer may only be used within the initialised bytes.
         self.bytes.spare_capacity_mut().as_ptr().cast()
     }
 
-    /// The first `bytes` of the spare memory are initialised now.
+    /// Notes that the first `bytes` bytes of the spare memory are initialised.
     ///
     /// # Safety
-    /// They are, and the spare memory has so many.
+    /// These bytes must be initialised, and the spare memory must have that many.
     pub(crate) unsafe fn advance(&mut self, bytes: usize) {
-        // SAFETY: the caller initialised these bytes, and those before them were.
+        // SAFETY: the caller initialised these bytes, and the bytes before them were initialised.
         unsafe { self.bytes.set_len(self.bytes.len() + bytes) };
     }
 
-    /// The first `length` bytes, with zeros in what are gaps still.
+    /// The first `length` bytes, with zeros in the remaining gaps.
     pub(crate) fn into_whole(mut self, length: usize) -> BytesMut {
         while let Some(next) = self.parts.first() {
             let start = next.start;
@@ -128,7 +128,7 @@ impl SparseBuffer {
         self.bytes
     }
 
-    /// The buffer, whose content nobody wants.
+    /// The buffer, if its content is not needed.
     pub(crate) fn into_buffer(self) -> BytesMut {
         self.bytes
     }
