@@ -1,4 +1,5 @@
-//! HOST-10: from when on what is received has come after the last end of a process that had server ports.
+//! HOST-10: determines from when on received packets arrived after the last end of a process that had server
+//! ports.
 
 use std::net::SocketAddr;
 
@@ -7,33 +8,34 @@ use homa_driver::{BufferSizes, Driver, RxBurst};
 /// Queues from which a driver may receive: one for each IP version.
 const QUEUES: usize = 2;
 
-/// What the kernel books a packet at beyond its length, at least.
+/// Minimum bytes by which the kernel charges a packet beyond its length.
 const BOOKED_BYTES: u64 = 256;
 
-/// What came before the end lies in the driver's queues. It has been read once a look for packets found none, or once as much was read of each
-/// queue as it holds: under load there is always something to be found.
+/// Packets that arrived before the end of a process wait in the driver's queues. They have all been read once
+/// a poll found no packets, or once as many bytes were read from each queue as it holds: under load a poll
+/// always finds packets.
 pub(crate) struct EndBarrier {
-    /// What each queue holds at most, as [`BOOKED_BYTES`] count; `None`: nobody knows.
+    /// Maximum bytes in each queue, charged with [`BOOKED_BYTES`]; `None` if unknown.
     queue_bytes: Option<u64>,
-    /// The count of ends in the registry that the rest is about.
+    /// The registry's count of ends to which the fields below refer.
     seen: u64,
-    /// Of each queue, what of it may be older than that end.
+    /// For each queue, the bytes in it that may be older than that end.
     old_bytes: [u64; QUEUES],
-    /// The queue from which the last burst came, since that end.
+    /// The queue of the last burst, since that end.
     last: Option<usize>,
-    /// What is being received is younger.
+    /// The packets being received are younger than that end.
     settled: bool,
 }
 
 impl EndBarrier {
     pub(crate) fn new(driver: &dyn Driver) -> EndBarrier {
-        // What the kernel doubled to allow for its own bookkeeping it may use for packets all the same.
+        // The kernel doubled the size for its own bookkeeping, but it may use all of it for packets.
         let held = |BufferSizes { receive_bytes, .. }| 2 * receive_bytes as u64;
         let queue_bytes = driver.buffer_sizes().map(held);
         EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, settled: false }
     }
 
-    /// A look for packets begins, and the registry has counted so many ends.
+    /// Begins a poll for packets; the registry has counted `orphanings` ends.
     pub(crate) fn begin(&mut self, orphanings: u64) {
         if orphanings != self.seen {
             (self.seen, self.last) = (orphanings, None);
@@ -42,7 +44,7 @@ impl EndBarrier {
         self.settled = self.old_bytes == [0; QUEUES];
     }
 
-    /// What the look found.
+    /// Notes the result of the poll.
     pub(crate) fn note(&mut self, burst: &RxBurst) {
         if burst.is_empty() && !burst.may_have_more() {
             self.old_bytes = [0; QUEUES];
@@ -59,13 +61,14 @@ impl EndBarrier {
         }
         let only = if from == [true; QUEUES] { None } else { from.iter().position(|some| *some) };
         if let Some(queue) = only.filter(|_| only == self.last && !burst.may_have_more()) {
-            // Queues are asked in turn: the other one was empty.
+            // Queues are polled in turn, so the other one was empty.
             self.old_bytes[1 - queue] = 0;
         }
         self.last = only;
     }
 
-    /// Whether what is being received is younger than the last end, of which the registry has counted so many by now.
+    /// Whether the packets being received are younger than the last end, if the registry has now counted
+    /// `orphanings` ends.
     pub(crate) fn has_settled(&self, orphanings: u64) -> bool {
         self.settled && self.seen == orphanings
     }
@@ -87,7 +90,7 @@ mod tests {
         EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, settled: false }
     }
 
-    /// A look that finds so many packets of 1,000 bytes.
+    /// A poll that finds this many packets of 1,000 bytes.
     fn look(settling: &mut EndBarrier, orphanings: u64, v6: bool, packets: usize) -> bool {
         settling.begin(orphanings);
         let mut burst = RxBurst::new();
@@ -116,7 +119,7 @@ mod tests {
         let mut settling = settling(Some(QUEUE_BYTES));
         let looks = (0..100).take_while(|_| !look(&mut settling, 1, false, 1)).count() as u64;
         assert_eq!(looks, QUEUE_BYTES.div_ceil(1_000 + BOOKED_BYTES));
-        // Both in turn: of each as much.
+        // Both queues in turn: as much must be read from each.
         let both = (0..100).take_while(|at| !look(&mut settling, 2, at % 2 == 1, 1)).count() as u64;
         assert_eq!(both, 2 * looks);
     }
@@ -125,7 +128,7 @@ mod tests {
     fn a_queue_that_was_passed_over_was_empty() {
         let mut settling = settling(Some(QUEUE_BYTES));
         assert!(!look(&mut settling, 1, false, 10));
-        // The other one had its turn, and this is what is left of it.
+        // The other queue had its turn, and this is the rest of it.
         assert!(!look(&mut settling, 1, true, 1));
         assert!(!look(&mut settling, 1, false, 10));
         assert!(!look(&mut settling, 1, false, 1));
@@ -142,7 +145,7 @@ mod tests {
             settling.note(&burst);
             assert!(!settling.has_settled(1));
         }
-        // Nor the one that was passed over.
+        // Nor does a burst whose queue was passed over.
         assert!(burst.push((Ipv4Addr::new(10, 0, 0, 2), 0).into(), &[0; 1_000]));
         for _ in 0..100 {
             settling.begin(1);

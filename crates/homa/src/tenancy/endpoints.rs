@@ -1,4 +1,4 @@
-//! The endpoints of a host, one or several, as its handles see them.
+//! The endpoints of a host, one or several, as the host's handles use them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
@@ -17,16 +17,16 @@ use crate::tenancy::endpoint_group::board::RequestExchange;
 use crate::tenancy::placement::Placement;
 use crate::tenancy::process_group::PortClaim;
 
-/// See the [module](self).
+/// The endpoints of a host, with what opens ports in them: see the [module](self).
 pub(crate) struct Endpoints {
     pub(crate) members: Vec<Arc<SharedEngine>>,
-    /// What they have for each other, where they are several.
+    /// The mailboxes of the endpoints, if there are several.
     siblings: Option<Arc<EndpointGroup>>,
-    /// Held while a port opens or closes in all of them. No engine's lock is held by whoever waits for it.
+    /// Held while a port opens or closes in all endpoints. A thread that waits for it holds no engine's lock.
     ports: Mutex<()>,
-    /// In which the next client port opens, modulo their number.
+    /// Endpoint in which the next client port opens, modulo the number of endpoints.
     next_client: AtomicUsize,
-    /// What chooses the endpoints of calls; `None`: each is its client's.
+    /// Chooses the endpoints of calls; `None`: each call uses its client's endpoint.
     placement: Option<Arc<Placement>>,
 }
 
@@ -43,23 +43,24 @@ impl Endpoints {
         Endpoints { members, siblings, ports, next_client, placement: placement.map(Arc::new) }
     }
 
-    /// The first, which is the only one where a host shares its address with other processes.
+    /// The first endpoint.
     pub(crate) fn first(&self) -> &Arc<SharedEngine> {
         &self.members[0]
     }
 
     pub(crate) fn lock_ports(&self) -> MutexGuard<'_, ()> {
-        // It guards an order of events and nothing in memory.
+        // The lock guards an order of events and no data.
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The endpoint for the next port that lives in one: they are dealt out in turn.
+    /// The endpoint for the next port that lives in one endpoint: ports are dealt out in turn.
     pub(crate) fn deal_client(&self) -> &Arc<SharedEngine> {
         &self.members[self.next_client.fetch_add(1, Relaxed) % self.members.len()]
     }
 
-    /// Opens a client port: in the next endpoint, since clients are dealt out in turn, or, where a policy places their calls, in all, with the
-    /// one that it chooses as the client's own. `choose` gives a port that the processes of the host agree on.
+    /// Opens a client port. Without a policy it opens in the next endpoint, since clients are dealt out in
+    /// turn. If a policy places calls, it opens in all, and the policy chooses the client's own endpoint.
+    /// `choose` returns a port on which the processes of the host agree.
     pub(crate) fn open_client(
         &self,
         choose: impl Fn() -> Result<Option<u16>, HostError>,
@@ -77,13 +78,14 @@ impl Endpoints {
         let turn = self.next_client.fetch_add(1, Relaxed);
         let ports = self.members.iter().map(open).collect::<Result<Vec<_>, HostError>>()?;
         let rpcs = self.members.iter().map(|shared| shared.open_rpcs());
-        // No server is known yet: the flow is the client.
+        // No server is known yet, so the client alone is the flow.
         let home =
             placement.place(self.first().now(), (turn % self.members.len(), turn as u16), (to, 0), rpcs);
         Ok(Client::placed(ports, home, Arc::clone(placement)))
     }
 
-    /// Opens a server port in all endpoints, or in none. Returns its index in each, and where requests are offered.
+    /// Opens a server port in all endpoints, or in none. Returns its index in each, and the exchange for its
+    /// requests.
     pub(crate) fn open_server(
         &self,
         port: u16,
@@ -106,7 +108,8 @@ impl Endpoints {
                     Ok(None) => {}
                     Err(error) => break Err(error),
                 }
-                // Old requests of the port are still being ended: others of this host get the lock meanwhile.
+                // Old requests of the port are still being ended: other threads of this host get the lock
+                // meanwhile.
                 drop(engine);
                 std::thread::yield_now();
             };
@@ -122,7 +125,8 @@ impl Endpoints {
         Ok((servers, board))
     }
 
-    /// Has what is open in all endpoints, and waited for there under these names, offered by each to all others, if there are any.
+    /// Makes each endpoint offer its items to all other endpoints, if there are any. `ons` are the wait
+    /// targets of the port in the endpoints.
     pub(crate) fn set_board(&self, ons: Vec<WaitTarget>) -> Option<Arc<RequestExchange>> {
         let siblings = Arc::clone(self.siblings.as_ref()?);
         let board = Arc::new(RequestExchange::new(siblings, ons.clone()));
@@ -132,7 +136,8 @@ impl Endpoints {
         Some(board)
     }
 
-    /// Notes in each endpoint that the last handle of a server port is gone. The caller has the lock of ports.
+    /// Notes in each endpoint that the last handle of a server port is dropped. The caller holds the lock of
+    /// ports.
     pub(crate) fn close_servers(&self, servers: &[usize]) {
         for (shared, &server) in self.members.iter().zip(servers) {
             let now = shared.now();

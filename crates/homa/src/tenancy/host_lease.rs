@@ -1,7 +1,7 @@
-//! An endpoint's part in what its host has once: grant budget, uplink, cutoffs. The other parts are other processes', over raw
-//! IP, or other endpoints' of the same process.
+//! An endpoint's lease on host-wide resources: grant budget, uplink, cutoffs. The rest belongs to other
+//! processes, over raw IP, or to other endpoints of the same process.
 //!
-//! All of it happens in the drive rounds of whoever drives, and nothing waits for another endpoint.
+//! All of this happens in drive rounds, and no endpoint waits for another one.
 
 use std::sync::Arc;
 
@@ -11,44 +11,45 @@ use crate::runtime::engine::Engine;
 use crate::tenancy::process_group::siblings::GroupPool;
 use crate::tenancy::process_group::{CutoffSet, LeaseShare, LeaseWatch, Segment};
 
-/// How soon an endpoint asks again for grant budget that others had: the time in which a few full packets come.
+/// How soon an endpoint retries to lease grant budget that others held: the time in which a few full packets
+/// arrive.
 const HUNGER_NS: u64 = 200_000;
 
-/// How often one of several endpoints tells the others what it saw, and looks whether somebody leads.
+/// How often one of several endpoints publishes its observations, and checks whether there is a live leader.
 const TICK_NS: u64 = 20 * MS;
 
-/// Where it is that the host has what it has once.
+/// Where the host-wide resources are stored.
 pub(crate) enum LeaseSource {
-    /// In a segment that other processes map.
+    /// A segment that other processes map.
     Segment(Arc<Segment>),
-    /// In this process, for several endpoints, of which this is the one with that number.
+    /// This process's memory, for several endpoints; the number is this endpoint's index.
     EndpointGroup(Arc<GroupPool>, usize),
 }
 
-/// See the [module](self).
+/// An endpoint's lease on host-wide resources: see the [module](self).
 pub(crate) struct HostLease {
     holding: LeaseSource,
-    /// The clock of the holding at [`Time::ZERO`], in nanoseconds.
+    /// The value of the source's clock at [`Time::ZERO`], in nanoseconds.
     start_ns: u64,
-    /// Budget was short; time to ask again.
+    /// Set if budget was short: the time to retry.
     hungry: Option<Time>,
-    /// Grant budget that this endpoint has.
+    /// Grant budget that this endpoint has leased.
     lease: u64,
-    /// Number of the cutoffs that were taken over last.
+    /// Number of the cutoffs that were adopted last.
     cutoffs_seen: u64,
-    /// Version of the cutoffs that the host knows of.
+    /// Version of the cutoffs that the host knows.
     cutoff_version: u16,
     leads: bool,
-    /// What the endpoint has sent that the others know of, in nanoseconds of the uplink.
+    /// Uplink time of this endpoint's packets that has been published, in nanoseconds.
     uplink_told_ns: u64,
-    /// The others know that a message here waits for the uplink.
+    /// Whether it is published that a message here waits for the uplink.
     waits_for_uplink: bool,
     watch: LeaseWatch,
     next_tick: Time,
 }
 
 impl HostLease {
-    /// Begins to share: the endpoint gets the host's cutoffs, and everything else when it needs it.
+    /// Begins to share: the endpoint gets the host's cutoffs now, and all other resources when it needs them.
     pub(crate) fn new(holding: LeaseSource, start_ns: u64, endpoint: &mut Endpoint) -> HostLease {
         endpoint.set_grant_budget(Time::ZERO, 0);
         endpoint.follow_cutoffs(true);
@@ -80,7 +81,8 @@ impl HostLease {
         self.start_ns + now.as_ns()
     }
 
-    /// When a drive round is due for the host's sake. An endpoint that has nothing of what is shared owes nobody a sign of life.
+    /// When a drive round is due for the host-wide resources. An endpoint without a lease need not show that
+    /// it is alive.
     pub(crate) fn next_wake(&self) -> Time {
         let tick = match &self.holding {
             LeaseSource::EndpointGroup(..) if self.lease > 0 => self.next_tick,
@@ -89,7 +91,7 @@ impl HostLease {
         self.hungry.unwrap_or(Time::NEVER).min(tick)
     }
 
-    /// HOST-4: takes over the host's cutoffs where they changed.
+    /// HOST-4: adopts the host's cutoffs if they changed.
     pub(crate) fn adopt_cutoffs(&mut self, endpoint: &mut Endpoint) {
         if self.part().cutoffs_published() == self.cutoffs_seen {
             return;
@@ -102,7 +104,7 @@ impl HostLease {
         }
     }
 
-    /// HOST-4: tells the others of cutoffs that the endpoint has computed.
+    /// HOST-4: publishes cutoffs that the endpoint has computed.
     fn publish_cutoffs(&mut self, endpoint: &mut Endpoint) {
         let (levels, version) = endpoint.cutoffs();
         if version == self.cutoff_version || !self.leads {
@@ -119,7 +121,7 @@ impl HostLease {
         }
     }
 
-    /// HOST-5: leases grant budget for what waits, and gives back what nothing waits for.
+    /// HOST-5: leases grant budget for waiting messages, and gives back budget that no message needs.
     fn lease_grants(&mut self, now: Time, endpoint: &mut Endpoint) {
         let demand = endpoint.grant_demand();
         let lease = self.part().lease_grants(demand, endpoint.granted_bytes());
@@ -130,7 +132,7 @@ impl HostLease {
         self.hungry = (demand > lease).then_some(now + HUNGER_NS);
     }
 
-    /// HOST-6: tells the endpoint what the others have given the uplink, and whether they wait for it.
+    /// HOST-6: reports to the endpoint the uplink's backlog from the others, and whether they wait for it.
     pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
         let (part, clock_ns) = (self.part(), self.clock_ns(now));
         let backlog_ns = part.uplink_backlog_ns(clock_ns);
@@ -142,7 +144,7 @@ impl HostLease {
         endpoint.share_uplink(shortest);
     }
 
-    /// HOST-6: tells the others what the endpoint has given the uplink, and what it still waits to give.
+    /// HOST-6: publishes what the endpoint has given the uplink, and what still waits for it.
     pub(crate) fn tell_uplink(&mut self, now: Time, endpoint: &Endpoint) {
         let sent_ns = endpoint.uplink_sent_ns();
         if sent_ns != self.uplink_told_ns {
@@ -156,7 +158,7 @@ impl HostLease {
         }
     }
 
-    /// Takes the lead in computing the cutoffs, or leaves it, and passes on what was seen of the traffic.
+    /// Begins or stops to compute the cutoffs as the leader, and passes on the observed traffic.
     pub(crate) fn settle(&mut self, endpoint: &mut Endpoint, leads: bool) {
         self.adopt_cutoffs(endpoint);
         if leads != self.leads {
@@ -171,7 +173,7 @@ impl HostLease {
         }
     }
 
-    /// What one of several endpoints does every few tens of milliseconds in which it is driven.
+    /// The work of one of several endpoints every few tens of milliseconds in which it is driven.
     fn tick(&mut self, now: Time, endpoint: &mut Endpoint) {
         let LeaseSource::EndpointGroup(pool, mine) = &self.holding else { return };
         self.next_tick = now + TICK_NS;
@@ -180,7 +182,8 @@ impl HostLease {
         self.settle(endpoint, leads);
     }
 
-    /// Bytes that all endpoints together may have granted and not received, those that this one has of them, and those that all have.
+    /// Three numbers of bytes: those that all endpoints together may have granted and not received, those
+    /// that this endpoint has leased, and those that all have leased.
     pub(crate) fn grant_bytes(&self) -> (u64, u64, u64) {
         (self.part().budget_bytes(), self.lease, self.part().leased_bytes())
     }
@@ -195,7 +198,7 @@ impl Drop for HostLease {
 }
 
 impl Engine {
-    /// Looks at the other endpoints of this process, where there are any and it is time to.
+    /// Synchronises with the other endpoints of this process, if there are any and it is time.
     pub(crate) fn stake_tick(&mut self, now: Time) {
         if let Some(stake) = &mut self.stake
             && stake.next_tick <= now
@@ -204,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// What follows from packets and timers for the host's other endpoints.
+    /// Publishes the consequences of packets and timers to the host's other endpoints.
     pub(crate) fn stake_after(&mut self, now: Time) {
         if let Some(stake) = &mut self.stake {
             stake.publish_cutoffs(&mut self.endpoint);
@@ -224,10 +227,10 @@ mod tests {
     use super::*;
 
     const STEP_NS: u64 = 100;
-    /// Of a packet, at most.
+    /// Maximum bytes of a packet.
     const PACKET: u32 = 1_500;
 
-    /// A link that takes 1 ns for a byte and nothing else, and messages that need no grants.
+    /// A link that takes 1 ns for each byte and has no other overhead, and messages that need no grants.
     fn link() -> Config {
         Config {
             link_mbps: Some(8_000),
@@ -239,7 +242,7 @@ mod tests {
         }
     }
 
-    /// One endpoint of a host, and what it sends.
+    /// One endpoint of a host, and the port from which it sends.
     struct Member {
         endpoint: Endpoint,
         stake: HostLease,
@@ -270,7 +273,7 @@ mod tests {
             self.endpoint.send_request(now, self.port, to, 99, length, options).unwrap()
         }
 
-        /// What a drive round sends.
+        /// Bytes that a drive round sends.
         fn drive(&mut self, now: Time) -> u32 {
             self.stake.note_uplink(now, &mut self.endpoint);
             let packets = std::iter::from_fn(|| self.endpoint.poll_transmit(now));
@@ -292,12 +295,13 @@ mod tests {
         let before = of_long;
         short.send(now, 50_000);
         while of_short < 50_000 {
-            // The other one is always there first.
+            // The endpoint with the long message is always driven first.
             of_long += long.drive(now);
             of_short += short.drive(now);
             now = now + STEP_NS;
         }
-        // What goes between is what was under way, and the oldest one's share: one part in 20.
+        // The packets in between are those already in flight, and the share of the oldest message: one part
+        // in 20.
         let between = of_long - before;
         assert!(between <= 50_000 / 20 + 3 * PACKET, "{between} bytes went before"); // HOST-6
         assert!(long.endpoint.stats().uplink_left_to_others > 0);
@@ -322,7 +326,8 @@ mod tests {
             now = now + STEP_NS;
         }
         assert!(long.endpoint.stats().uplink_left_to_others > 0);
-        // It lets the backlog run out, and may be a step late then: what it sends at once takes many steps.
+        // It lets the backlog run out, and may then be a step late: a burst that it sends at once takes many
+        // steps.
         let busy_ns = long.endpoint.uplink_sent_ns();
         assert!(now.as_ns() <= busy_ns + busy_ns / 20, "{now:?}");
     }
@@ -333,7 +338,7 @@ mod tests {
         long.send(Time::ZERO, 400_000);
         let (mut now, mut of_long, mut of_short, mut given) = (Time::ZERO, 0, 0, 0);
         while now.as_ns() < 2_000_000 {
-            // There is always a shorter one.
+            // There is always a shorter message.
             while given < of_short + 60_000 {
                 short.send(now, 20_000);
                 given += 20_000;

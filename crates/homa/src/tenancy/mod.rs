@@ -1,4 +1,4 @@
-//! What a host shares: among its endpoints, and among the processes at its address.
+//! Sharing: between the endpoints of a host, and between the processes at its address.
 
 pub(crate) mod end_barrier;
 pub(crate) mod endpoint_group;

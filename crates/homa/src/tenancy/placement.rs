@@ -1,8 +1,9 @@
-//! Which endpoint of a host an RPC of a client goes through, where a policy of `homa-steer` is to choose it.
+//! Chooses the endpoint of a host that carries a client's RPC, if a policy of `homa-steer` is configured.
 //!
-//! The endpoints take the place of cores. What a policy sees is what the host knows when a call begins: the client's own endpoint as
-//! that of arrival, the client and its server as the flow, and how many RPCs are open in each endpoint. An RPC then stays where it
-//! began: its id says which endpoint owns it, and that is how the kernel steers its packets.
+//! The endpoints take the place of cores. A policy sees what the host knows when a call begins. The client's
+//! own endpoint is the endpoint of arrival, the client and its server are the flow, and the load is the
+//! number of RPCs open in each endpoint. An RPC stays in the endpoint where it began: its id encodes the
+//! endpoint that owns it, and the kernel steers its packets by the id.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +15,7 @@ use homa_steer::{CoreLoad, Cores, Loads, Packet, Policy, PolicyName, Settings};
 
 use crate::api::error::HostError;
 
-/// Policies that need no more than a host knows when a call begins.
+/// Policies that need only the information that a host has when a call begins.
 pub const ENDPOINT_POLICIES: [PolicyName; 5] = [
     PolicyName::SameCore,
     PolicyName::RssHash,
@@ -23,7 +24,8 @@ pub const ENDPOINT_POLICIES: [PolicyName; 5] = [
     PolicyName::LeastLoaded,
 ];
 
-/// Chooses endpoints for new RPCs. All callers of a host share it, behind a lock of its own that is held for the choice alone.
+/// Chooses endpoints for new RPCs. All callers of a host share it, behind a lock of its own that is only held
+/// for the choice.
 #[derive(Debug)]
 pub(crate) struct Placement {
     seed: u32,
@@ -39,10 +41,10 @@ struct Chooser {
 }
 
 impl Placement {
-    /// Among so many endpoints.
+    /// Creates a placement among this many endpoints.
     ///
     /// # Errors
-    /// The policy needs what a host does not know.
+    /// The policy needs information that a host does not have.
     pub(crate) fn new(policy: PolicyName, endpoints: usize, seed: u64) -> Result<Placement, HostError> {
         if !ENDPOINT_POLICIES.contains(&policy) {
             return Err(HostError::Placement { policy });
@@ -55,8 +57,8 @@ impl Placement {
         Ok(Placement { seed, chooser: Mutex::new(Chooser { policy, observed: Observed::default(), loads }) })
     }
 
-    /// The endpoint for an RPC of a client whose own endpoint is `home`, and which has this port there. `open` tells the RPCs that are
-    /// open in each.
+    /// The endpoint for an RPC of a client whose own endpoint is `home`, with this port there. `open` is the
+    /// number of RPCs open in each endpoint.
     pub(crate) fn place(
         &self,
         now: Time,
@@ -80,7 +82,7 @@ impl Placement {
             ports: flow.ports,
             ..Packet::default()
         };
-        // It guards numbers that are whole after each step.
+        // The lock guards numbers that are consistent after each step, so a panic does no harm.
         let mut chooser = self.chooser.lock().unwrap_or_else(PoisonError::into_inner);
         let Chooser { policy, observed, loads } = &mut *chooser;
         for ((endpoint, load), open) in (0..).zip(loads.iter_mut()).zip(open) {
@@ -100,7 +102,7 @@ mod tests {
 
     const SERVER: (SocketAddr, u16) = (SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 14_600), 99);
 
-    /// Where RPCs of clients with these ports go, all at home in endpoint 1.
+    /// The endpoints of RPCs of clients with these ports, all with their own endpoint 1.
     fn placed(policy: PolicyName, ports: &[u16], open: [u32; 4]) -> Vec<usize> {
         let placement = Placement::new(policy, 4, 7).unwrap();
         let place = |(at, &port): (u64, &u16)| {

@@ -1,7 +1,8 @@
-//! A host's part in what it shares with other processes: what the engine does with its [`Segment`].
+//! A host's part in the address that it shares with other processes: what the engine does with its
+//! [`Segment`].
 //!
-//! All of it happens in the drive rounds of whoever drives, and nothing waits for another process: where the segment's lock is
-//! not free, the next tick tries again. Only opening a port waits, before it takes the host's lock.
+//! All of this happens in drive rounds, and nothing waits for another process: if the segment's lock is not
+//! free, the next tick tries again. Only opening a port waits, before it takes the host's lock.
 
 use std::sync::Arc;
 
@@ -17,42 +18,44 @@ use crate::tenancy::end_barrier::EndBarrier;
 use crate::tenancy::host_lease::HostLease;
 use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner, PortClaim, Segment};
 
-/// How often a process looks at the others and gives a sign of life: a small part of the time in which a peer's RPC gives up,
-/// and fifty wake-ups a second of an idle host.
+/// How often a process checks on the others and shows that it is alive. This is a small part of the time
+/// after which a peer's RPC gives up, and costs fifty wake-ups a second of an idle host.
 const TICK_NS: u64 = 20 * MS;
 
-/// Stands for the owner of a packet that no endpoint of this host is to take.
+/// Stands for the owner of a packet that no endpoint of this host should process.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// Bursts dropped at the beginning, far more than a receive buffer holds: acknowledgements to all may go on coming.
+/// Maximum bursts dropped at the beginning, far more than a receive buffer holds: acknowledgements to all
+/// processes may keep coming.
 const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
 
-/// See the [module](self).
+/// This endpoint's part in the shared address: see the [module](self).
 pub(crate) struct Share {
     segment: Arc<Segment>,
-    /// The endpoints of this host.
+    /// The slots of this host's endpoints.
     family: Arc<EndpointSlots>,
-    /// Which of them this one is.
+    /// The index of this endpoint.
     index: usize,
     watch: LeaseWatch,
     /// The monotonic clock at [`Time::ZERO`], in nanoseconds.
     start_ns: u64,
     next_tick: Time,
-    /// Ports that were closed and are to be given up once their last RPC is freed.
+    /// Closed ports that will be released once their last RPC is freed.
     closing: Vec<u16>,
     /// The filter that the driver has.
     filter: ReceiveFilter,
-    /// What is received since the last end of a process.
+    /// Tracks what was received since the last end of a process.
     settling: EndBarrier,
-    /// Scratch memory: which packets of a burst are others'.
+    /// Scratch memory: which packets of a burst belong to other processes.
     foreign: Vec<bool>,
 }
 
 impl Share {
-    /// Begins to share the address: the endpoint, this one of the family's, gets ids when it needs some.
+    /// Begins to share the address. The endpoint, at `index` of the host's endpoints, leases ids when it
+    /// needs some.
     ///
     /// # Errors
-    /// The driver takes no filter.
+    /// The driver accepts no filter.
     pub(crate) fn new(
         (family, index): (Arc<EndpointSlots>, usize),
         start_ns: u64,
@@ -79,7 +82,7 @@ impl Share {
         })
     }
 
-    /// Numbers for the metrics.
+    /// Adds the segment's numbers to the metrics.
     pub(crate) fn count(&self, host: &mut HostCounts) {
         let counts = self.segment.counts();
         host.shared_processes = counts.processes;
@@ -95,18 +98,20 @@ impl Share {
         self.start_ns + now.as_ns()
     }
 
-    /// When a drive round is due for the host's sake.
+    /// When a drive round is due for the shared address.
     pub(crate) fn next_wake(&self) -> Time {
         self.next_tick
     }
 
-    /// Whose business a packet is. The segment says so, not the filter: it is never older than the packet.
+    /// The owner of a packet. The segment decides, not the filter: the segment is never older than the
+    /// packet.
     fn business(&self, packet: &[u8]) -> PacketOwner {
-        // What is too short to have a port is for port 0, which nobody has.
+        // A packet too short to have a port counts as for port 0, which no process has.
         match self.family.business(port_of(packet).unwrap_or(0)) {
-            // HOST-10: the filter lags behind, so that this may have lain here since the process lived that had the port, and have run
-            // there. Nothing tells it from what came later, and to be told that nobody has the port would tell its client that it did not
-            // run. The client asks again, and is told what is true of that.
+            // HOST-10: the filter lags behind. This packet may have arrived while the process that had the
+            // port was alive, and may have run there. It cannot be told from a later packet, and the answer
+            // that no process has the port would tell its client that it did not run. The client sends again,
+            // and the answer to that packet is correct.
             PacketOwner::Nobodys { orphan: true }
                 if !self.settling.has_settled(self.segment.orphanings()) =>
             {
@@ -116,17 +121,18 @@ impl Share {
         }
     }
 
-    /// A look for packets begins.
+    /// Begins a poll for packets.
     pub(crate) fn begin_receive(&mut self) {
         self.settling.begin(self.segment.orphanings());
     }
 
-    /// What it found.
+    /// Notes the result of the poll.
     pub(crate) fn note_received(&mut self, burst: &RxBurst) {
         self.settling.note(burst);
     }
 
-    /// Whom a packet concerns of the endpoints of this host, given what its ids say: another process's is no endpoint's own.
+    /// The endpoints of this host that a packet concerns, given the route that its ids imply. No endpoint of
+    /// this host owns another process's packet.
     pub(crate) fn route(&self, packet: &[u8], route: Route) -> Route {
         match self.business(packet) {
             PacketOwner::Foreign => Route { owner: NOBODY, others: route.others | 1 << route.owner },
@@ -134,40 +140,40 @@ impl Share {
         }
     }
 
-    /// HOST-10: notes of a packet that this endpoint is about to take whether the server that it is for has ended.
+    /// HOST-10: before this endpoint processes a packet, notes whether the server for which it is has ended.
     pub(crate) fn note_owner_of(&self, packet: &[u8], endpoint: &mut Endpoint) {
         let Some(port) = port_of(packet) else { return };
-        // What was routed here is taken, whether this endpoint has settled or not.
+        // A packet that was routed here is processed even if this endpoint has not settled.
         if let PacketOwner::Nobodys { orphan } = self.family.business(port) {
             endpoint.note_lost_owner(port, if orphan { Time::NEVER } else { Time::ZERO });
         }
     }
 
-    /// Whether a packet is another process's business.
+    /// Whether a packet belongs to another process.
     pub(crate) fn is_foreign(&self, packet: &[u8]) -> bool {
         self.business(packet) == PacketOwner::Foreign
     }
 
-    /// HOST-3: sees that there is an id for the next request.
+    /// HOST-3: ensures that there is an id for the next request.
     pub(crate) fn lease_ids(&self, endpoint: &mut Endpoint) {
         if endpoint.ids_left() == 0 {
             endpoint.set_ids(self.segment.lease_ids(), process_group::IDS_PER_LEASE);
         }
     }
 
-    /// A port was closed.
+    /// Notes that a port was closed.
     pub(crate) fn port_closed(&mut self, now: Time, port: u16) {
         self.closing.push(port);
         self.next_tick = self.next_tick.min(now + MS);
     }
 
-    /// A port was opened. It may be one that was closed a moment ago and not given up yet.
+    /// Notes that a port was opened. It may have been closed just before and not be released yet.
     pub(crate) fn port_opened(&mut self, port: u16) {
         self.closing.retain(|closing| *closing != port);
         self.family.port_opened(self.index, port);
     }
 
-    /// Gives up ports whose last RPC is gone.
+    /// Releases ports whose last RPC is freed.
     fn release_ports(&mut self, now: Time, endpoint: &Endpoint) {
         let (open, free): (Vec<u16>, Vec<u16>) =
             self.closing.drain(..).partition(|&port| endpoint.is_port_open(port));
@@ -180,19 +186,19 @@ impl Share {
         }
     }
 
-    /// Brings the driver's filter up to date.
+    /// Updates the driver's filter.
     ///
     /// # Errors
-    /// The driver takes neither this filter nor none.
+    /// The driver accepts neither this filter nor an empty one.
     pub(crate) fn refilter(&mut self, driver: &mut dyn Driver) -> std::io::Result<()> {
         let (ports, others) = self.family.ports();
-        // HOST-8: one answers for the ports that nobody has.
+        // HOST-8: the leader answers for the ports that no process has.
         let filter = ReceiveFilter::new(ports, self.family.leads().then_some(others));
         if filter == self.filter {
             return Ok(());
         }
         if let Err(error) = driver.set_receive_filter(&filter) {
-            // Without a filter everything comes here, and is told apart by `is_foreign`.
+            // Without a filter all packets arrive here, and `is_foreign` separates them.
             tracing::warn!(%error, "the packet path takes no filter: this process sees the packets of all");
             driver.set_receive_filter(&ReceiveFilter::everything())?;
         }
@@ -200,7 +206,7 @@ impl Share {
         Ok(())
     }
 
-    /// What is done every few tens of milliseconds.
+    /// The work done every few tens of milliseconds.
     fn tick(
         &mut self,
         now: Time,
@@ -221,7 +227,7 @@ impl Share {
 }
 
 impl Engine {
-    /// Looks at the other processes of the host, where there can be any and it is time to.
+    /// Synchronises with the other processes of the host, if there can be any and it is time.
     pub(crate) fn share_tick(&mut self, now: Time) {
         if let Some(share) = &mut self.share
             && share.next_tick <= now
@@ -230,13 +236,14 @@ impl Engine {
         }
     }
 
-    /// Takes the burst that has come, where some of it may be other processes' business.
+    /// Processes the received burst if some of it may belong to other processes.
     pub(crate) fn take_shared_burst(&mut self, now: Time) {
         let Some(share) = &mut self.share else { return };
         if let Some(stake) = &mut self.stake {
             stake.adopt_cutoffs(&mut self.endpoint);
         }
-        // Each packet is judged once: ports change hands meanwhile, and none is to be taken by two processes.
+        // Each packet is classified once: ports change hands meanwhile, and no packet may be processed by two
+        // processes.
         let mut foreign = std::mem::take(&mut share.foreign);
         foreign.clear();
         for RxPacket { bytes, .. } in packets_of(&self.rx) {
@@ -256,7 +263,7 @@ impl Engine {
         share.foreign = foreign;
     }
 
-    /// Closes a port of the endpoint, and has it given up for all processes once its last RPC is gone.
+    /// Closes a port of the endpoint, and releases it for all processes once its last RPC is freed.
     pub(crate) fn close_port(&mut self, now: Time, port: u16) {
         self.endpoint.close_port(now, port);
         if let Some(share) = &mut self.share {
@@ -264,7 +271,8 @@ impl Engine {
         }
     }
 
-    /// Opens `port` of the endpoint, which the segment has given to this process. If that fails it is given back.
+    /// Opens `port` of the endpoint, which the segment has assigned to this process. If that fails, the port
+    /// is given back.
     pub(crate) fn open_shared_port(
         &mut self,
         now: Time,
@@ -279,7 +287,7 @@ impl Engine {
             return Err(error.into());
         }
         share.port_opened(port);
-        // HOST-10: for as long as a client of the last owner may still ask.
+        // HOST-10: for as long as a client of the last owner may still send a RESEND.
         let inherited = bound.is_some_and(|bound| bound.inherited);
         let until = if inherited { now + self.endpoint.config().max_packet_lifetime_ns } else { Time::ZERO };
         self.endpoint.note_lost_owner(port, until);
@@ -297,12 +305,12 @@ fn port_of(packet: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// Drops what came before the driver had a filter. Others have answered it, for ports that may soon be this process's: what
-/// they refused must not be executed here all the same.
+/// Drops packets that came before the driver had a filter. Other processes have answered them, for ports that
+/// may soon belong to this process: requests that they refused must not be executed here.
 fn forget_queued(driver: &mut dyn Driver) {
     let mut burst = RxBurst::new();
     for _ in 0..MAX_FORGOTTEN_BURSTS {
-        // A path that is broken says so again.
+        // A broken driver reports its error again later.
         if !matches!(driver.receive(&mut burst), Ok(1..)) {
             return;
         }
@@ -328,10 +336,10 @@ mod tests {
 
     const PORT: u16 = 99;
 
-    /// What the wire holds.
+    /// Capacity of the wire in bytes.
     const RECEIVE_BYTES: usize = 10_000;
 
-    /// What has come and waits to be read, and what was sent.
+    /// The packets that wait to be received, and those that were sent.
     #[derive(Clone, Default)]
     struct Wire {
         come: Arc<Mutex<VecDeque<Vec<u8>>>>,
@@ -343,7 +351,7 @@ mod tests {
             self.come.lock().unwrap().extend(packets);
         }
 
-        /// The answers that were sent since the last call, which are all of one kind.
+        /// The answers that were sent since the last call, which are all RPC_UNKNOWN.
         fn reasons(&self) -> Vec<UnknownReason> {
             let sent = std::mem::take(&mut *self.sent.lock().unwrap());
             let reason = |bytes: &Vec<u8>| match wire::decode(bytes, bytes.len()).unwrap().body {
@@ -400,7 +408,7 @@ mod tests {
         Endpoint::new(Config { incarnation, ..Config::default() }, Trace::off()).unwrap()
     }
 
-    /// The engine of a process that leads its host, and its wire.
+    /// The engine of a process that is its host's leader, and its wire.
     fn leader(dir: &Dir) -> (Engine, Wire) {
         let segment = dir.open();
         let _ = segment.tick(0, &mut LeaseWatch::default());
@@ -436,7 +444,7 @@ mod tests {
         other.bind(PORT).unwrap();
         let now = Time::from_ns(TICK_NS);
         engine.drive(now);
-        // It came to both, and the other has run it when the leader gets to read.
+        // The packet came to both, and the other process has run it before the leader reads it.
         wire.bring(request(&mut client, now));
         drop(other);
         engine.drive(now);
@@ -466,7 +474,7 @@ mod tests {
         let now = Time::from_ns(TICK_NS);
         engine.drive(now);
         for _ in 0..3 {
-            // Ports and processes change, and nothing else.
+            // Only ports and processes change.
             dir.open().open_client().unwrap();
             wire.bring(request(&mut client, now));
             engine.drive(now);

@@ -1,28 +1,36 @@
-//! Requests that arrive at an endpoint of a host where nobody waits for them, and threads that wait at another one.
+//! Matches requests that arrive at an endpoint where no thread waits with threads that wait at other
+//! endpoints of the host.
 //!
-//! A server port is open in all endpoints of its host, and a thread in `recv` waits at one of them. The same is so of a socket with a
-//! server port, whose outcomes of calls are offered as requests are; its waker is called as well, and counts for nobody who waits. An
-//! endpoint that has a request and nobody at hand for it marks itself in `surplus` and calls for help: one of those who wait elsewhere is
-//! woken. In the steady state each endpoint has threads of its own, and nothing is written here.
+//! A server port is open in all endpoints of its host, and a thread in `recv` waits at one of them. The same
+//! holds for a socket with a server port, whose outcomes of calls are offered like requests. The socket's
+//! waker is called as well, but does not count as a waiter. An endpoint with a request and no thread
+//! available for it marks itself in `surplus` and calls for help: one thread that waits at another endpoint
+//! is woken. In the steady state each endpoint has threads of its own, and nothing is written here.
 //!
-//! Most busy threads are soon back, and a wake-up costs more than they take. So a mark alone calls nobody, as long as experience
-//! says so: threads that poll at other endpoints see it at once, and the endpoint's own come back. The call is then made by the
-//! endpoint's progress thread, within a tick of it, and for a while at once ([`HandoverBackoff`](crate::runtime::wait::Patience)). With a call
-//! for each request that found all threads of its endpoint busy, a loaded server made more than one per RPC, each of
-//! which takes the lock of another endpoint.
+//! Most busy threads return soon, and a wake-up costs more than the time that they take. So a mark alone
+//! makes no call while the recent history supports this: threads that poll at other endpoints see the mark at
+//! once, and the endpoint's own threads return. The endpoint's progress thread then makes the call, within a
+//! tick. If that proves wrong, calls are made at once for a while
+//! ([`HandoverBackoff`](crate::runtime::wait::Patience)). When a call was made for each request that found
+//! all threads of its endpoint busy, a loaded server made more than one call for each RPC. Each call takes
+//! the lock of another endpoint.
 //!
 //! # Why nothing is stranded
-//! Let a request lie in the queue of endpoint E, and nobody be on the way who waits there. It was noted ready under E's lock, and
-//! whoever gave that lock back woke a thread or task of E, or marked E; whoever takes one of several and leaves some behind marks
-//! E, too ([`Engine::pass_on`]). While E has such a request its progress thread does not rest: it looks once a tick, marks E, and calls. So
-//! it is enough that a call finds somebody if anybody sleeps:
-//! - Who goes to sleep at H announces H in `waiting` and then looks at `surplus`, both under the hold of H's lock in which it enters
-//!   H's list of sleepers. A caller looks there under the same lock: before that hold, and then its mark is seen in it; or
-//!   after it, and it finds the sleeper. (An announcement stands until a caller finds nobody at H.)
-//! - While a call is on its way (`called`) no second one is made. It ends when the one who was woken looks, or when nobody was
-//!   found: first `called` is withdrawn, then `surplus` is looked at again, so that a mark made meanwhile is seen.
+//! Assume that a request is in the queue of endpoint E, and no thread that waits there is on its way. The
+//! request was noted ready under E's lock. The thread that released that lock woke a thread or task of E, or
+//! marked E. A thread that takes one of several requests and leaves others also marks E
+//! ([`Engine::pass_on`]). While E has such a request its progress thread does not rest: it checks once in a
+//! tick, marks E, and calls. So it is sufficient that a call finds a thread if any thread sleeps:
+//! - A thread that goes to sleep at H announces H in `waiting` and then checks `surplus`, both while it holds
+//!   H's lock to enter H's list of sleepers. A caller checks that list under the same lock. If it does so
+//!   before the sleeper's hold, the sleeper sees the caller's mark; if after, the caller finds the sleeper.
+//!   (An announcement stands until a caller finds no waiter at H.)
+//! - While a call is in progress (`called`) no second one is made. It ends when the woken thread checks, or
+//!   when no waiter was found: first `called` is withdrawn, then `surplus` is checked again, so that a mark
+//!   made meanwhile is seen.
 //!
-//! All of these are sequentially consistent. A mark is removed when the queue is empty, under E's lock.
+//! All of these accesses are sequentially consistent. A mark is removed when the queue is empty, under E's
+//! lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,20 +45,21 @@ use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::wait::{WaitTarget, Wakeup};
 use crate::tenancy::endpoint_group::EndpointGroup;
 
-/// A thread looks at other endpoints before its own once in so many times, so that requests there do not wait for ever while there
-/// are enough here. Seldom, since each look costs the lock of another endpoint.
+/// A thread checks other endpoints before its own once in this many times, so that requests there do not wait
+/// for ever while there are enough here. It does so rarely, since each check takes the lock of another
+/// endpoint.
 const LOOK_ELSEWHERE: u32 = 8;
 
-/// One server port's or socket's, for all endpoints of its host. See the [module](self).
+/// The exchange of one server port or socket, for all endpoints of its host. See the [module](self).
 pub(crate) struct RequestExchange {
     siblings: Arc<EndpointGroup>,
-    /// What is waited for in each endpoint.
+    /// The wait target in each endpoint.
     ons: Vec<WaitTarget>,
-    /// A bit for each endpoint with requests that nobody there waits for.
+    /// A bit for each endpoint with requests for which no thread waits there.
     surplus: AtomicU64,
-    /// A bit for each endpoint where somebody waits, or waited a moment ago.
+    /// A bit for each endpoint where a thread or task waits, or waited a moment ago.
     waiting: AtomicU64,
-    /// A call for help is on its way.
+    /// A call for help is in progress.
     called: AtomicBool,
 }
 
@@ -64,14 +73,15 @@ impl fmt::Debug for RequestExchange {
 }
 
 impl RequestExchange {
-    /// For what is open in all endpoints, and waited for there under these names.
+    /// Creates the exchange of a port that is open in all endpoints; `ons` are its wait targets there.
     pub(crate) fn new(siblings: Arc<EndpointGroup>, ons: Vec<WaitTarget>) -> RequestExchange {
         let (surplus, waiting) = (AtomicU64::new(0), AtomicU64::new(0));
         RequestExchange { siblings, ons, surplus, waiting, called: AtomicBool::new(false) }
     }
 
-    /// What somebody does who may wait at `endpoint`, and has its lock: it announces itself, ends the call for help if one was
-    /// heard here, and sees which other endpoints have requests for anybody, a bit for each.
+    /// Called by a thread or task that may wait at `endpoint`, with the endpoint's lock held. It announces
+    /// itself, and ends the call for help if it was woken by one. Returns the endpoints that have requests
+    /// for any thread, a bit for each.
     pub(crate) fn look(&self, endpoint: usize, roused: &mut bool) -> u64 {
         if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
             self.waiting.fetch_or(1 << endpoint, SeqCst);
@@ -80,33 +90,35 @@ impl RequestExchange {
         self.surplus.load(SeqCst) & !(1 << endpoint)
     }
 
-    /// Ends the call for help if one was heard here. Whoever does this looks at what there is, or has others called.
+    /// Ends the call for help if a waiter was woken by one. The caller then checks for requests, or makes
+    /// another call.
     pub(crate) fn end_call(&self, roused: &mut bool) {
         if std::mem::take(roused) {
             self.called.store(false, SeqCst);
         }
     }
 
-    /// Marks an endpoint. The caller has its lock.
+    /// Marks an endpoint. The caller holds its lock.
     fn mark(&self, endpoint: usize) {
         if self.surplus.load(SeqCst) & 1 << endpoint == 0 {
             self.surplus.fetch_or(1 << endpoint, SeqCst);
         }
     }
 
-    /// Removes the mark of an endpoint whose queue is empty. The caller has its lock.
+    /// Removes the mark of an endpoint whose queue is empty. The caller holds its lock.
     fn unmark(&self, endpoint: usize) {
         if self.surplus.load(SeqCst) & 1 << endpoint != 0 {
             self.surplus.fetch_and(!(1 << endpoint), SeqCst);
         }
     }
 
-    /// Whether to call for help: there is something for it, somebody may hear it, and no other call is on its way.
+    /// Whether to call for help: there are requests for it, a thread may be waiting, and no other call is in
+    /// progress.
     fn must_call(&self) -> bool {
         self.surplus.load(SeqCst) != 0 && !self.called.load(SeqCst) && self.waiting.load(SeqCst) != 0
     }
 
-    /// Wakes one of those who wait, at another endpoint than `from` if there is one. The caller has no lock.
+    /// Wakes one waiter, if possible at another endpoint than `from`. The caller holds no lock.
     pub(crate) fn call_help(&self, from: usize) {
         while self.must_call() && !self.called.swap(true, SeqCst) {
             if (1..=self.ons.len()).any(|turn| self.call_at((from + turn) % self.ons.len())) {
@@ -116,7 +128,7 @@ impl RequestExchange {
         }
     }
 
-    /// Wakes one of those who wait at this endpoint, if any does.
+    /// Wakes one waiter at this endpoint; returns whether there was one.
     fn call_at(&self, endpoint: usize) -> bool {
         if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
             return false;
@@ -134,26 +146,26 @@ impl RequestExchange {
     }
 }
 
-/// What a server port or a socket offers threads that wait at other endpoints.
+/// What a server port or socket offers to threads that wait at other endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeOffer {
-    /// `None`: there are no others.
+    /// `None` if there are no other endpoints.
     board: Option<Arc<RequestExchange>>,
-    /// Somebody who waits here was woken by another endpoint's call for help, and nobody has looked since.
+    /// A waiter here was woken by another endpoint's call for help, and no thread has checked since.
     roused: bool,
-    /// Times that something was taken, or sought in vain.
+    /// Times that an item was taken, or sought in vain.
     takes: u32,
 }
 
-/// What somebody who waits at an endpoint finds.
+/// What a waiter at an endpoint finds.
 pub(crate) enum WaitOutcome<T> {
     Here(Result<T, RecvError>),
-    /// Other endpoints have something for anybody, a bit for each.
+    /// Other endpoints have items for any waiter, a bit for each endpoint.
     Elsewhere(u64),
 }
 
-/// Takes what lies at another endpoint than `home` and that nobody there waits for. `members` has the endpoints and what is waited for
-/// there.
+/// Takes an item at another endpoint than `home`, where no thread waits for it. `members` returns an endpoint
+/// and its wait target.
 pub(crate) fn take_elsewhere<'a, T>(
     members: impl Fn(usize) -> (&'a SharedEngine, WaitTarget),
     home: usize,
@@ -161,7 +173,7 @@ pub(crate) fn take_elsewhere<'a, T>(
     mut take: impl FnMut(&mut Engine, usize) -> Option<Result<T, RecvError>>,
 ) -> Option<Result<T, RecvError>> {
     while marked != 0 {
-        // The next one behind `home`, so that not all look at the same.
+        // Begins with the next endpoint after `home`, so that not all threads check the same one.
         let turn = marked.rotate_right(home as u32).trailing_zeros();
         let endpoint = (home + turn as usize) % u64::BITS as usize;
         marked &= !(1 << endpoint);
@@ -201,7 +213,7 @@ impl Engine {
         self.offers(on)?.board.as_ref()
     }
 
-    /// Has what comes here offered to other endpoints from now on, and what came meanwhile at once.
+    /// Offers items that arrive here to other endpoints from now on, and those that arrived before at once.
     pub(crate) fn set_board(&mut self, on: WaitTarget, board: Arc<RequestExchange>) {
         let Some(offers) = self.offers_mut(on) else { return };
         offers.board = Some(board);
@@ -210,7 +222,8 @@ impl Engine {
         }
     }
 
-    /// Looks here, at the endpoint that is `home` to the caller, by `take`, and whether others have something.
+    /// Looks for an item with `take` at this endpoint, the caller's own, and checks whether other endpoints
+    /// have items.
     pub(crate) fn find<T>(
         &mut self,
         shared: &SharedEngine,
@@ -225,7 +238,7 @@ impl Engine {
         let marked = board.look(shared.index(), &mut offers.roused);
         offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
         if marked != 0 && offers.takes.is_multiple_of(LOOK_ELSEWHERE) {
-            // The caller may have been woken for what lies here.
+            // The caller may have been woken for an item here.
             self.waiting.taken = Some(on);
             return Some(WaitOutcome::Elsewhere(marked));
         }
@@ -239,13 +252,13 @@ impl Engine {
         (marked != 0).then_some(WaitOutcome::Elsewhere(marked))
     }
 
-    /// Ends the call for help that was heard here, if one was, by somebody who will not look.
+    /// Ends the call for help, if one woke a waiter here, on behalf of a waiter that will not check.
     pub(crate) fn end_call(&mut self, on: WaitTarget) {
         let Some(ExchangeOffer { board: Some(board), roused, .. }) = self.offers_mut(on) else { return };
         board.end_call(roused);
     }
 
-    /// Marks this endpoint as one with requests for anybody, and has help called if there may be any.
+    /// Marks this endpoint as one with requests for any waiter, and calls for help if there may be any.
     pub(crate) fn offer(&mut self, on: WaitTarget) {
         let (Some(board), Some(kin)) = (self.board(on), &self.kin) else { return };
         let (board, index) = (Arc::clone(board), kin.index);
@@ -253,7 +266,7 @@ impl Engine {
         self.call_when_due(board, index);
     }
 
-    /// Has help called now, or later if nobody comes.
+    /// Calls for help now, or later if no thread comes.
     fn call_when_due(&mut self, board: Arc<RequestExchange>, index: usize) {
         if !board.must_call() {
             return;
@@ -266,7 +279,8 @@ impl Engine {
         self.waiting.wakes.push(Wakeup::Help(board, index));
     }
 
-    /// Calls help for requests that nobody came for; whether there are any. For the progress thread, once a tick.
+    /// Calls for help for requests for which no thread came; returns whether there are any. For the progress
+    /// thread, once in a tick.
     pub(crate) fn call_late(&mut self, now: Time) -> bool {
         let Some(kin) = &self.kin else { return false };
         let index = kin.index;
@@ -281,7 +295,7 @@ impl Engine {
             any = true;
             board.mark(index);
             if board.must_call() {
-                // Whoever comes for it now comes late.
+                // A thread that comes for the request now comes late.
                 self.waiting.help.over(now);
                 self.counts.help_calls += 1;
                 self.waiting.wakes.push(Wakeup::Help(Arc::clone(board), index));
@@ -290,8 +304,8 @@ impl Engine {
         any
     }
 
-    /// What is done after a request was taken: if more lie here than those who are on their way will take, or some lie at other
-    /// endpoints, others are told.
+    /// Called after a request was taken. If more requests are here than the threads on their way will take,
+    /// or other endpoints have some, calls for help.
     pub(crate) fn pass_on(&mut self, on: WaitTarget) {
         let (Some(kin), Some(board)) = (&self.kin, self.board(on).cloned()) else { return };
         let index = kin.index;

@@ -1,12 +1,12 @@
-//! Packets, and reports of the network, that one endpoint of a host has for another.
+//! Packets, and network reports, that one endpoint of a host passes to another.
 //!
-//! The kernel steers by the first packet of what it was given at once, so that a run of packets that a sender or a card merged can
-//! hold some for other endpoints; and acknowledgements ride on packets of other RPCs. They are handed over in memory that is used
-//! again: two buffers change places, one to be filled and one to be worked off.
+//! The kernel steers a batch by its first packet, so a run of packets that a sender or a network card merged
+//! can contain packets for other endpoints. Acknowledgements also ride on packets of other RPCs. Both are
+//! handed over in memory that is reused: two buffers are swapped, one to be filled and one to be processed.
 //!
-//! Whoever sleeps on an endpoint's descriptor also sleeps on the wake_fd of its mailbox. It says so first and looks then whether mail
-//! is there; who posts does it first and looks then whether somebody sleeps. All four are sequentially consistent, so that one of
-//! the two sees the other.
+//! A thread that sleeps on an endpoint's descriptor also sleeps on the wake_fd of its mailbox. It announces
+//! its sleep first and then checks for mail; a poster posts first and then checks for sleepers. All four
+//! accesses are sequentially consistent, so that one of the two sees the other.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -20,23 +20,23 @@ use tokio::sync::Notify;
 use crate::runtime::sleep::WakeFd;
 use crate::tenancy::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
-/// Most bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is so far behind loses what comes, as it would
-/// with a full receive buffer.
+/// Maximum bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is so far behind
+/// loses further packets, as with a full receive buffer.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Most entries, which bounds those without many bytes: several of the longest bursts.
+/// Maximum entries, which bounds entries with few bytes: several of the longest bursts.
 const MAX_ITEMS: usize = 1 << 14;
 
-/// What a piece of mail is.
+/// The kind of a piece of mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MailKind {
     /// A packet for this endpoint.
     Own,
-    /// The header of another endpoint's packet, for what it says that concerns this one.
+    /// The header of another endpoint's packet, which also concerns this endpoint.
     Foreign,
-    /// The same, of a peer whose restart is proven to the endpoint that sends it.
+    /// Such a header from a peer whose restart is proven to the sending endpoint.
     Restart,
-    /// What the network says of a peer; no bytes.
+    /// A network report about a peer; it has no bytes.
     Unreachable(Unreachable),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct MailQueue {
     counts: MailCounts,
 }
 
-/// What a mailbox counts, since it was made.
+/// Counters of a mailbox since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MailCounts {
     /// Whole packets posted.
@@ -70,7 +70,8 @@ pub(crate) struct MailCounts {
 }
 
 impl MailQueue {
-    /// Adds a piece, if there is room for it: of a packet what is there, with its sender and priority.
+    /// Adds a piece of mail, if there is room for it: the available bytes of the packet, with its sender and
+    /// priority.
     pub(crate) fn push(&mut self, kind: MailKind, packet: &RxPacket<'_>) {
         let &RxPacket { from, bytes, priority, .. } = packet;
         if self.items.len() >= MAX_ITEMS || self.bytes.len() + bytes.len() > MAX_BYTES {
@@ -83,7 +84,7 @@ impl MailQueue {
         self.items.push(MailItem { from, kind, priority, start, end: self.bytes.len() });
     }
 
-    /// What there is.
+    /// All pieces of mail.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (MailKind, RxPacket<'_>)> + Clone {
         self.items.iter().map(|item| {
             let packet = RxPacket::new(item.from, &self.bytes[item.start..item.end]);
@@ -97,18 +98,18 @@ impl MailQueue {
     }
 }
 
-/// One endpoint's. See the [module](self).
+/// The mailbox of one endpoint. See the [module](self).
 pub(crate) struct Mailbox {
     mail: Mutex<MailQueue>,
-    /// There is mail.
+    /// Whether there is mail.
     full: AtomicBool,
-    /// There is mail that must not wait for the endpoint's next drive round.
+    /// Whether there is mail that must not wait for the endpoint's next drive round.
     urgent: AtomicBool,
-    /// Threads that sleep on the wake_fd.
+    /// Number of threads that sleep on the wake_fd.
     sleepers: AtomicU32,
-    /// The async driver task sleeps.
+    /// Whether the async driver task sleeps.
     task_sleeps: AtomicBool,
-    /// All mail is urgent: the host closes, and waits for acknowledgements.
+    /// Whether all mail is urgent, since the host closes and waits for acknowledgements.
     hurry: AtomicBool,
     pub(crate) wake_fd: WakeFd,
     /// Ends the sleep of the endpoint's async driver task.
@@ -129,7 +130,7 @@ impl Mailbox {
         })
     }
 
-    /// Takes the lock, and counts what that cost.
+    /// Takes the lock, and counts the cost.
     fn lock(&self) -> MutexGuard<'_, MailQueue> {
         let mut mail = match self.mail.try_lock() {
             Ok(mail) => mail,
@@ -150,11 +151,11 @@ impl Mailbox {
         self.lock().counts
     }
 
-    /// Posts what `fill` adds. Where it is `urgent`, whoever sleeps is woken.
+    /// Posts the mail that `fill` adds. If it is `urgent`, sleeping threads are woken.
     pub(crate) fn post(&self, urgent: bool, fill: impl FnOnce(&mut MailQueue)) {
         let mut mail = self.lock();
         fill(&mut mail);
-        // Under the lock, so that it is never cleared by who took the mail before.
+        // Set under the lock, so that a thread that took earlier mail never clears it.
         self.full.store(true, Release);
         let urgent = urgent || self.hurry.load(Relaxed);
         if urgent {
@@ -169,7 +170,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes all mail in exchange for a list that was worked off; whether there was any.
+    /// Takes all mail in exchange for a processed list; returns whether there was any.
     pub(crate) fn take(&self, worked_off: &mut MailQueue) -> bool {
         if !self.full.load(Acquire) {
             return false;
@@ -191,7 +192,7 @@ impl Mailbox {
     /// From now on no mail waits for the next drive round.
     pub(crate) fn hurry(&self) {
         self.hurry.store(true, Relaxed);
-        // What waits already.
+        // Also for mail that already waits.
         self.post(true, |_| ());
     }
 
