@@ -1,8 +1,8 @@
-//! The host's cutoffs, the same for all its processes, and the traffic they are made from.
+//! The host's cutoffs, the same for all its processes, and the traffic from which they are computed.
 //!
-//! There are two banks. A writer, who has the registry's lock, fills the one that is not in use and then publishes it by one
-//! store; if it dies before, nothing has happened. A reader that was overtaken sees that the count of publications moved, and
-//! keeps what it has until it looks again.
+//! There are two banks. A writer, which holds the registry's lock, fills the bank that is not in use and then
+//! publishes it by one store. If the writer dies before, nothing has changed. A reader that was overtaken
+//! sees that the count of publications moved, and keeps its old set until it reads again.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -20,18 +20,18 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// That of a host that has computed none. Its first version is secret (SHARE-3).
+    /// The set of a host that has computed none. Its first version is secret (SHARE-3).
     pub(crate) fn founding(levels: [u32; PRIORITIES], version: u16) -> Set {
         Set { levels, version: version.max(1), unsched_limit: None }
     }
 }
 
-/// Makes `set` the host's. The caller has the registry's lock.
+/// Publishes `set` as the host's. The caller holds the registry's lock.
 pub(super) fn publish(pool: &Pool, set: Set) {
     write(&pool.cutoffs_published.0, &pool.cutoff_banks, set);
 }
 
-/// The number of the last publication and its set, or `None` if it was overtaken while it was read.
+/// The number of the last publication and its set, or `None` if a writer overtook the read.
 pub(super) fn read(pool: &Pool) -> Option<(u64, Set)> {
     read_bank(&pool.cutoffs_published.0, &pool.cutoff_banks)
 }
@@ -39,7 +39,8 @@ pub(super) fn read(pool: &Pool) -> Option<(u64, Set)> {
 pub(super) fn write(published: &AtomicU64, banks: &[CutoffBank; 2], set: Set) {
     let next = published.load(Relaxed).wrapping_add(1);
     let bank = &banks[(next % 2) as usize];
-    // Whoever reads any of what follows sees, after its own fence, that the set it looked for is no more the last.
+    // A reader that reads any of the following stores sees, after its own fence, that its set is no longer
+    // the last.
     fence(Release);
     for (to, from) in bank.levels.iter().zip(set.levels) {
         turn(|| to.store(from, Relaxed));
@@ -63,12 +64,12 @@ pub(super) fn read_bank(published: &AtomicU64, banks: &[CutoffBank; 2]) -> Optio
     (turn(|| published.load(Relaxed)) == number).then_some((number, set))
 }
 
-/// Adds what a process has seen to what the leader is to take.
+/// Adds the traffic that a process observed to the counts for the leader.
 pub(super) fn add_observed(pool: &Pool, bucket: usize, bytes: u64) {
     pool.observed[bucket.min(BUCKETS - 1)].fetch_add(bytes, Relaxed);
 }
 
-/// Takes what the processes have seen.
+/// Takes the traffic that the processes observed.
 pub(super) fn take_observed(pool: &Pool, mut take: impl FnMut(usize, u64)) {
     for (bucket, bytes) in pool.observed.iter().enumerate() {
         if bytes.load(Relaxed) != 0 {

@@ -1,4 +1,4 @@
-//! What can go wrong with the segment.
+//! Errors of the segment.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::MAX_PROCESSES;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// The file belongs to somebody else.
+    /// The file belongs to another user.
     #[error(
         "{} is not open to this user, and all processes that share this host's address share that file: run them as \
          one user, or remove the file when none of them runs", path.display()
@@ -20,7 +20,7 @@ pub enum SegmentError {
         /// The file.
         path: PathBuf,
     },
-    /// Others could write to the file, or it is none.
+    /// Other users could write to the file, or it is not a plain file.
     #[error(
         "{} is not a plain file of this user alone, so its contents cannot be trusted: find out who made it, and \
          remove it when no Homa process of this host runs", path.display()
@@ -29,7 +29,7 @@ pub enum SegmentError {
         /// The file.
         path: PathBuf,
     },
-    /// Others could put a file into the directory.
+    /// Other users could put a file into the directory.
     #[error(
         "{} is not a directory of this user or root alone, so what lies there cannot be trusted: remove it or close it to others, or set \
          segment_dir to another", path.display()
@@ -38,7 +38,7 @@ pub enum SegmentError {
         /// The directory.
         path: PathBuf,
     },
-    /// Another host has the address, and shares no segment with this one.
+    /// Another host has the address, and does not share a segment with this host.
     #[error(
         "process {pid} has a host at {address} in this network namespace that does not share {} with this one: let both see the same \
          segment_dir, in one file system, or give each an address", path.display()
@@ -48,10 +48,10 @@ pub enum SegmentError {
         path: PathBuf,
         /// This host's address.
         address: IpAddr,
-        /// The other process, as this one sees its id; 0 where it does not.
+        /// The other process's id in this process's pid namespace; 0 if it has none there.
         pid: i32,
     },
-    /// Processes of another version run.
+    /// Processes of another version are running.
     #[error(
         "{} is in use by processes whose layout of it is {found}, and this process has {expected}: end them first",
         path.display()
@@ -59,9 +59,9 @@ pub enum SegmentError {
     Version {
         /// The file.
         path: PathBuf,
-        /// Version and size that the file names.
+        /// Version and size that the file states.
         found: String,
-        /// Version and size that this process knows.
+        /// Version and size that this process supports.
         expected: String,
     },
     /// All slots are in use.
@@ -70,7 +70,7 @@ pub enum SegmentError {
         /// The file.
         path: PathBuf,
     },
-    /// A process holds the file's lock and does not go on.
+    /// A process holds the file's lock and makes no progress.
     #[error(
         "process {pid} has held the lock of {} for more than {waited:?}: it is stopped or hangs; continue or end it",
         path.display()
@@ -78,19 +78,19 @@ pub enum SegmentError {
     EngineGuard {
         /// The file.
         path: PathBuf,
-        /// The process, as it sees its own id.
+        /// The process id, in the process's own pid namespace.
         pid: u32,
         /// How long this process waited.
         waited: Duration,
     },
-    /// The system refuses something.
+    /// The operating system refused an operation.
     #[error("cannot {what} {}, which the processes of this host share: {source}", path.display())]
     System {
-        /// What was asked of it.
+        /// The operation.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Its answer.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process has the Homa port.
@@ -98,7 +98,7 @@ pub enum SegmentError {
     PortTaken {
         /// The port.
         port: u16,
-        /// The process, as it sees its own id.
+        /// The process id, in the process's own pid namespace.
         pid: u32,
     },
     /// Every client port is open in some process.

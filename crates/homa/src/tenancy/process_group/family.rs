@@ -1,32 +1,33 @@
-//! The endpoints of one host of one process among the processes that share its address. Each has a slot, as a process has that has
-//! one endpoint; to other processes they are several. Ports are the first one's for all.
+//! The endpoints of one host, as members of the processes that share its address. Each endpoint has a slot,
+//! like a process with one endpoint; to other processes they are several. The first endpoint holds the ports
+//! for all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{PacketOwner, PortClaim, Presence, Segment, SegmentError};
 
-/// See the [module](self).
+/// The slots of a host's endpoints: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct EndpointSlots {
     members: Vec<Arc<Segment>>,
-    /// A bit for the slot of each.
+    /// A bit for the slot of each endpoint.
     slots: u64,
-    /// A bit for each endpoint that has the port open, or RPCs of it.
+    /// For each port, a bit for each endpoint that has it open, or RPCs of it.
     users: Mutex<HashMap<u16, u64>>,
-    /// Shows this host to others of its network namespace.
+    /// Announces this host to other hosts of its network namespace.
     _presence: Option<Presence>,
 }
 
 impl EndpointSlots {
-    /// Of these, of which there is at least one.
+    /// Creates a group of these members, of which there is at least one.
     pub(crate) fn new(members: Vec<Segment>) -> EndpointSlots {
         let slots = members.iter().fold(0, |slots, member| slots | 1 << member.slot);
         let members = members.into_iter().map(Arc::new).collect();
         EndpointSlots { members, slots, users: Mutex::default(), _presence: None }
     }
 
-    /// The same, shown to others as long as it lives.
+    /// Adds the announcement of this host, which lasts as long as this value.
     pub(crate) fn shown_by(self, presence: Presence) -> EndpointSlots {
         EndpointSlots { _presence: Some(presence), ..self }
     }
@@ -40,7 +41,7 @@ impl EndpointSlots {
     }
 
     fn users(&self) -> MutexGuard<'_, HashMap<u16, u64>> {
-        // Each change is one operation of the map.
+        // Each change is one operation of the map, so a panic leaves it consistent.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,12 +55,13 @@ impl EndpointSlots {
         self.first().open_client()
     }
 
-    /// An endpoint has opened a port.
+    /// Notes that an endpoint has opened a port.
     pub(crate) fn port_opened(&self, endpoint: usize, port: u16) {
         *self.users().entry(port).or_default() |= 1 << endpoint;
     }
 
-    /// An endpoint has nothing any more of these ports. Those that no other has are given up; `false` if that must be tried again later.
+    /// Notes that an endpoint no longer uses these ports. Ports that no other endpoint uses are released;
+    /// `false` if that must be retried later.
     pub(crate) fn try_release(&self, endpoint: usize, ports: &[u16]) -> bool {
         let mut users = self.users();
         let mut unused = Vec::new();
@@ -79,12 +81,12 @@ impl EndpointSlots {
         self.first().business_of(port, self.slots)
     }
 
-    /// The ports of these endpoints, and those of others, in ascending order.
+    /// The ports of these endpoints, and those of other processes, in ascending order.
     pub(crate) fn ports(&self) -> (Vec<u16>, Vec<u16>) {
         self.first().ports_of(self.slots)
     }
 
-    /// Whether one of them answers for ports that nobody has.
+    /// Whether one of these endpoints leads, and so answers for ports that no process has.
     pub(crate) fn leads(&self) -> bool {
         self.first().is_led_by(self.slots)
     }

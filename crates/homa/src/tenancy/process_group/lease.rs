@@ -1,40 +1,44 @@
 //! The grant budget, leased by the processes without a lock.
 //!
-//! Each process writes only its own slot. Who wants more announces it first and counts then: it stores what it would have,
-//! reads what all have, and gives back what is too much. Stores and loads are sequentially consistent, so of two processes
-//! that announce at a time the later one sees the other's announcement. Take the leases that are confirmed at any moment, and
-//! among the announcements that made them the last one: its process has seen all the others, none of which has grown since. So
-//! their sum was within the budget when it was confirmed, and has been since. Two that announce at a time may both give back
-//! what one of them could have had; they ask again.
+//! Each process writes only its own slot. A process that needs more announces it first and counts then: it
+//! stores the lease that it would have, reads the leases of all, and gives back the excess. Stores and loads
+//! are sequentially consistent, so if two processes announce at the same time, the later one sees the earlier
+//! one's announcement.
 //!
-//! Bytes that came unasked are leased whether there is room for them or not. Such room is lost again as they arrive: otherwise
-//! grants would take it, the next unasked bytes would come on top, and the sum would grow with every message.
+//! Consider the leases that are confirmed at any moment, and the last one of the announcements that made
+//! them. Its process has seen all the other leases, none of which has grown since. So their sum was within
+//! the budget when it was confirmed, and has been since. Two processes that announce at the same time may
+//! both give back budget that one of them could have had; they try again.
 //!
-//! A process that dies leaves its slot as it is, which counts until another finds it dead: too little is granted for that long,
-//! never too much.
+//! Unscheduled bytes are leased whether there is room for them or not. That room is lost again as they
+//! arrive. Otherwise grants would take it, the next unscheduled bytes would come on top, and the sum would
+//! grow with every message.
+//!
+//! A process that dies leaves its slot as it is. The slot counts until another process finds the death: until
+//! then too little is granted, never too much.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::layout::Slot;
 use super::turns::turn;
 
-/// The lease changes in steps of this part of the budget, so that it need not follow every packet.
+/// Number of equal steps of the budget in which the lease changes, so that it need not follow every packet.
 const STEPS: u64 = 16;
 
 /// One process's view of the budget.
 pub(super) struct Leases<'a> {
-    /// Those in use.
+    /// The slots in use.
     pub slots: &'a [Slot],
     pub mine: usize,
     pub budget: u64,
 }
 
 impl Leases<'_> {
-    /// Brings the lease to what is due to a process that could use `demand` bytes and has `outstanding` bytes granted, or come
-    /// unasked, and not received. Returns the lease.
+    /// Adjusts the lease for a process that could use `demand` bytes and has `outstanding` bytes granted, or
+    /// sent unscheduled, and not received. Returns the lease.
     pub(super) fn adjust(&self, demand: u64, outstanding: u64) -> u64 {
         let mine = &self.slots[self.mine];
-        // A lease beyond what was ever granted is damage.
+        // A lease beyond what was ever granted means that the file is damaged.
         let held = mine.lease.load(Relaxed).min(self.budget.max(outstanding));
         let step = (self.budget / STEPS).max(1);
         let demand = demand.min(self.budget).next_multiple_of(step).min(self.budget);
@@ -48,7 +52,7 @@ impl Leases<'_> {
         if held < target {
             return self.raise(target.max(outstanding), outstanding);
         }
-        // A little too much is kept, unless others want theirs or this process is idle.
+        // A small excess is kept, unless others need theirs or this process is idle.
         let keep = if crowded || demand == 0 { target } else { target.max(held.min(target + step)) };
         let others = self.total().saturating_sub(mine.lease.load(Relaxed));
         let room = self.budget.saturating_sub(others);
@@ -59,12 +63,12 @@ impl Leases<'_> {
         lease
     }
 
-    /// How much of `demand` is this process's part, and whether others want theirs.
+    /// The part of `demand` that this process should get, and whether others need theirs.
     fn target(&self, demand: u64) -> (u64, bool) {
         let others = || self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
         let hungry = others().filter(|(_, slot)| slot.wants.load(Relaxed) > 0).count() as u64;
         let fair = self.budget / (hungry + 1);
-        // What the others have, and what they could have without asking for more than their part.
+        // What the others have leased, and what they could lease without exceeding their fair part.
         let reserved = others().map(|(_, slot)| {
             let wants = slot.wants.load(Relaxed).min(fair);
             slot.lease.load(SeqCst).max(wants)
@@ -73,7 +77,7 @@ impl Leases<'_> {
         (demand.min(rest.max(fair)), hungry > 0)
     }
 
-    /// Announces `target`, counts, and keeps what there is room for, but no less than `floor`.
+    /// Announces `target`, counts, and keeps the lease for which there is room, but no less than `floor`.
     fn raise(&self, target: u64, floor: u64) -> u64 {
         let mine = &self.slots[self.mine];
         turn(|| mine.lease.store(target, SeqCst));
@@ -85,7 +89,7 @@ impl Leases<'_> {
         lease
     }
 
-    /// Bytes leased by all.
+    /// Bytes leased by all processes.
     pub(super) fn total(&self) -> u64 {
         self.slots.iter().map(|slot| turn(|| slot.lease.load(SeqCst))).fold(0, u64::saturating_add)
     }
@@ -151,7 +155,8 @@ mod tests {
         }
     }
 
-    /// `raise` by each process at a time, in the order that is chosen; what they get together.
+    /// Runs `raise` in each process at the same time, in the chosen order of accesses; returns the sum of the
+    /// leases.
     fn raised(wants: &[u64], choose: impl FnMut(&[usize]) -> usize) -> u64 {
         let slots = Arc::new(slots(wants.len()));
         let total = Arc::new(AtomicU64::new(0));

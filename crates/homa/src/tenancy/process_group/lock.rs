@@ -1,27 +1,27 @@
-//! Locks that the kernel drops when their owner dies.
+//! Locks that the kernel releases when their owner dies.
 //!
-//! They are locks of the open file (F_OFD_SETLK), not of the process: two hosts of one process exclude each other, closing some
-//! other descriptor of the file drops nothing, and they work across pid namespaces. A child that was forked and not exec'ed
-//! shares its parent's open file, and so keeps its locks.
+//! They are locks of the open file (F_OFD_SETLK), not of the process. So two hosts of one process exclude
+//! each other, closing another descriptor of the file releases nothing, and the locks work across pid
+//! namespaces. A child that was forked and not exec'ed shares its parent's open file, and so keeps its locks.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// First locked byte: far beyond the contents, so that it stays where it is whatever the layout becomes.
+/// First locked byte: far beyond the contents, so that it stays in place however the layout changes.
 const LOCKS_AT: libc::off_t = 1 << 30;
 
-/// A range of bytes that stand for something.
+/// A range of bytes that represents a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     start: libc::off_t,
     len: libc::off_t,
 }
 
-/// Whoever changes the registry has this.
+/// Held by a process that changes the registry.
 pub(super) const REGISTRY: Range = Range { start: LOCKS_AT, len: 1 };
 
-/// Whoever lives has the byte of its slot.
+/// Held by the living process that owns this slot.
 pub(super) fn slot(slot: usize) -> Range {
     Range { start: LOCKS_AT + 1 + slot as libc::off_t, len: 1 }
 }
@@ -52,7 +52,7 @@ fn control(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Res
     }
 }
 
-/// Takes the lock if nobody else has it; whether it did.
+/// Takes the lock if it is free; returns whether it did.
 pub(super) fn try_lock(file: &File, range: Range) -> io::Result<bool> {
     match control(file, libc::F_OFD_SETLK, &mut lock(libc::F_WRLCK, range)) {
         Ok(()) => Ok(true),
@@ -61,13 +61,13 @@ pub(super) fn try_lock(file: &File, range: Range) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock back.
+/// Releases the lock.
 pub(super) fn unlock(file: &File, range: Range) {
-    // There is no reason for which the kernel refuses this, but a table of locks that is full; then the end of the host does it.
+    // The kernel refuses this only if a table of locks is full; then the end of the host releases it.
     let _ = control(file, libc::F_OFD_SETLK, &mut lock(libc::F_UNLCK, range));
 }
 
-/// Whether somebody else has a lock in the range. In doubt, yes: nobody is to be taken for dead by mistake.
+/// Whether another owner holds a lock in the range. In doubt, yes: no living process may be taken for dead.
 pub(super) fn is_held(file: &File, range: Range) -> bool {
     let mut lock = lock(libc::F_WRLCK, range);
     match control(file, libc::F_OFD_GETLK, &mut lock) {

@@ -1,4 +1,4 @@
-//! The file, and its bytes in memory.
+//! The segment's file, and its mapping in memory.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +13,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::error::SegmentError;
 use super::layout::{CutoffBank, Layout, MAGIC, SIZE, Slot, VERSION};
 
-// The file is mapped as it is; a mistake here would be one between processes.
+// The file is mapped as it is, so a mistake in the layout would affect other processes.
 const _: () = assert!(mem::offset_of!(Layout, holder) == 16 && SIZE.is_multiple_of(64));
 const _: () = assert!(size_of::<Slot>() == 64 && size_of::<CutoffBank>() == 64);
 const _: () = assert!(cfg!(target_has_atomic = "64"));
 
-/// Opens the file, made empty where there is none, and sees that nobody else could have written to it.
+/// Opens the file, which is created empty if it does not exist, and checks that no other user could have
+/// written to it.
 pub(super) fn open(path: &Path) -> Result<File, SegmentError> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -33,21 +34,21 @@ pub(super) fn open(path: &Path) -> Result<File, SegmentError> {
     if !meta.is_file() || meta.mode() & 0o077 != 0 {
         return Err(SegmentError::Untrusted { path: path.to_owned() });
     }
-    // Root may open anybody's file, and must not trust it for that.
+    // Root may open any user's file, but must not trust it for that reason.
     if meta.uid() != me {
         return Err(SegmentError::Denied { path: path.to_owned() });
     }
     Ok(file)
 }
 
-/// What the head of a file says.
+/// What the head of a file contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Head {
-    /// Nothing is there.
+    /// The file is empty.
     Empty,
     /// This version's layout.
     Ours,
-    /// Something else, with what it calls its version and size.
+    /// Another layout, with the version and size that it states.
     Other { version: u32, size: u32 },
 }
 
@@ -71,7 +72,7 @@ pub(super) fn head(file: &File, path: &Path) -> Result<Head, SegmentError> {
     })
 }
 
-/// Who has, or last had, the registry's lock. The place is the same in every version.
+/// The process that holds, or last held, the registry's lock. Its place is the same in every version.
 pub(super) fn holder(file: &File) -> u32 {
     let mut pid = [0; 4];
     match file.read_exact_at(&mut pid, 16) {
@@ -80,7 +81,8 @@ pub(super) fn holder(file: &File) -> u32 {
     }
 }
 
-/// Makes the file new, all zero. Memory is taken now, since a page that the system cannot give later is a signal, not an error.
+/// Initialises the file with zeros. The memory is allocated now: if the system cannot provide a page later,
+/// that is a signal, not an error.
 pub(super) fn make(file: &File, path: &Path) -> Result<(), SegmentError> {
     let zeros = || {
         file.set_len(0)?;
@@ -93,13 +95,14 @@ fn system(what: &'static str, path: &Path, source: io::Error) -> SegmentError {
     SegmentError::System { what, path: path.to_owned(), source }
 }
 
-/// The file in memory, until dropped.
+/// The file mapped in memory, until dropped.
 #[derive(Debug)]
 pub(super) struct SegmentMap(NonNull<Layout>);
 
-// SAFETY: the layout is atomics only, which any thread may use, and the mapping belongs to no thread.
+// SAFETY: the layout consists of atomics only, which any thread may use, and the mapping belongs to no
+// thread.
 unsafe impl Send for SegmentMap {}
-// SAFETY: see above.
+// SAFETY: shared access is sound for the same reason: the layout consists of atomics only.
 unsafe impl Sync for SegmentMap {}
 
 impl SegmentMap {
@@ -114,7 +117,7 @@ impl SegmentMap {
         }
     }
 
-    /// Says in the head what this file is.
+    /// Writes the head, which identifies this file.
     pub(super) fn write_head(&self) {
         self.version.store(VERSION, Relaxed);
         self.size.store(SIZE as u32, Relaxed);
@@ -126,8 +129,9 @@ impl Deref for SegmentMap {
     type Target = Layout;
 
     fn deref(&self) -> &Layout {
-        // SAFETY: the mapping is as long as the layout, aligned to a page, lives as long as `self`, and any bytes are a
-        // layout, since it consists of integers. They change under the reference, and are atomics for that reason.
+        // SAFETY: the mapping is as long as the layout, aligned to a page, and lives as long as `self`. Any
+        // bytes are a valid layout, since it consists of integers. They change under the reference, and are
+        // atomics for that reason.
         unsafe { self.0.as_ref() }
     }
 }

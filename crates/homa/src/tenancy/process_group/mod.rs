@@ -1,24 +1,28 @@
-//! What the processes that share a host address share: a segment of memory in a file, one per network namespace.
+//! The segment that the processes at one host address share: memory in a file, one for each network
+//! namespace.
 //!
-//! Over raw IP a host is an address, not an address and a port as over UDP, so all processes of a network namespace are one
-//! host to their peers. Their ports, RPC ids, incarnation, cutoffs, grant budget and uplink are therefore one as well.
+//! Over raw IP a host is an address, not an address and a port as over UDP. So all processes of a network
+//! namespace are one host to their peers. Their ports, RPC ids, incarnation, cutoffs, grant budget and uplink
+//! are therefore shared as well.
 //!
-//! Each host (mostly one per process) has a slot, and lives as long as it holds a lock on the byte of that slot, which the
-//! kernel drops on any death. There is no service to start and none to restart: whoever finds a slot without its lock frees
-//! what it had. Rare changes are made under a lock of the same kind ([`registry`]); what changes often is lock-free, each part
-//! with its reasons: [`lease`], [`cutoffs`], [`uplink`].
+//! Each host (mostly one for each process) has a slot, and counts as alive while it holds a lock on the byte
+//! of that slot, which the kernel releases on any death. There is no service to start and none to restart:
+//! any process that finds a slot without its lock frees the slot's resources. Rare changes are made under a
+//! lock of the same kind ([`registry`]). Frequent changes are lock-free; each module gives its argument:
+//! [`lease`], [`cutoffs`], [`uplink`].
 //!
-//! One of the processes leads. It answers for the ports that nobody has, so that peers get one answer and not one from each;
-//! it looks for the dead; and it computes the cutoffs, from the traffic of all. Who leads is written down: a leader that dies or
-//! stands still is replaced by whoever notices first.
+//! One of the processes is the leader. It answers for the ports that no process has, so that peers get one
+//! answer and not one from each. It also looks for dead processes, and computes the cutoffs from the traffic
+//! of all. The leader's slot is stored in the segment: a leader that dies or makes no progress is replaced by
+//! the first process that notices.
 //!
 //! # Several processes, one host
 //!
-//! Over raw IP the processes of a network namespace are one host to their peers (PROTOCOL.md, HOST). What a
-//! host has once lies in a segment of memory (`homa/tenancy/process_group`): a file in
+//! Over raw IP the processes of a network namespace are one host to their peers (PROTOCOL.md, HOST). The
+//! host-wide resources are in a segment of memory (`homa/tenancy/process_group`): a file in
 //! `HostConfig::segment_dir`, named after the namespace, that every host maps. `homa/tenancy/processes` and
-//! `homa/tenancy/host_lease` are what the engine does with it. Over UDP there is none: each host has a UDP
-//! port, and so an address, of its own.
+//! `homa/tenancy/host_lease` are the engine's use of it. Over UDP there is none: each host has a UDP port,
+//! and so an address, of its own.
 //!
 //! - **No daemon.** One that assigns ports and ids would have to be started first and end last. Here the first host
 //!   makes the segment, and any host that notices a death cleans up.
@@ -31,41 +35,42 @@
 //!   the state before or after it.
 //! - **No drive round waits for the lock.** Ticks try the lock and come again. Only opening a port waits for it,
 //!   before it takes the host's own lock, and names the owner if that takes long.
-//! - **What changes often has no lock**: ids are leased by one addition; grant budget by announcing what one
-//!   would have and then counting (`lease` has the argument, and its tests run every order of two processes);
-//!   cutoffs lie in two banks (`cutoffs`).
-//! - **The uplink is one moment** (`uplink`), when it will have sent what all gave it, and not a count of
-//!   bytes: bytes that another process sent a second ago are gone, and a count does not say when they were
-//!   sent. Nothing is left to repair after a death.
-//! - **Who goes first is said, not asked.** Whoever the pacer holds back writes down what is left of its
-//!   shortest message, and when. Who has only longer ones lets the uplink's backlog run out before it sends.
-//!   So the shortest message of the host goes first as long as its endpoint comes for the uplink while that
-//!   still has something to send; one that is dead, asleep or busy is waited for no longer than that, costs
-//!   the uplink nothing, and is not heard any more after a millisecond. To wait longer was rejected: the
-//!   uplink would idle for somebody who may not come. An endpoint that is passed over counts what the others
-//!   send towards the share of its oldest message.
-//! - **One leads**, by a slot number in the segment: it answers for ports that nobody has (HOST-8) and
-//!   computes the cutoffs. The others leave it the histogram of what they saw. If each computed its own,
-//!   processes with different traffic would take turns in changing the cutoffs of all. A leader that dies or
-//!   stands still for a quarter of a second is replaced by whoever sees it; a host that drives nothing, as
-//!   one without ports does not, never leads.
-//! - **The segment judges packets**, one by one as they are taken, and not the filter of the socket, which
-//!   lags behind. What the socket took before it had a filter is dropped: another process has answered it.
-//! - **The budget is the first process's.** `max_incoming` of those that come later bounds nothing; their
-//!   windows are of their own settings.
+//! - **Frequent changes take no lock**: ids are leased by one addition; grant budget by announcing the
+//!   intended lease and then counting (`lease` has the argument, and its tests run every order of two
+//!   processes); cutoffs are in two banks (`cutoffs`).
+//! - **The uplink is one moment** (`uplink`), when it will have sent everything that all processes gave it,
+//!   and not a count of bytes. Bytes that another process sent a second ago are gone, and a count does not
+//!   say when they were sent. Nothing needs repair after a death.
+//! - **Priority on the uplink is published, not requested.** An endpoint that the pacer holds back publishes
+//!   the remaining bytes of its shortest message, and the time. An endpoint that has only longer messages
+//!   lets the uplink's backlog run out before it sends. So the shortest message of the host goes first if its
+//!   endpoint uses the uplink while that still has something to send. The others wait no longer than that for
+//!   an endpoint that is dead, asleep or busy. Such an endpoint costs the uplink nothing, and its entry is
+//!   ignored after a millisecond. To wait longer was rejected: the uplink would idle for an endpoint that may not come. An
+//!   endpoint that is passed over counts what the others send towards the share of its oldest message.
+//! - **One process leads**, by a slot number in the segment: it answers for ports that no process has
+//!   (HOST-8) and computes the cutoffs. The others leave it the histogram of their observations. If each
+//!   computed its own, processes with different traffic would take turns in changing the cutoffs of all. A
+//!   leader that dies or makes no progress for a quarter of a second is replaced by the process that notices.
+//!   A host that drives nothing, such as one without ports, never leads.
+//! - **The segment classifies packets**, one by one as they are taken, and not the filter of the socket,
+//!   which lags behind. Packets that the socket received before it had a filter are dropped: another process
+//!   has answered them.
+//! - **The first process sets the budget.** The `max_incoming` of later processes bounds nothing; their
+//!   windows follow their own settings.
 //!
-//! Processes that share a host run as one user, since whoever can write to the segment can stop all of them;
-//! they name the same directory, and should bind the same address: ports that nobody has are answered only
-//! where the leader listens. The directory is one that nobody else can write to (`process_group/place`). The
-//! last process removes the file. Ids need no memory of it, since each host begins at random. Moments in it
-//! are of the monotonic clock: processes in different time namespaces would pace badly.
+//! Processes that share a host run as one user, since any process that can write to the segment can stop all
+//! of them. They name the same directory, and should bind the same address: ports that no process has are
+//! answered only where the leader listens. No other user can write to the directory (`process_group/place`).
+//! The last process removes the file. Ids need no memory of it, since each host begins at random. Times in
+//! the segment are of the monotonic clock: processes in different time namespaces would pace badly.
 //!
 //! Containers may have one network namespace and separate file systems, and so separate segments at one
 //! address. Each host therefore listens at a name in the abstract name space, which belongs to the network
-//! namespace, and refuses to begin where another one has its address and another segment
+//! namespace. It refuses to begin if another host has its address and another segment
 //! (`process_group/presence`). Only names of its own user and of root count, since anybody can take one. The
-//! segment itself was not passed over such a socket: somebody would have to answer there for as long as any
-//! process lives.
+//! segment itself was not passed over such a socket: a process would have to serve it there for as long as
+//! any process lives.
 
 mod cutoffs;
 mod error;
@@ -110,7 +115,7 @@ pub(crate) use presence::Presence;
 pub(crate) use registry::PortClaim;
 use registry::Registry;
 
-/// More bytes than any host grants: what a damaged file may say beyond it would overflow sums.
+/// More bytes than any host grants: a larger value in a damaged file would overflow sums.
 const MAX_BUDGET: u64 = 1 << 40;
 
 /// Stands for the slot of a host that has none yet.
@@ -119,17 +124,18 @@ const NO_SLOT: usize = usize::MAX;
 /// Client ports begin here (ID-6).
 pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 
-/// RPC ids leased at a time: whole blocks of the peers' tables of finished ids, and so many that leasing costs nothing.
+/// RPC ids leased at a time: whole blocks of the peers' tables of finished ids, and enough that leasing costs
+/// nothing.
 pub(crate) const IDS_PER_LEASE: u64 = 1 << 12;
 
-/// How long to wait for the registry's lock, which is held for microseconds, before somebody is told.
+/// How long to wait for the registry's lock, which is held for microseconds, before reporting an error.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is derived from the seed of the first process.
+/// Labels of the values derived from the seed of the first process.
 const FIRST_COUNT: u64 = 0x5e60;
 const ID_SEED: u64 = 0x5e61;
 
-/// What the first process of a host brings along.
+/// The values that the first process of a host provides.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentParameters {
     /// 40 bits, from the wall clock.
@@ -137,14 +143,14 @@ pub(crate) struct SegmentParameters {
     /// A secret, from which RPC ids are made.
     pub(crate) seed: u64,
     pub(crate) cutoffs: CutoffSet,
-    /// Bytes that may be granted and not received.
+    /// Maximum bytes granted and not received.
     pub(crate) budget: u64,
 }
 
 /// This host's part in the segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    // The mapping goes before the file, whose closing gives the slot to others.
+    // The mapping is dropped before the file, whose closing frees the slot for others.
     map: SegmentMap,
     file: File,
     path: PathBuf,
@@ -152,14 +158,15 @@ pub(crate) struct Segment {
     slot: usize,
 }
 
-/// Whose a packet is, by its port.
+/// The owner of a packet, by its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketOwner {
     /// This process has the port.
     Own,
-    /// Nobody has, and this process answers for it; `orphan`: its last owner ended with it.
+    /// No process has the port, and this process answers for it. `orphan`: its last owner ended without
+    /// releasing it.
     Nobodys { orphan: bool },
-    /// Another process has it, or answers for it.
+    /// Another process has the port, or answers for it.
     Foreign,
 }
 
@@ -177,12 +184,12 @@ pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
 }
 
 impl Segment {
-    /// Tells the hosts of this network namespace that this one, at `address`, shares the segment.
+    /// Announces to the hosts of this network namespace that this one, at `address`, shares the segment.
     pub(crate) fn announce(&self, address: IpAddr) -> Result<Presence, SegmentError> {
         Presence::announce(address, &self.file, &self.path)
     }
 
-    /// Takes a slot in the segment in file `path`, which is made anew if nobody uses it.
+    /// Takes a slot in the segment in file `path`, which is initialised again if no process uses it.
     pub(crate) fn open(path: &Path, founding: &SegmentParameters) -> Result<Segment, SegmentError> {
         let system = |what, source| SegmentError::System { what, path: path.to_owned(), source };
         loop {
@@ -220,7 +227,8 @@ impl Segment {
         }
     }
 
-    /// Makes the segment new for a host that nobody was. A death on the way leaves it unmade, with nobody in it.
+    /// Initialises the segment for a new host. A death on the way leaves it uninitialised, with no process in
+    /// it.
     fn found(&self, founding: &SegmentParameters) {
         let map = &*self.map;
         let made = map.made.load(Acquire) == 1;
@@ -243,12 +251,12 @@ impl Segment {
         map.pool.uplink_idle_at.0.store(0, Relaxed);
         map.budget.store(founding.budget.max(1), Relaxed);
         map.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
-        // HOST-3: ids go on where the last host of this file ended, whose packets may still be on their way.
+        // HOST-3: ids continue where the last host of this file ended, whose packets may still be in flight.
         if !made {
             map.next_id.0.store(derive_seed(founding.seed, FIRST_COUNT) & !(2 * IDS_PER_LEASE - 1), Relaxed);
             map.id_seed.store(derive_seed(founding.seed, ID_SEED).max(1), Relaxed);
         }
-        // HOST-2: newer than the last, also where the clock went back.
+        // HOST-2: newer than the last, even if the clock went back.
         let incarnation = founding.incarnation & INCARNATIONS;
         let last = map.incarnation.load(Relaxed) & INCARNATIONS;
         let ahead = incarnation.wrapping_sub(last) & INCARNATIONS;
@@ -273,7 +281,7 @@ impl Segment {
         Ok(Registry { segment: self, _threads: threads })
     }
 
-    /// The right to change the segment, if it is to be had at once.
+    /// The right to change the segment, if it is available at once.
     fn try_registry(&self) -> Option<Registry<'_>> {
         let threads = self.threads.try_lock().ok()?;
         if !lock::try_lock(&self.file, lock::REGISTRY).ok()? {
@@ -292,7 +300,7 @@ impl Segment {
     }
 
     fn slots_used(&self) -> usize {
-        // Whatever stands in the file, this process has its slot.
+        // Whatever the file contains, this process has its slot.
         let own = if self.slot == NO_SLOT { 0 } else { self.slot + 1 };
         (self.map.slots_used.load(Acquire) as usize).clamp(own, MAX_PROCESSES)
     }
@@ -307,18 +315,18 @@ impl Segment {
         self.table().owner(port)
     }
 
-    /// Rises when a process ends that had server ports, before they are seen to be orphans.
+    /// Increases when a process ends that had server ports, before their orphan marks become visible.
     pub(crate) fn orphanings(&self) -> u64 {
         self.table().orphanings()
     }
 
-    /// Whether the last owner of a server port that nobody has ended with it.
+    /// Whether the last owner of a free server port ended without releasing it.
     pub(crate) fn is_orphan(&self, port: u16) -> bool {
         self.table().mark(port) == ORPHAN
     }
 }
 
-/// Whether the bit of a slot is set. (What stands at a port may be no slot's number where the file is damaged.)
+/// Whether the bit of a slot is set. (In a damaged file, a port's mark may be no slot's number.)
 fn has_slot(slots: u64, slot: usize) -> bool {
     slot < MAX_PROCESSES && slots & 1 << slot != 0
 }
@@ -326,7 +334,7 @@ fn has_slot(slots: u64, slot: usize) -> bool {
 const INCARNATIONS: u64 = (1 << 40) - 1;
 
 fn lock_threads(threads: &Mutex<()>) -> MutexGuard<'_, ()> {
-    // It guards nothing in memory, so a panic of another thread spoils nothing.
+    // The lock guards no data, so a panic of another thread does no harm.
     threads.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -343,7 +351,7 @@ fn wait_for_registry(file: &File, path: &Path) -> Result<(), SegmentError> {
             let pid = map::holder(file);
             return Err(SegmentError::EngineGuard { path: path.to_owned(), pid, waited: LOCK_PATIENCE });
         }
-        // Not asleep in the kernel's queue, where nobody would be told about a holder that is stopped.
+        // Polls instead of sleeping in the kernel's queue, where a stopped holder could not be reported.
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(1));
     }
@@ -361,7 +369,8 @@ impl Segment {
         self.registry()?.open_client()
     }
 
-    /// Gives ports of this process up; `false` if that must be tried again later, because somebody has the lock.
+    /// Releases ports of this process; `false` if that must be retried later, because another process holds
+    /// the lock.
     pub(crate) fn try_release(&self, ports: &[u16]) -> bool {
         let registry = self.try_registry();
         for &port in ports {
@@ -371,13 +380,13 @@ impl Segment {
         true
     }
 
-    /// Whose business packets to this port are (HOST-7, HOST-8).
+    /// The owner of packets to this port (HOST-7, HOST-8).
     #[cfg(test)]
     pub(crate) fn business(&self, port: u16) -> PacketOwner {
         self.business_of(port, 1 << self.slot)
     }
 
-    /// The same for those who have the slots whose bits are set.
+    /// The same for the owners of the slots whose bits are set.
     fn business_of(&self, port: u16, slots: u64) -> PacketOwner {
         match self.table().mark(port) {
             0 if self.is_led_by(slots) => PacketOwner::Nobodys { orphan: false },
@@ -398,7 +407,7 @@ impl Segment {
         self.ports_of(1 << self.slot)
     }
 
-    /// The same for those who have the slots whose bits are set.
+    /// The same for the owners of the slots whose bits are set.
     fn ports_of(&self, slots: u64) -> (Vec<u16>, Vec<u16>) {
         let (mut mine, mut others) = (Vec::new(), Vec::new());
         for port in 0..=u16::MAX {
@@ -412,23 +421,23 @@ impl Segment {
     }
 }
 
-/// What belongs to the host.
+/// Host-wide values.
 impl Segment {
     pub(crate) fn incarnation(&self) -> u64 {
         self.map.incarnation.load(Relaxed)
     }
 
-    /// What all processes make the ids towards each peer from (ID-4).
+    /// The seed from which all processes make the ids towards each peer (ID-4).
     pub(crate) fn id_seed(&self) -> u64 {
         self.map.id_seed.load(Relaxed)
     }
 
-    /// The first of [`IDS_PER_LEASE`] even counts of RPC ids, two apart, that nobody else gets.
+    /// The first of [`IDS_PER_LEASE`] even counts of RPC ids, two apart, that no other process gets.
     pub(crate) fn lease_ids(&self) -> u64 {
         self.map.next_id.0.fetch_add(2 * IDS_PER_LEASE, Relaxed)
     }
 
-    /// This process's part in what all have once.
+    /// This process's part in the host-wide resources.
     pub(crate) fn part(&self) -> LeaseShare<'_> {
         let slots = &self.map.pool.slots[..self.slots_used()];
         LeaseShare {
@@ -439,16 +448,17 @@ impl Segment {
         }
     }
 
-    /// The leader's new cutoffs; whether they were taken.
+    /// Publishes the leader's new cutoffs; returns whether it did.
     pub(crate) fn publish_cutoffs(&self, set: CutoffSet) -> bool {
         self.try_registry().is_some_and(|registry| registry.publish_cutoffs(set))
     }
 }
 
-/// Life and death.
+/// Liveness.
 impl Segment {
-    /// To be called every few tens of milliseconds while this process drives its host: a sign of life, a look at the others.
-    /// Whether ports, processes or the leader changed since the last call.
+    /// Must be called every few tens of milliseconds while this process drives its host. It shows that this
+    /// process is alive, and checks on the others. Returns whether ports, processes or the leader changed
+    /// since the last call.
     pub(crate) fn tick(&self, now_ns: u64, watch: &mut LeaseWatch) -> bool {
         self.map.pool.slots[self.slot].beat.fetch_add(1, Relaxed);
         if self.is_leader() {
@@ -493,14 +503,15 @@ impl Segment {
 }
 
 impl Segment {
-    /// Removes the file if no other host uses it. Who waits for its lock to open it sees that it has gone. It stays where the next host
-    /// could not tell from the clock that its incarnation is newer (HOST-2).
+    /// Removes the file if no other host uses it. A process that waits for its lock to open it sees that it
+    /// was removed. The file stays if the next host could not tell from the clock that its incarnation is
+    /// newer (HOST-2).
     fn remove_file_of_nobody(&self) {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ahead = (since_1970.as_millis() as u64).wrapping_sub(self.incarnation()) & INCARNATIONS;
         let is_newer = ahead != 0 && ahead <= INCARNATIONS / 2;
         if is_newer && !lock::is_held(&self.file, lock::ANY_SLOT) && self.is_the_file_at_its_path() {
-            // It may have been removed, or lie where this process may not write any more.
+            // The file may have been removed, or be where this process may not write any more.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -529,12 +540,13 @@ impl Drop for Segment {
         if self.slot == NO_SLOT {
             return;
         }
-        // If the lock is not to be had, the others find this slot without its own lock, as after a death.
+        // If the lock is not available, the others find this slot without its own lock, as after a death.
         if let Ok(registry) = self.registry() {
             registry.leave();
             self.remove_file_of_nobody();
         }
-        // Closing the file frees the slot only if no child shares it, as each does between fork and exec.
+        // Closing the file frees the slot only if no child shares it, as each child does between fork and
+        // exec.
         lock::unlock(&self.file, lock::slot(self.slot));
     }
 }

@@ -1,4 +1,4 @@
-//! One endpoint's part in what the endpoints of a host have once.
+//! One endpoint's share of the host-wide resources.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -7,14 +7,15 @@ use super::layout::{Pool, Slot};
 use super::lease::Leases;
 use super::{CutoffSet, uplink};
 
-/// How long a leader may stand still before another leads: as long as a peer's RPC surely lasts without an answer.
+/// How long a leader may make no progress before another process leads: as long as a peer's RPC surely lasts
+/// without an answer.
 pub(super) const LEADER_PATIENCE_NS: u64 = 250_000_000;
 
-/// See the [module](self).
+/// The share of one endpoint: see the [module](self).
 #[derive(Clone, Copy)]
 pub(crate) struct LeaseShare<'a> {
     pub(super) pool: &'a Pool,
-    /// Those in use.
+    /// The slots in use.
     pub(super) slots: &'a [Slot],
     pub(super) mine: usize,
     pub(super) budget: u64,
@@ -30,38 +31,40 @@ impl LeaseShare<'_> {
         self.leases().adjust(demand, outstanding)
     }
 
-    /// Bytes leased by all.
+    /// Bytes leased by all endpoints.
     pub(crate) fn leased_bytes(&self) -> u64 {
         self.leases().total()
     }
 
-    /// Bytes that all may lease.
+    /// Bytes that all endpoints may lease together.
     pub(crate) fn budget_bytes(&self) -> u64 {
         self.budget
     }
 
-    /// Nanoseconds that the uplink needs for what all have given it.
+    /// Nanoseconds that the uplink needs for everything that all endpoints have given it.
     pub(crate) fn uplink_backlog_ns(&self, now_ns: u64) -> u64 {
         uplink::backlog_ns(&self.pool.uplink_idle_at.0, now_ns)
     }
 
-    /// The uplink was given packets of `ns` nanoseconds.
+    /// Adds packets of `ns` nanoseconds to the uplink's backlog.
     pub(crate) fn uplink_sent(&self, now_ns: u64, ns: u64) {
         uplink::sent(&self.pool.uplink_idle_at.0, now_ns, ns);
     }
 
-    /// Says how many bytes are left of this endpoint's shortest message that waits for the uplink; `None`: none does.
+    /// Publishes the remaining bytes of this endpoint's shortest message that waits for the uplink; `None` if
+    /// none waits.
     pub(crate) fn wait_for_uplink(&self, now_ns: u64, bytes: Option<u32>) {
         uplink::wait(&self.slots[self.mine].waiting, now_ns, bytes);
     }
 
-    /// Bytes left of the shortest message of all others that wait for the uplink, as far as they have said so lately.
+    /// Remaining bytes of the shortest message of all other endpoints that wait for the uplink, by their
+    /// recent entries.
     pub(crate) fn shortest_elsewhere(&self, now_ns: u64) -> Option<u32> {
         let others = self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
         others.filter_map(|(_, slot)| uplink::waiting(&slot.waiting, now_ns)).min()
     }
 
-    /// The number of the last set of cutoffs, and the set; `None`: ask again later.
+    /// The number of the last set of cutoffs, and the set; `None`: try again later.
     pub(crate) fn cutoffs(&self) -> Option<(u64, CutoffSet)> {
         cutoffs::read(self.pool)
     }
@@ -71,27 +74,27 @@ impl LeaseShare<'_> {
         self.pool.cutoffs_published.0.load(Acquire)
     }
 
-    /// Adds unscheduled bytes that this endpoint saw to what the leader takes.
+    /// Adds unscheduled bytes that this endpoint observed to the counts for the leader.
     pub(crate) fn add_observed(&self, bucket: usize, bytes: u64) {
         cutoffs::add_observed(self.pool, bucket, bytes);
     }
 
-    /// Takes what the others saw.
+    /// Takes the counts that the others observed.
     pub(crate) fn take_observed(&self, take: impl FnMut(usize, u64)) {
         cutoffs::take_observed(self.pool, take);
     }
 }
 
-/// What an endpoint remembers of the others between two ticks.
+/// An endpoint's memory of the others between two ticks.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseWatch {
     pub(super) generation: Option<u64>,
-    /// The leader, its beat, and when that was first seen.
+    /// The leader, its beat, and when that beat was first seen.
     leader: Option<(usize, u32, u64)>,
 }
 
 impl LeaseWatch {
-    /// The leader, if it has given no sign of life for too long.
+    /// The leader, if it has not shown for too long that it is alive.
     pub(super) fn standing(&mut self, pool: &Pool, leader: Option<usize>, now_ns: u64) -> Option<usize> {
         let leader = leader?;
         let beat = pool.slots[leader].beat.load(Relaxed);

@@ -1,5 +1,5 @@
-//! Where the segment's file lies: in a directory that nobody but its user can write to, since whoever makes the file first could keep
-//! all others from their host.
+//! The directory of the segment's file. Only its user may write to it, since a process that creates the file
+//! first could keep all others from their host.
 
 use std::ffi::CStr;
 use std::fs::{self, DirBuilder};
@@ -19,11 +19,11 @@ fn is_writable(path: &CStr) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::W_OK) == 0 }
 }
 
-/// The directory for the processes of this user: /run/homa for root, `homa` in `XDG_RUNTIME_DIR` where that is set, else
-/// `/dev/shm/homa-UID`. All are in memory.
+/// The directory for the processes of this user: /run/homa for root, otherwise `homa` in `XDG_RUNTIME_DIR` if
+/// that is set, otherwise `/dev/shm/homa-UID`. All are in memory.
 pub(crate) fn default_dir() -> PathBuf {
     let user = effective_user();
-    // In a user namespace root may write to less than it seems.
+    // In a user namespace, root may write to less than its user id suggests.
     let has_run = fs::metadata("/run").is_ok_and(|meta| meta.uid() == 0) && is_writable(c"/run");
     dir_for(user, has_run, std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
 }
@@ -36,7 +36,8 @@ fn dir_for(user: u32, has_run: bool, runtime: Option<PathBuf>) -> PathBuf {
     }
 }
 
-/// Makes the directory if it is not there, and sees that it is one in which nobody else can put a file in this user's place.
+/// Creates the directory if it does not exist, and checks that no other user can replace this user's files in
+/// it.
 pub(super) fn prepare(dir: &Path) -> Result<(), SegmentError> {
     let system = |what, source| SegmentError::System { what, path: dir.to_owned(), source };
     match DirBuilder::new().mode(0o700).create(dir) {
@@ -46,7 +47,8 @@ pub(super) fn prepare(dir: &Path) -> Result<(), SegmentError> {
     // A symbolic link is not followed, because its target may change.
     let meta = fs::symlink_metadata(dir).map_err(|source| system("look at", source))?;
     let owned = meta.uid() == effective_user() || meta.uid() == 0;
-    // Where the sticky bit is set, as in /tmp, a file stays its maker's; whose it is, is looked at when it is opened.
+    // If the sticky bit is set, as in /tmp, only its creator can replace a file; its owner is checked when it
+    // is opened.
     let writable = meta.mode() & 0o022 != 0 && meta.mode() & libc::S_ISVTX == 0;
     if !meta.is_dir() || !owned || writable {
         return Err(SegmentError::UntrustedDir { path: dir.to_owned() });

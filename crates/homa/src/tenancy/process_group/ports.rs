@@ -1,15 +1,18 @@
-//! The table of ports: which process has each. It is written under the registry's lock and read without one.
+//! The table of ports: the process that has each port. It is written under the registry's lock and read
+//! without one.
 //!
-//! Each port is one byte, so a writer that dies leaves it as it was before or after. Two counts let readers notice changes
-//! without looking at all ports. `orphanings` rises before the first orphan of a process can be seen, `generation` after the
-//! last change can be: a reader that sees an orphan, or a new generation, sees the other as well.
+//! Each port is one byte, so a writer that dies leaves it as it was before or after. Two counts let readers
+//! notice changes without reading all ports. `orphanings` is incremented before the first orphan of a process
+//! can be seen, and `generation` after the last change can be seen. A reader that sees an orphan also sees
+//! its count, and a reader that sees a new generation also sees its changes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::layout::{MAX_PROCESSES, ORPHAN};
 use crate::tenancy::sync::{AtomicU8, AtomicU64};
 
-/// See the [module](self). Port numbers begin with the server ports, and the client ports follow.
+/// The table of ports: see the [module](self). Port numbers begin with the server ports, and the client ports
+/// follow.
 pub(super) struct Ports<'a> {
     pub servers: &'a [AtomicU8],
     pub clients: &'a [AtomicU8],
@@ -23,9 +26,9 @@ impl Ports<'_> {
         self.servers.get(port).unwrap_or_else(|| &self.clients[port - self.servers.len()])
     }
 
-    /// The slot of the port's owner plus 1; 0: it has none; or [`ORPHAN`].
+    /// The slot of the port's owner plus 1; 0 if it has none; or [`ORPHAN`].
     pub(super) fn mark(&self, port: u16) -> u8 {
-        // Acquire: with an orphan its count in `orphanings` is seen.
+        // Acquire: a reader that sees an orphan sees its count in `orphanings`.
         self.at(port).load(Acquire)
     }
 
@@ -34,13 +37,14 @@ impl Ports<'_> {
         usize::from(self.mark(port)).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
     }
 
-    /// Sets what [`Ports::mark`] returns. [`Ports::changed`] follows. The caller has the registry's lock.
+    /// Sets the value that [`Ports::mark`] returns. [`Ports::changed`] must follow. The caller holds the
+    /// registry's lock.
     pub(super) fn set_mark(&self, port: u16, mark: u8) {
         self.at(port).store(mark, Release);
     }
 
-    /// Frees the ports of a slot. The state of its servers is lost, also when the process ended in order (HOST-10).
-    /// [`Ports::changed`] follows. The caller has the registry's lock.
+    /// Frees the ports of a slot. The state of its servers is lost, even if the process ended in order
+    /// (HOST-10). [`Ports::changed`] must follow. The caller holds the registry's lock.
     pub(super) fn orphan(&self, slot: usize) {
         let is_its = |port: &&AtomicU8| port.load(Relaxed) == slot as u8 + 1;
         if self.servers.iter().any(|port| is_its(&port)) {
@@ -51,7 +55,7 @@ impl Ports<'_> {
         self.clients.iter().filter(is_its).for_each(|port| port.store(0, Release));
     }
 
-    /// Processes that ended and left orphans.
+    /// Number of processes that ended and left orphans.
     pub(super) fn orphanings(&self) -> u64 {
         self.orphanings.load(Acquire)
     }
@@ -61,7 +65,7 @@ impl Ports<'_> {
         self.generation.fetch_add(1, Release);
     }
 
-    /// Changes after ports, slots or the leader have.
+    /// A count that changes after ports, slots or the leader have changed.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }

@@ -1,8 +1,10 @@
-//! Two hosts at one address that do not share a segment, as the containers of a pod are that have one network namespace and
-//! separate file systems: each would take the other's packets for nobody's.
+//! Detects two hosts at one address that do not share a segment. This happens in containers of a pod that
+//! share one network namespace but have separate file systems: each host would take the other's packets for
+//! packets of no process.
 //!
-//! Each host listens on a socket in the abstract name space, which belongs to the network namespace as the address does. The name
-//! says the address and the segment's file. Nobody is ever served there; that the name is there says all, and it goes with its process.
+//! Each host listens on a socket in the abstract name space, which belongs to the network namespace as the
+//! address does. The name states the address and the segment's file. The socket serves no requests: the
+//! existence of the name is the message, and it disappears with its process.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +21,7 @@ use super::error::SegmentError;
 
 const PREFIX: &str = "homa-host/";
 
-/// This host's name, for as long as it lives.
+/// This host's name, which exists as long as this value.
 #[derive(Debug)]
 pub(crate) struct Presence {
     listener: UnixListener,
@@ -27,16 +29,17 @@ pub(crate) struct Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // A child process has a copy of the descriptor until it executes its program: the name stays until then, and nobody listens there.
+        // A child process has a copy of the descriptor until it executes its program: the name stays until
+        // then, without a listener.
         // SAFETY: the descriptor is open, and the call takes numbers only.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
 
-/// Names that this process has announced.
+/// Number of names that this process has announced.
 static ANNOUNCED: AtomicU64 = AtomicU64::new(0);
 
-/// What a name says.
+/// The content of a name.
 #[derive(Debug, PartialEq, Eq)]
 struct Name<'a> {
     address: IpAddr,
@@ -50,28 +53,30 @@ fn parse(name: &str) -> Option<Name<'_>> {
     Some(Name { address, segment })
 }
 
-/// Whether some packets are for both addresses. An IPv6 wildcard may stand for both versions.
+/// Whether some packets could be for both addresses. An IPv6 wildcard may stand for both versions.
 fn overlap(one: IpAddr, other: IpAddr) -> bool {
     let covers = |all: IpAddr, of: IpAddr| all.is_unspecified() && (all.is_ipv6() || of.is_ipv4());
     one == other || covers(one, other) || covers(other, one)
 }
 
 impl Presence {
-    /// Says that the host at `address` shares the segment in `file`.
+    /// Announces that the host at `address` shares the segment in `file`.
     ///
     /// # Errors
-    /// Another host of this network namespace has the address and another segment, or the system refuses something.
+    /// Another host of this network namespace has the address and another segment, or the system refuses an
+    /// operation.
     pub(super) fn announce(address: IpAddr, file: &File, path: &Path) -> Result<Presence, SegmentError> {
         let system =
             |source| SegmentError::System { what: "announce the host of", path: path.to_owned(), source };
         let meta = file.metadata().map_err(system)?;
         let segment = format!("{:x}-{:x}", meta.dev(), meta.ino());
-        // A process may have several hosts, one after the other or at once.
+        // A process may have several hosts, one after another or at once.
         let number = ANNOUNCED.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{address}/{segment}/{}-{number}", std::process::id());
         let socket = SocketAddr::from_abstract_name(&name).map_err(system)?;
         let listener = UnixListener::bind_addr(&socket).map_err(system)?;
-        // HOST-11. After the own name is there: of two hosts that begin at once, one at least sees the other.
+        // HOST-11. Read after this host's own name exists: of two hosts that begin at once, at least one sees
+        // the other.
         let names = fs::read_to_string("/proc/thread-self/net/unix").map_err(system)?;
         for other in names.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@')) {
             let Some(said) = parse(other) else { continue };
@@ -86,7 +91,7 @@ impl Presence {
     }
 }
 
-/// The process that listens at an abstract name, if it is of this user or of root: anybody can take a name.
+/// The process that listens at an abstract name, if its user is this user or root: anybody can take a name.
 fn trusted_listener(name: &str) -> Option<i32> {
     let credentials = credentials_of(name).ok()?;
     // SAFETY: the call only returns a number.
@@ -101,7 +106,7 @@ fn credentials_of(name: &str) -> io::Result<libc::ucred> {
     let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
     // SAFETY: the descriptor was made here and is owned by nobody else.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the structure is numbers, for which zero is a value.
+    // SAFETY: the structure consists of numbers, for which zero is a valid value.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     // The first byte of an abstract name is zero.
@@ -112,7 +117,7 @@ fn credentials_of(name: &str) -> io::Result<libc::ucred> {
     let length = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
     // SAFETY: the address is as long as it says and lives through the call.
     check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length as libc::socklen_t) })?;
-    // SAFETY: as above.
+    // SAFETY: the structure consists of numbers, for which zero is a valid value.
     let mut credentials: libc::ucred = unsafe { mem::zeroed() };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
@@ -142,7 +147,7 @@ mod tests {
             "{error}"
         );
         assert_eq!(error.to_string().lines().count(), 1);
-        // As a child process has it before it executes its program.
+        // A copy of the descriptor, as a child process has it before it executes its program.
         let copy = announced[0].listener.try_clone().unwrap();
         drop((announced, elsewhere));
         let presence = divided.announce(address).unwrap();

@@ -1,7 +1,7 @@
 //! Rare changes, made under the segment's lock: slots, ports, the leader, published cutoffs.
 //!
-//! The lock is dropped by the kernel when its holder dies. Each method changes what can be changed by one store, in an order
-//! in which the state before each store is one that the next holder can go on from.
+//! The kernel releases the lock when its holder dies. Each method makes its changes by single stores, in an
+//! order in which the next holder can continue from the state before each store.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -74,15 +74,15 @@ impl Registry<'_> {
         Err(SegmentError::NoClientPort)
     }
 
-    /// Whoever has a port drives its host and can lead: a lone process must not wait for its first tick, or its peers' first
-    /// packets for ports that nobody has are lost.
+    /// A process that has a port drives its host and can lead. A lone process must not wait for its first
+    /// tick, or its peers' first packets for ports that no process has are lost.
     fn take(&self, port: u16) {
         self.set_owner(port, self.segment.slot as u8 + 1);
         self.changed();
         self.lead(None);
     }
 
-    /// Gives up a port of this process.
+    /// Releases a port of this process.
     pub(super) fn release(&self, port: u16) {
         if self.owner(port) == Some(self.segment.slot) {
             self.set_owner(port, 0);
@@ -90,7 +90,7 @@ impl Registry<'_> {
         }
     }
 
-    /// Finds slots whose process is dead, and frees what they had.
+    /// Finds slots whose process is dead, and frees their resources.
     pub(super) fn bury_dead(&self) {
         for slot in 0..self.segment.slots_used() {
             let used = self.slot(slot).pid.load(Relaxed) != 0;
@@ -100,7 +100,8 @@ impl Registry<'_> {
         }
     }
 
-    /// Frees what a dead process had (HOST-9). Its process id goes last: until then the slot is seen as one to be buried.
+    /// Frees the resources of a dead process (HOST-9). Its process id is cleared last: until then the slot is
+    /// seen as one to be freed.
     pub(super) fn bury(&self, slot: usize) {
         let map = &self.segment.map;
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
@@ -122,14 +123,14 @@ impl Registry<'_> {
         self.changed();
     }
 
-    /// Frees what this process has.
+    /// Frees the resources of this process.
     pub(super) fn leave(&self) {
         let mine = self.segment.slot;
         self.segment.table().orphan(mine);
         self.vacate(mine);
     }
 
-    /// Makes this process the leader if there is none, or it is dead, or stands still.
+    /// Makes this process the leader if there is none, or if the leader is dead or makes no progress.
     pub(super) fn lead(&self, stands_still: Option<usize>) {
         let leads = self.segment.leader();
         if leads.is_some_and(|slot| Some(slot) != stands_still && self.segment.is_alive(slot)) {
@@ -139,7 +140,7 @@ impl Registry<'_> {
         self.changed();
     }
 
-    /// Makes `set` the host's cutoffs, if this process still leads.
+    /// Publishes `set` as the host's cutoffs, if this process still leads.
     pub(super) fn publish_cutoffs(&self, set: Set) -> bool {
         let leads = self.segment.is_leader();
         if leads {
@@ -148,7 +149,7 @@ impl Registry<'_> {
         leads
     }
 
-    /// Takes the first slot that nobody living has, for process `pid`.
+    /// Takes the first slot that no living process has, for process `pid`.
     pub(super) fn claim_slot(&self, pid: u32) -> Result<usize, SegmentError> {
         let segment = self.segment;
         for slot in 0..MAX_PROCESSES {
@@ -170,9 +171,9 @@ impl Registry<'_> {
     }
 }
 
-/// How a server port was got.
+/// How a server port was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortClaim {
-    /// Its last owner ended with it, and what that knew of its RPCs is gone.
+    /// Its last owner ended without releasing it, and that owner's state of its RPCs is lost.
     pub(crate) inherited: bool,
 }

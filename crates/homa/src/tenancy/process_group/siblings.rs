@@ -1,5 +1,6 @@
-//! What the endpoints of one host in one process have once: the same as several processes have in their segment, in memory of
-//! their own. Nobody dies alone here, so that there are no locks of a file and no slots to claim.
+//! The host-wide resources of the endpoints of one host in one process: the same as several processes have in
+//! their segment, but in the process's own memory. No endpoint dies alone here, so there are no locks of a
+//! file and no slots to claim.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -9,19 +10,20 @@ use super::layout::Pool;
 use super::part::{LeaseShare, LeaseWatch};
 use super::{CutoffSet, cutoffs};
 
-/// See the [module](self).
+/// The host-wide resources of one process: see the [module](self).
 pub(crate) struct GroupPool {
     pool: Box<Pool>,
     endpoints: usize,
     budget: u64,
     /// The endpoint that computes the cutoffs.
     leader: AtomicU32,
-    /// Held by whoever changes the leader or, as the leader, publishes.
+    /// Held by a thread that changes the leader or, as the leader, publishes.
     changes: Mutex<()>,
 }
 
 impl GroupPool {
-    /// For `endpoints` endpoints, of which the first leads. `budget`: bytes that all together may have granted and not received.
+    /// Creates the pool for `endpoints` endpoints, of which the first leads. `budget`: bytes that all
+    /// together may have granted and not received.
     pub(crate) fn new(endpoints: usize, cutoffs: CutoffSet, budget: u64) -> GroupPool {
         let pool = Box::new(Pool::new());
         cutoffs::publish(&pool, cutoffs);
@@ -29,7 +31,7 @@ impl GroupPool {
         GroupPool { pool, endpoints, budget: budget.max(1), leader, changes }
     }
 
-    /// The part of one endpoint.
+    /// The share of one endpoint.
     pub(crate) fn part(&self, endpoint: usize) -> LeaseShare<'_> {
         let slots = &self.pool.slots[..self.endpoints];
         LeaseShare { pool: &self.pool, slots, mine: endpoint, budget: self.budget }
@@ -39,7 +41,7 @@ impl GroupPool {
         self.leader.load(Acquire) as usize == endpoint
     }
 
-    /// The leader's new cutoffs; whether they were taken.
+    /// Publishes the leader's new cutoffs; returns whether it did.
     pub(crate) fn publish_cutoffs(&self, endpoint: usize, set: CutoffSet) -> bool {
         let Ok(_changes) = self.changes.try_lock() else { return false };
         let leads = self.is_leader(endpoint);
@@ -49,8 +51,9 @@ impl GroupPool {
         leads
     }
 
-    /// To be called every few tens of milliseconds while the endpoint is driven: a sign of life, and the lead where its leader gives
-    /// none. An endpoint without packets is not driven, and its traffic says nothing of the host's.
+    /// Must be called every few tens of milliseconds while the endpoint is driven. It shows that the endpoint
+    /// is alive, and makes it the leader if the leader does not show this. An endpoint without packets is not
+    /// driven, and its traffic is not representative of the host's.
     pub(crate) fn tick(&self, endpoint: usize, now_ns: u64, watch: &mut LeaseWatch) {
         self.pool.slots[endpoint].beat.fetch_add(1, Relaxed);
         let leader = self.leader.load(Acquire) as usize;
@@ -60,7 +63,7 @@ impl GroupPool {
         }
     }
 
-    /// Gives back what the endpoint has, at its end.
+    /// Releases the endpoint's resources, at its end.
     pub(crate) fn leave(&self, endpoint: usize) {
         let slot = &self.pool.slots[endpoint];
         slot.wants.store(0, Relaxed);

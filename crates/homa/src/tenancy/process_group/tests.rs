@@ -1,4 +1,4 @@
-//! Tests with several processes: each is this test program again, told by its environment what to do.
+//! Tests with several processes: each is this test program again, with its role in its environment.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use super::*;
 const ROLE: &str = "HOMA_SEGMENT_TEST_ROLE";
 const FILE: &str = "HOMA_SEGMENT_TEST_FILE";
 
-/// A directory of its own for each test, gone with it.
+/// A directory of its own for each test, removed when dropped.
 pub(crate) struct Dir(PathBuf);
 
 impl Dir {
@@ -59,7 +59,7 @@ fn cutoffs(level: u32, version: u16) -> CutoffSet {
     CutoffSet { levels: [level; PRIORITIES], version, unsched_limit: None }
 }
 
-/// What a child does.
+/// The program of a child.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -120,7 +120,7 @@ impl Process {
         Process { child, stdin, stdout }
     }
 
-    /// What it says next.
+    /// The child's next message.
     fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -179,7 +179,7 @@ fn ids_go_on_after_the_last_process_ended() {
     assert_eq!((next.lease_ids(), next.id_seed()), (two + 2 * IDS_PER_LEASE, seed));
 }
 
-/// Milliseconds of the wall clock, which an hour has not reached yet.
+/// Milliseconds of the wall clock one hour from now.
 fn in_an_hour() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     (since_1970.as_millis() as u64 + 3_600_000) & INCARNATIONS
@@ -199,7 +199,7 @@ fn the_last_process_removes_the_file() {
     assert!(dir.file().exists(), "the next incarnation is to be newer than this one");
 }
 
-/// Whatever stands in the file, a look at it neither panics nor overflows.
+/// Whatever the file contains, reading it neither panics nor overflows.
 #[test]
 fn a_damaged_file_ends_no_process() {
     let dir = Dir::new();
@@ -382,7 +382,7 @@ fn a_segment_half_made_is_made_again() {
     let segment = dir.open();
     segment.bind(99).unwrap();
     segment.map.made.store(0, Relaxed);
-    // As a founder leaves it that dies: nothing unlocked in order.
+    // The state in which a founder that dies leaves it: nothing is unlocked in order.
     let Segment { map, file, .. } = &segment;
     assert!(map.made.load(Relaxed) == 0 && lock::try_lock(file, lock::slot(0)).unwrap());
     lock::unlock(file, lock::slot(0));

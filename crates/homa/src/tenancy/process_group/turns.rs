@@ -1,4 +1,4 @@
-//! Where tests decide in which order threads touch the segment.
+//! Points at which tests decide in which order threads access the segment.
 
 /// Does one access to shared memory. In a test that schedules them, the thread waits here for its turn.
 #[cfg(not(test))]
@@ -25,7 +25,7 @@ pub(super) mod schedule {
     }
 
     struct Turns {
-        /// Where each thread is, and whose turn it is.
+        /// The state of each thread, and the thread whose turn it is.
         state: Mutex<(Vec<At>, Option<usize>)>,
         changed: Condvar,
     }
@@ -45,7 +45,7 @@ pub(super) mod schedule {
         access()
     }
 
-    /// The thread has ended, if by a panic.
+    /// Marks the end of a thread on drop, even after a panic.
     struct End(Arc<Turns>, usize);
 
     impl Drop for End {
@@ -57,7 +57,7 @@ pub(super) mod schedule {
 
     type Task = Box<dyn FnOnce() + Send>;
 
-    /// Runs the tasks, each in a thread; `choose` picks one of those that wait for their turn.
+    /// Runs the tasks, each in a thread; `choose` picks one of the threads that wait for their turn.
     pub(crate) fn run(tasks: Vec<Task>, mut choose: impl FnMut(&[usize]) -> usize) {
         let state = Mutex::new((vec![At::Work; tasks.len()], None));
         let turns = Arc::new(Turns { state, changed: Condvar::new() });
@@ -84,9 +84,10 @@ pub(super) mod schedule {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    /// Calls `round` for every order there is: it makes a run with the choices that it is given. Returns how many there are.
+    /// Calls `round` for every possible order: `round` makes a run with the choices that it is given. Returns
+    /// the number of orders.
     pub(crate) fn every_order(mut round: impl FnMut(&mut dyn FnMut(&[usize]) -> usize)) -> u32 {
-        // Of each choice which was taken, and of how many.
+        // For each choice, the option taken and the number of options.
         let mut path: Vec<(usize, usize)> = Vec::new();
         for rounds in 1.. {
             let mut depth = 0;
@@ -108,7 +109,7 @@ pub(super) mod schedule {
         unreachable!("the rounds end before the numbers do")
     }
 
-    /// Choices that follow from a seed.
+    /// Choices derived from a seed.
     pub(crate) fn random(seed: u64) -> impl FnMut(&[usize]) -> usize {
         let mut state = seed;
         move |waiting| {

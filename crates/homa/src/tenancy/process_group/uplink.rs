@@ -1,37 +1,41 @@
-//! The uplink, used by all processes: the moment when it will have sent what it was given.
+//! The uplink, shared by all processes: the moment when it will have sent everything that it was given.
 //!
-//! A count of what each process has sent would do as well, if one knew when: bytes that another sent a second ago are long
-//! gone. The moment needs no such knowledge, and nothing to repair, since time alone makes it pass.
+//! A count of what each process has sent would also do, if it were known when: bytes that another process
+//! sent a second ago are long gone. The moment needs no such knowledge, and no repair, since time alone makes
+//! it pass.
 //!
-//! Who goes first when it has room again is said by those who wait: each writes down what is left of its shortest message, and when
-//! that was true. Who has only longer ones leaves the room to them, but not longer than the uplink has something to send; so nobody
-//! waits for one that is dead or does not come, and what was said long ago counts no more.
+//! Waiting processes publish who goes first when the uplink has room again: each writes the remaining bytes
+//! of its shortest message, and the time. A process that has only longer messages leaves the room to the
+//! others, but no longer than the uplink has something to send. So no process waits for one that is dead or
+//! does not come, and old entries are ignored.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::tenancy::sync::AtomicU64;
 
-/// A backlog that no pacer lets grow. More than this was written under another clock, or is no time at all.
+/// A backlog that no pacer lets grow. A larger value was written under another clock, or is no time at all.
 const NONSENSE_NS: u64 = 1_000_000_000;
 
-/// How long it counts that somebody waits: whoever lives is driven again by then, if only by its progress thread.
+/// How long an entry of a waiting process counts: a living process is driven again by then, if only by its
+/// progress thread.
 const FRESH_NS: u64 = 1_000_000;
 
-/// The time of a word of [`wait`] is in 2^10 ns; it passes zero every 73 minutes, and a word that is then taken for a fresh one for a
-/// millisecond delays others by a few microseconds.
+/// The time in a word of [`wait`] is in units of 2^10 ns. It passes zero every 73 minutes. An old word that
+/// is then taken for a fresh one for a millisecond delays others by a few microseconds.
 const STAMP_SHIFT: u32 = 10;
 
 fn stamp(now_ns: u64) -> u32 {
     (now_ns >> STAMP_SHIFT) as u32
 }
 
-/// Notes the bytes left of the shortest message that waits now, and when that is, in one word.
+/// Writes the remaining bytes of the shortest message that waits now, and the time, in one word.
 pub(super) fn wait(word: &AtomicU64, now_ns: u64, bytes: Option<u32>) {
     let said = bytes.map_or(0, |bytes| u64::from(stamp(now_ns)) << 32 | u64::from(bytes));
     word.store(said, Relaxed);
 }
 
-/// What was noted, if it is fresh. Clocks of processors may differ a little: what will be noted in a moment is fresh as well.
+/// The remaining bytes, if the entry is fresh. Clocks of processors may differ a little, so an entry from the
+/// near future is fresh as well.
 pub(super) fn waiting(word: &AtomicU64, now_ns: u64) -> Option<u32> {
     let word = word.load(Relaxed);
     let fresh = (FRESH_NS >> STAMP_SHIFT) as i32;
@@ -39,13 +43,13 @@ pub(super) fn waiting(word: &AtomicU64, now_ns: u64) -> Option<u32> {
     (word != 0 && (-fresh..=fresh).contains(&age)).then_some(word as u32)
 }
 
-/// Nanoseconds that the uplink needs for what it has been given.
+/// Nanoseconds that the uplink needs for everything that it has been given.
 pub(super) fn backlog_ns(idle_at: &AtomicU64, now_ns: u64) -> u64 {
     let backlog = idle_at.load(Relaxed).saturating_sub(now_ns);
     if backlog > NONSENSE_NS { 0 } else { backlog }
 }
 
-/// The uplink was given packets that take it `ns` nanoseconds.
+/// Adds packets that take the uplink `ns` nanoseconds to its backlog.
 pub(super) fn sent(idle_at: &AtomicU64, now_ns: u64, ns: u64) {
     let later = |at: u64| {
         let busy_until = if at.saturating_sub(now_ns) > NONSENSE_NS { now_ns } else { at.max(now_ns) };
@@ -73,7 +77,7 @@ mod tests {
     #[test]
     fn who_waits_is_heard_for_a_while() {
         let word = AtomicU64::new(0);
-        // Where the stamp passes zero, too.
+        // Also when the stamp passes zero.
         for now in [0, 5_000_000_000, (1 << 42) - 1_000] {
             assert_eq!(waiting(&word, now), None);
             wait(&word, now, Some(40_000));
