@@ -1,10 +1,12 @@
-//! What a flood of forged packets costs everybody else, over real sockets on the loopback device:
-//! `cargo run --release -p homa --example hostile -- 3 50000 200` floods a server for 3 seconds with 50,000 packets a second
-//! from 200 addresses, and compares the round trips of honest clients with those before it.
+//! Measures the cost of a flood of forged packets to other clients, over real sockets on the loopback device.
 //!
-//! Ends with exit code 1 when a call failed or a configured bound was passed. The ratio of the P99s, which should stay below
-//! 3, is printed and not judged: it depends on what else the machine does. `homa-sim`'s `tests/hostile.rs` judges it on
-//! virtual time.
+//! `cargo run --release -p homa --example hostile -- 3 50000 200` floods a server for 3 seconds with 50,000
+//! packets per second from 200 addresses. It compares the round trips of honest clients with those before the
+//! flood.
+//!
+//! Ends with exit code 1 if a call failed or a configured bound was exceeded. The ratio of the P99s, which
+//! should stay below 3, is printed but not judged: it depends on the other load of the machine. `homa-sim`'s
+//! `tests/hostile.rs` judges it on virtual time.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -29,7 +31,7 @@ const CLIENTS: usize = 2;
 const MAX_RPCS: u32 = 100_000;
 const MAX_PEERS: u32 = 4_096;
 const MAX_INCOMING_BYTES: u64 = 256 << 20;
-/// The flood comes in portions, one each millisecond.
+/// The flood is sent in portions, one each millisecond.
 const PORTION: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy)]
@@ -122,7 +124,7 @@ fn flood(to: SocketAddr, options: Options, stop: &AtomicBool) -> Result<u64, std
         let due = (begin.elapsed().as_micros() as u64).saturating_mul(options.packets_per_second) / 1_000_000;
         while sent < due {
             let socket = &sockets[numbers.next() as usize % sockets.len()];
-            // What does not fit the receiver's buffer is lost, as in any flood.
+            // Packets that do not fit the receiver's buffer are lost, as in any flood.
             let _ = socket.send_to(&forge(&mut numbers), to);
             sent += 1;
         }
@@ -131,7 +133,7 @@ fn flood(to: SocketAddr, options: Options, stop: &AtomicBool) -> Result<u64, std
     Ok(sent)
 }
 
-/// Calls until the time is over; the round trips, and the calls that failed.
+/// Calls until the time is over; returns the round trips, and the number of failed calls.
 fn calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn Error + Send + Sync>> {
     let host = Host::bind(HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() })?;
     let client = host.client()?;
@@ -154,7 +156,7 @@ fn calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn
     Ok((times, failed))
 }
 
-/// Round trips of all clients together, ascending, and calls that failed.
+/// Round trips of all clients together, ascending, and the number of failed calls.
 fn all_calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn Error + Send + Sync>> {
     let clients: Vec<_> = (0..CLIENTS).map(|_| std::thread::spawn(move || calls(to, time))).collect();
     let (mut times, mut failed) = (Vec::new(), 0);
@@ -167,14 +169,14 @@ fn all_calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box
     Ok((times, failed))
 }
 
-/// Resident memory of this process in bytes, where the system tells.
+/// Resident memory of this process in bytes, or 0 if the system does not report it.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()).unwrap_or(0) * 1_024
 }
 
-/// The most that was seen of what the bounds are for.
+/// The maxima observed of the bounded quantities.
 #[derive(Default)]
 struct Most {
     rpcs: AtomicU64,
@@ -220,7 +222,7 @@ fn run(options: Options) -> Result<bool, Box<dyn Error + Send + Sync>> {
             while !stop.load(Ordering::Relaxed) {
                 if let Ok(mut rpc) = server.recv_timeout(Duration::from_millis(50)) {
                     let request = rpc.take_request();
-                    let _ = rpc.reply(request); // Its client may be gone, or never have been.
+                    let _ = rpc.reply(request); // The client may have ended, or may never have existed.
                 }
             }
         });

@@ -1,6 +1,7 @@
-//! How far one server scales over several endpoints: 8 threads that answer, against 3 clients of 20 threads each, all in this
-//! process and over loopback. For each number of endpoints, the same on both sides, it prints RPCs per second, times, and what
-//! the locks of the server cost per RPC; rounds are interleaved, and numbers are medians with their range.
+//! Measures how one server scales over several endpoints: 8 threads that answer, against 3 clients of 20
+//! threads each, all in this process and over loopback. For each number of endpoints, the same on both sides,
+//! it prints RPCs per second, times, and the cost of the server's locks for each RPC. Rounds are interleaved,
+//! and numbers are medians with their range.
 //!
 //! ```text
 //! cargo run --release -p homa --example scale -- [SECONDS [ROUNDS [POLL_US]]]
@@ -19,17 +20,17 @@ const CLIENTS: usize = 3;
 const CLIENT_THREADS: usize = 20;
 const ENDPOINTS: [usize; 3] = [1, 2, 4];
 
-/// Lengths of messages, echoed, each with its part of a hundred.
+/// Lengths of echoed messages, each with its percentage of the calls.
 type Mix = &'static [(u32, usize)];
 const SHORT: Mix = &[(100, 100)];
 const MIXED: Mix = &[(90, 100), (9, 10_000), (1, 300_000)];
 
-/// What one round came to.
+/// The results of one round.
 struct Round {
     rate: f64,
     p50_us: f64,
     p99_us: f64,
-    /// Of the server, per RPC.
+    /// Of the server, for each RPC.
     acquisitions: f64,
     misses: f64,
     wait_ns: f64,
@@ -54,7 +55,7 @@ fn answer(server: &Server) {
     }
 }
 
-/// Calls until `over`; the time that each call took, in nanoseconds.
+/// Calls until `over`; returns the time that each call took, in nanoseconds.
 fn call(host: &Host, to: ServerAddr, mix: Mix, seed: u64, over: &AtomicBool) -> Vec<u64> {
     let Ok(client) = host.client() else { return Vec::new() };
     let requests: Vec<(u32, Bytes)> = mix.iter().map(|&(part, len)| (part, vec![7; len].into())).collect();

@@ -1,4 +1,4 @@
-//! Sockets that accept requests, and that do not.
+//! Sockets that accept requests, and sockets that do not.
 
 use std::thread;
 
@@ -39,7 +39,7 @@ fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
     for _ in 0..2 {
         socket.accept_requests(true).unwrap();
         call(1);
-        // It calls as before, and both come to the same place.
+        // The socket calls as before, and its requests and outcomes arrive in the same place.
         let own = ServerAddr::new(there.local_addr(), caller.port());
         socket.start(own, message(100, 2), 2, false).unwrap();
         let (mut requests, mut outcomes) = (0, 0);
@@ -65,7 +65,7 @@ fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
         assert_eq!(outcome(&caller).result, refused);
         assert!(!socket.has_arrival());
     }
-    // Its end is a server's: what is answered is delivered, and then the port is nobody's.
+    // Its end is that of a server: answers are delivered, and then the port is free.
     socket.accept_requests(true).unwrap();
     call(4);
     let Ok(Arrival::Request { rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("a request was sent") };
@@ -111,7 +111,7 @@ fn a_request_that_has_begun_to_arrive_is_received_though_no_more_are_wanted() {
 
 #[test]
 fn a_port_that_is_taken_over_accepts_requests_whatever_its_last_owner_wanted() {
-    // Of several endpoints only one would have it still.
+    // With several endpoints, only one of them would keep the port.
     let host = Host::bind(HostConfig { endpoints: 1, ..config() }).unwrap();
     let hand = Hand::new(&host);
     let socket = host.socket(Some(9)).unwrap();
@@ -119,7 +119,7 @@ fn a_port_that_is_taken_over_accepts_requests_whatever_its_last_owner_wanted() {
     let Ok(Arrival::Request { rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("there is a request") };
     socket.accept_requests(false).unwrap();
     drop(socket);
-    // Nobody acknowledges it, so that the port stays.
+    // The client never acknowledges the answer, so the port stays.
     rpc.reply("!").unwrap();
     let server = host.server(9).unwrap();
     hand.data(4, 9, b"?", 0..1);

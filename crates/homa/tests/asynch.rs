@@ -1,4 +1,4 @@
-//! The async side: on tokio's runtimes, on none, and cancelled.
+//! Async calls and servers: on tokio's runtimes, without a runtime, and cancelled.
 
 use std::future::Future;
 use std::net::UdpSocket;
@@ -140,7 +140,7 @@ fn a_runtime_that_computes_keeps_its_client() {
                 std::hint::spin_loop();
             }
             rpc.reply("done").unwrap();
-            // The runtime ends here, and with it the task that drove; the answer is delivered all the same.
+            // The runtime ends here, and with it the driver task; the answer is still delivered.
         });
         server_host
     });

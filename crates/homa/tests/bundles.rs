@@ -5,7 +5,7 @@ use std::thread;
 use super::common::{Echo, PATIENCE, config, host_with_faults, message};
 use homa::{Client, Host, HostConfig, RecvError, Rpc, ServerAddr};
 
-/// Short ones, some of many packets, and some that are received where they belong.
+/// Short messages, some of many packets, and some that are received directly into their memory.
 fn length(call: u64) -> usize {
     match call % 40 {
         7 => 100_000 + call as usize,
@@ -43,7 +43,7 @@ fn bundled(host: &Host) -> (u64, u64) {
     (metrics.host.bundles_sent, metrics.host.bundled_packets_sent)
 }
 
-/// An echo server that answers what has come in one batch.
+/// An echo server that answers all waiting requests in one batch.
 fn echo_in_batches(host: &Host) -> ServerAddr {
     let server = host.server(98).unwrap();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Calls that succeed: sizes, threads, many at a time, and the state they leave, which is none.
+//! Calls that succeed: sizes, threads, many at a time. Afterwards no state of them may be left.
 
 use std::thread;
 
@@ -139,7 +139,7 @@ fn the_response_of_a_pending_call_is_no_completion() {
     client.submit(echo.to, "anybody's", 7).unwrap();
     let done = client.recv_completion(Some(PATIENCE)).expect("what was submitted");
     assert_eq!((done.cookie, &done.result.unwrap()[..]), (7, &b"anybody's"[..]));
-    // The pending call is over as well, at the latest when a call that began later is.
+    // The pending call is over as well, at the latest when a later call is.
     client.call(echo.to, "later").unwrap();
     assert!(client.recv_completion(Some(std::time::Duration::ZERO)).is_none());
     assert_eq!(&pending.wait().unwrap()[..], b"mine");
@@ -234,7 +234,7 @@ fn calls_and_answers_in_batches_are_each_answered_once_and_right() {
     let mut open = 0;
     while next < CALLS || open > 0 {
         while next < CALLS && open < 64 {
-            // Some lengths are equal, and some are of several packets.
+            // Some lengths are equal, and some messages have several packets.
             let length = if next % 50 == 7 { 100_000 } else { 100 + (next % 3) as usize };
             calls.push((to[(next % 2) as usize], message(length, next), next));
             (next, open) = (next + 1, open + 1);

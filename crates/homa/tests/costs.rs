@@ -1,6 +1,6 @@
-//! What an RPC must not cost: allocations in the steady state, and more locks than one to send.
+//! Costs that an RPC must not have: allocations in the steady state, and more than one lock to send.
 //!
-//! One test at a time, since they count what the whole process does.
+//! One test at a time, since they count the operations of the whole process.
 
 mod common;
 
@@ -11,12 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use common::Echo;
 use homa::Bytes;
 
-/// The system's allocator, counted.
+/// The system's allocator, with a count of allocations.
 struct Counted;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on to the system's allocator as it came.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -25,19 +25,19 @@ unsafe impl GlobalAlloc for Counted {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `dealloc`, which is the same.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `realloc`, which is the same.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -45,14 +45,15 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-/// One test at a time.
+/// Ensures that one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Allocations of the whole process per turn of `rpc`, in the steady state: those of the stretch with the fewest. What each RPC
-/// allocates is in all stretches, and what a thread allocates because it lost its processor is in some.
+/// Allocations of the whole process for each run of `rpc`, in the steady state: those of the stretch with the
+/// fewest. Allocations of each RPC are in all stretches. Those that a thread makes because it lost its
+/// processor are only in some.
 fn allocations_per_rpc(mut rpc: impl FnMut()) -> f64 {
     const WARM_UP: u64 = 1_000;
     const STRETCHES: u64 = 10;
@@ -66,7 +67,7 @@ fn allocations_per_rpc(mut rpc: impl FnMut()) -> f64 {
     stretches.min().expect("a stretch") as f64 / STRETCH as f64
 }
 
-/// What happens once in a while, a table that grows for one, is not an allocation per RPC.
+/// Rare events, such as the growth of a table, are not an allocation for each RPC.
 const ONCE_IN_A_WHILE: f64 = 0.02;
 
 #[test]
@@ -115,7 +116,8 @@ fn a_request_of_one_packet_takes_one_lock() {
         }
         host.metrics().host.lock_acquisitions - before
     });
-    // The progress thread looks in once a millisecond, however long the stretch takes, and reading the metrics takes the lock, too.
+    // The progress thread takes the lock once a millisecond, however long the stretch takes, and reading the
+    // metrics takes it, too.
     let taken = stretches.min().expect("a stretch");
     assert!((STRETCH..2 * STRETCH).contains(&taken), "{STRETCH} requests took the lock {taken} times");
     for _ in 0..REQUESTS {

@@ -1,4 +1,5 @@
-//! Requests that are read while they arrive: their bytes, their ends half way, and what becomes of everybody else meanwhile.
+//! Requests that are read while they arrive: their bytes, their early ends, and the effects on other
+//! requests.
 
 use std::collections::HashSet;
 use std::thread;
@@ -14,12 +15,12 @@ use homa::{
 const PORT: u16 = 99;
 const LENGTH: u32 = 100_000;
 const PACKET: u32 = 10_000;
-/// What the tests send first.
+/// Bytes that the tests send first.
 const FIRST: u32 = 3 * PACKET;
 
 const EARLY: ReadEarly = ReadEarly { least_bytes: LENGTH, step_bytes: 2 * PACKET };
 
-/// A host whose patience with clients that send by hand is longer than any test.
+/// A host that waits longer than any test for clients whose packets the test sends.
 fn patient() -> HostConfig {
     let mut config = config();
     config.protocol.client_silence_ns = 600 * SEC;
@@ -34,7 +35,7 @@ fn early(config: HostConfig) -> (Host, EarlyServer) {
     (host, server)
 }
 
-/// Sends bytes `[from, to)` of the request with this id, whose bytes the id tells.
+/// Sends bytes `[from, to)` of the request with this id; the content depends on the id.
 fn data(hand: &Hand, id: u64, port: u16, from: u32, to: u32) {
     let all = message(LENGTH as usize, id);
     for offset in (from..to).step_by(PACKET as usize) {
@@ -42,7 +43,7 @@ fn data(hand: &Hand, id: u64, port: u16, from: u32, to: u32) {
     }
 }
 
-/// Reads to `end` at least, and looks at the bytes.
+/// Reads at least up to `end`, and checks the bytes.
 fn read_to(reader: &mut RequestReader, id: u64, end: u32) {
     let all = message(LENGTH as usize, id);
     while reader.position() < end {
@@ -66,12 +67,12 @@ fn half_read(hand: &Hand, server: &EarlyServer, id: u64) -> RequestReader {
 fn the_first_bytes_are_read_before_the_last_were_sent() {
     let (host, server) = early(patient());
     let hand = Hand::new(&host);
-    // Of several endpoints, each owns one of these ids.
+    // If the host has two endpoints, each owns one of these ids.
     for id in [2, 4] {
         let mut reader = half_read(&hand, &server, id);
         assert_eq!(host.metrics().host.open_readings, 1);
         while reader.position() < FIRST {
-            // The third packet is less than a step: it may be told of with the rest only.
+            // The third packet is less than a step: it may be reported only with the rest.
             match reader.next_part_timeout(Duration::ZERO) {
                 Ok(Some(_)) => {}
                 Err(ReadError::TimedOut) => break,
@@ -118,7 +119,7 @@ fn a_client_that_gives_up_half_way_ends_the_reader() {
     hand.send(2, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
     let gone = ReadError::ClientGaveUp { peer: hand.socket.local_addr().unwrap() };
     let error = loop {
-        // The third packet may be told of before.
+        // The third packet may be reported before.
         if let Err(error) = reader.next_part() {
             break error;
         }
@@ -126,7 +127,7 @@ fn a_client_that_gives_up_half_way_ends_the_reader() {
     assert_eq!(error, gone);
     assert_eq!(reader.next_part(), Err(gone), "again and again");
     until_idle(&host);
-    // It does not run again, however late its packets come.
+    // The request does not run again, however late its packets arrive.
     data(&hand, 2, PORT, 0, LENGTH);
     data(&hand, 6, PORT, 0, LENGTH);
     let next = server.recv().unwrap().whole().unwrap();
@@ -142,7 +143,8 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
     let mut hand = Hand::new(&host);
     let reader = half_read(&hand, &server, 2);
     hand.incarnation += 1;
-    // Of the same endpoint: another one, which did not know this client, learns of no restart.
+    // An id of the same endpoint: another endpoint, which did not know this client, would not notice the
+    // restart.
     data(&hand, 6, PORT, 0, PACKET);
     hand.prove();
     let peer = hand.socket.local_addr().unwrap();
@@ -154,7 +156,8 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
 #[test]
 fn a_client_that_falls_silent_half_way_ends_the_reader() {
     let mut config = config();
-    // Longer than a busy machine keeps this thread waiting: a client that falls silent earlier takes its request from the queue.
+    // Longer than a busy machine delays this thread: the request of a client that falls silent earlier is
+    // removed from the queue.
     config.protocol.client_silence_ns = 1_000 * MS;
     config.protocol.resend_interval_ns = 100 * MS;
     config.protocol.resend_interval_max_ns = 100 * MS;
@@ -177,7 +180,7 @@ fn a_reader_that_is_dropped_half_way_leaves_nothing_and_tells_its_client() {
     hand.send(2, PORT, &wire::Body::Resend(wire::Resend { offset: 0, length: None, priority: 5 }), &[]);
     hand.hear(2, |body| *body == wire::Body::RpcUnknown(wire::UnknownReason::Finished));
     assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
-    // Nor where nobody has taken it from the queue.
+    // The same holds for a request that has not been taken from the queue.
     data(&hand, 6, PORT, 0, FIRST);
     eventually("it is in the queue", || host.metrics().host.queued_requests == 1);
     assert_eq!(host.metrics().host.queued_request_bytes, u64::from(LENGTH));
@@ -191,7 +194,7 @@ fn a_call_whose_reader_is_dropped_fails() {
     let (server_host, server) = early(config());
     let host = host();
     let to = ServerAddr::new(server_host.local_addr(), PORT);
-    // The port stays open: otherwise that would be what the client hears.
+    // The port stays open: otherwise the client would get an error about the port.
     let dropper = thread::spawn({
         let server = server.clone();
         move || drop(server.recv().unwrap())
@@ -242,7 +245,7 @@ fn requests_that_are_short_or_for_other_servers_are_handed_out_whole() {
     data(&hand, 2, PORT + 1, 0, FIRST);
     data(&hand, 6, PORT + 2, 0, FIRST);
     data(&hand, 10, PORT, 0, FIRST);
-    // All are of one endpoint, so that the others have come when the last has.
+    // All are of one endpoint, so the others have arrived when the last has.
     let reader = server.recv().unwrap();
     assert_eq!(plain.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
     assert_eq!(longer.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
@@ -316,7 +319,7 @@ fn tasks_read_what_arrives() {
             let mut reader = server.recv_async().await.unwrap();
             let first = reader.next_part_async().await.unwrap().unwrap();
             assert!(first.len() < LENGTH as usize && first == message(LENGTH as usize, id)[..first.len()]);
-            // A future that is dropped loses nothing.
+            // Dropping the future loses no bytes.
             let nothing = tokio::time::timeout(Duration::from_millis(1), reader.next_part_async());
             let more = nothing.await.map_or(0, |part| part.unwrap().unwrap().len());
             data(&hand, id, PORT, FIRST, LENGTH);

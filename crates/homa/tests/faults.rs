@@ -1,4 +1,5 @@
-//! Calls over a network that loses, repeats, delays and reorders: every request runs once, and every answer is right.
+//! Calls over a network that loses, repeats, delays and reorders packets: every request runs once, and every
+//! answer is right.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -96,7 +97,7 @@ fn requests_read_while_they_arrive_run_once_and_are_right() {
     assert!(echo.join().unwrap() > CALLS);
 }
 
-/// What is sent again comes from the copy: the sender has other things in its memory by then.
+/// Packets are resent from the copy, since the sender has reused its memory by then.
 #[test]
 fn what_is_lost_of_a_message_that_was_sent_from_where_it_lay_is_sent_again() {
     const CALLS: u64 = 40;

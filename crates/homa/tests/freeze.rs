@@ -1,4 +1,4 @@
-//! Freezing time traces: by hand, by a slow call, and those of peers.
+//! Freezing time traces: by the application, by a slow call, and on peers.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::common::{Echo, PATIENCE, config, eventually, message};
 use homa::trace::{Dump, EventKind, Record};
 use homa::{Host, HostConfig};
 
-/// A host that each call freezes.
+/// A host whose trace is frozen by each call.
 fn impatient() -> HostConfig {
     HostConfig { trace_freeze_slower_than: Some(Duration::ZERO), ..config() }
 }
@@ -45,7 +45,7 @@ fn a_call_that_is_too_slow_freezes_the_trace_at_its_end_and_for_good() {
     let host = Host::bind(HostConfig { endpoints: 2, ..impatient() }).unwrap();
     call(&host, &echo);
     let dump = host.trace_dump();
-    // The other endpoint is frozen when somebody looks at it, as the dump does.
+    // The other endpoint's trace freezes when its lock is next taken, as the dump does.
     let both = freezes(&dump);
     assert_eq!(both.len(), 2, "an endpoint goes on");
     assert_eq!(both[0].id, both[1].id);

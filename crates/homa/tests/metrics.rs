@@ -1,18 +1,18 @@
-//! What a host tells of its peers: what was measured, and what follows from it.
+//! What a host reports about its peers: measurements, and the settings that follow from them.
 
 use std::time::Instant;
 
 use super::common::{self, Echo, PATIENCE, config, message, until_idle};
 use homa::{Client, Host, HostConfig, PeerInfo};
 
-/// Far more than goes unasked, so that every message needs a grant.
+/// Far more than is sent unscheduled, so that every message needs a grant.
 const LONG: usize = 200_000;
 
-/// A call in which a packet had to be sent again measures nothing; so many of them in a row do not happen.
+/// A call in which a packet had to be resent measures nothing; so many of these in a row do not happen.
 const MAX_CALLS: u64 = 50;
 
-/// A configuration for a link whose speed is `link_mbps`. The bytes that go unasked without a measurement are none that a
-/// measurement could give.
+/// A configuration for a link whose speed is `link_mbps`. The number of unscheduled bytes without a
+/// measurement is one that no measurement could give.
 fn on_link(link_mbps: Option<u32>) -> HostConfig {
     let mut config = config();
     config.protocol.link_mbps = link_mbps;
@@ -20,7 +20,7 @@ fn on_link(link_mbps: Option<u32>) -> HostConfig {
     config
 }
 
-/// Calls until what `host` knows of its one peer is what the test waits for.
+/// Calls until `host`'s knowledge of its one peer satisfies `holds`.
 fn call_until(host: &Host, echo: &Echo, holds: impl Fn(&PeerInfo) -> bool) -> PeerInfo {
     let client = host.client().unwrap();
     for tag in 0..MAX_CALLS {
@@ -56,7 +56,7 @@ fn unscheduled_bytes_follow_the_round_trip_time_where_the_link_is_known() {
 
 #[test]
 fn the_round_trip_time_is_measured_and_chooses_nothing_where_the_link_is_unknown() {
-    // The loopback device tells no speed.
+    // The loopback device reports no speed.
     let config = on_link(None);
     let echo = Echo::with(config.clone(), 1);
     let host = Host::bind(config.clone()).unwrap();
@@ -68,7 +68,7 @@ fn the_round_trip_time_is_measured_and_chooses_nothing_where_the_link_is_unknown
 
 #[test]
 fn the_limit_of_a_crowded_server_shows_at_both_ends() {
-    // Slow enough that requests of three peers at a time are a crowd to it. What one peer sends is none
+    // Slow enough that requests of three peers at a time overload it. The requests of one peer do not
     // (SHARE-8).
     let mut crowded = on_link(Some(1));
     crowded.protocol.max_incoming = 20_000;
@@ -96,7 +96,7 @@ fn peers_are_listed_by_address() {
     echoes.sort_unstable_by_key(|echo| echo.to.host);
     let host = common::host();
     let client = host.client().unwrap();
-    // Met from the highest to the lowest.
+    // The peers are first called from the highest address to the lowest.
     for echo in echoes.iter().rev() {
         client.call_deadline(echo.to, message(8, 0), PATIENCE).unwrap();
     }
@@ -146,7 +146,7 @@ fn calls_and_answers_have_a_time_in_the_class_of_their_size() {
     assert_eq!(counts, [2, 1, 0, 1, 0]);
     let (_, short) = metrics.call_times.classes().next().unwrap();
     assert!(short.sum() <= host.uptime() && short.quantile(1.0).is_some());
-    // The server has the times of its own part, and none of calls.
+    // The server has the times of its own part, and no call times.
     let served = echo.metrics();
     let counts =
         |times: &homa::TimesBySize| times.classes().map(|(_, times)| times.count()).collect::<Vec<_>>();

@@ -1,4 +1,5 @@
-//! What a peak of RPCs leaves behind: a test of its own process, whose whole memory it looks at (LIMIT-11).
+//! Memory that remains after a peak of RPCs: a test in a process of its own, since it measures the whole
+//! process (LIMIT-11).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +9,12 @@ use std::time::{Duration, Instant};
 use homa::{Bytes, Client, Host, HostConfig, Server, ServerAddr};
 use homa_testkit::resident_bytes;
 
-/// The system's allocator, with the bytes that are in use.
+/// The system's allocator, with the number of bytes in use.
 struct CountingAllocator;
 
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on to the system's allocator as it came, and `GlobalAlloc`'s contract with it.
+// SAFETY: every call is passed on unchanged to the system's allocator, and `GlobalAlloc`'s contract with it.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
@@ -44,7 +45,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Resident bytes, and those in use of the heap.
+/// Resident bytes, and heap bytes in use.
 fn memory() -> (u64, u64) {
     let resident = resident_bytes(std::process::id()).expect("this process is there");
     (resident, IN_USE.load(Ordering::Relaxed))
@@ -58,7 +59,7 @@ fn echo(client: &Client, to: ServerAddr, calls: usize) {
     }
 }
 
-/// Has `calls` calls open at a time, all of which the server has in hand; the memory then.
+/// Opens `calls` calls at a time, all of which the server holds; returns the memory at that time.
 fn peak(client: &Client, server: &Server, to: ServerAddr, calls: usize) -> (u64, u64) {
     for cookie in 0..calls {
         client.submit(to, REQUEST, cookie as u64).expect("taken");
@@ -111,6 +112,7 @@ fn the_memory_of_a_peak_goes_back() {
     let after = memory();
     println!("{after:?} ten seconds later");
     assert!(after.1 < before.1 / 2 * 3, "{after:?} resident and used bytes stay, {before:?} before");
-    // Free pages at the end of a thread's heap are glibc's to return, and depend on what was freed last.
+    // glibc decides when to return free pages at the end of a thread's heap, depending on what was freed
+    // last.
     assert!(after.0 < most.0 / 2, "{after:?} resident and used bytes stay of {most:?}");
 }

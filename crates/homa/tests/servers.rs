@@ -1,4 +1,4 @@
-//! Servers: replies from any thread in any order, ports, shutting down, and handlers that take their time.
+//! Servers: replies from any thread in any order, ports, shutting down, and slow handlers.
 
 use std::hint;
 use std::net::UdpSocket;
@@ -216,7 +216,7 @@ fn requests_beyond_the_queue_are_refused_and_counted() {
 fn a_client_that_goes_acknowledges_before() {
     for client_first in [true, false] {
         let mut config = config();
-        // Never asked, the server can learn only from what the client says by itself.
+        // The server sends no NEED_ACK, so it depends on acknowledgements that the client sends by itself.
         config.protocol.need_ack_interval_ns = 3_600 * homa::proto::SEC;
         config.protocol.need_ack_interval_max_ns = 3_600 * homa::proto::SEC;
         config.protocol.client_silence_ns = 3_600 * homa::proto::SEC;
@@ -239,7 +239,7 @@ fn a_client_that_goes_acknowledges_before() {
 #[test]
 fn a_thousand_stalled_messages_do_not_stop_reception() {
     const STALLED: u64 = 1_000;
-    // On a busy machine the test may take longer than a silent client is waited for.
+    // On a busy machine the test may take longer than the time limit for silent clients.
     let mut config = config();
     config.protocol.client_silence_ns = 3_600 * homa::proto::SEC;
     config.protocol.max_resends = 255;
@@ -265,7 +265,7 @@ fn a_thousand_stalled_messages_do_not_stop_reception() {
         let header = wire::encode(&common, &wire::Body::Data(data));
         stranger.send_to(&[&header[..], &[7; 1_000]].concat(), echo.to.host).unwrap();
         if n % 50 == 0 {
-            // So that none of them is lost for want of room.
+            // So that no packet is lost for lack of room.
             let seen = |at_least| echo.metrics().endpoint.data_received >= at_least;
             let start = Instant::now();
             while !seen(n + 1) {

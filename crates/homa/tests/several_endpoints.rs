@@ -1,4 +1,5 @@
-//! Hosts of several endpoints: packets steered to the owner of the RPC, requests to whoever waits, and what belongs to the host.
+//! Hosts of several endpoints: packets steered to the owner of the RPC, requests to waiting threads, and
+//! host-wide resources.
 
 use std::collections::HashMap;
 use std::mem;
@@ -29,7 +30,8 @@ fn clients(host: &Host, count: usize) -> Vec<Client> {
     (0..count).map(|_| host.client().unwrap()).collect()
 }
 
-/// Calls with messages of several lengths, each of which must come back as it was. Returns how many.
+/// Makes calls with messages of several lengths, and checks that each comes back unchanged. Returns the
+/// number of calls.
 fn call_all(client: &Client, to: ServerAddr, tag: u64) -> u64 {
     let lengths = [1, 100, 1_400, 20_000, 3, 300_000, 64];
     for (n, length) in lengths.into_iter().enumerate() {
@@ -39,7 +41,7 @@ fn call_all(client: &Client, to: ServerAddr, tag: u64) -> u64 {
     lengths.len() as u64
 }
 
-/// Calls of several threads, each with a client of its own; how many calls.
+/// Makes calls from several threads, each with a client of its own. Returns the number of calls.
 fn call_from_threads(host: &Host, to: ServerAddr, threads: u64) -> u64 {
     let clients = clients(host, threads as usize);
     thread::scope(|scope| {
@@ -81,7 +83,7 @@ fn packets_that_travel_alone_come_to_the_owner_of_their_rpc() {
     assert_eq!(each, [50; 4], "each client's endpoint calls the server's of the same number");
 }
 
-/// A host whose sockets all stand at the wrong endpoint.
+/// A host each of whose sockets is at the wrong endpoint.
 fn misdirected_host(endpoints: usize) -> Host {
     let udp = UdpConfig { bind: config().bind, ..UdpConfig::default() };
     let mut drivers = UdpDriver::bind_group(&udp, endpoints as u32).unwrap();
@@ -104,7 +106,7 @@ fn packets_that_come_to_the_wrong_endpoint_are_handed_over() {
             let calls = call_from_threads(&host, to, 4);
             let metrics = server_host.metrics();
             assert_eq!(metrics.endpoint.requests_delivered, calls);
-            // All but some of merged runs that are of several RPCs.
+            // All packets but some of merged runs that contain several RPCs.
             let (misdirected, all) = (metrics.host.misdirected_packets, metrics.driver.packets_in);
             assert!(misdirected > all / 2, "{misdirected} of {all}");
             assert_eq!(metrics.host.mail_dropped, 0);
@@ -152,7 +154,7 @@ fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
         };
         [encode(&common, &Body::Data(data)).as_slice(), &id.to_be_bytes()].concat()
     };
-    // One datagram for the kernel, since all are of one length and one peer's.
+    // One datagram for the kernel, since all packets have one length and one peer.
     let run: Vec<Vec<u8>> = (1..=32).map(|n| request(2 * n)).collect();
     let packets: Vec<_> =
         run.iter().map(|bytes| TxPacket { to, priority: 0, header: bytes, payload: &[] }).collect();
@@ -177,7 +179,8 @@ fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
     assert_eq!(owner_of(2, 4), 1);
 }
 
-/// Many short calls from every endpoint against few threads that sleep at once: each lost wake-up would stop a client for ever.
+/// Many short calls from every endpoint to few threads that sleep at once: each lost wake-up would stop a
+/// client for ever.
 fn stress(threads: usize, poll: Duration) {
     let server_host = Host::bind(HostConfig { poll, ..with(4) }).unwrap();
     let server = server_host.server(99).unwrap();
@@ -251,7 +254,7 @@ fn an_endpoint_with_more_requests_than_it_can_serve_does_not_let_those_of_others
     let clients = clients(&host, 2);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // It waits at the first endpoint, whose queue the first client never lets run dry.
+        // This thread waits at the first endpoint, whose queue the first client never lets run dry.
         scope.spawn(|| answer(&server));
         scope.spawn(|| {
             let mut open = 0;
@@ -370,7 +373,7 @@ fn a_future_that_goes_leaves_its_request_to_others() {
         let clients = clients(&host, 3);
         for n in 0..30 {
             let call = clients[n % 3].start(to, "x").unwrap();
-            // Given up at some moment between its registration and its request.
+            // Dropped at some moment between its registration and its request.
             let brief = tokio::time::timeout(Duration::from_micros(n as u64 * 40), server.recv_async()).await;
             let rpc = match brief {
                 Ok(rpc) => rpc.unwrap(),
@@ -388,7 +391,8 @@ fn a_future_that_goes_leaves_its_request_to_others() {
 /// HOST-5.
 #[test]
 fn all_endpoints_together_grant_no_more_than_the_host_may() {
-    // What a sender owes that was asked by RESEND does not count until it is heard again (GRANT-5), and then comes on top.
+    // Bytes that a sender still owes after a RESEND do not count until it sends again (GRANT-5), and then
+    // exceed the limit.
     let mut server = patient(4);
     server.protocol.max_incoming = 60_000;
     server.protocol.unsched_bytes = 2_000;
@@ -398,7 +402,7 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
     let echo = Echo::with(server, 4);
     let host = Host::bind(ours).unwrap();
     let clients = clients(&host, 8);
-    // What came unasked counts, too.
+    // Unscheduled bytes count, too.
     let most = 60_000 + 8 * 2_000;
     let (mut seen, mut samples) = (0, 0);
     thread::scope(|scope| {
@@ -414,9 +418,10 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
             })
             .collect();
         while !calls.iter().all(|call| call.is_finished()) {
-            // The leases are read one after the other: what goes from one endpoint to the next meanwhile is counted twice. On a busy machine
-            // that can happen to many looks in a row; what is really leased too much is there in all of them. `shared_grant_leased_bytes`
-            // would not do: it includes what an endpoint announces before it counts, and a thread may lose its processor in between.
+            // The leases are read one after another, so budget that moves from one endpoint to the next
+            // meanwhile is counted twice. On a busy machine that can happen in many samples in a row; a real
+            // excess is in all of them. `shared_grant_leased_bytes` would not do. It includes what an
+            // endpoint announces before it counts, and a thread may lose its processor in between.
             let looks = || std::iter::repeat_with(|| echo.metrics().host).take(100);
             assert!(looks().take(5).all(|look| look.shared_grant_budget_bytes == 60_000));
             let leased = looks().map(|look| look.shared_grant_lease_bytes).find(|&leased| leased <= most);
@@ -432,7 +437,7 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
     eventually("leases are given back", || echo.metrics().host.shared_grant_leased_bytes == 0);
 }
 
-/// An endpoint that asks for nothing again within any test.
+/// Endpoints that send no RESEND within any test.
 fn patient(endpoints: usize) -> HostConfig {
     let mut config = with(endpoints);
     config.protocol.resend_interval_ns = 600 * SEC;
@@ -444,7 +449,7 @@ fn patient(endpoints: usize) -> HostConfig {
 fn a_peers_restart_seen_by_one_endpoint_ends_the_calls_of_all() {
     let host = Host::bind(patient(3)).unwrap();
     let clients = clients(&host, 3);
-    // Two lives may begin in one millisecond here.
+    // Two incarnations may begin in one millisecond here.
     let life = |incarnation, bind| {
         let mut config = HostConfig { bind, ..config() };
         config.protocol.incarnation = incarnation;
@@ -459,7 +464,8 @@ fn a_peers_restart_seen_by_one_endpoint_ends_the_calls_of_all() {
     drop(old);
     drop((in_hand, server));
     let echo = Echo::with(life(2_000, at), 1);
-    // The restart ends a call of the old life that shows it, too, or lets it go on; that is another test's matter.
+    // The restart may end the call of the old incarnation that shows it, or let it go on; another test covers
+    // that.
     let _ = clients[0].call_deadline(echo.to, "who is there?", PATIENCE);
     for call in open {
         assert_eq!(call.wait_deadline(PATIENCE).map(|_| ()), Err(CallError::PeerRestarted { to }));
@@ -483,7 +489,7 @@ fn that_nobody_is_at_an_address_is_told_to_all_endpoints() {
 #[test]
 fn acknowledgements_find_the_endpoint_whose_rpc_they_are_about() {
     let mut config = with(4);
-    // So that the server asks for none.
+    // So that the server sends no NEED_ACK.
     config.protocol.need_ack_interval_ns = 600 * SEC;
     config.protocol.need_ack_interval_max_ns = 600 * SEC;
     config.protocol.client_silence_ns = 600 * SEC;
@@ -496,7 +502,7 @@ fn acknowledgements_find_the_endpoint_whose_rpc_they_are_about() {
     }
     drop(client);
     eventually("all are acknowledged", || {
-        // A request to each endpoint has it look into its mailbox.
+        // A request to each endpoint makes it check its mailbox.
         let client = host.client().unwrap();
         (0..8).for_each(|_| drop(client.call(echo.to, "x").unwrap()));
         drop(client);
@@ -593,7 +599,8 @@ fn what_several_endpoints_know_is_told_as_the_hosts() {
     assert!(each.iter().all(|one| one.host.lock_acquisitions > 0));
 }
 
-/// Threads that share one client of a host of four endpoints; the requests that each endpoint of the client's host sent.
+/// Runs threads that share one client of a host of four endpoints. Returns the requests that each endpoint of
+/// the client's host sent.
 fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
     let echo = Echo::with(with(4), 2);
     let host = Host::bind(HostConfig { endpoint_policy: placement, ..with(4) }).unwrap();
@@ -607,7 +614,7 @@ fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
     let sent: Vec<u64> = host.metrics_by_endpoint().iter().map(|one| one.endpoint.requests_started).collect();
     assert_eq!(sent.iter().sum::<u64>(), 28);
     assert_eq!(host.metrics().host.misdirected_packets, 0);
-    // What is submitted comes back at one place, wherever calls go.
+    // Completions of submitted calls arrive at one place, wherever calls go.
     for cookie in 0..8 {
         client.submit(echo.to, message(100, cookie), cookie).unwrap();
     }
@@ -625,7 +632,7 @@ fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
 fn a_policy_places_the_calls_of_one_client_at_several_endpoints() {
     assert_eq!(shared_client(None), [28, 0, 0, 0], "a client lives in one endpoint");
     assert_eq!(shared_client(Some(PolicyName::SameCore)), [28, 0, 0, 0]);
-    // The search begins at the last endpoint, which is the client's own: what it calls is another flow.
+    // The search begins at the last endpoint, which is the client's own: its call is another flow.
     assert_eq!(shared_client(Some(PolicyName::Sparse)), [0, 0, 28, 0]);
     for policy in ENDPOINT_POLICIES {
         shared_client(Some(policy));

@@ -90,7 +90,7 @@ fn an_aborted_call_is_forgotten_or_told() {
     assert_eq!(socket.recv_private(private, AT_ONCE).map(|outcome| outcome.result), Ok(aborted));
     assert!(!socket.abort(told, true) && !socket.abort(forgotten, false));
 
-    // Somebody who waits for a call that is forgotten finds that out.
+    // A thread that waits for a forgotten call gets an error.
     let waited = start(true);
     thread::scope(|scope| {
         let waits = scope.spawn(|| socket.recv_private(waited, None).err());
@@ -109,7 +109,7 @@ fn the_end_of_a_call_can_be_changed_until_it_is_taken() {
     let socket = host.socket(None).unwrap();
     let [forgotten, told] = [0, 1].map(|tag| socket.start(echo.to, message(100, tag), tag, false).unwrap());
     eventually("both answers are there", || {
-        // Only looks, and takes nothing.
+        // Only checks, and takes nothing.
         let _ = socket.recv_private(told, AT_ONCE);
         host.metrics().endpoint.responses_delivered == 2
     });
@@ -135,7 +135,7 @@ fn a_waker_tells_of_what_nobody_waits_for() {
     let socket = host.socket(None).unwrap();
     let count = Arc::new(Count(AtomicUsize::new(0)));
     socket.set_waker(Some(Waker::from(Arc::clone(&count))));
-    // A thread that is kept from waiting for a millisecond, as on a busy machine, does not wait yet when the answer is there.
+    // A thread that a busy machine delays by a millisecond is not waiting yet when the answer arrives.
     eventually("nobody is told of what somebody waits for", || {
         let before = count.0.load(Relaxed);
         socket.start(echo.to, message(100, 1), 0, false).unwrap();
@@ -170,7 +170,7 @@ fn a_closed_socket_ends_waits_and_calls_and_frees_its_port() {
     assert_eq!(socket.recv_private(1, None).err(), Some(RecvError::NoSuchCall { id: 1 }));
     assert_eq!(socket.start(to, message(1, 0), 0, false), Err(CallError::Closed));
     drop(socket);
-    // What it had open is cleaned up in portions, and the port is free behind that.
+    // Its open requests are cleaned up in portions, and the port is free after that.
     eventually("the port is free", || host.socket(Some(7)).is_ok_and(|socket| socket.port() == 7));
     drop(server);
 }
@@ -277,7 +277,8 @@ fn who_waits_while_it_is_wanted_is_recalled_and_takes_what_there_is() {
     drop(server);
 }
 
-/// Lends an answer to one request, and returns what that comes to. The client does something once it was sent.
+/// Lends an answer to one request, and returns its outcome. `then` runs on the client's side after the answer
+/// was sent.
 fn lend(server: &Socket, then: impl FnOnce()) -> (u64, Result<(), ReplyError>) {
     let Ok(Arrival::Request { rpc, .. }) = server.recv(Some(PATIENCE)) else { panic!("there is a request") };
     server.reply_lent(rpc, message(400_000, 1), 7).unwrap();
@@ -297,11 +298,11 @@ fn answers_to_clients_that_give_up_or_end_come_back() {
     let one = host();
     let client = one.socket(None).unwrap();
     let id = client.start(to, message(100, 0), 0, false).unwrap();
-    // It acknowledges what it does not want, or says that it knows nothing of it.
+    // The client acknowledges an answer that it does not want, or reports that it does not know the RPC.
     let (cookie, result) = lend(&server, || assert!(client.abort(id, false)));
     assert!(cookie == 7 && matches!(result, Ok(()) | Err(ReplyError::ClientGone { .. })), "{result:?}");
 
-    // As does a host that ends.
+    // So does a host that ends.
     client.start(to, message(100, 0), 0, false).unwrap();
     let (cookie, result) = lend(&server, || drop((client, one)));
     assert!(cookie == 7 && matches!(result, Ok(()) | Err(ReplyError::ClientGone { .. })), "{result:?}");
@@ -317,7 +318,7 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
     let answer = message(400_000, 1);
     server.reply_lent(rpc, answer.clone(), 7).unwrap();
     hand.incarnation += 1;
-    // Of the same endpoint: another one would not know of the first life.
+    // An id of the same endpoint: another one would not know of the first incarnation.
     hand.data(6, 9, b"!", 0..1);
     hand.prove();
     hand.hear(6, |body| matches!(body, homa::proto::wire::Body::Resend(_)));
@@ -336,7 +337,7 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
     let client = hand.socket.local_addr().unwrap();
     let result = Err(ReplyError::ClientGone { peer: client });
     assert_eq!(returned, Some(ReturnedReply { id, cookie: 7, client, client_port: 40_000, result }));
-    // The thread that told it lets its own reference go a moment later.
+    // The thread that reported it drops its own reference a moment later.
     eventually("nobody holds it any more", || answer.is_unique());
 }
 
@@ -425,7 +426,8 @@ fn client_sockets_are_dealt_out_to_endpoints() {
     until_idle(&host);
 }
 
-/// Answers with the requests' own bytes until so many outcomes and requests have come. `wait` says how long to wait.
+/// Answers with the requests' own bytes until that many outcomes and requests have arrived. `wait` returns
+/// the timeout of a receive.
 fn echo_until(
     socket: &Socket,
     mut outcomes_left: usize,
@@ -502,7 +504,8 @@ fn one_thread_has_what_comes_to_any_endpoint_of_its_socket() {
         for (cookie, client) in clients.iter().enumerate() {
             client.start(to, message(3_000, cookie as u64), cookie as u64, false).unwrap();
         }
-        // Its calls live where the thread that makes them does, and come to whoever waits.
+        // The socket's calls belong to the endpoint where the calling thread waits, and any waiting thread
+        // gets their outcomes.
         thread::scope(|scope| {
             scope.spawn(|| {
                 for cookie in 0..3 {
@@ -536,7 +539,7 @@ fn one_thread_has_what_comes_to_any_endpoint_of_its_socket() {
     assert!(socket.recv_private(id, Some(PATIENCE)).unwrap().result == Ok(message(10, 5)));
     let id = socket.start(to, message(10, 5), 6, false).unwrap();
     assert!(socket.abort(id, true));
-    // It called itself, and the request may have come before the abort.
+    // The socket called itself, and the request may have arrived before the abort.
     let outcome =
         iter::repeat_with(|| socket.recv(Some(PATIENCE)).unwrap()).find_map(|arrival| match arrival {
             Arrival::Outcome(outcome) => Some(outcome),
@@ -578,14 +581,14 @@ fn threads_of_one_socket_share_what_comes_to_several_endpoints() {
             })
             .collect();
         calling.into_iter().for_each(|thread| thread.join().unwrap());
-        // Whoever waits at any of the endpoints hears of the end.
+        // Threads that wait at any of the endpoints get the error.
         socket.close();
         serving.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert_eq!(server.metrics().endpoint.requests_delivered, 3 * CALLS as u64);
 }
 
-/// Memory of a test's own, for one message at a time.
+/// Memory that a test lends, for one message at a time.
 struct Shelf {
     memory: Vec<AtomicU8>,
     taken: AtomicBool,
@@ -603,7 +606,8 @@ impl MessageMemory for Shelves {
         }
         shelf.lent.fetch_add(1, Relaxed);
         let start = NonNull::from(&shelf.memory[0]).cast();
-        // SAFETY: the shelf lives as long as the lender, and nobody else has it until that is dropped.
+        // SAFETY: the shelf lives as long as the lender, and no other code uses it until the lender is
+        // dropped.
         Some(unsafe { Lent::new(start, length, Shelves(Arc::clone(shelf))) })
     }
 }
@@ -650,7 +654,7 @@ fn messages_are_put_together_in_memory_that_the_application_lends() {
     }
     assert!(!is_lent(&call(100, 1)), "what is short is copied");
     assert!(!is_lent(&call(600_000, 1)), "what finds no room lies elsewhere");
-    // One that is given up gives back what it had, and after the socket's end nothing is asked for.
+    // A message that is given up returns its memory, and after the socket's end no memory is requested.
     socket.start(echo.to, message(400_000, 7), 7, false).unwrap();
     socket.close();
     eventually("its memory is given back", || !shelf.taken.load(Relaxed));
@@ -672,7 +676,7 @@ fn memory_that_is_taken_away_is_not_written_to() {
     assert!(shelf.memory.iter().map(|byte| byte.load(Relaxed)).eq(before));
 }
 
-/// The pieces are the caller's again as soon as the call returns: they are changed then.
+/// The pieces may change as soon as the call returns: the test changes them then.
 #[test]
 fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
     let (one, other) = (host(), host());
@@ -703,7 +707,7 @@ fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
         }
         server.close();
     });
-    // Nobody is there: the call may end while it is copied.
+    // No host is there: the call may end while it is copied.
     for cookie in 0..20 {
         in_pieces(1_000_000, 1, &mut |pieces| {
             client.start_pieces(to, pieces, cookie, false).unwrap();

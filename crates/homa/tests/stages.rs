@@ -1,4 +1,4 @@
-//! What a host's time trace has of an RPC: every stage of it, in its order, with peers, cores and packets.
+//! The stages of an RPC in a host's time trace: all of them, in order, with peers, cores and packets.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ fn traced() -> HostConfig {
     HostConfig { trace_records: 1 << 14, ..config() }
 }
 
-/// The first record of this kind that is about the RPC, or about none, at `from` or later.
+/// The first record of this kind at `from` or later that is about this RPC, or about none.
 fn first(dump: &Dump, kind: EventKind, id: u64, from: u64) -> Record {
     let of_rpc = |record: &&Record| record.id == id || record.id == 0;
     let fits = |record: &&Record| record.event() == Some(kind) && record.time >= from;
@@ -104,9 +104,9 @@ fn packets_in_bursts_are_as_many_as_those_recorded() {
     let of = |kind| dump.records.iter().filter(move |record| record.event() == Some(kind));
     let sum = |kind| of(kind).map(|record| u64::from(record.a)).sum::<u64>();
     assert_eq!(sum(EventKind::BurstProcessed), of(EventKind::PacketReceived).count() as u64);
-    // Some of them shared a datagram.
+    // Some of the packets shared a datagram.
     assert!((1..=sum(EventKind::BurstProcessed)).contains(&sum(EventKind::BurstIn)));
-    // What the driver had no room for is offered again.
+    // Packets for which the driver had no room are offered again.
     assert!(sum(EventKind::BurstOut) >= sum(EventKind::BurstTaken));
     assert_eq!(sum(EventKind::BurstTaken), of(EventKind::PacketSent).count() as u64);
     let offsets: BTreeSet<(u64, u32)> = of(EventKind::PacketSent)
@@ -129,7 +129,7 @@ fn who_sleeps_and_who_wakes_is_recorded() {
         let dump = host.trace_dump();
         has(&dump, EventKind::Asleep, 0) && has(&dump, EventKind::Woken, 1)
     });
-    // Of two threads that wait, one is woken by the other, for its message or to lead.
+    // One of two waiting threads is woken by the other, for its message or to lead.
     std::thread::scope(|scope| {
         let threads = [0, 1].map(|_| {
             scope.spawn(|| {
@@ -183,7 +183,7 @@ fn a_host_without_a_trace_has_an_empty_dump() {
 fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     let echo = Echo::with(traced(), 1);
     let with_times = HostConfig { trace_device_times: true, ..traced() };
-    // The kernel begins to stamp packets some time after the first socket on the machine asks for it.
+    // The kernel begins to stamp packets some time after the first socket on the machine requests it.
     let first = Host::bind(with_times.clone()).unwrap();
     eventually("a packet with a time", || {
         first.client().unwrap().call_deadline(echo.to, message(10, 1), PATIENCE).unwrap();
@@ -192,7 +192,7 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     });
     let host = Host::bind(with_times).unwrap();
     let client = host.client().unwrap();
-    // A packet each, and one so long that it may be received in its place.
+    // Messages of one packet each, and one so long that it may be received in place.
     for length in [100, 1_000, 60_000] {
         client.call_deadline(echo.to, message(length, 1), PATIENCE).unwrap();
     }
@@ -203,7 +203,8 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     for device in of(EventKind::DeviceReceived) {
         let received = of(EventKind::PacketReceived).find(|record| key(record) == key(device));
         let received = received.unwrap_or_else(|| panic!("no such packet: {device:?}"));
-        // Of the order nothing is certain, since threads are interrupted; a clock taken for another would be off by hours.
+        // The order is not certain, since threads are interrupted; a confusion of clocks would be off by
+        // hours.
         let apart_ns = dump.time_ns(device).abs_diff(dump.time_ns(received));
         assert!(apart_ns < 10_000_000_000, "{device:?} {received:?}");
         seen += 1;
@@ -215,9 +216,10 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     assert!(without.records.iter().all(|record| record.event() != Some(EventKind::DeviceReceived)));
 }
 
-/// Reads of the trace's clock, which are most of what a trace costs: the most at one end of an RPC that is a packet each way. The
-/// application's call or answer, with the packet that it leads to; the driver's taking it; the burst with the other packet; and its
-/// end with what the application is given.
+/// Reads of the trace's clock, which are most of the cost of a trace: the maximum at one end of an RPC with
+/// one packet each way. They are for the application's call or answer with its packet, and for the driver's
+/// taking of that packet. The others are for the burst with the received packet, and for its end with the
+/// delivery to the application.
 const CLOCK_READS: usize = 4;
 
 #[test]
@@ -226,7 +228,7 @@ fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
     let (caller, port) = (client.client().unwrap(), server.server(99).unwrap());
     let to = ServerAddr::new(server.local_addr(), 99);
     const RPCS: usize = 100;
-    // All in one thread, so that nobody sleeps and nobody waits for a lock.
+    // All in one thread, so that no thread sleeps or waits for a lock.
     for tag in 0..RPCS as u64 {
         let call = caller.start(to, message(100, tag)).unwrap();
         let mut rpc = port.recv_timeout(PATIENCE).unwrap();
@@ -237,18 +239,18 @@ fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
     for (host, begins) in [(client, EventKind::AppSend), (server, EventKind::AppReceive)] {
         let dump = host.trace_dump();
         let mut times = BTreeSet::new();
-        // Whether it has a time of its own, or shares that of one before.
+        // Whether the record has a time of its own, or shares that of an earlier one.
         let records: Vec<(&Record, bool)> =
             dump.records.iter().map(|record| (record, times.insert(record.time))).collect();
-        // From the beginning of one RPC to that of the next.
+        // From the beginning of one RPC to the beginning of the next.
         let each = records
             .chunk_by(|_, (next, _)| next.event() != Some(begins))
             .filter(|one| one[0].0.event() == Some(begins));
         let windows: Vec<(usize, usize)> =
             each.map(|one| (one.iter().filter(|(_, read)| *read).count(), one.len())).collect();
         assert_eq!(windows.len(), RPCS);
-        // A timer, or a thread that lost its processor, adds records to an RPC and takes none away. So the RPC with the fewest reads
-        // shows what one costs, however busy the machine is.
+        // A timer, or a thread that lost its processor, adds records to an RPC and removes none. So the RPC
+        // with the fewest reads shows the cost of one, however busy the machine is.
         let (reads, records) = *windows.iter().min().expect("an RPC");
         assert!(reads <= CLOCK_READS && records > 2 * reads, "{windows:?}");
     }

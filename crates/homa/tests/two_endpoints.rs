@@ -1,5 +1,5 @@
-//! The tests of bundles, calls, servers, futures, early requests and sockets again, with hosts of two endpoints. The
-//! module `common` of this file knows where it is and configures them so.
+//! Runs the tests of bundles, calls, servers, futures, early requests and sockets again, with hosts of two
+//! endpoints. This file's module `common` detects where it is and configures the hosts accordingly.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests with another configuration")]
 

@@ -8,7 +8,7 @@ use homa::proto::wire;
 
 use super::PATIENCE;
 
-/// See the [module](self).
+/// A client whose packets the test sends: see the [module](self).
 pub struct Hand {
     pub socket: UdpSocket,
     to: SocketAddr,
@@ -51,7 +51,7 @@ impl Hand {
         self.send(id, port, &wire::Body::Data(data), payload);
     }
 
-    /// Waits until the host asks who this is, and answers (PEER-16).
+    /// Waits until the host asks the client to prove its address, and answers (PEER-16).
     pub fn prove(&self) {
         let mut bytes = [0; 65_536];
         loop {
@@ -67,7 +67,7 @@ impl Hand {
         }
     }
 
-    /// Waits for a packet about this request.
+    /// Waits for a packet about this request for which `is` returns true.
     pub fn hear(&self, id: u64, mut is: impl FnMut(&wire::Body) -> bool) {
         let mut bytes = [0; 65_536];
         loop {

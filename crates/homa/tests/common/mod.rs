@@ -1,4 +1,5 @@
-//! What the tests of this crate share: hosts on loopback, servers in threads, and messages that can be checked to the byte.
+//! Shared code of this crate's tests: hosts on loopback, servers in threads, and messages that can be checked
+//! to the byte.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod hand;
@@ -12,7 +13,7 @@ use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
 use homa::{Arrival, Bytes, Host, HostConfig, Metrics, Outcome, RecvError, Server, ServerAddr, Socket};
 
-/// Long enough for anything that comes at all, on a machine that does much else.
+/// Long enough for any event that happens at all, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn config() -> HostConfig {
@@ -25,7 +26,7 @@ pub fn host() -> Host {
     Host::bind(config()).unwrap()
 }
 
-/// A host over a bad network: each kind of fault befalls this part of the packets that it sends.
+/// A host over a bad network: each kind of fault affects this fraction of the packets that it sends.
 pub fn host_with_faults(seed: u64, part: f64, max_packet_bytes: usize) -> Host {
     let rates = FaultRates {
         loss: part,
@@ -39,18 +40,18 @@ pub fn host_with_faults(seed: u64, part: f64, max_packet_bytes: usize) -> Host {
     let udp = UdpConfig { bind: config().bind, max_packet_bytes, ..UdpConfig::default() };
     let faults = FaultConfig { seed, send: rates, receive: FaultRates::default() };
     let driver = FaultDriver::new(UdpDriver::bind(&udp).unwrap(), &faults).unwrap();
-    // A driver of the caller's own has one endpoint.
+    // A host with its own driver has one endpoint.
     Host::with_driver(Box::new(driver), HostConfig { endpoints: 1, ..config() }).unwrap()
 }
 
-/// Bytes that tell where in which message they are.
+/// Bytes that identify their message and their position in it.
 pub fn message(length: usize, tag: u64) -> Bytes {
     let word =
         |i: usize| (i as u64 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(tag).to_le_bytes();
     (0..length).map(|i| word(i)[i % 8]).collect::<Vec<u8>>().into()
 }
 
-/// How the next call of a socket ends that nobody calls.
+/// The outcome of the next call of a socket to which no client calls.
 pub fn outcome(socket: &Socket) -> Outcome {
     match socket.recv(Some(PATIENCE)) {
         Ok(Arrival::Outcome(outcome)) => outcome,
@@ -112,7 +113,7 @@ fn spawn_echo(server: Server) -> JoinHandle<()> {
     })
 }
 
-/// Asks until the answer is yes, and panics if that takes too long.
+/// Repeats `holds` until it returns true, and panics if that takes too long.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -121,7 +122,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Each DATA packet that was made was given to the device, once, and with its priority.
+/// Checks that each DATA packet was given to the device, once, and with its priority.
 pub fn all_data_sent_has_a_time(dump: &Dump) {
     let of = |kind| -> Vec<_> {
         let is_data = |record: &&Record| packet_word_parts(record.a).0 == 0x10;
@@ -136,7 +137,7 @@ pub fn all_data_sent_has_a_time(dump: &Dump) {
     assert_eq!(of(EventKind::DeviceSent), made);
 }
 
-/// Waits until nothing is left of any call.
+/// Waits until no state of any call is left.
 pub fn until_idle(host: &Host) {
     let start = Instant::now();
     loop {

@@ -6,12 +6,12 @@ use super::common::{Echo, PATIENCE, message};
 use homa::{DriverChoice, Host, HostConfig};
 use homa_testkit::namespace::{V4, V6, pair};
 
-/// Longer than a busy machine keeps a thread waiting for a processor.
+/// Longer than a busy machine makes a thread wait for a processor.
 const RESEND_INTERVAL_NS: u64 = 250_000_000;
 
 fn config(driver: DriverChoice, ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not where the hosts of this machine have theirs.
+    // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let mut config = HostConfig { driver, bind, segment_dir, ..HostConfig::default() };
     // A peer that waits for a processor must not look like a path that drops long packets (SEND-16).
@@ -20,7 +20,7 @@ fn config(driver: DriverChoice, ip: &str) -> HostConfig {
     config
 }
 
-/// SEND-15: they sent packets of the old length for ever, and both sides' RESENDs kept the RPC.
+/// SEND-15: hosts once sent packets of the old length for ever, and both sides' RESENDs kept the RPC alive.
 #[test]
 fn a_message_goes_on_over_a_path_that_has_become_narrower() {
     for driver in [DriverChoice::Udp, DriverChoice::Raw] {
@@ -35,11 +35,12 @@ fn a_message_goes_on_over_a_path_that_has_become_narrower() {
                 }
                 let request = message(100_000, tag as u64);
                 let (client, bytes) = (host.client().unwrap(), request.clone());
-                // In the namespace, whose routes the driver asks for.
+                // Runs in the namespace, whose routes the driver queries.
                 let answer = namespaces[0].run(move || client.call_deadline(to, bytes, PATIENCE));
                 assert!(answer.as_ref() == Ok(&request), "{driver:?} {ips:?}, MTU {mtu}: {:?}", answer.err());
             }
-            // By what the driver says, not by losing long packets until shorter ones are tried (SEND-16).
+            // The driver reported the path, instead of the host losing long packets until shorter ones are
+            // tried (SEND-16).
             assert_eq!(host.metrics().endpoint.paths_narrowed, 0, "{driver:?} {ips:?}");
             assert_eq!(echo.metrics().endpoint.paths_narrowed, 0, "{driver:?} {ips:?}");
         }

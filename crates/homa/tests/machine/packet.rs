@@ -13,7 +13,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
 fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not where the hosts of this machine have theirs.
+    // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let packet = PacketConfig { carrier, ..PacketConfig::default() };
     let xdp = XdpConfig { carrier, ..XdpConfig::default() };
@@ -42,7 +42,7 @@ fn the_kernel_tells_when_it_gave_each_packet_to_the_device() {
             };
             let host = Host::bind(traced).unwrap();
             let client = host.client().unwrap();
-            // One packet, a few in one datagram, and more than one call of the kernel takes.
+            // One packet, a few in one datagram, and more than one system call takes.
             for length in [100, 10_000, 300_000] {
                 client.call_deadline(to, message(length, 1), PATIENCE).unwrap();
             }
@@ -100,7 +100,7 @@ fn what_is_missing_is_the_hosts_error() {
     assert!(error.to_string().contains("name an interface"), "{error}");
 }
 
-/// Calls of four clients at a time, of these lengths each. What the host counted.
+/// Makes calls of these lengths from four clients at a time. Returns the host's metrics.
 fn call_at_once(config: HostConfig, to: ServerAddr, lengths: &[usize]) -> Metrics {
     let host = Host::bind(config).unwrap();
     let clients: Vec<_> = (0..4).map(|_| host.client().unwrap()).collect();
@@ -119,7 +119,7 @@ fn call_at_once(config: HostConfig, to: ServerAddr, lengths: &[usize]) -> Metric
     host.metrics()
 }
 
-/// Hosts of so many endpoints each: every RPC is answered, and no packet of a short one comes to the wrong endpoint.
+/// Checks that every RPC is answered, and that no packet of a short one arrives at the wrong endpoint.
 fn check_endpoints(namespaces: &[Namespace; 2], ours: HostConfig, theirs: HostConfig) {
     let what = format!("{:?} {:?} {}", ours.driver, ours.bind, ours.endpoints);
     for lengths in [&[100; 50][..], &[1, 1_400, 20_000, 3, 300_000, 64, 1_000_000]] {

@@ -12,7 +12,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn config(ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not where the hosts of this machine have theirs.
+    // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     HostConfig { driver: DriverChoice::Raw, bind, segment_dir, ..HostConfig::default() }
 }
@@ -79,7 +79,7 @@ fn many_calls_at_once_over_both_ip_versions() {
 
 #[test]
 fn a_machine_without_homa_ends_the_call_by_its_own_error() {
-    // PEER-4: a kernel says EPROTONOSUPPORT.
+    // PEER-4: a kernel reports EPROTONOSUPPORT.
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
         let host = host_in(&namespaces[0], ips[0]);
@@ -119,7 +119,7 @@ fn a_port_without_a_server_ends_its_call_and_no_other() {
     }
 }
 
-/// The first packet of a request of 100 bytes, as a client sends it that is not ours.
+/// The first packet of a request of 100 bytes, as another implementation's client sends it.
 fn strangers_request(port: u16, id: u64) -> Vec<u8> {
     let mut packet = vec![0; 56 + 100];
     packet[..2].copy_from_slice(&40_000_u16.to_be_bytes());
@@ -136,7 +136,7 @@ fn raw_driver(ip: &str) -> RawDriver {
     RawDriver::bind(&RawConfig { bind, ..RawConfig::default() }).unwrap()
 }
 
-/// The next report of the network.
+/// The next network report.
 fn next_report(driver: &mut RawDriver) -> Unreachable {
     let begin = Instant::now();
     loop {
@@ -151,7 +151,7 @@ fn next_report(driver: &mut RawDriver) -> Unreachable {
 
 #[test]
 fn a_stranger_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
-    // LIMIT-8: a kernel client waits for its timeout otherwise.
+    // LIMIT-8: otherwise a kernel client waits for its timeout.
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
         let echo = namespaces[1].run(move || Echo::with(config(ips[1]), 1));
@@ -197,7 +197,7 @@ fn a_stranger_that_asks_for_a_port_that_accepts_no_requests_is_told_by_icmp() {
 
 #[test]
 fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
-    // PEER-4: a kernel says ENOTCONN.
+    // PEER-4: a kernel reports ENOTCONN.
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
         let mut stranger = namespaces[1].run(move || raw_driver(ips[1]));
@@ -211,7 +211,7 @@ fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
         });
         namespaces[1].run(move || {
             let (mut burst, begin) = (RxBurst::new(), Instant::now());
-            // It asks again where its first packet is passed over.
+            // The client resends if its first packet is ignored.
             loop {
                 stranger.receive(&mut burst).unwrap();
                 let packet = burst.iter().find(|(_, bytes)| bytes[2..4] == 98_u16.to_be_bytes());

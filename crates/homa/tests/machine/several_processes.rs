@@ -1,5 +1,5 @@
-//! Several processes that share one host's address over raw IP, against one peer. Each process is this test program again, told
-//! by its environment what to do.
+//! Several processes that share one host's address over raw IP, against one peer. Each process is this test
+//! program again, with its role in its environment.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -17,10 +17,10 @@ use homa_testkit::namespace::{Namespace, V4, pair};
 
 const PORT: &str = "HOMA_TEST_PORT";
 const DIR: &str = "HOMA_TEST_SEGMENT_DIR";
-/// Set for a process that says when a request is there, and does not answer.
+/// Set for a process that reports when a request arrives, and does not answer.
 const HOLDS: &str = "HOMA_TEST_HOLDS";
 
-/// One packet, a few, some without grants, and with many.
+/// Lengths of one packet, of a few, some without grants, and some with many.
 const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
 
 fn config(ip: &str, segment_dir: &Path) -> HostConfig {
@@ -37,7 +37,7 @@ fn address(ip: &str, port: u16) -> ServerAddr {
     ServerAddr::new(SocketAddr::new(ip.parse().unwrap(), 0), port)
 }
 
-/// A request that tells who sent it, and when.
+/// A request that contains its sender and number.
 fn request(sender: u64, number: u64) -> Bytes {
     let length = LENGTHS[(number % 6) as usize];
     let mut bytes = message(length, sender << 32 | number).to_vec();
@@ -51,7 +51,7 @@ fn sender_of(request: &[u8]) -> (u64, u64) {
     (word(0), word(8))
 }
 
-/// Answers every request with itself, after `look` has seen it.
+/// Answers every request with its own bytes, after calling `look` with them.
 fn echo(server: Server, mut look: impl FnMut(&[u8]) + Send + 'static) -> JoinHandle<()> {
     thread::spawn(move || {
         loop {
@@ -69,7 +69,7 @@ fn echo(server: Server, mut look: impl FnMut(&[u8]) + Send + 'static) -> JoinHan
     })
 }
 
-/// What a process of the shared host does: it serves its port, and calls the peer until its input ends.
+/// The program of a process of the shared host: it serves its port, and calls the peer until its input ends.
 #[test]
 fn child() {
     let Ok(port) = std::env::var(PORT) else { return };
@@ -91,7 +91,7 @@ fn child() {
         io::stdin().read_line(&mut String::new()).unwrap();
         return;
     }
-    // What it executed is known after its death.
+    // The log shows after its death which requests it executed.
     let mut log = File::create(dir.join(format!("executed-{port}-{}", std::process::id()))).unwrap();
     let served = echo(server, move |bytes| log.write_all(&bytes[8..16]).unwrap());
     let client = host.client().unwrap();
@@ -135,7 +135,7 @@ struct Process {
 }
 
 impl Process {
-    /// One that serves and calls.
+    /// A process that serves and calls.
     fn start(namespace: &Namespace, port: u16, dir: &Path) -> Process {
         Process::with(namespace, port, dir, &[])
     }
@@ -157,7 +157,7 @@ impl Process {
         })
     }
 
-    /// What it says next.
+    /// The process's next message.
     fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -168,7 +168,7 @@ impl Process {
         }
     }
 
-    /// Lets it end in order, and gives the numbers that it says.
+    /// Lets the process end in order, and returns the numbers that it reports.
     fn end(mut self) -> [u64; 6] {
         drop(self.stdin.take());
         let heard = self.hear();
@@ -197,7 +197,7 @@ struct Peer {
 
 struct Caller {
     answered: Arc<AtomicU64>,
-    /// By the number of the call.
+    /// Errors by the number of the call.
     errors: Arc<Mutex<Vec<(u64, CallError)>>>,
     thread: JoinHandle<()>,
 }
@@ -216,12 +216,12 @@ impl Peer {
         self.callers.push(Caller::new(&self.host, port, &self.over));
     }
 
-    /// Calls of the process at this port that were executed.
+    /// Number of executed calls of the process at this port.
     fn executed_for(&self, port: u16) -> usize {
         self.executed.lock().unwrap().keys().filter(|(sender, _)| *sender == u64::from(port)).count()
     }
 
-    /// Ends the calls, and gives the errors they had.
+    /// Ends the calls, and returns their errors.
     fn stop(&mut self) -> Vec<Vec<(u64, CallError)>> {
         self.over.store(true, SeqCst);
         let errors = self.callers.drain(..).map(|caller| {
@@ -231,7 +231,7 @@ impl Peer {
         errors.collect()
     }
 
-    /// When nobody calls it any more.
+    /// Must be called after all calls to the peer have ended.
     fn end(self) {
         until_idle(&self.host);
         assert_eq!(self.host.metrics().endpoint.peer_restarts, 0, "HOST-2");
@@ -268,7 +268,7 @@ impl Caller {
     }
 }
 
-/// A directory of the segments' own, gone with it.
+/// A directory for segments, removed when dropped.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -285,7 +285,7 @@ impl Drop for Dir {
     }
 }
 
-/// The calls that any process executed at this port, and those that more than one did.
+/// The calls that any process executed at this port, and those that more than one executed.
 fn executed_by_servers(dir: &Path, port: u16) -> (HashSet<u64>, Vec<u64>) {
     let (mut ran, mut twice) = (HashSet::new(), Vec::new());
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -298,7 +298,8 @@ fn executed_by_servers(dir: &Path, port: u16) -> (HashSet<u64>, Vec<u64>) {
     (ran, twice)
 }
 
-/// Three processes with servers and clients; the one at `victim` is killed under load, and another takes its port.
+/// Three processes with servers and clients; the process at `victim` is killed under load, and another takes
+/// its port.
 fn one_is_killed(victim: usize) {
     const PORTS: [u16; 3] = [101, 102, 103];
     let Some(namespaces) = pair(1_500) else { return };
@@ -314,7 +315,7 @@ fn one_is_killed(victim: usize) {
         processes.push(Some(process));
         peer.call(port);
     }
-    // HOST-1: who else wants a port is told who has it.
+    // HOST-1: another process that wants a port gets the id of its owner.
     let mut other = Process::start(&namespaces[0], 103, &dir.0);
     let owner = processes[2].as_ref().unwrap().child.id();
     assert_eq!(
@@ -341,7 +342,7 @@ fn one_is_killed(victim: usize) {
         !peer.callers[victim].errors.lock().unwrap().is_empty()
     });
     all_do(30, &others); // HOST-9
-    // Its port is free again.
+    // The killed process's port is free again.
     let mut heir = Process::start(&namespaces[0], PORTS[victim], &dir.0);
     assert_eq!(heir.hear(), "ready");
     let before = peer.callers[victim].answered();
@@ -374,7 +375,8 @@ fn one_is_killed(victim: usize) {
         };
         assert!(errors.iter().all(|error| i == victim && actionable(error)), "port {}: {errors:?}", PORTS[i]);
     }
-    // Every id was one process's alone: a request whose id another's had would have been dropped, or answered by the wrong one.
+    // Each id belonged to one process alone: a request with another process's id would have been dropped, or
+    // answered by the wrong process.
     let executed = executed.lock().unwrap();
     let twice =
         executed.iter().filter(|((sender, _), times)| **times > 1 && *sender != u64::from(PORTS[victim]));
@@ -391,8 +393,8 @@ fn a_leader_that_is_killed_costs_the_others_nothing() {
     one_is_killed(0);
 }
 
-/// HOST-10. Whether the leader answers for the port, or the next process at it: the client learns that its request may have
-/// run, and no other process runs it.
+/// HOST-10. The leader may answer for the port, or the next process at it. In both cases the client learns
+/// that its request may have run, and no other process runs it.
 #[test]
 fn a_request_in_the_hands_of_a_process_that_dies_goes_to_no_other() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -414,7 +416,7 @@ fn a_request_in_the_hands_of_a_process_that_dies_goes_to_no_other() {
         let mut heir = heir_at_once.then(|| Process::start(&namespaces[0], 101, &dir.0));
         assert_eq!(call.wait_deadline(PATIENCE), Err(CallError::PeerRestarted { to }));
         match &mut heir {
-            // A call that begins now has not run, and is told so.
+            // A call that begins now has not run, and its error says so.
             None => {
                 let refused = client.call_deadline(to, request(7, 1), PATIENCE);
                 assert_eq!(refused, Err(CallError::NoSuchPort { to }));

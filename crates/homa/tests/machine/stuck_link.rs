@@ -1,4 +1,5 @@
-//! A host with two links, one of which sends next to nothing, and loopback: calls by the other link and by loopback go on.
+//! A host with two links, one of which sends next to nothing, and loopback: calls over the other link and
+//! over loopback continue.
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -10,26 +11,27 @@ use homa::driver::udp::UdpConfig;
 use homa::{DriverChoice, Host, HostConfig, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
-/// The same for the second link as [`V4`] and [`V6`] for the first.
+/// The addresses of the second link, like [`V4`] and [`V6`] for the first.
 const OTHER_V4: [&str; 2] = ["10.147.0.1", "10.147.0.2"];
 const OTHER_V6: [&str; 2] = ["fd00:147::1", "fd00:147::2"];
 
 /// Bytes of the socket's send buffer, so that a few calls fill it.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// Calls by the stuck link: several times what the socket has room for.
+/// Calls over the stuck link: several times as many as the socket has room for.
 const STUCK_CALLS: u64 = 60;
 
-/// Calls by each of the others, one after the other.
+/// Calls over each of the other links, one after another.
 const CALLS: u64 = 50;
 
-/// Bytes that each device's queue takes behind the token bucket: more than the socket has, so that the socket is what fills; and less than
-/// two packets, so that the queue refuses them while the socket has room.
+/// Bytes that each device's queue takes behind the token bucket. The first is more than the socket has, so
+/// that the socket fills up. The second is less than two packets, so that the queue refuses packets while the
+/// socket has room.
 const QUEUES: [u32; 2] = [100_000_000, 2_000];
 
 fn config((driver, endpoints): (DriverChoice, usize), ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not where the hosts of this machine have theirs.
+    // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let udp = UdpConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..UdpConfig::default() };
     let raw = RawConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..RawConfig::default() };
@@ -45,7 +47,7 @@ fn doubly_joined() -> Option<[Namespace; 2]> {
             namespace.ip(&format!("addr add {}/24 dev w{i}", OTHER_V4[i]))?;
             namespace.ip(&format!("-6 addr add {}/64 dev w{i} nodad", OTHER_V6[i]))?;
         }
-        // Whether this kernel and this machine have what the test needs.
+        // Checks that this kernel and this machine have what the test needs.
         pair[0].tc("qdisc add dev v0 root tbf rate 8kbit burst 1600 limit 3000")?;
         pair[0].tc("qdisc del dev v0 root")
     };
@@ -58,7 +60,8 @@ fn doubly_joined() -> Option<[Namespace; 2]> {
     }
 }
 
-/// Calls the host by this address until it answers once, where `patient`, and then so often that each call must be answered.
+/// Calls the host by this address. If `patient`, first repeats a call until it is answered once. Each of the
+/// `calls` calls must be answered.
 fn call_all(host: &Host, to: ServerAddr, calls: u64, patient: bool) {
     let client = host.client().unwrap();
     if patient {
@@ -81,7 +84,8 @@ fn serve(server: &Server) {
     }
 }
 
-/// One socket's buffer, and one list of packets that found no room, were for all peers: 0 of 4 calls by the good link and loopback ended.
+/// One socket's buffer, and one list of packets that found no room, were once shared by all peers: 0 of 4
+/// calls over the good link and loopback ended.
 fn one_link_is_stuck(
     kind: (DriverChoice, usize),
     stuck_ips: [&'static str; 2],
@@ -93,10 +97,11 @@ fn one_link_is_stuck(
         let Some(namespaces) = doubly_joined() else { return };
         let echo = |end: usize, ip| namespaces[end].run(move || Echo::with(config(kind, ip), 1));
         let there = echo(1, any);
-        // Over raw IP the processes of a namespace are one host, and a server of the host is one at each of its addresses.
+        // Over raw IP the processes of a namespace are one host, and a server of the host listens at each of
+        // its addresses.
         let here = if kind.0 == DriverChoice::Udp { Some(echo(0, local)) } else { None };
         let serves = here.is_none();
-        // In the namespace, of which the threads are that the host starts with its first port.
+        // Run in the namespace, to which the threads then belong that the host starts with its first port.
         let (host, own) = namespaces[0].run(move || {
             let host = Host::bind(config(kind, any)).unwrap();
             let server = serves.then(|| host.server(99).unwrap());
