@@ -37,7 +37,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         IN_USE.fetch_add(size as u64, Ordering::Relaxed);
         IN_USE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: `memory` came from `System` with this layout, and `size` is not zero by the contract of `realloc`.
+        // SAFETY: `memory` came from `System` with this layout, and `size` is not zero by the contract of
+        // `realloc`.
         unsafe { System.realloc(memory, layout, size) }
     }
 }

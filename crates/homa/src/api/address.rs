@@ -10,7 +10,8 @@ pub const DEFAULT_SERVER_PORT: u16 = 99;
 /// The UDP port of an address that names none.
 pub const DEFAULT_UDP_PORT: u16 = 14_600;
 
-/// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or `[fe80::1%2]:14600/99`.
+/// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or
+/// `[fe80::1%2]:14600/99`.
 ///
 /// When an address is parsed, both ports may be left out: [`DEFAULT_UDP_PORT`] and [`DEFAULT_SERVER_PORT`]
 /// take their places. Raw IP has no UDP port: a host ignores the one here, and its own messages about a

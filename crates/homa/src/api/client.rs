@@ -229,7 +229,7 @@ impl Client {
     }
 
     /// Waits for the completion of a submitted call: for ever, or for at most `timeout`. A `timeout` of zero
-    /// returns at once. Returns `None` if the time has passed, or if the host is shut down and all
+    /// only polls. Returns `None` if the time has passed, or if the host is shut down and all
     /// completions are taken.
     pub fn recv_completion(&self, timeout: Option<Duration>) -> Option<Completion> {
         self.await_completions(timeout, |engine| engine.take_completion(self.home().client)).flatten()

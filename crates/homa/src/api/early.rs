@@ -23,7 +23,7 @@ const MOST_PART_BYTES: u32 = 256 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadEarly {
     /// Minimum length in bytes of a request that is delivered early. The default is four times the default
-    /// step below: a shorter request is whole soon after its first part, and waking a reader for a part costs
+    /// step below. A shorter request is whole soon after its first part, and waking a reader for a part costs
     /// as much as for the whole request.
     pub least_bytes: u32,
     /// Contiguous bytes that must have arrived before a request is delivered, and additional bytes before its
@@ -64,7 +64,7 @@ impl EarlyServer {
         self.server.recv().map(RequestReader::new)
     }
 
-    /// Like [`recv`](EarlyServer::recv), for at most `timeout`; a `timeout` of zero returns at once.
+    /// Like [`recv`](EarlyServer::recv), for at most `timeout`; a `timeout` of zero only polls.
     ///
     /// # Errors
     /// No request came in time, or the host was shut down.
@@ -137,8 +137,7 @@ impl RequestReader {
         self.next_part_until(None)
     }
 
-    /// Like [`next_part`](RequestReader::next_part), for at most `timeout`; a `timeout` of zero returns at
-    /// once.
+    /// Like [`next_part`](RequestReader::next_part), for at most `timeout`; a `timeout` of zero only polls.
     ///
     /// # Errors
     /// See [`ReadError`]. After [`ReadError::TimedOut`] reading can continue.
@@ -369,7 +368,7 @@ impl Engine {
         let error = match reason {
             _ if self.life == Life::Closed => ReadError::Closed,
             // A request that is not whole has no answer, so `Acknowledged` means the same as a client that
-            // gave up. A request that its reader gave up has no `Reading` any more.
+            // gave up. A request that its reader gave up is no longer read, so `Aborted` needs no own error.
             DoneReason::ClientGaveUp | DoneReason::Acknowledged => ReadError::ClientGaveUp { peer },
             DoneReason::ClientSilent => ReadError::ClientSilent { peer },
             DoneReason::ClientRestarted => ReadError::ClientRestarted { peer },

@@ -58,8 +58,8 @@ pub enum DriverChoice {
     /// for hosts on one device. It needs the capability CAP_NET_RAW. The wire format is that of UDP, or that
     /// of raw IP if [`PacketConfig::carrier`] says so. Peers may use any driver with that wire format.
     Packet,
-    /// The receive queues of a network device, filled by a program in the kernel (AF_XDP): for a host that
-    /// has the device to itself, except for what the kernel does with it. It needs the capabilities
+    /// The receive queues of a network device, filled by a program in the kernel (AF_XDP). It is for a host
+    /// that has the device to itself, except for what the kernel does with it. It needs the capabilities
     /// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The wire format is the same as for `Packet`.
     Xdp,
 }
@@ -550,7 +550,7 @@ impl<'a> EndpointBuilder<'a> {
         let (mut share, mut stake) = (None, None);
         if let Some(family) = &self.segment {
             let part = Share::new((Arc::clone(family), index), self.start_ns, &mut endpoint, &mut *driver)?;
-            endpoint.refuse_bundles(); // WIRE-23: a datagram goes to the process whose port its first packet is for.
+            endpoint.refuse_bundles(); // WIRE-23: the first packet's port selects the process.
             share = Some(part);
             let holding = LeaseSource::Segment(Arc::clone(family.member(index)));
             stake = Some(HostLease::new(holding, self.start_ns, &mut endpoint));
@@ -704,7 +704,8 @@ mod tests {
         let breaks = Arc::new(AtomicBool::new(false));
         let path = IdleDriver { breaks: Arc::clone(&breaks), ..IdleDriver::default() };
         let host = Host::with_driver(Box::new(path), HostConfig::default()).unwrap();
-        // Opening the port starts the progress thread. A panic before the port is open would close the host too early.
+        // Opening the port starts the progress thread. A panic before the port is open would close the host
+        // too early.
         let server = host.server(1).unwrap();
         breaks.store(true, Ordering::Relaxed);
         let threads = std::mem::take(&mut *host.progress.lock().unwrap());

@@ -171,7 +171,7 @@ impl Server {
         self.recv_until(None)
     }
 
-    /// Waits for the next request, for at most `timeout`; a `timeout` of zero returns at once.
+    /// Waits for the next request, for at most `timeout`; a `timeout` of zero only polls.
     ///
     /// # Errors
     /// No request came in time, or the host was shut down.

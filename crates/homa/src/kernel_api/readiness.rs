@@ -125,7 +125,8 @@ impl ReadinessFd {
         (was_forced, was_muted) != (forced, muted)
     }
 
-    /// Makes the descriptor show the [staged](ReadinessFd::stage) state. `anew` as in [`set_override`](ReadinessFd::set_override).
+    /// Makes the descriptor show the [staged](ReadinessFd::stage) state. `anew` is as in
+    /// [`set_override`](ReadinessFd::set_override).
     pub fn update(&self, anew: bool) {
         self.refresh(anew);
     }

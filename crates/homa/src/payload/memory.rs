@@ -34,9 +34,9 @@ pub struct Lent {
     lender: Box<dyn Lender>,
 }
 
-// SAFETY: whoever made it has promised that the memory may be used from any thread.
+// SAFETY: the caller of `new` promised that any thread may write to the memory.
 unsafe impl Send for Lent {}
-// SAFETY: as above; by a shared reference it is only read.
+// SAFETY: the caller of `new` promised this for any thread; through a shared reference it is only read.
 unsafe impl Sync for Lent {}
 
 impl Lent {
@@ -129,7 +129,7 @@ impl Memory {
             Memory::Own(bytes) => bytes.place(start, data),
             Memory::Lent { lent, end } => {
                 if let Some(room) = lent.from(start).get_mut(..data.len()) {
-                    // SAFETY: the room is as long as the data, and nobody else's.
+                    // SAFETY: the room is as long as the data, and `lent` is borrowed exclusively.
                     unsafe { ptr::copy_nonoverlapping(data.as_ptr(), room.as_mut_ptr().cast(), data.len()) };
                 }
                 *end = (*end).max(start + data.len());
@@ -156,7 +156,8 @@ impl Memory {
             // SAFETY: the spare memory begins at the end of what is there.
             Memory::Lent { lent, end } => unsafe { lent.start.as_ptr().add(*end).cast_const() },
         };
-        // SAFETY: the caller promises that so many bytes of the spare memory were written, and `self` is borrowed exclusively.
+        // SAFETY: the caller promises that this many bytes of the spare memory were written, and `self` is
+        // borrowed exclusively.
         unsafe { slice::from_raw_parts(end, bytes) }
     }
 

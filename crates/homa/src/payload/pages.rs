@@ -14,13 +14,14 @@ pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
     let page = page_bytes();
     let begin = memory.as_ptr().align_offset(page);
     let bytes = (memory.len() - begin) & !(page - 1);
-    // SAFETY: the pages lie within `memory`, which is borrowed mutably and need not be initialised, so that its
-    // content may change. Where the system refuses, the memory stays as it is.
+    // SAFETY: the pages lie within `memory`, which is borrowed mutably and need not be initialised, so that
+    // its content may change. If the system refuses, the memory stays as it is.
     unsafe { libc::madvise(memory.as_mut_ptr().add(begin).cast(), bytes, libc::MADV_DONTNEED) };
 }
 
-/// Returns free pages of the heap to the system. glibc does so by itself only at the end of a heap: after a
-/// peak of short messages a few live ones keep all pages before them. Other allocators have rules of their
+/// Returns free pages of the heap to the system. By itself glibc does so only at the end of a heap. After a
+/// peak of short messages, a few live ones would keep all pages before them. Other allocators have rules of
+/// their own.
 /// own.
 pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]

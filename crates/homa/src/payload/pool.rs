@@ -2,7 +2,7 @@
 //!
 //! To the application a message is a [`Bytes`], which it may keep, split and send to other threads. The pool
 //! keeps a second, empty handle to the same memory: when it is the only one left, the memory is free again. A
-//! message then needs no allocation, and the pages of a large one are already mapped: to have the kernel
+//! message then needs no allocation, and the pages of a large one are already mapped. To have the kernel
 //! create a megabyte of pages and take them back costs more than receiving it.
 //!
 //! Short messages share chunks, so an application that keeps a short message keeps its whole chunk. To keep

@@ -14,7 +14,7 @@ use homa_proto::{Bundle, TransmitRun};
 use crate::payload::buffers::Buffers;
 use crate::runtime::drive::BURST;
 
-/// A path whose longest packet is at least this long is within one machine: no device has so large an MTU
+/// A path whose longest packet is longer than this is within one machine: no device has so large an MTU
 /// (jumbo frames have 9,000 bytes). Nothing there is queued by priority (WIRE-24).
 const WITHIN_A_MACHINE_BYTES: u32 = 16_384;
 
@@ -106,7 +106,7 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Divides the runs of a burst among datagrams; returns how many entries of the driver's table these take.
+    /// Divides the runs of a burst among datagrams; returns how many entries of the driver's table they take.
     pub(crate) fn plan(&mut self, runs: &[TransmitRun]) -> usize {
         self.datagrams.clear();
         self.next.clear();

@@ -28,8 +28,8 @@ const SHORT_BURST: usize = 32;
 /// bursts.
 const BURST_BYTES: u32 = 65_400;
 
-/// A burst of this many bytes is full: not even one of several packets of a datagram would fit any more, and
-/// a shorter one can wait for the next burst.
+/// A burst of this many bytes is full. A packet so large that only a few fit one datagram would not fit any
+/// more, and a shorter one can wait for the next burst.
 const FULL_BYTES: u32 = 56_000;
 
 /// Maximum bursts sent before packets are received again.
@@ -109,8 +109,8 @@ impl Engine {
     /// Processes due timers of the endpoint. In a round that `received` packets, the timers wait for the next
     /// round: the packets may contain a request, and its answer comes first. If the timers are late, no
     /// thread drove meanwhile, as on an overloaded machine, and the packets that arrived in that time are
-    /// read first. Sending RESEND for packets that already wait here would cost both sides more of the time
-    /// that they lack. The delay is bounded by [`most_put_off`].
+    /// read first. Sending RESEND for packets that already wait here would cost both sides more of the
+    /// processor time that they lack. The delay is bounded by [`most_put_off`].
     fn tend_endpoint(&mut self, now: Time, received: bool) {
         let Some(due) = self.endpoint.poll_timeout().filter(|&due| due <= now) else {
             self.put_off = 0;

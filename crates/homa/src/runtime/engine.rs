@@ -337,7 +337,7 @@ impl Engine {
         readable_step: u32,
     ) -> Result<usize, CallError> {
         let Some(entry) = self.clients.get(client) else { return Err(CallError::Closed) };
-        let private = matches!(owner, CallOwner::CallTicket(_)); // ID-14: its result goes into the ticket, which one caller holds.
+        let private = matches!(owner, CallOwner::CallTicket(_)); // ID-14: its result goes to one caller.
         if !private && entry.open + entry.completions.len() >= self.limits.completions {
             return Err(CallError::LimitReached { name: "max_completions" });
         }
@@ -529,7 +529,7 @@ impl Engine {
                 return Ok(Some(server));
             }
         }
-        // The port has no owner any more to whom a request could be reported.
+        // No owner has the port any more, so the caller gets no error that it is taken.
         if self.endpoint.is_port_closing(port) {
             self.drive(now);
             if self.endpoint.is_port_closing(port) {

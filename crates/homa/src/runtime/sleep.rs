@@ -18,7 +18,7 @@ impl WakeFd {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and belongs to nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
     }
 
@@ -88,8 +88,8 @@ fn poll(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bo
     // The raw system call is used, since libc's function may be one that homa-preload has put before it. That
     // function would treat this as the program's sleep, and have the network driven for it, by this very
     // thread among others.
-    // SAFETY: `fds` and what `timeout` points at live through the call, which may write to both, the length is at most that of `fds`, and
-    // a null signal mask leaves the mask alone, whatever its size.
+    // SAFETY: `fds` and the target of `timeout` live through the call, which may write to both. The length is
+    // at most that of `fds`, and a null signal mask leaves the mask alone, whatever its size.
     let ready = unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), used, timeout, no_mask, 0_usize) };
     if ready > 0 && fds[0].revents != 0 {
         wake_fd.clear();

@@ -12,7 +12,7 @@ const QUEUES: usize = 2;
 const BOOKED_BYTES: u64 = 256;
 
 /// Packets that arrived before the end of a process wait in the driver's queues. They have all been read once
-/// a poll found no packets, or once as many bytes were read from each queue as it holds: under load a poll
+/// a poll found no packets, or once as many bytes were read from each queue as it holds. Under load a poll
 /// always finds packets.
 pub(crate) struct EndBarrier {
     /// Maximum bytes in each queue, charged with [`BOOKED_BYTES`]; `None` if unknown.

@@ -17,7 +17,8 @@ use homa::{Arrival, Bytes, Host, HostConfig, Metrics, Outcome, RecvError, Server
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn config() -> HostConfig {
-    // The same tests run a second time in the module `two_endpoints`, which has this file as a module of its own.
+    // The same tests run a second time in the module `two_endpoints`, which has this file as a module of its
+    // own.
     let endpoints = if module_path!().contains("::two_endpoints::") { 2 } else { 1 };
     HostConfig { bind: SocketAddr::from(([127, 0, 0, 1], 0)), endpoints, ..HostConfig::default() }
 }

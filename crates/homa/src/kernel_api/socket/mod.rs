@@ -320,7 +320,7 @@ impl Socket {
     }
 
     /// Waits for the next request or outcome of a call that is not private: for ever, or for at most
-    /// `timeout`. A `timeout` of zero returns at once.
+    /// `timeout`. A `timeout` of zero only polls.
     ///
     /// # Errors
     /// Nothing came in time, or the socket or the host was shut down.

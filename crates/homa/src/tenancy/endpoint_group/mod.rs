@@ -22,11 +22,11 @@
 //! to wait at it. To its peers it is still one host.
 //!
 //! - **An RPC belongs to one endpoint, by its id** (`wire/route`: half of the lower 32 bits, modulo the
-//!   number of endpoints). The ids of the two directions of an RPC differ in bit 0 only, so that client and
-//!   server steer alike, and neither needs to know how many endpoints the other has. Each endpoint gives its
-//!   clients ids that it owns. A finished id is therefore always looked up in the endpoint that keeps it. The
-//!   full id was not used, since classic BPF computes with 32 bits. A hash of addresses, the kernel's
-//!   default, was not used either: all RPCs of two hosts have the same hash, and would share one endpoint.
+//!   number of endpoints). The ids of the two directions of an RPC differ in bit 0 only. So client and server
+//!   steer alike, and neither needs to know how many endpoints the other has. Each endpoint gives its clients
+//!   ids that it owns. A finished id is therefore always looked up in the endpoint that keeps it. The full id
+//!   was not used, since classic BPF computes with 32 bits. A hash of addresses, the kernel's default, was
+//!   not used either: all RPCs of two hosts have the same hash, and would share one endpoint.
 //! - **The kernel steers** (`homa-driver/socket/steer`): sockets at one address with SO_REUSEPORT and a
 //!   classic BPF program, which needs no privilege. The first socket is bound without the option, so that a
 //!   host does not join another process's sockets unawares, and a host of one endpoint never sets it.
@@ -54,9 +54,9 @@
 //!   Mailboxes are bounded in bytes; packets beyond the bound are lost and counted, as with a full receive
 //!   buffer. No endpoint ever waits for another's lock to pass a packet on.
 //! - **Information for other endpoints** goes the same way, as headers. This is acknowledgements that ride on
-//!   packets of other RPCs, cutoffs, FREEZE, a peer's restart, and reports that a peer is unreachable, which
-//!   over raw IP the kernel gives to all sockets. Only whole packets and the last two wake a thread: an
-//!   endpoint that waits for an acknowledgement has a timer, and checks its mailbox first.
+//!   packets of other RPCs, cutoffs, FREEZE, a peer's restart, and reports that a peer is unreachable. Over
+//!   raw IP the kernel gives these reports to all sockets. Only whole packets and the last two wake a thread:
+//!   an endpoint that waits for an acknowledgement has a timer, and checks its mailbox first.
 //! - **Host-wide resources** are in `stake`, for endpoints of a process and for processes alike. Grants are
 //!   leased by announcing and counting. The uplink is one moment, and its shortest message goes first. One
 //!   leader computes the cutoffs and the limit of unscheduled bytes. Only the memory differs: a segment of a
@@ -68,7 +68,7 @@
 //!   client then has a port in each endpoint, and each call for which a thread or task waits uses the chosen
 //!   one. The choice is by the RPCs that are open there, by client and server, or by its client's own
 //!   endpoint. Submitted calls stay in the client's own endpoint, since their completions come out of one
-//!   queue. Packets are not placed by a policy: an RPC's state (gaps, grants, finished ids) is behind its
+//!   queue. Packets are not placed by a policy. An RPC's state (gaps, grants, finished ids) is behind its
 //!   endpoint's lock and cannot move, so that a packet elsewhere would only be handed over. Nor does a server
 //!   choose: the id decides, and so the client, whose choice spreads RPCs over the server's endpoints in the
 //!   same way as over its own.

@@ -6,7 +6,7 @@
 //! are therefore shared as well.
 //!
 //! Each host (mostly one for each process) has a slot, and counts as alive while it holds a lock on the byte
-//! of that slot, which the kernel releases on any death. There is no service to start and none to restart:
+//! of that slot. The kernel releases the lock on any death. There is no service to start and none to restart:
 //! any process that finds a slot without its lock frees the slot's resources. Rare changes are made under a
 //! lock of the same kind ([`registry`]). Frequent changes are lock-free; each module gives its argument:
 //! [`lease`], [`cutoffs`], [`uplink`].
@@ -24,20 +24,20 @@
 //! `homa/tenancy/host_lease` are the engine's use of it. Over UDP there is none: each host has a UDP port,
 //! and so an address, of its own.
 //!
-//! - **No daemon.** One that assigns ports and ids would have to be started first and end last. Here the first host
-//!   makes the segment, and any host that notices a death cleans up.
-//! - **A lock shows that a host lives.** Each host has a slot and locks one byte of the file; the kernel drops the
-//!   lock on any death. The locks belong to the open file (F_OFD_SETLK). Process ids are reused and differ between
-//!   pid namespaces; robust mutexes report a death only to waiters; classic record locks end when any descriptor
-//!   of the file is closed. A child forked without exec keeps its parent's slot alive.
-//! - **Nothing is stored twice.** The owner of a port is stored at the port, a lease at its slot; sums are computed
-//!   when needed. Each change of the registry is one store under a lock of the same kind, so that a death leaves
-//!   the state before or after it.
-//! - **No drive round waits for the lock.** Ticks try the lock and come again. Only opening a port waits for it,
-//!   before it takes the host's own lock, and names the owner if that takes long.
-//! - **Frequent changes take no lock**: ids are leased by one addition; grant budget by announcing the
-//!   intended lease and then counting (`lease` has the argument, and its tests run every order of two
-//!   processes); cutoffs are in two banks (`cutoffs`).
+//! - **No daemon.** One that assigns ports and ids would have to be started first and end last. Here the
+//!   first host makes the segment, and any host that notices a death cleans up.
+//! - **A lock shows that a host lives.** Each host has a slot and locks one byte of the file; the kernel
+//!   drops the lock on any death. The locks belong to the open file (F_OFD_SETLK). Process ids are reused and
+//!   differ between pid namespaces; robust mutexes report a death only to waiters; classic record locks end
+//!   when any descriptor of the file is closed. A child forked without exec keeps its parent's slot alive.
+//! - **Nothing is stored twice.** The owner of a port is stored at the port, a lease at its slot; sums are
+//!   computed when needed. Each change of the registry is one store under a lock of the same kind, so that a
+//!   death leaves the state before or after it.
+//! - **No drive round waits for the lock.** Ticks try the lock and come again. Only opening a port waits for
+//!   it, before it takes the host's own lock, and names the owner if that takes long.
+//! - **Frequent changes take no lock.** Ids are leased by one addition. Grant budget is leased by announcing
+//!   the intended lease and then counting (`lease` has the argument, and its tests run every order of two
+//!   processes). Cutoffs are in two banks (`cutoffs`).
 //! - **The uplink is one moment** (`uplink`), when it will have sent everything that all processes gave it,
 //!   and not a count of bytes. Bytes that another process sent a second ago are gone, and a count does not
 //!   say when they were sent. Nothing needs repair after a death.
@@ -46,8 +46,9 @@
 //!   lets the uplink's backlog run out before it sends. So the shortest message of the host goes first if its
 //!   endpoint uses the uplink while that still has something to send. The others wait no longer than that for
 //!   an endpoint that is dead, asleep or busy. Such an endpoint costs the uplink nothing, and its entry is
-//!   ignored after a millisecond. To wait longer was rejected: the uplink would idle for an endpoint that may not come. An
-//!   endpoint that is passed over counts what the others send towards the share of its oldest message.
+//!   ignored after a millisecond. To wait longer was rejected: the uplink would idle for an endpoint that may
+//!   not come. An endpoint that is passed over counts what the others send towards the share of its oldest
+//!   message.
 //! - **One process leads**, by a slot number in the segment: it answers for ports that no process has
 //!   (HOST-8) and computes the cutoffs. The others leave it the histogram of their observations. If each
 //!   computed its own, processes with different traffic would take turns in changing the cutoffs of all. A

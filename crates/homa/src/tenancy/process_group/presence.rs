@@ -104,7 +104,7 @@ fn credentials_of(name: &str) -> io::Result<libc::ucred> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the call takes numbers only.
     let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-    // SAFETY: the descriptor was made here and is owned by nobody else.
+    // SAFETY: the descriptor was made here and has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: the structure consists of numbers, for which zero is a valid value.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
