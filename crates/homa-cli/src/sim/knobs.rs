@@ -8,7 +8,7 @@ use homa_sim::{Buffer, Discipline, Exchange, Forwarding, Spread, TcpConfig, Topo
 use serde_json::{Map, Value, json};
 
 use super::draft::{self, Draft, Kind, Plan};
-use super::homa::{self, Base, Cutoffs};
+use super::homa::{Base, Cutoffs};
 
 /// A setting.
 pub struct Knob {
@@ -576,7 +576,7 @@ pub fn setup(plan: &Plan, transports: &[String]) -> Map<String, Value> {
     map.insert("mean_bytes".to_owned(), json!(plan.cluster.workload.mean_bytes()));
     map.insert("rtt_bytes".to_owned(), json!(plan.cluster.rtt_bytes()));
     if runs(HOMA) {
-        map.insert("homa".to_owned(), Value::Object(homa::fields(&plan.homa.protocol)));
+        map.insert("homa".to_owned(), Value::Object(homa_settings::fields(&plan.homa.protocol)));
     }
     map
 }

@@ -55,7 +55,7 @@ fn presets() -> String {
     let _ = writeln!(
         out,
         "\nSettings of the protocol (--set, and `homa.NAME` in a sweep): {}",
-        homa::FIELDS.join(", ")
+        homa_settings::FIELDS.join(", ")
     );
     out
 }

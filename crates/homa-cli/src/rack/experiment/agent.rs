@@ -36,7 +36,7 @@ use super::one_thread::{OneThread, Turn};
 use super::orders::{Order, Reply, Setup, put_samples};
 use crate::metrics::Seen;
 use crate::rack::spec::HOST_DEVICE;
-use crate::sim::homa::set_field;
+use homa_settings::set_field;
 
 /// A sleep that ends later than asked for by the kernel's usual slack would count as latency.
 const TIMER_SLACK_NS: u64 = 1_000;

@@ -15,7 +15,7 @@ use super::published;
 use super::settings::{Change, MISSING, OWN};
 use super::stand::Stand;
 use super::sweep::{Named, chart_of_values, finish};
-use crate::sim::homa::FIELDS;
+use homa_settings::FIELDS;
 
 /// A setting with its values.
 pub struct Varied {

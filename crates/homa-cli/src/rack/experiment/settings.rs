@@ -15,7 +15,7 @@ use homa_steer::wake::WakeOrder;
 use super::orders::Setup;
 use crate::args::batch_cap;
 use crate::rack::args::BuildArgs;
-use crate::sim::homa::{FIELDS, set_field};
+use homa_settings::{FIELDS, set_field};
 
 /// The settings that are no field of the protocol's, each with its values and what it is.
 pub const OWN: &[(&str, &str)] = &[
