@@ -55,6 +55,7 @@
 mod bridge;
 mod buffer;
 mod config;
+mod control;
 mod depth;
 mod ethernet;
 mod packet;
@@ -70,6 +71,7 @@ pub use config::{
     Buffer, ConfigError, ETHERNET_OVERHEAD_BYTES, Forwarding, MAX_RATE_BPS, MIN_RATE_BPS, PRIORITIES,
     SwitchConfig,
 };
+pub use control::{ControlError, ask};
 pub use depth::DepthSummary;
 pub use ethernet::{FrameHeader, Mac, mark_congestion, parse};
 pub use packet::{Packet, Packets};

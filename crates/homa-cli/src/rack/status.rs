@@ -100,7 +100,7 @@ fn hosts(state: &State) -> Result<Vec<Host>> {
 /// What the switch has counted; `None` where it does not answer.
 pub fn switch_stats(state: &State, directory: &Directory) -> Option<Value> {
     state.switch_pid?;
-    let snapshot = crate::switch::ask(&switch::control(directory)).ok()?;
+    let snapshot = homa_switch::ask(&switch::control(directory)).ok()?;
     serde_json::to_value(snapshot).ok()
 }
 

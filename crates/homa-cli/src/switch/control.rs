@@ -1,14 +1,14 @@
 //! The socket by which a running switch is asked for its counters. Whoever connects gets them as one JSON document.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use homa_metrics::listen_unix;
 use homa_switch::Snapshot;
 
@@ -97,24 +97,4 @@ fn answer_to(mut stream: UnixStream, snapshot: &Snapshot) -> Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&serde_json::to_vec(snapshot)?)?;
     Ok(())
-}
-
-/// Asks the switch at this socket.
-pub fn ask(path: &Path) -> Result<Snapshot> {
-    let mut stream = match UnixStream::connect(path) {
-        Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-            bail!("no switch listens at {}: start one with `homa switch run --control {0}`", path.display())
-        }
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot ask the switch at {}", path.display()));
-        }
-    };
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut answer = Vec::new();
-    stream
-        .read_to_end(&mut answer)
-        .with_context(|| format!("the switch at {} does not answer", path.display()))?;
-    serde_json::from_slice(&answer)
-        .with_context(|| format!("{} is no switch of this version", path.display()))
 }

@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 use homa_report::output;
 
 use args::{StatsArgs, SwitchArgs, SwitchCommand};
-pub use control::ask;
 
 /// Does what the command line says.
 pub fn run(args: &SwitchArgs) -> Result<()> {
@@ -23,7 +22,7 @@ pub fn run(args: &SwitchArgs) -> Result<()> {
 }
 
 fn stats(args: &StatsArgs) -> Result<()> {
-    let snapshot = ask(&args.control)?;
+    let snapshot = homa_switch::ask(&args.control)?;
     let text = if args.json {
         let mut json =
             serde_json::to_string_pretty(&snapshot).context("cannot write the counters as JSON")?;

@@ -8,15 +8,15 @@ use homa_report::output;
 use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
 
 use super::args::TopArgs;
-use super::{control, table};
+use super::table;
 
 /// Shows what has changed from look to look.
 pub fn run(args: &TopArgs) -> Result<()> {
-    let mut before = control::ask(&args.control)?;
+    let mut before = homa_switch::ask(&args.control)?;
     let mut looks = 0;
     while args.count.is_none_or(|count| looks < count) {
         thread::sleep(Duration::from_nanos(args.interval));
-        let now = match control::ask(&args.control) {
+        let now = match homa_switch::ask(&args.control) {
             // It is what was looked at until now that has ended.
             Err(_) if looks > 0 && args.count.is_none() => return Ok(()),
             asked => asked?,

@@ -45,7 +45,7 @@ impl QueueRecorder {
             let mut looks = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 let next = Instant::now() + INTERVAL;
-                let snapshot = crate::switch::ask(&control);
+                let snapshot = homa_switch::ask(&control);
                 looks.extend(snapshot.ok().and_then(|snapshot| Look::of(&snapshot, port)));
                 thread::sleep(next.saturating_duration_since(Instant::now()));
             }
