@@ -15,6 +15,7 @@ pub mod model;
 pub mod packets;
 mod parallel;
 mod replay;
+pub mod selection;
 pub mod summary;
 pub mod tail;
 pub mod timeline;

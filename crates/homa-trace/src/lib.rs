@@ -93,6 +93,7 @@ mod clock;
 mod dropped;
 mod dump;
 mod event;
+pub mod files;
 mod monotonic;
 mod node;
 mod os;

@@ -10,11 +10,14 @@
 //! A switch is a node like any other; but since the way from a host's stack to a queue is not the way from a link to a host's
 //! stack, nothing is taken to be equal there: it is only placed between the hosts, and does not move them.
 
+mod choice;
 mod fit;
 mod hull;
 mod solve;
 
 use homa_trace::{Alignment, Dump, NodeKind};
+
+pub use choice::{ClockChoice, warnings};
 
 use crate::packets::passages;
 use fit::Fit;

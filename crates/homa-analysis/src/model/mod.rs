@@ -439,6 +439,23 @@ impl Model {
         self.nodes.get(usize::from(node)).map_or("?", |node| &node.name)
     }
 
+    /// A place in words: a host and perhaps a core, a switch and perhaps a port.
+    #[must_use]
+    pub fn place(&self, node: NodeId, place: Option<u16>) -> String {
+        if node == NO_NODE {
+            return "-".to_owned();
+        }
+        let name = self.name(node);
+        match (self.nodes.get(usize::from(node)), place) {
+            (Some(of), Some(port)) if of.kind == NodeKind::Switch => match of.others.get(&port) {
+                Some(device) if !device.is_empty() => format!("{name} port {port} ({device})"),
+                _ => format!("{name} port {port}"),
+            },
+            (_, Some(core)) => format!("{name} core {core}"),
+            (_, None) => name.to_owned(),
+        }
+    }
+
     /// The events of a node of these kinds within a time, by time.
     pub fn between<'a>(
         &'a self,

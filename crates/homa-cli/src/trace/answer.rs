@@ -14,7 +14,7 @@ use homa_report::units::{duration_ns, rate_bps};
 use serde::Serialize;
 
 use super::columns::Table;
-use super::load::{Inputs, nodes_named};
+use super::load::{Inputs, node_option};
 use super::shown::us;
 
 /// Where to look, and where the answer goes.
@@ -65,7 +65,7 @@ impl Question {
         let model = self.inputs.model()?;
         let mut nodes = Vec::new();
         for name in &self.node {
-            nodes.extend(nodes_named(&model, name)?.into_iter().map(|number| number as NodeId));
+            nodes.extend(node_option(&model, name)?.into_iter().map(|number| number as NodeId));
         }
         let select = Select { nodes, from_ns: self.from.unwrap_or(0), until_ns: self.until };
         Ok(Opened { outputs, model, select, files: self.inputs.to_string() })

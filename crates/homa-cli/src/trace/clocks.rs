@@ -13,7 +13,6 @@ use homa_trace::{Clock, Dump, Source};
 use serde_json::{Value, json};
 
 use super::answer::Answer;
-use super::load::read_files;
 use cores::Skew;
 use measure::Measured;
 
@@ -51,18 +50,15 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// A trace cannot be read, or a file cannot be written.
 pub fn run(args: &ClocksArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
-    let (dumps, from) = read_files(&args.files)?;
+    let dumps = homa_trace::files::read_each(&args.files)?;
     let measured = measure::all(Duration::from_secs_f64(args.seconds));
     let skews = if Source::Tsc.is_available() {
         cores::skews().context("cannot compare processors")?
     } else {
         Vec::new()
     };
-    let calibrations: Vec<Calibration> = dumps
-        .iter()
-        .zip(&from)
-        .map(|(dump, path)| Calibration::of(dump, path.display().to_string()))
-        .collect();
+    let calibrations: Vec<Calibration> =
+        dumps.iter().map(|(dump, path)| Calibration::of(dump, path.display().to_string())).collect();
     let text = format!("{}{}{}", table(&measured), processors(&skews), of_traces(&calibrations));
     outputs.answer(&text, &to_json(&measured, &skews, &calibrations))
 }

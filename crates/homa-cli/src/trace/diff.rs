@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use homa_analysis::Cause;
+use homa_analysis::selection::Selection;
 use homa_analysis::summary::{SizeSummary, Summary};
 use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{Held, Meant};
+use super::select::SelectionArgs;
 use super::shown::us;
 use super::summary::size_json;
 
@@ -31,7 +32,7 @@ pub struct DiffArgs {
     pub after: PathBuf,
     /// Which RPCs are compared.
     #[command(flatten)]
-    pub meant: Meant,
+    pub meant: SelectionArgs,
     /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
@@ -83,7 +84,7 @@ pub fn run(args: &DiffArgs) -> Result<()> {
 
 fn of(path: &Path, args: &DiffArgs) -> Result<Summary> {
     let model = Inputs { files: vec![path.to_path_buf()], ..Inputs::default() }.model()?;
-    let Held { explainer, costs, chosen } = &args.meant.held(&model)?;
+    let Selection { explainer, costs, chosen } = &args.meant.selection(&model)?;
     Ok(Summary::of(explainer, costs, chosen))
 }
 

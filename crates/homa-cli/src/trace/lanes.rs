@@ -6,7 +6,7 @@ use homa_analysis::model::Rpc;
 use homa_analysis::{Amounts, Cause, Model, Path};
 use homa_report::chart::escape;
 
-use super::shown::{percent, place, time};
+use super::shown::{percent, time};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 90.0;
@@ -129,7 +129,7 @@ fn parts(model: &Model, rpc: &Rpc, path: &Path) -> Vec<Part> {
             "{} {} at {}",
             span.cause,
             time(span.to_ns - span.from_ns),
-            place(model, span.node, span.port)
+            model.place(span.node, span.port)
         ),
     };
     let all: Vec<Part> = path.spans.iter().map(one).collect();

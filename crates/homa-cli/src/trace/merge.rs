@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::align::{self, Clocks, NodeClock};
+use homa_analysis::align::{self, Clocks, NodeClock, warnings};
 use homa_report::output::Output;
 use homa_trace::{Dump, NodeKind};
 use serde_json::{Value, json};
 
 use super::answer::Answer;
-use super::load::{Inputs, warnings};
+use super::load::Inputs;
 
 /// `homa trace merge`.
 #[derive(Args, Clone, Debug)]

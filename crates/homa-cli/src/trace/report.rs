@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use homa_analysis::selection::Selection;
 use homa_analysis::summary::{SIZES, Summary, size_class};
 use homa_analysis::tail::{Cost, Tail};
 use homa_analysis::timeline::timeline;
@@ -15,7 +16,7 @@ use homa_report::output::Output;
 use homa_report::page::{FOOT, head};
 
 use super::load::Inputs;
-use super::select::{Held, Meant};
+use super::select::SelectionArgs;
 use super::shown::{at, ends, slowdown, time};
 use super::{lanes, summary, tail, timeline as stages};
 
@@ -46,7 +47,7 @@ pub struct ReportArgs {
     pub worst: usize,
     /// Which RPCs are looked at.
     #[command(flatten)]
-    pub meant: Meant,
+    pub meant: SelectionArgs,
 }
 
 /// Runs the command.
@@ -56,15 +57,15 @@ pub struct ReportArgs {
 pub fn run(args: &ReportArgs) -> Result<()> {
     let output = Output::check(&args.out)?;
     let model = args.inputs.model()?;
-    let held = args.meant.held(&model)?.not_empty()?;
+    let held = args.meant.non_empty(&model)?;
     let tail = Tail::of(&held.explainer, &held.costs, &held.chosen, args.percentile);
     output.write(render(&held, &tail, args).as_bytes())?;
     eprintln!("written: {}", output.path().display());
     Ok(())
 }
 
-fn render(held: &Held<'_>, slow: &Tail, args: &ReportArgs) -> String {
-    let Held { explainer, costs, chosen } = held;
+fn render(held: &Selection<'_>, slow: &Tail, args: &ReportArgs) -> String {
+    let Selection { explainer, costs, chosen } = held;
     let model = explainer.model;
     let summary = Summary::of(explainer, costs, chosen);
     let mut out = head("Why RPCs were slow");

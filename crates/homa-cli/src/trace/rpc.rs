@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use homa_analysis::around::{self, Crowd};
 use homa_analysis::model::{At, Fate, NodeId, Packet, Rpc};
+use homa_analysis::selection::{Filter, Selection};
 use homa_analysis::tail::Cost;
 use homa_analysis::{Cause, Model, Path, Span};
 use homa_trace::{EventKind, NodeKind, Record, drop_reason_name, packet_word_parts};
@@ -14,8 +15,8 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{Against, Filter, Held};
-use super::shown::{ends, packet_type, place, slowdown, time, us};
+use super::select::BaselineArgs;
+use super::shown::{ends, packet_type, slowdown, time, us};
 use super::tail::amounts;
 
 /// Crowds of a packet that are listed.
@@ -44,7 +45,7 @@ pub struct RpcArgs {
     pub events: usize,
     /// Against what.
     #[command(flatten)]
-    pub against: Against,
+    pub against: BaselineArgs,
     /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
@@ -71,7 +72,8 @@ pub fn run(args: &RpcArgs) -> Result<()> {
             args.id
         )
     };
-    let Held { explainer, costs, .. } = Held::of(&model, &Filter::default(), &args.against)?;
+    let Selection { explainer, costs, .. } =
+        Selection::of(&model, &Filter::default(), args.against.to_baseline())?;
     let cost = costs.costs.iter().find(|cost| model.rpcs[cost.rpc as usize].id == rpc.id);
     let mut path = Path::default();
     explainer.explain(rpc, &mut path);
@@ -129,7 +131,7 @@ pub fn spans(model: &Model, rpc: &Rpc, path: &Path) -> Table {
             since(rpc, span.from_ns),
             us(span.to_ns - span.from_ns),
             span.cause.name().to_owned(),
-            place(model, span.node, span.port),
+            model.place(span.node, span.port),
             span.packet.map_or(String::new(), |packet| named(&model.packets[packet as usize])),
         ]);
     }
@@ -271,7 +273,7 @@ fn what(model: &Model, node: NodeId, record: &Record) -> String {
             format!("{}, {length} B: {why}", packet_type(of_type))
         }
         Kind::SwitchEntered | Kind::SwitchLeft | Kind::SwitchDropped => {
-            let at = place(model, node, Some(record.place.port()));
+            let at = model.place(node, Some(record.place.port()));
             let reason = match record.place.reason() {
                 0 => String::new(),
                 reason => format!(", reason {reason}"),
@@ -304,7 +306,7 @@ fn to_json(model: &Model, rpc: &Rpc, cost: Option<&Cost>, path: &Path, waited: &
     let span = |span: &Span| {
         json!({
             "from_ns": span.from_ns, "to_ns": span.to_ns, "cause": span.cause.name(), "node": model.name(span.node),
-            "where": place(model, span.node, span.port), "packet": span.packet.map(|p| named(&model.packets[p as usize])),
+            "where": model.place(span.node, span.port), "packet": span.packet.map(|p| named(&model.packets[p as usize])),
         })
     };
     let event = |(node, record): (NodeId, &Record)| {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::Meant;
+use super::select::SelectionArgs;
 use super::shown::{ends, slowdown, us};
 
 /// By what the list is ordered.
@@ -41,7 +41,7 @@ pub struct RpcsArgs {
     pub inputs: Inputs,
     /// Which RPCs are listed.
     #[command(flatten)]
-    pub meant: Meant,
+    pub meant: SelectionArgs,
     /// Only RPCs with at least this slowdown
     #[arg(long, value_name = "TIMES")]
     pub min_slowdown: Option<f64>,
@@ -66,7 +66,7 @@ pub struct RpcsArgs {
 pub fn run(args: &RpcsArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;
-    let held = args.meant.held(&model)?;
+    let held = args.meant.selection(&model)?;
     let chosen = chosen(&model, &held.costs, args);
     let shown = &chosen[..chosen.len().min(args.limit)];
     let mut text = table(&model, shown).text();
@@ -78,13 +78,14 @@ pub fn run(args: &RpcsArgs) -> Result<()> {
 type Listed<'m> = (&'m Rpc, Option<Cost>);
 
 fn chosen<'m>(model: &'m Model, costs: &Costs, args: &RpcsArgs) -> Vec<Listed<'m>> {
+    let filter = args.meant.filter.to_filter();
     let mut known = costs.costs.iter().copied().peekable();
     let mut chosen: Vec<Listed<'m>> = Vec::new();
     for (rpc, number) in model.rpcs.iter().zip(0..) {
         let cost = known.next_if(|cost| cost.rpc == number);
         let slow = args.min_slowdown.is_none_or(|least| cost.is_some_and(|cost| cost.slowdown() >= least));
         let failed = !args.failed || rpc.result.is_some_and(|result| result != 0);
-        if slow && failed && args.meant.filter.takes(model, rpc) {
+        if slow && failed && filter.takes(model, rpc) {
             chosen.push((rpc, cost));
         }
     }

@@ -2,17 +2,15 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use homa_analysis::link::LinkRate;
-use homa_analysis::model::Rpc;
-use homa_analysis::tail::{Base, Cost, Costs};
-use homa_analysis::{Explainer, Model};
+use homa_analysis::Model;
+use homa_analysis::selection::{Baseline, Filter, Selection};
 use homa_report::units::{bytes_u32, duration_ns, rate_bps};
 
-use super::load::nodes_named;
+use super::load::of_option;
 
 /// Against what RPCs are held.
 #[derive(Args, Clone, Debug, Default)]
-pub struct Against {
+pub struct BaselineArgs {
     /// Rate of the hosts' links, as in 25gbit [default: as the traces show it]
     #[arg(long, value_name = "RATE", value_parser = rate_bps)]
     pub rate: Option<u64>,
@@ -22,16 +20,16 @@ pub struct Against {
     pub base: Option<u64>,
 }
 
-impl Against {
-    /// The base, if one was given.
-    pub fn base(&self) -> Option<Base> {
-        self.base.map(|rpc_ns| Base { rpc_ns, rate_bps: self.rate.unwrap_or(0) })
+impl BaselineArgs {
+    /// The baseline.
+    pub fn to_baseline(&self) -> Baseline {
+        Baseline { rate_bps: self.rate, rpc_ns: self.base }
     }
 }
 
 /// Which RPCs are meant.
 #[derive(Args, Clone, Debug, Default)]
-pub struct Filter {
+pub struct FilterArgs {
     /// Only RPCs whose longer message has at least this many bytes
     #[arg(long, value_name = "BYTES", value_parser = bytes_u32)]
     pub min_size: Option<u32>,
@@ -49,75 +47,56 @@ pub struct Filter {
     pub until: Option<u64>,
 }
 
-impl Filter {
-    /// Whether this RPC is meant.
-    pub fn takes(&self, model: &Model, rpc: &Rpc) -> bool {
-        let size = rpc.request.length.max(rpc.response.length);
-        let start = rpc.start.ns().unwrap_or(0);
-        let is = |name: &String| model.name(rpc.client) == name || model.name(rpc.server) == name;
-        self.min_size.is_none_or(|least| size >= least)
-            && self.max_size.is_none_or(|most| size <= most)
-            && self.node.as_ref().is_none_or(is)
-            && self.from.is_none_or(|from| start >= from)
-            && self.until.is_none_or(|until| start < until)
+impl FilterArgs {
+    /// The filter.
+    pub fn to_filter(&self) -> Filter {
+        Filter {
+            min_size: self.min_size,
+            max_size: self.max_size,
+            node: self.node.clone(),
+            from_ns: self.from,
+            until_ns: self.until,
+        }
+    }
+
+    /// The RPCs that it takes.
+    ///
+    /// # Errors
+    /// The filter's node is not there.
+    pub fn selection<'m>(&self, model: &'m Model, baseline: Baseline) -> Result<Selection<'m>> {
+        Selection::of(model, &self.to_filter(), baseline).map_err(of_option("--node"))
     }
 }
 
 /// Which RPCs are meant, and against what they are held.
 #[derive(Args, Clone, Debug)]
-pub struct Meant {
+pub struct SelectionArgs {
     /// Which.
     #[command(flatten)]
-    pub filter: Filter,
+    pub filter: FilterArgs,
     /// Against what.
     #[command(flatten)]
-    pub against: Against,
+    pub against: BaselineArgs,
 }
 
-impl Meant {
-    /// See [`Held::of`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn held<'m>(&self, model: &'m Model) -> Result<Held<'m>> {
-        Held::of(model, &self.filter, &self.against)
-    }
-}
-
-/// The RPCs of some traces, and what each of them took.
-pub struct Held<'m> {
-    /// Why they took it.
-    pub explainer: Explainer<'m>,
-    /// Of all RPCs that are whole.
-    pub costs: Costs,
-    /// Of those that are meant.
-    pub chosen: Vec<Cost>,
-}
-
-impl<'m> Held<'m> {
-    /// Holds all RPCs against this.
+impl SelectionArgs {
+    /// The selected RPCs.
     ///
     /// # Errors
     /// The filter's node is not there.
-    pub fn of(model: &'m Model, filter: &Filter, against: &Against) -> Result<Held<'m>> {
-        if let Some(name) = &filter.node {
-            nodes_named(model, name)?;
-        }
-        let explainer = Explainer::new(model, LinkRate::of(model, against.rate, None));
-        let costs = Costs::of(&explainer, against.base());
-        let takes = |cost: &&Cost| filter.takes(model, &model.rpcs[cost.rpc as usize]);
-        let chosen = costs.costs.iter().filter(takes).copied().collect();
-        Ok(Held { explainer, costs, chosen })
+    pub fn selection<'m>(&self, model: &'m Model) -> Result<Selection<'m>> {
+        self.filter.selection(model, self.against.to_baseline())
     }
 
-    /// The same where nothing can be said without an RPC.
+    /// The selected RPCs, where nothing can be said without one.
     ///
     /// # Errors
-    /// There is none that is whole and meant.
-    pub fn not_empty(self) -> Result<Held<'m>> {
-        if self.chosen.is_empty() {
+    /// As [`SelectionArgs::selection`]; or there is none that is whole and meant.
+    pub fn non_empty<'m>(&self, model: &'m Model) -> Result<Selection<'m>> {
+        let selection = self.selection(model)?;
+        if selection.chosen.is_empty() {
             bail!("no RPC of these traces is whole, from its start to its end, and meant by the options");
         }
-        Ok(self)
+        Ok(selection)
     }
 }

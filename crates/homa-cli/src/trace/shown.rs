@@ -1,9 +1,8 @@
 //! Times, shares and places in words.
 
 use homa_analysis::Model;
-use homa_analysis::model::{NO_NODE, NodeId, Rpc};
+use homa_analysis::model::Rpc;
 use homa_proto::wire::PacketType;
-use homa_trace::NodeKind;
 
 /// Nanoseconds as microseconds in about three digits.
 pub fn us<N: Into<i128>>(ns: N) -> String {
@@ -40,22 +39,6 @@ pub fn percent(share: f64) -> String {
 /// A slowdown in about three digits.
 pub fn slowdown(value: f64) -> String {
     homa_report::number::brief(value)
-}
-
-/// Where: a host and perhaps a core, a switch and perhaps a port.
-pub fn place(model: &Model, node: NodeId, place: Option<u16>) -> String {
-    if node == NO_NODE {
-        return "-".to_owned();
-    }
-    let name = model.name(node);
-    match (model.nodes.get(usize::from(node)), place) {
-        (Some(of), Some(port)) if of.kind == NodeKind::Switch => match of.others.get(&port) {
-            Some(device) if !device.is_empty() => format!("{name} port {port} ({device})"),
-            _ => format!("{name} port {port}"),
-        },
-        (_, Some(core)) => format!("{name} core {core}"),
-        (_, None) => name.to_owned(),
-    }
 }
 
 /// The client and the server of an RPC.

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use homa_analysis::selection::Selection;
 use homa_analysis::summary::{SizeSummary, Summary};
 use homa_analysis::{Explainer, Model};
 use homa_trace::NodeKind;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{Held, Meant};
+use super::select::SelectionArgs;
 use super::shown::{percent, slowdown, time, us};
 use super::tail::{amounts, notes};
 
@@ -29,7 +30,7 @@ pub struct SummaryArgs {
     pub inputs: Inputs,
     /// Whose durations are counted; packets and nodes are counted whole.
     #[command(flatten)]
-    pub meant: Meant,
+    pub meant: SelectionArgs,
     /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
@@ -42,7 +43,7 @@ pub struct SummaryArgs {
 pub fn run(args: &SummaryArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;
-    let Held { explainer, costs, chosen } = &args.meant.held(&model)?;
+    let Selection { explainer, costs, chosen } = &args.meant.selection(&model)?;
     let summary = Summary::of(explainer, costs, chosen);
     let mut text = totals(&model, &summary);
     text.push('\n');

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use homa_analysis::selection::Selection;
 use homa_analysis::tail::{Case, Site, Tail};
 use homa_analysis::{Amounts, Cause, Explainer, Model};
 use serde_json::{Value, json};
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{Held, Meant};
-use super::shown::{at, ends, percent, place, slowdown, us};
+use super::select::SelectionArgs;
+use super::shown::{at, ends, percent, slowdown, us};
 
 /// `homa trace tail`.
 #[derive(Args, Clone, Debug)]
@@ -37,7 +38,7 @@ pub struct TailArgs {
     pub worst: usize,
     /// Which RPCs are looked at.
     #[command(flatten)]
-    pub meant: Meant,
+    pub meant: SelectionArgs,
     /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
@@ -58,7 +59,7 @@ pub fn percentile(text: &str) -> Result<f64, String> {
 pub fn run(args: &TailArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;
-    let Held { explainer, costs, chosen } = &args.meant.held(&model)?.not_empty()?;
+    let Selection { explainer, costs, chosen } = &args.meant.non_empty(&model)?;
     let tail = Tail::of(explainer, costs, chosen, args.percentile);
     let mut text = String::new();
     head(&mut text, &tail, &chosen.iter().map(|cost| cost.slowdown()).collect::<Vec<_>>(), args.percentile);
@@ -104,7 +105,7 @@ pub fn verdict(model: &Model, tail: &Tail) -> String {
         cause.says(),
         percent(main.share),
         percent(main.there),
-        place(model, main.site.node, main.site.place),
+        model.place(main.site.node, main.site.place),
         cause.hint(),
     )
 }
@@ -134,7 +135,7 @@ pub fn causes(model: &Model, tail: &Tail) -> Table {
             mains.count().to_string(),
             sites_of(tail, cause).next().map_or("-".to_owned(), |(site, ns)| {
                 let share = percent(*ns as f64 / tail.extra[cause].max(1) as f64);
-                format!("{} ({share})", place(model, site.node, site.place))
+                format!("{} ({share})", model.place(site.node, site.place))
             }),
         ]);
     }
@@ -172,7 +173,7 @@ pub fn worst(model: &Model, tail: &Tail, count: usize) -> Table {
             slowdown(case.cost.slowdown()),
             cause.name().to_owned(),
             percent(share),
-            place(model, case.site.0.node, case.site.0.place),
+            model.place(case.site.0.node, case.site.0.place),
         ]);
     }
     table
@@ -225,7 +226,7 @@ fn site(model: &Model, (site, ns): &(Site, u64)) -> Value {
         "cause": site.cause.name(),
         "node": model.name(site.node),
         "place": site.place,
-        "where": place(model, site.node, site.place),
+        "where": model.place(site.node, site.place),
         "ns": ns,
     })
 }
@@ -247,7 +248,7 @@ fn to_json(explainer: &Explainer<'_>, tail: &Tail, args: &TailArgs) -> Value {
         json!({
             "cause": cause.name(), "with": main.causes.iter().skip(1).map(|cause| cause.name()).collect::<Vec<_>>(),
             "share": main.share, "says": cause.says(), "hint": cause.hint(),
-            "where": place(model, main.site.node, main.site.place), "share_there": main.there,
+            "where": model.place(main.site.node, main.site.place), "share_there": main.there,
         })
     });
     json!({

@@ -2,13 +2,14 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
+use homa_analysis::selection::Baseline;
 use homa_analysis::timeline::{self, Band, STAGES, Timeline};
 use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{Against, Filter, Held};
+use super::select::FilterArgs;
 
 /// `homa trace timeline`.
 #[derive(Args, Clone, Debug)]
@@ -25,7 +26,7 @@ pub struct TimelineArgs {
     pub inputs: Inputs,
     /// Which RPCs are looked at.
     #[command(flatten)]
-    pub filter: Filter,
+    pub filter: FilterArgs,
     /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
@@ -41,7 +42,7 @@ const BANDS: [&str; 3] = ["fastest", "median", "p99"];
 pub fn run(args: &TimelineArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;
-    let held = Held::of(&model, &args.filter, &Against::default())?;
+    let held = args.filter.selection(&model, Baseline::default())?;
     let timeline = timeline::timeline(&model, &held.chosen);
     if timeline.rpcs == 0 {
         bail!("no RPC that is meant has a request and a response of one packet each");

@@ -16,7 +16,7 @@ use homa_report::output::Output;
 use homa_report::units::duration_ns;
 use homa_trace::Record;
 
-use super::load::{Inputs, nodes_named};
+use super::load::{Inputs, node_option};
 
 /// `homa trace export`.
 #[derive(Args, Clone, Debug)]
@@ -99,7 +99,7 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     let model = args.inputs.model()?;
     let mut nodes = vec![args.node.is_empty(); model.nodes.len()];
     for name in &args.node {
-        nodes_named(&model, name)?.into_iter().for_each(|number| nodes[number] = true);
+        node_option(&model, name)?.into_iter().for_each(|number| nodes[number] = true);
     }
     let filter = Filter {
         rpc: args.rpc.map(|id| id & !1),

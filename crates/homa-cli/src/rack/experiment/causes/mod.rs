@@ -7,6 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use homa_analysis::Model;
+use homa_analysis::align::ClockChoice;
+use homa_analysis::selection::{Baseline, Filter, Selection};
 use homa_analysis::tail::{Site, Tail};
 use homa_bench::engine::rtt::RttTable;
 use homa_bench::engine::summary::Summary;
@@ -21,9 +24,6 @@ use super::args::{CausesArgs, LoadArgs};
 use super::lab::Lab;
 use super::stand::{Score, Stand};
 use super::sweep::{Named, finish};
-use crate::trace::load::Inputs;
-use crate::trace::select::{Against, Filter, Held};
-use crate::trace::shown::place;
 use disturbed::Disturbed;
 pub use planted::Planted;
 
@@ -160,7 +160,8 @@ impl Once<'_> {
         drop(disturbed);
         drop(crew);
         lab.take_down();
-        Ok(look(planted, repetition, directory, args)?.map(|verdict| (verdict, score)))
+        let model = model(directory)?;
+        Ok(look(planted, repetition, &model, args)?.map(|verdict| (verdict, score)))
     }
 }
 
@@ -174,17 +175,24 @@ pub fn messages(planted: Planted) -> LoadArgs {
     }
 }
 
-/// Asks the traces.
-fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) -> Result<Option<Verdict>> {
-    let inputs = Inputs { files: vec![directory.to_owned()], ..Inputs::default() };
-    let model = inputs.model()?;
-    let against = Against { rate: Some(args.common.build.rate), base: None };
-    let held = Held::of(&model, &Filter::default(), &against)?;
-    if held.chosen.is_empty() {
+/// The traces of a run, on one time.
+fn model(directory: &Path) -> Result<Model> {
+    let mut dumps = homa_trace::files::read_together(&[directory.to_owned()])?;
+    for warning in ClockChoice::default().apply(&mut dumps) {
+        tracing::warn!("{warning}");
+    }
+    Model::new(dumps).with_context(|| directory.display().to_string())
+}
+
+/// What the traces say.
+fn look(planted: Planted, repetition: u32, model: &Model, args: &CausesArgs) -> Result<Option<Verdict>> {
+    let baseline = Baseline { rate_bps: Some(args.common.build.rate), rpc_ns: None };
+    let Selection { explainer, costs, chosen } = Selection::of(model, &Filter::default(), baseline)?;
+    if chosen.is_empty() {
         return Ok(None);
     }
     let percentile = args.percentile.unwrap_or(planted.percentile());
-    let tail = Tail::of(&held.explainer, &held.costs, &held.chosen, percentile);
+    let tail = Tail::of(&explainer, &costs, &chosen, percentile);
     let main = tail.main_cause();
     let site = main.as_ref().map(|main| main.site);
     let is_right = |site: Site| {
@@ -200,7 +208,7 @@ fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) 
         tail_slowdown: tail.slowdown,
         cause: main.as_ref().map(|main| main.site.cause.name()),
         share: main.as_ref().map_or(0.0, |main| main.share),
-        place: site.map_or_else(|| "-".to_owned(), |site| place(&model, site.node, site.place)),
+        place: site.map_or_else(|| "-".to_owned(), |site| model.place(site.node, site.place)),
         found: site.is_some_and(is_right),
     }))
 }

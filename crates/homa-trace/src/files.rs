@@ -1,0 +1,197 @@
+//! Trace files: which dumps they hold, and whether these belong together.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::clock::Clock;
+use crate::dump::Dump;
+use crate::node::NodeKind;
+use crate::read::{ReadError, read_dumps};
+
+/// Extension of trace files in a directory.
+const EXTENSION: &str = "trace";
+
+/// Why files gave no dumps.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// A file cannot be opened.
+    #[error("cannot read {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A directory cannot be listed.
+    #[error("cannot read the directory {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A directory has no trace files.
+    #[error("there is no *.{EXTENSION} in the directory {}", .0.display())]
+    NoTrace(PathBuf),
+    /// A file is no trace, or damaged.
+    #[error("{}", path.display())]
+    Dump {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ReadError,
+    },
+    /// Traces of the simulator and of live hosts.
+    #[error(
+        "{} is of the simulator and {} of a live host: their times have nothing in common, pass one kind",
+        simulated.display(),
+        live.display()
+    )]
+    MixedClocks {
+        /// A file of the simulator.
+        simulated: PathBuf,
+        /// A file of a live host.
+        live: PathBuf,
+    },
+    /// Two traces of one node.
+    #[error("{}: it is of node {node}, and so is {}: {remedy}", path.display(), other.display())]
+    SameNode {
+        /// The node's name.
+        node: String,
+        /// The later file.
+        path: PathBuf,
+        /// The file before.
+        other: PathBuf,
+        /// What to pass instead.
+        remedy: String,
+    },
+}
+
+/// Reads all dumps of these files, each with its file. A directory stands for all *.trace in it. A node without a
+/// name is named after its file.
+///
+/// # Errors
+/// Names the file that is no trace or damaged.
+pub fn read_each(files: &[PathBuf]) -> Result<Vec<(Dump, PathBuf)>, FileError> {
+    let mut dumps = Vec::new();
+    for path in paths(files)? {
+        let mut file = File::open(&path).map_err(|source| FileError::Open { path: path.clone(), source })?;
+        let read = read_dumps(&mut file).map_err(|source| FileError::Dump { path: path.clone(), source })?;
+        for mut dump in read {
+            name(&mut dump, &path);
+            dumps.push((dump, path.clone()));
+        }
+    }
+    Ok(dumps)
+}
+
+/// Reads all dumps of these files, as [`read_each`] does, and checks that they belong together: one dump of each
+/// node, and all of live hosts or all of a simulation.
+///
+/// # Errors
+/// Names the file that is no trace, is damaged, or does not belong to the others.
+pub fn read_together(files: &[PathBuf]) -> Result<Vec<Dump>, FileError> {
+    let dumps = read_each(files)?;
+    check_clocks(&dumps)?;
+    check_names(&dumps)?;
+    Ok(dumps.into_iter().map(|(dump, _)| dump).collect())
+}
+
+fn paths(files: &[PathBuf]) -> Result<Vec<PathBuf>, FileError> {
+    let mut paths = Vec::new();
+    for path in files {
+        if !path.is_dir() {
+            paths.push(path.clone());
+            continue;
+        }
+        let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+        let entries = entries.map_err(|source| FileError::Directory { path: path.clone(), source })?;
+        let mut found: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+        found.retain(|file| file.extension().is_some_and(|extension| extension == EXTENSION));
+        if found.is_empty() {
+            return Err(FileError::NoTrace(path.clone()));
+        }
+        found.sort();
+        paths.extend(found);
+    }
+    Ok(paths)
+}
+
+/// Names a node without a name, or with that of any address, after its file.
+fn name(dump: &mut Dump, path: &Path) {
+    let name = &dump.node.name;
+    if name.is_empty() || name.starts_with("0.0.0.0") || name.starts_with("[::]") {
+        dump.node.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    }
+}
+
+fn check_clocks(dumps: &[(Dump, PathBuf)]) -> Result<(), FileError> {
+    let first = |simulated| dumps.iter().find(|(dump, _)| dump.is_simulated() == simulated);
+    match (first(true), first(false)) {
+        (Some((_, simulated)), Some((_, live))) => {
+            Err(FileError::MixedClocks { simulated: simulated.clone(), live: live.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_names(dumps: &[(Dump, PathBuf)]) -> Result<(), FileError> {
+    let mut nodes = BTreeMap::new();
+    for (dump, path) in dumps {
+        if let Some(other) = nodes.insert((&dump.node.name, dump.node.kind == NodeKind::Switch), path) {
+            return Err(FileError::SameNode {
+                node: dump.node.name.clone(),
+                path: path.clone(),
+                other: other.clone(),
+                remedy: remedy(path, other),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What to pass instead of two traces of a node: the names of a later run in the same directory begin with another word.
+fn remedy(path: &Path, other: &Path) -> String {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (later, first) = (name(path), name(other));
+    let same = first.chars().zip(later.chars()).take_while(|(a, b)| a == b).count();
+    let run = first.char_indices().skip(same).find(|(_, letter)| *letter == '-');
+    match run.filter(|_| path.parent() == other.parent()) {
+        Some((end, _)) => {
+            let files = other.with_file_name(format!("{}*.{EXTENSION}", &first[..=end]));
+            format!(
+                "they are of two runs: pass the traces of one, {}, and those of its switches",
+                files.display()
+            )
+        }
+        None => "pass one trace of each node".to_owned(),
+    }
+}
+
+impl Dump {
+    /// Whether its times are the simulator's. A switch also counts from its own start, but says when that was.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.clock == Clock::Virtual && self.start_ns == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_in_a_directory_are_told_apart_by_their_names() {
+        let of = |path: &str, other: &str| remedy(Path::new(path), Path::new(other));
+        let found = of("t/load2-homa-h1.trace", "t/load1-homa-h1.trace");
+        assert!(found.contains("t/load1-*.trace, and those of its switches"), "{found}");
+        for (path, other) in
+            [("t/b.trace", "t/a.trace"), ("u/a-1.trace", "t/b-1.trace"), ("a.trace", "a.trace")]
+        {
+            assert_eq!(of(path, other), "pass one trace of each node");
+        }
+    }
+}
