@@ -1,5 +1,6 @@
 //! Packet drivers by name.
 
+use homa_steer::batch::BatchCap;
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
@@ -30,6 +31,17 @@ pub enum Driver {
     Packet,
     /// UDP on the wire, straight from the receive queues of a network device (AF_XDP); needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF
     Xdp,
+}
+
+/// A receive batch that drivers can take, from text.
+///
+/// # Errors
+/// The range, in words.
+pub fn batch_cap(text: &str) -> Result<BatchCap, String> {
+    let max = homa_driver::BURST_PACKETS as u32;
+    let cap =
+        text.parse().ok().filter(|&packets| packets <= max).and_then(|packets| BatchCap::new(packets).ok());
+    cap.ok_or_else(|| format!("use 1 to {max} packets"))
 }
 
 impl Driver {

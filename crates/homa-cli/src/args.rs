@@ -7,7 +7,6 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use homa_bench::server::DEFAULT_POLL;
 use homa_bench::workloads::Truncation;
-use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 
 use crate::bench::BenchArgs;
@@ -137,14 +136,6 @@ pub fn message_bytes(text: &str) -> Result<u32, String> {
         Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
         _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
     }
-}
-
-/// What drivers can do, of the caps that there are.
-pub fn batch_cap(text: &str) -> Result<BatchCap, String> {
-    let most = homa_driver::BURST_PACKETS as u32;
-    let cap =
-        text.parse().ok().filter(|&packets| packets <= most).and_then(|packets| BatchCap::new(packets).ok());
-    cap.ok_or_else(|| format!("use 1 to {most} packets"))
 }
 
 pub fn wake_order(text: &str) -> Result<WakeOrder, String> {

@@ -10,6 +10,7 @@ use clap::Args;
 use homa::{Host, ServerAddr};
 use homa_bench::addresses::{client_bind, host_config, on_device};
 use homa_bench::driver::{Driver, XdpMode};
+use homa_bench::host_report::HostReport;
 use homa_bench::recording::Recorder;
 use homa_report::output::{Output, print};
 use serde::Serialize;
@@ -17,7 +18,6 @@ use serde::Serialize;
 use crate::addr;
 use crate::args::{Queues, message_bytes, positive, queues};
 use crate::choice::choice;
-use crate::metrics::Seen;
 use crate::recording::RecordingArgs;
 
 /// `homa call`.
@@ -98,14 +98,14 @@ struct Answered<'a> {
     output: Option<&'a Path>,
     /// Only where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    metrics: Option<&'a Seen>,
+    metrics: Option<&'a HostReport>,
 }
 
 /// What came of a call.
 struct Called {
     answer: Result<Bytes, homa::CallError>,
     time: Duration,
-    seen: Seen,
+    seen: HostReport,
 }
 
 /// Calls, and prints or saves the answer.
@@ -216,7 +216,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     let begin = Instant::now();
     let answer = client.call_deadline(to, request.clone(), deadline);
     let time = begin.elapsed();
-    let seen = Seen::of(&host);
+    let seen = HostReport::of(&host);
     recorder.map_or(Ok(()), Recorder::finish)?;
     drop(client);
     if let Some(host) = Arc::into_inner(host) {

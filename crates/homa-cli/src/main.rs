@@ -11,7 +11,6 @@ mod choice;
 mod decode;
 mod doctor;
 mod jitter;
-mod metrics;
 #[cfg(feature = "packaging")]
 mod packaging;
 mod rack;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use homa::HostConfig;
-use homa_bench::driver::{Driver, XdpMode};
+use homa_bench::driver::{Driver, XdpMode, batch_cap};
+use homa_bench::host_report::HostReport;
 use homa_bench::protocol::Protocol;
 use homa_bench::server::{Report, Server, ServerOptions};
 use homa_bench::workloads::DEFAULT_MAX_MESSAGE;
@@ -19,9 +20,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::addr;
-use crate::args::{DEFAULT_POLL_US, Queues, batch_cap, message_bytes, poll_us, queues, wake_order};
+use crate::args::{DEFAULT_POLL_US, Queues, message_bytes, poll_us, queues, wake_order};
 use crate::choice::choice;
-use crate::metrics::Seen;
 use crate::recording::RecordingArgs;
 
 /// `homa serve`.
@@ -139,7 +139,7 @@ impl ServeArgs {
 struct Summary {
     schema: u32,
     served: Served,
-    metrics: Seen,
+    metrics: HostReport,
 }
 
 /// Requests run over each protocol; `None`: it was not served.
@@ -169,7 +169,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     server.write_trace()?;
     let counts = server.served();
     counts.iter().try_for_each(|&(protocol, count)| report(Report::Served(protocol, count)))?;
-    match server.host().filter(|_| args.metrics.is_some()).map(|host| Seen::of(host)) {
+    match server.host().filter(|_| args.metrics.is_some()).map(|host| HostReport::of(host)) {
         Some(metrics) if args.json => {
             let of = |protocol| counts.iter().find(|(other, _)| *other == protocol).map(|(_, count)| *count);
             let served = Served {

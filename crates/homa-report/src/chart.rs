@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::labels::{self, Label};
+use crate::number::size;
 
 /// Size and margins of a chart, in pixels at full size.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +116,24 @@ pub struct Chart {
     pub x_ticks: Vec<(f64, String)>,
     /// All curves; the first ones get the most distinct colours.
     pub curves: Vec<Curve>,
+}
+
+/// Ticks of an axis on which equal parts hold equally many messages: their sizes at tenths, each once. `quantile` and
+/// `cdf` are those of the sizes.
+pub fn size_ticks(
+    min_bytes: u32,
+    quantile: impl Fn(f64) -> u32,
+    cdf: impl Fn(u32) -> f64,
+) -> Vec<(f64, String)> {
+    let mut ticks = vec![(0.0, size(min_bytes))];
+    for tenth in 1..=10u32 {
+        let bytes = quantile(f64::from(tenth) / 10.0);
+        let (place, text) = (cdf(bytes), size(bytes));
+        if ticks.last().is_none_or(|(last, before)| place - last > 0.04 && *before != text) {
+            ticks.push((place, text));
+        }
+    }
+    ticks
 }
 
 impl Chart {

@@ -3,10 +3,10 @@
 pub mod args;
 mod draft;
 mod fits;
-pub mod homa;
+mod homa;
 mod knobs;
 mod maxload;
-pub mod page;
+mod page;
 mod preset;
 mod published;
 mod run;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use homa_report::chart::{Chart, Curve, Point, Scale, escape};
+use homa_report::chart::{Chart, Curve, Point, Scale, escape, size_ticks};
 use homa_report::number::brief;
 use homa_report::number::size;
 use homa_report::page::{FOOT, head, table};
@@ -136,7 +136,11 @@ fn by_size(
         x_title: "Message size; equal parts hold equally many messages".to_owned(),
         y_title: title.to_owned(),
         scale: Scale::Log,
-        x_ticks: size_ticks(page.workload),
+        x_ticks: size_ticks(
+            page.workload.min_bytes(),
+            |part| page.workload.quantile(part),
+            |bytes| page.workload.cdf(bytes),
+        ),
         curves,
     }
 }
@@ -155,19 +159,6 @@ fn bin_title(report: &ClusterReport, bin: &BinSummary, value: f64) -> String {
         size(bin.max_bytes),
         bin.count
     )
-}
-
-/// Sizes at tenths of the messages, each once.
-pub fn size_ticks(workload: &Workload) -> Vec<(f64, String)> {
-    let mut ticks = vec![(0.0, size(workload.min_bytes()))];
-    for tenth in 1..=10u32 {
-        let bytes = workload.quantile(f64::from(tenth) / 10.0);
-        let (place, text) = (workload.cdf(bytes), size(bytes));
-        if ticks.last().is_none_or(|(last, before)| place - last > 0.04 && *before != text) {
-            ticks.push((place, text));
-        }
-    }
-    ticks
 }
 
 fn slowdowns(out: &mut String, reports: &[ClusterReport]) {

@@ -19,6 +19,7 @@ use homa_bench::engine::pattern::Pattern;
 use homa_bench::engine::rtt::{self, RttTable};
 use homa_bench::engine::tally::Counted;
 use homa_bench::homa_link;
+use homa_bench::host_report::HostReport;
 use homa_bench::protocol::Protocol;
 use homa_bench::server::serve_homa;
 use homa_bench::tcp::client::{TcpLink, TcpLinkConfig};
@@ -34,7 +35,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::one_thread::{OneThread, Turn};
 use super::orders::{Order, Reply, Setup, put_samples};
-use crate::metrics::Seen;
 use crate::rack::spec::HOST_DEVICE;
 use homa_settings::set_field;
 
@@ -144,7 +144,7 @@ impl Agent {
             Order::Metrics => {
                 let seen = match &self.side {
                     Side::Homa { host, served, .. } => {
-                        let mut seen = serde_json::to_value(Seen::of(host))?;
+                        let mut seen = serde_json::to_value(HostReport::of(host))?;
                         seen["served"] = served.load(Ordering::Relaxed).into();
                         seen
                     }

@@ -1,11 +1,9 @@
 //! Slowdown by message size, drawn: the width has equally many messages everywhere.
 
-use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::chart::{Chart, Curve, Point, Scale, size_ticks};
 use homa_report::number::short_number;
 use homa_report::number::size;
 use homa_workload::{BinSummary, Workload};
-
-use crate::sim::page::size_ticks;
 
 /// Whose slowdown it is.
 pub struct Line<'a> {
@@ -50,7 +48,11 @@ pub fn chart(lines: &[Line<'_>], workload: &Workload, title: &str, value: fn(&Bi
         x_title: "Message size; equal parts hold equally many messages".to_owned(),
         y_title: title.to_owned(),
         scale: Scale::Log,
-        x_ticks: size_ticks(workload),
+        x_ticks: size_ticks(
+            workload.min_bytes(),
+            |part| workload.quantile(part),
+            |bytes| workload.cdf(bytes),
+        ),
         curves: lines.iter().map(curve).collect(),
     }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use homa::ENDPOINT_POLICIES;
-use homa_bench::driver::Driver;
+use homa_bench::driver::{Driver, batch_cap};
 use homa_proto::Config;
 use homa_proto::wire::PRIORITIES;
 use homa_steer::PolicyName;
@@ -13,7 +13,6 @@ use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 
 use super::orders::Setup;
-use crate::args::batch_cap;
 use crate::rack::args::BuildArgs;
 use homa_settings::{FIELDS, set_field};
 

@@ -1,4 +1,4 @@
-//! `--metrics`: what a host counted, and what it knows of its peers, as text and as JSON.
+//! A host's counters and its peers, as text and as JSON.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 /// A host's numbers at one moment. As text: the counters that are not 0, with what they mean, and a table of the peers. As
 /// JSON: all counters, by name.
 #[derive(Serialize)]
-pub struct Seen {
+pub struct HostReport {
     #[serde(serialize_with = "by_name")]
     counters: Vec<Counter>,
     peers: Vec<Peer>,
@@ -32,10 +32,13 @@ struct Peer {
     max_packet: u32,
 }
 
-impl Seen {
-    /// Of this host, now.
-    pub fn of(host: &Host) -> Seen {
-        Seen { counters: host.metrics().entries(), peers: host.peers().into_iter().map(Peer::from).collect() }
+impl HostReport {
+    /// The report of this host, now.
+    pub fn of(host: &Host) -> HostReport {
+        HostReport {
+            counters: host.metrics().entries(),
+            peers: host.peers().into_iter().map(Peer::from).collect(),
+        }
     }
 }
 
@@ -65,7 +68,7 @@ fn by_name<S: Serializer>(counters: &[Counter], serializer: S) -> Result<S::Ok, 
     serializer.collect_map(counters.iter().map(|(name, value, _)| (name, value)))
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for HostReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "counters that are not 0:")?;
         let counters: Vec<&Counter> = self.counters.iter().filter(|(_, value, _)| *value > 0).collect();
@@ -97,7 +100,7 @@ impl fmt::Display for Seen {
 mod tests {
     use super::*;
 
-    fn seen() -> Seen {
+    fn report() -> HostReport {
         let peer = |addr: &str, rtt_us, unsched_limit: Option<u32>| Peer {
             addr: name(addr.parse().expect("an address")),
             is_ours: unsched_limit.is_some(),
@@ -107,7 +110,7 @@ mod tests {
             unsched_limit,
             max_packet: 1_480,
         };
-        Seen {
+        HostReport {
             counters: vec![
                 ("packets_sent".to_owned(), 1_234, "Packets given out to be sent."),
                 ("drop_invalid".to_owned(), 0, "Dropped: not a valid Homa packet."),
@@ -119,7 +122,7 @@ mod tests {
     #[test]
     fn counters_that_are_not_0_with_their_meaning_and_a_table_of_peers() {
         assert_eq!(
-            seen().to_string(),
+            report().to_string(),
             "counters that are not 0:\n\
             \x20 packets_sent         1234  Packets given out to be sent.\n\
             peers:\n\
@@ -127,13 +130,13 @@ mod tests {
             \x20 10.0.0.1         no       2          -        40000       none        1480\n\
             \x20 [fd00::1]:14600  yes      2       12.3        40000       9000        1480\n"
         );
-        let nobody = Seen { counters: Vec::new(), peers: Vec::new() };
+        let nobody = HostReport { counters: Vec::new(), peers: Vec::new() };
         assert_eq!(nobody.to_string(), "counters that are not 0:\npeers: none\n");
     }
 
     #[test]
     fn json_has_all_counters_and_unknowns_as_null() {
-        let json = serde_json::to_value(seen()).expect("JSON");
+        let json = serde_json::to_value(report()).expect("JSON");
         assert_eq!(json["counters"]["packets_sent"], 1_234);
         assert_eq!(json["counters"]["drop_invalid"], 0);
         let peers = json["peers"].as_array().expect("an array");
