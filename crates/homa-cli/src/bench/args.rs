@@ -11,17 +11,19 @@ use homa_bench::driver::{Driver, batch_cap};
 use homa_bench::protocol::Protocol;
 use homa_bench::workloads::{self, Truncation};
 use homa_metrics::MetricsAddr;
+use homa_rack::experiment::comparison;
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use homa_workload::Workload;
 
 use super::bridge::BridgeBenchArgs;
 use super::limits::LimitsArgs;
+use super::on_rack::ComparisonArgs;
 use super::switch::SwitchBenchArgs;
 use crate::addr;
 use crate::args::{DEFAULT_POLL_US, message_bytes, poll_us, positive, truncation, wake_order};
 use crate::choice::choice;
-use crate::rack::experiment::comparison::args::ComparisonArgs;
+use crate::rack::PROGRAM;
 use crate::recording::TraceSettingsArgs;
 
 /// What `homa bench` does beside comparing under a workload.
@@ -186,6 +188,23 @@ const RACK_BENCH_OPTIONS: [&str; 6] = ["seconds", "quick", "hosts", "rate", "con
 const RACK_TIMES: [&str; 2] = ["seconds", "quick"];
 
 impl BenchArgs {
+    /// The comparison on a rack.
+    pub fn on_rack(&self) -> comparison::Options {
+        comparison::Options {
+            program: PROGRAM,
+            total: Duration::from_secs_f64(self.rack.total_seconds()),
+            hosts: self.rack.hosts,
+            rate: self.rack.rate,
+            connections: self.rack.connections,
+            cc: self.rack.cc.clone(),
+            workload: self.size.map(|bytes| bytes.to_string()).or_else(|| self.workload.clone()),
+            max_message: self.max_message,
+            one_way: self.one_way,
+            load: self.load,
+            seed: self.seed,
+        }
+    }
+
     /// Options that only loopback and other machines have imply it. `given`: ids of the options on the command line.
     pub fn choose_place(&mut self, given: &[String]) -> Result<(), String> {
         let is_of_rack = |id: &&String| RACK_BENCH_OPTIONS.contains(&id.as_str());

@@ -3,17 +3,17 @@
 mod args;
 mod bridge;
 mod limits;
+mod on_rack;
 mod switch;
 
 use anyhow::Result;
 use homa_bench::compare::{self, Plan, results::Run};
+use homa_rack::experiment::comparison;
 use homa_report::output::in_words;
 use homa_report::outputs::Outputs;
 use homa_report::progress::Progress;
 
 pub use args::{BenchArgs, BenchCommand};
-
-use crate::rack::experiment::comparison;
 
 /// Share of the time of a comparison that each protocol gets over loopback, where there are two by default.
 const LOOPBACK_SHARE: f64 = 0.4;
@@ -27,7 +27,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
         None => (),
     }
     if !args.loopback {
-        match comparison::run(args) {
+        match over_rack(args) {
             Err(error) if comparison::is_refusal(&error) && !args.is_rack_wanted => {
                 let duration = args.duration.min(args.rack.total_seconds() * LOOPBACK_SHARE);
                 let args = BenchArgs { duration, ..args.clone() };
@@ -40,6 +40,14 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
         }
     }
     over_loopback(args, &Plan::new(args.options()?)?)
+}
+
+/// On a rack of hosts on this machine.
+fn over_rack(args: &BenchArgs) -> Result<bool> {
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    let comparison = comparison::run(&args.on_rack())?;
+    outputs.write(&comparison.text, &comparison.json, || comparison.page)?;
+    Ok(comparison.is_clean)
 }
 
 /// Between processes of this machine over its loopback device, or from here to other machines.

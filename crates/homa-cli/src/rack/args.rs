@@ -1,9 +1,11 @@
 //! The options of `homa rack`.
 
-use clap::{Args, Subcommand, ValueEnum};
-use homa_report::units;
+use clap::{Args, Subcommand};
+use homa_rack::spec::{self, BuildOptions, MAX_HOSTS, MTUS, SwitchKind};
+use homa_rack::status::LinkState;
+use homa_rack::{daemon, disturb, enter, experiment};
 
-use super::spec::{self, MAX_HOSTS, MTUS, SwitchKind};
+use crate::choice::choice;
 
 /// `homa rack`.
 #[derive(Args, Clone, Debug)]
@@ -31,22 +33,23 @@ pub enum RackCommand {
     /// Say what a rack is made of and whether it works
     Status(StatusArgs),
     /// Run a command in a host of a rack
+    #[command(name = enter::COMMAND)]
     Exec(ExecArgs),
     /// Pull the cable between a host and the switch, or put it back
     Link(LinkArgs),
     /// Run an experiment with a process in each host
-    Run(Box<super::experiment::args::RunArgs>),
+    Run(Box<super::experiment::RunArgs>),
     /// End a rack and whatever runs in it; clears away what a crash left
     Down(DownArgs),
     /// The process that holds a rack's namespaces
-    #[command(hide = true)]
-    Keep(KeepArgs),
+    #[command(name = daemon::CHILD_COMMAND, hide = true)]
+    Daemon(ChildArgs),
     /// The process of an experiment in a host
-    #[command(hide = true)]
+    #[command(name = experiment::agent::CHILD_COMMAND, hide = true)]
     Agent,
     /// What an experiment makes RPCs slow with
-    #[command(hide = true, subcommand)]
-    Disturb(super::disturb::Disturbance),
+    #[command(name = disturb::CHILD_COMMAND, hide = true)]
+    Disturb(ChildArgs),
 }
 
 /// What a rack is built of.
@@ -56,17 +59,17 @@ pub struct BuildArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_HOSTS)))]
     pub hosts: u16,
     /// Rate of each host's link, each way: 10mbit to 5gbit. Two processors carry eight hosts at some 100 Mbit/s
-    #[arg(long, value_name = "RATE", default_value = "100mbit", value_parser = rate)]
+    #[arg(long, value_name = "RATE", default_value = "100mbit", value_parser = spec::rate)]
     pub rate: u64,
     /// MTU of the links, bytes: 576 to 9000; below 1280 hosts have no IPv6 addresses. A slow link has more packets in its buffer where they
     /// are smaller
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(MTUS))]
     pub mtu: u32,
     /// What a port of the switch may queue: a time at its rate, or a number of bytes
-    #[arg(long, value_name = "TIME|BYTES", default_value = "1ms", value_parser = buffer)]
+    #[arg(long, value_name = "TIME|BYTES", default_value = "1ms", value_parser = spec::buffer)]
     pub buffer: String,
     /// What forwards between the hosts
-    #[arg(long, value_name = "WHAT", default_value = "homa")]
+    #[arg(long, value_name = "WHAT", default_value = "homa", value_parser = choice::<SwitchKind>())]
     pub switch: SwitchKind,
     /// A further option for `homa switch run`, as in --switch-option=--priorities=1; can be given several times
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
@@ -74,16 +77,15 @@ pub struct BuildArgs {
 }
 
 impl BuildArgs {
-    /// The rack, under this name.
-    pub fn spec(&self, name: &str) -> spec::Spec {
-        spec::Spec {
-            name: name.to_owned(),
+    /// As the rack's library takes them.
+    pub fn options(&self) -> BuildOptions {
+        BuildOptions {
             hosts: self.hosts,
-            rate_bps: self.rate,
+            rate: self.rate,
             mtu: self.mtu,
-            switch: self.switch,
             buffer: self.buffer.clone(),
-            switch_options: self.switch_option.clone(),
+            switch: self.switch,
+            switch_option: self.switch_option.clone(),
         }
     }
 }
@@ -136,7 +138,7 @@ pub struct ExecArgs {
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = spec::name)]
     pub name: String,
     /// End with the process that started it
-    #[arg(long, hide = true)]
+    #[arg(long = enter::DIE_WITH_PARENT, hide = true)]
     pub die_with_parent: bool,
     /// The host: h1, h2 and so on, or `switch`
     #[arg(value_name = "HOST")]
@@ -157,17 +159,8 @@ pub struct LinkArgs {
     #[arg(value_name = "HOST")]
     pub host: String,
     /// What becomes of its link
-    #[arg(value_name = "down|up")]
+    #[arg(value_name = "down|up", value_parser = choice::<LinkState>())]
     pub to: LinkState,
-}
-
-/// A cable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LinkState {
-    /// Pulled.
-    Down,
-    /// Plugged.
-    Up,
 }
 
 /// `homa rack down`.
@@ -182,43 +175,12 @@ pub struct DownArgs {
     pub all: bool,
 }
 
-/// `homa rack keep`.
+/// Commands that the rack's library starts.
 #[derive(Args, Clone, Debug)]
-pub struct KeepArgs {
-    /// The rack as JSON
-    pub spec: String,
-    /// End when standard input does
-    #[arg(long)]
-    pub until_stdin_ends: bool,
-    /// As root of a user namespace
-    #[arg(long)]
-    pub user_namespace: bool,
+pub struct ChildArgs {
+    /// The order, as the library wrote it
+    pub order: String,
 }
 
 /// The name of a rack without another.
 pub const DEFAULT_NAME: &str = "rack";
-
-/// The rates that the switch paces.
-const RATES_BPS: std::ops::RangeInclusive<u64> = 10_000_000..=5_000_000_000;
-
-/// The rate of a link, bits per second.
-///
-/// # Errors
-/// It is none, or none that the switch paces.
-pub fn rate(text: &str) -> Result<u64, String> {
-    let bps = units::rate_bps(text)?;
-    if RATES_BPS.contains(&bps) { Ok(bps) } else { Err("a link has 10mbit to 5gbit".to_owned()) }
-}
-
-/// What a port may queue, as `homa switch` takes it.
-///
-/// # Errors
-/// It is neither a time nor a number of bytes, or nothing.
-pub fn buffer(text: &str) -> Result<String, String> {
-    let given = units::duration_ns(text).or_else(|_| units::bytes(text));
-    match given {
-        Ok(1..) => Ok(text.to_owned()),
-        Ok(0) => Err("a switch without a buffer forwards nothing".to_owned()),
-        Err(_) => Err("use a time, as in 1ms, or a number of bytes, as in 64kB".to_owned()),
-    }
-}

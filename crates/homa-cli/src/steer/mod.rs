@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use homa_driver::xdp::XdpMode;
+use homa_rack::interruption;
 use homa_report::output::{json, print};
 use homa_steer::{Core, Settings};
 use homa_steer_xdp::{AttachLifetime, Filter, SteerConfig, Steering};
 use serde_json::json;
 
-use crate::rack::interruption;
 use args::{AttachArgs, DetachArgs, FilterChoice, StatusArgs, SteerArgs, SteerCommand};
 
 /// How often a process that holds a program looks whether it is still there.

@@ -1,0 +1,728 @@
+//! The options of `homa rack run`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Arg, ArgAction, Args, Subcommand};
+use homa_bench::driver::{Driver, XdpMode};
+use homa_bench::tcp::Congestion;
+use homa_bench::workloads::Truncation;
+use homa_rack::experiment::options::{self, MessageOptions, OfferedLoad, Planted, Policy, Setting, SimWhen};
+use homa_rack::experiment::{self};
+use homa_rack::spec::{self, MTUS};
+use homa_report::outputs::Outputs;
+
+use super::PROGRAM;
+use super::args::BuildArgs;
+use crate::args::{positive, truncation};
+use crate::choice::choice;
+use crate::recording::TraceSettingsArgs;
+use crate::trace::tail::percentile;
+
+/// `homa rack run`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa rack run vs-tcp --workload w4                Homa and TCP at 80 % load: 8 hosts at 100 Mbit/s
+  homa rack run vs-tcp --hosts 4 --rate 200mbit --workload w3 --repetitions 3 --out w3
+  homa rack run basic --name rack                   on the rack that `homa rack up` has built
+
+A process in each host is both client and server. A rack that the command builds is gone when it ends.")]
+pub struct RunArgs {
+    /// Which experiment.
+    #[command(subcommand)]
+    pub experiment: Experiment,
+}
+
+/// Runs an experiment. False if not every RPC was answered once, and right.
+pub fn run(args: &RunArgs) -> Result<bool> {
+    if let Experiment::Config(args) = &args.experiment
+        && args.list
+    {
+        print!("{}", experiment::list_of_settings());
+        return Ok(true);
+    }
+    let experiment = args.experiment.options();
+    experiment::check(&experiment)?;
+    let (out, json) = args.experiment.files();
+    let outputs = Outputs::check(out, json)?;
+    let findings = experiment::run(&experiment)?;
+    outputs.write(&findings.text(), &findings.json, || findings.page())?;
+    Ok(findings.clean)
+}
+
+/// The experiments.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Experiment {
+    /// Slowdown by message size and the tail of short messages, over Homa and over TCP, under the same load
+    VsTcp(VsTcpArgs),
+    /// Round trips by size without load, one message at a time, and the rates of one client and of one server
+    Basic(BasicArgs),
+    /// Many senders and one receiver
+    Incast(IncastArgs),
+    /// The tail of short messages at several loads
+    Load(LoadsArgs),
+    /// The highest load with which each protocol keeps up
+    MaxLoad(MaxLoadArgs),
+    /// Homa and TCP at once on the same hosts, at several shares of the load
+    Both(BothArgs),
+    /// A setting of Homa, its hosts or the switch over several values, beside what others found
+    Config(ConfigArgs),
+    /// Tails, throughput and cost by MTU
+    Mtu(MtuArgs),
+    /// How many threads of a client send, and how many take answers
+    ClientThreads(ClientThreadsArgs),
+    /// How many ports a server has, and how many threads each
+    ServerPorts(ServerPortsArgs),
+    /// The largest messages under more load than the links carry, by what is kept for the oldest one
+    Starve(StarveArgs),
+    /// Causes of slow RPCs, planted, and whether `homa trace tail` finds them
+    Causes(CausesArgs),
+    /// A few flows of TCP through a router, by how received packets are divided between the processors
+    Rps(RpsArgs),
+}
+
+/// What all experiments have in common.
+#[derive(Args, Clone, Debug)]
+pub struct CommonArgs {
+    /// A rack that is up [default: one that is built for the experiment]
+    #[arg(long, value_name = "NAME", value_parser = spec::name,
+          conflicts_with_all = ["hosts", "rate", "mtu", "buffer", "switch", "switch_option"])]
+    pub name: Option<String>,
+    /// What a rack for the experiment is built of.
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// What carries Homa's packets
+    #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
+    pub driver: Driver,
+    /// Where the kernel runs the program of --driver xdp
+    #[arg(long, value_name = "MODE", default_value = "generic", value_parser = choice::<XdpMode>())]
+    pub xdp_mode: XdpMode,
+    /// How TCP finds its rate; the kernel may offer fewer
+    #[arg(long, value_name = "NAME", action = ArgAction::Set, default_value = "cubic",
+          value_parser = choice::<Congestion>())]
+    pub cc: Vec<Congestion>,
+    /// TCP connections from each host to each other host, between which its messages are spread
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub connections: u16,
+    /// Threads that answer requests, for each server port of a host; 0: one, but over Homa the thread that sends answers, too, where a host
+    /// has one, one server port and one endpoint, and none of these is what varies. Client and server of a Homa host wait at the same
+    /// endpoint, and two threads would take packets for each other
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub server_threads: u16,
+    /// How long an idle thread polls before it sleeps in the kernel, microseconds. Where hosts share processors, one that polls keeps
+    /// others from running
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub poll_us: u64,
+    /// A setting of the hosts, as in max_overcommit=4; `homa rack run config --list` names them; can be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<Setting>,
+    /// Measured seconds of each protocol in a repetition
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
+    pub duration: f64,
+    /// Load before the measured time, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = positive)]
+    pub warmup: f64,
+    /// Repetitions, each with all protocols in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Seeds arrivals, sizes and the choice of servers; all protocols get the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write time traces to this directory: of the hosts after each load (Homa's), and the switch's of a rack built for the experiment at
+    /// the end
+    #[arg(long, value_name = "DIR", help_heading = "Time traces")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub recording: TraceSettingsArgs,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+impl CommonArgs {
+    fn options(&self) -> options::CommonOptions {
+        options::CommonOptions {
+            program: PROGRAM,
+            name: self.name.clone(),
+            build: self.build.options(),
+            driver: self.driver,
+            xdp_mode: self.xdp_mode,
+            cc: self.cc.clone(),
+            connections: self.connections,
+            server_threads: self.server_threads,
+            poll_us: self.poll_us,
+            set: self.set.clone(),
+            duration: self.duration,
+            warmup: self.warmup,
+            repetitions: self.repetitions,
+            seed: self.seed,
+            trace: self.trace.clone(),
+            recording: self.recording.to_settings(),
+        }
+    }
+}
+
+/// Messages, and at how many open ones a host waits.
+#[derive(Args, Clone, Debug)]
+pub struct LoadArgs {
+    /// Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines
+    #[arg(long, value_name = "NAME|FILE", default_value = "w4")]
+    pub workload: String,
+    /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
+    #[arg(long, value_name = "BYTES|none", default_value = "1000000", value_parser = truncation)]
+    pub max_message: Truncation,
+    /// Answers have 100 bytes instead of the request's length
+    #[arg(long)]
+    pub one_way: bool,
+    /// Open RPCs of a host at which its arrivals wait. Each hit is counted; a run with more than 1 % hits is marked as closed-loop
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_outstanding: u32,
+}
+
+/// The load of experiments that vary something else.
+#[derive(Args, Clone, Debug)]
+pub struct OfferedArgs {
+    /// Offered load as a share of the links' rate, headers included
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = positive)]
+    pub load: f64,
+}
+
+/// `homa rack run vs-tcp`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "\
+Examples:
+  homa rack run vs-tcp --workload w4 --load 0.8
+  homa rack run vs-tcp --workload w3 --rate 50mbit --buffer 10ms --cc bbr --out w3-bbr
+  homa rack run vs-tcp --hosts 4 --duration 1 --repetitions 1 --json - --sim never
+  homa rack run vs-tcp --workload w2,w3,w4,w5 --buffer 1ms,10ms --rates w2=20mbit,w3=50mbit --cc cubic,bbr --out all
+
+Of several workloads and buffers each pair is a cell: a rack of its own, on which all protocols take turns, the other way round in every
+other repetition. The results then begin with a table of all cells. A cell that fails after others have ended is named, and theirs are
+written; the exit code is 1.
+
+The load is a share of each link's rate, each way, and counts headers: those of Homa, for both protocols, so that both get the same
+messages at the same times. Every latency counts from the moment the message was due.",
+    mut_arg("workload", workloads),
+    mut_arg("buffer", buffers),
+    mut_arg("cc", congestions)
+)]
+pub struct VsTcpArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// Whether to run the same in the simulator and show it beside: where it takes some ten seconds at most, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = choice::<SimWhen>())]
+    pub sim: SimWhen,
+    /// Rates of the links for some of the workloads, as in w2=20mbit,w3=50mbit; the others have --rate
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "name", value_parser = rate_of_workload)]
+    pub rates: Vec<(String, u64)>,
+}
+
+fn workloads(arg: Arg) -> Arg {
+    arg.value_name("LIST").help(
+        "Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines; several, as in w2,w3, one after the \
+         other",
+    )
+}
+
+fn buffers(arg: Arg) -> Arg {
+    let each = |text: &str| {
+        text.split(',').map(spec::buffer).collect::<Result<Vec<_>, _>>().map(|each| each.join(","))
+    };
+    arg.value_name("LIST").value_parser(each).help(
+        "What a port of the switch may queue: a time at its rate, or a number of bytes; several, as in 60us,1ms,10ms, one after the other",
+    )
+}
+
+fn congestions(arg: Arg) -> Arg {
+    arg.value_name("LIST").value_delimiter(',').help(
+        "How TCP finds its rate; the kernel may offer fewer. With several, as in cubic,bbr, each is compared with Homa",
+    )
+}
+
+fn rate_of_workload(text: &str) -> Result<(String, u64), String> {
+    let (workload, rate) = text.rsplit_once('=').ok_or("use WORKLOAD=RATE, as in w2=20mbit")?;
+    Ok((workload.to_owned(), spec::rate(rate)?))
+}
+
+fn setting(text: &str) -> Result<Setting, String> {
+    text.parse()
+}
+
+/// `homa rack run basic`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run basic --hosts 4 --rate 1gbit --duration 2")]
+pub struct BasicArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Only whether answers are short, and what slowdown would be of: sizes are those of the experiment.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+}
+
+/// `homa rack run incast`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run incast --workload 10000 --one-way --senders 1,7,30,100")]
+pub struct IncastArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Numbers of senders; more than there are hosts are several RPCs of each
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,3,7,14,30,60,100",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub senders: Vec<u32>,
+}
+
+/// `homa rack run load`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run load --workload w3 --loads 0.1,0.5,0.8 --duration 3")]
+pub struct LoadsArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Loads, as shares of the links' rate, headers included
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.1,0.3,0.5,0.7,0.8,0.9", value_parser = positive)]
+    pub loads: Vec<f64>,
+}
+
+/// `homa rack run max-load`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run max-load --workload w4 --loads 0.8,0.9,0.95")]
+pub struct MaxLoadArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Loads to try, increasing, until one is too much
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.6,0.7,0.8,0.85,0.9,0.95,1", value_parser = positive)]
+    pub loads: Vec<f64>,
+    /// RPCs that each host has open where there is always more to send
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub outstanding: u32,
+}
+
+/// `homa rack run both`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run both --load 0.6 --shares 0,0.5,1")]
+pub struct BothArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// The load of both together, as a share of the links' rate
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.6, value_parser = positive)]
+    pub load: f64,
+    /// Homa's shares of it, 0 to 1; TCP has the rest
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,0.25,0.5,0.75,1")]
+    pub shares: Vec<f64>,
+}
+
+/// `homa rack run config`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa rack run config --setting max_overcommit --values 1,2,4,8
+  homa rack run config --setting link_margin --values 0,10,50      thousandths of the link's rate that Homa leaves unused
+  homa rack run config --setting batch_cap --values 1,5,10,32      1: a grant for each packet, else for each burst
+  homa rack run config --list                                      all settings, and what was published about them
+
+Beside the results stand the findings of those who varied the same setting on real networks. A setting that only Homa has leaves
+nothing to compare with TCP, so that only Homa runs.")]
+pub struct ConfigArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// The setting
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "list",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub setting: String,
+    /// Its values; those of several numbers have spaces between them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required_unless_present = "list")]
+    pub values: Vec<String>,
+    /// Print all settings with what was published about them, and run nothing
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// `homa rack run mtu`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Example: homa rack run mtu --workload w4 --mtus 1500,9000 --hosts 4 --duration 3
+
+Builds a rack for each MTU, so that there is no --name. Slowdown is against Homa without load at the same MTU. The switch's buffer stays
+what it is: 1 ms of 100 Mbit/s is a packet and a half of 9000 bytes, and TCP loses most of what it sends; try --buffer 10ms.")]
+pub struct MtuArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// MTUs of the links, bytes, each 576 to 9000
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1500,3000,9000",
+          value_parser = clap::value_parser!(u32).range(MTUS))]
+    pub mtus: Vec<u32>,
+}
+
+/// `homa rack run client-threads`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Example: homa rack run client-threads --workload w2 --threads 1,2,3 --receivers 0,2 --hosts 4
+
+Each thread that sends has a client port, and over TCP connections, of its own; the load of a host is divided between them. With 0
+receivers it takes its answers itself.")]
+pub struct ClientThreadsArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// Threads of a host that send
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3,4",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub threads: Vec<u16>,
+    /// Threads that take the answers for each of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,1",
+          value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub receivers: Vec<u16>,
+}
+
+/// `homa rack run server-ports`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Example: homa rack run server-ports --workload w3 --ports 1,3 --receivers 1,2 --hosts 4"
+)]
+pub struct ServerPortsArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// Server ports of a host, between which its clients choose
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub ports: Vec<u16>,
+    /// Threads that answer at each of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub receivers: Vec<u16>,
+}
+
+/// `homa rack run starve`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Example: homa rack run starve --workload w4 --load 1.2 --shares 0,5,10 --hosts 4 --duration 10"
+)]
+pub struct StarveArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Offered load as a share of the links' rate, headers included: more than there is
+    #[arg(long, value_name = "FRACTION", default_value_t = 1.1, value_parser = positive)]
+    pub load: f64,
+    /// Percent of the granted bytes and of the bytes sent that go to the oldest message
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,5,10")]
+    pub shares: Vec<String>,
+}
+
+/// `homa rack run causes`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "\
+Examples:
+  homa rack run causes --repetitions 10
+  homa rack run causes --causes hog,stop --trace traces
+  homa trace tail traces/hog-1                      what was found there, in full
+
+Each run has a rack, processes and traces of its own, and messages that feel its cause: short ones what the processors do, long ones what
+links, windows and losses do. Hosts and the switch share this machine's processors: `none` and `none-long` are what is there without
+anything planted, and where that is as slow, nothing can be found.",
+    mut_arg("hosts", |arg| arg.default_value("4")),
+    mut_arg("rate", |arg| arg.default_value("40mbit")),
+    mut_arg("buffer", |arg| arg.default_value("50ms")),
+    mut_arg("duration", |arg| arg.default_value("4"))
+)]
+pub struct CausesArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// What to plant, one at a time
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "none,hog,stop,none-long,queue,pacer,windows,loss",
+        value_parser = choice::<Planted>()
+    )]
+    pub causes: Vec<Planted>,
+    /// The tail begins at this percentile of slowdown [default: of short messages 99, of long ones, of which there are fewer, 90]
+    #[arg(long, value_name = "PERCENT", value_parser = percentile)]
+    pub percentile: Option<f64>,
+}
+
+/// `homa rack run rps`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa rack run rps --flows 1,2,4 --duration 5 --repetitions 10
+  homa rack run rps --policies none,rps,rss-hash,sparse --mask e --nat --out rps
+  homa rack run rps --server-threads 1,18           what it costs a lone round trip
+
+Two hosts and a router between them, each a network namespace, and no switch. Flows run from the first host to the second, and then back.
+Where a veth has no policy, a packet is handled to its end on the processor that sent it. Policies take turns in each repetition. Mind that
+senders, router and receivers share the processors of one machine. rss-hash and sparse (`homa steer`) need root.")]
+pub struct RpsArgs {
+    /// Parallel flows
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub flows: Vec<u16>,
+    /// Instead of flows, round trips of 100 bytes from the first host to the second, one at a time, over Homa and over TCP, to a
+    /// server with so many threads
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "flows",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub server_threads: Vec<u16>,
+    /// How received packets are divided between the processors
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none,rps", value_parser = choice::<Policy>())]
+    pub policies: Vec<Policy>,
+    /// Processors to divide packets between, as the kernel writes them, as in e for the second to the fourth [default: all]
+    #[arg(long, value_name = "HEX")]
+    pub mask: Option<String>,
+    /// Have the router put its own address on what it forwards, by iptables or nft; without either it only routes, and says so
+    #[arg(long)]
+    pub nat: bool,
+    /// MTU of the links, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=9000))]
+    pub mtu: u32,
+    /// Measured seconds of each run in each direction
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = positive)]
+    pub duration: f64,
+    /// Flows run this long before the measured time, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = positive)]
+    pub warmup: f64,
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+impl LoadArgs {
+    fn options(&self) -> MessageOptions {
+        MessageOptions {
+            workload: self.workload.clone(),
+            max_message: self.max_message,
+            one_way: self.one_way,
+            max_outstanding: self.max_outstanding,
+        }
+    }
+}
+
+impl OfferedArgs {
+    fn options(&self) -> OfferedLoad {
+        OfferedLoad { load: self.load }
+    }
+}
+
+impl Experiment {
+    /// The directory and the JSON file for the results.
+    fn files(&self) -> (Option<&Path>, Option<&Path>) {
+        let common = match self {
+            Experiment::VsTcp(args) => &args.common,
+            Experiment::Basic(args) => &args.common,
+            Experiment::Incast(args) => &args.common,
+            Experiment::Load(args) => &args.common,
+            Experiment::MaxLoad(args) => &args.common,
+            Experiment::Both(args) => &args.common,
+            Experiment::Config(args) => &args.common,
+            Experiment::Mtu(args) => &args.common,
+            Experiment::ClientThreads(args) => &args.common,
+            Experiment::ServerPorts(args) => &args.common,
+            Experiment::Starve(args) => &args.common,
+            Experiment::Causes(args) => &args.common,
+            Experiment::Rps(args) => return (args.out.as_deref(), args.json.as_deref()),
+        };
+        (common.out.as_deref(), common.json.as_deref())
+    }
+
+    /// As the rack's library takes it.
+    fn options(&self) -> options::Experiment {
+        use options::Experiment as To;
+        match self {
+            Experiment::VsTcp(args) => To::VsTcp(options::VsTcpOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                offered: args.offered.options(),
+                sim: args.sim,
+                rates: args.rates.clone(),
+            }),
+            Experiment::Basic(args) => To::Basic(options::BasicOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+            }),
+            Experiment::Incast(args) => To::Incast(options::IncastOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                senders: args.senders.clone(),
+            }),
+            Experiment::Load(args) => To::Load(options::LoadsOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                loads: args.loads.clone(),
+            }),
+            Experiment::MaxLoad(args) => To::MaxLoad(options::MaxLoadOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                outstanding: args.outstanding,
+                loads: args.loads.clone(),
+            }),
+            Experiment::Both(args) => To::Both(options::BothOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                load: args.load,
+                shares: args.shares.clone(),
+            }),
+            Experiment::Config(args) => To::Config(options::ConfigOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                offered: args.offered.options(),
+                setting: args.setting.clone(),
+                values: args.values.clone(),
+            }),
+            Experiment::Mtu(args) => To::Mtu(options::MtuOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                offered: args.offered.options(),
+                mtus: args.mtus.clone(),
+            }),
+            Experiment::ClientThreads(args) => To::ClientThreads(options::ClientThreadsOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                offered: args.offered.options(),
+                threads: args.threads.clone(),
+                receivers: args.receivers.clone(),
+            }),
+            Experiment::ServerPorts(args) => To::ServerPorts(options::ServerPortsOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                offered: args.offered.options(),
+                ports: args.ports.clone(),
+                receivers: args.receivers.clone(),
+            }),
+            Experiment::Starve(args) => To::Starve(options::StarveOptions {
+                common: args.common.options(),
+                messages: args.messages.options(),
+                load: args.load,
+                shares: args.shares.clone(),
+            }),
+            Experiment::Causes(args) => To::Causes(options::CausesOptions {
+                common: args.common.options(),
+                percentile: args.percentile,
+                causes: args.causes.clone(),
+            }),
+            Experiment::Rps(args) => To::Rps(options::RpsOptions {
+                nat: args.nat,
+                mtu: args.mtu,
+                duration: args.duration,
+                warmup: args.warmup,
+                repetitions: args.repetitions,
+                flows: args.flows.clone(),
+                server_threads: args.server_threads.clone(),
+                policies: args.policies.clone(),
+                mask: args.mask.clone(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    fn options(words: &str) -> options::Experiment {
+        Words::parse_from(["x"].into_iter().chain(words.split_whitespace())).args.experiment.options()
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_library() {
+        let options::Experiment::VsTcp(options) = options("vs-tcp") else { panic!("another experiment") };
+        let library = options::VsTcpOptions::new(PROGRAM);
+        assert_eq!(format!("{options:?}"), format!("{library:?}"));
+    }
+
+    #[test]
+    fn nonsense_in_a_list_is_named() {
+        for (words, part) in [
+            ("--workload w2,w9", "w9"),
+            ("--workload w2,,w3", "nothing beside a comma"),
+            ("--workload w2,W2", "--workload: `w2` is there twice"),
+            ("--buffer 1ms,1ms", "--buffer: `1ms` is there twice"),
+            ("--cc bbr,bbr", "--cc: `bbr` is there twice"),
+            ("--rates w2=20mbit,w2=30mbit --workload w2", "--rates: `w2` is there twice"),
+            ("--rates w3=20mbit --workload w2", "`w3` is not among"),
+            ("--workload w2,w3 --name up", "leave out --name"),
+            ("--buffer 60us,1ms --rate 20mbit", "w4, buffer 60us at 20 Mbit/s: a buffer of 150 bytes"),
+        ] {
+            let error = format!("{:#}", experiment::check(&options(&format!("vs-tcp {words}"))).unwrap_err());
+            assert!(error.contains(part), "{words}: {error}");
+        }
+    }
+}

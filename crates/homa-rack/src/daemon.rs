@@ -1,0 +1,227 @@
+//! The process that holds a rack's namespaces.
+//!
+//! They have no names: they live as long as this process and those in them. So a crash of it leaves no device and no address behind,
+//! and what it is bound to (standard input, where an experiment has built its own rack) ends the rack with it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use homa_bench::netns;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::RACK_COMMAND;
+use super::spec::{SWITCH, Spec};
+use super::state::{Directory, Place, State};
+use super::wire::Wires;
+use super::{leftovers, switch};
+
+/// What it says when the rack is up, on a line of its own.
+const READY: &str = "ready";
+
+/// How often it looks at the switch.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A switch that ended is started again so often in the life of a rack: one that always ends is no switch.
+const RESTARTS: u32 = 3;
+
+/// Starts that may fail before one is given up. The queue of a device is taken for some 40 ms after the socket on it has ended.
+const STARTS: u32 = 10;
+
+/// The subcommand of [`RACK_COMMAND`] that calls [`serve`] with its only argument.
+pub const CHILD_COMMAND: &str = "keep";
+
+/// What a daemon is to hold, as JSON on its command line.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    /// The rack.
+    spec: Spec,
+    /// End when standard input does.
+    until_stdin_ends: bool,
+    /// Become root of a user namespace first.
+    user_namespace: bool,
+}
+
+/// The namespace daemon of a rack, as the process that started it sees it.
+pub struct NamespaceDaemon {
+    process: Child,
+    /// Its end of a pipe, if the daemon is bound to this process.
+    stdin: Option<ChildStdin>,
+}
+
+impl NamespaceDaemon {
+    /// Builds a rack. `bound`: it ends with this process, or when it is dropped.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn start(spec: &Spec, bound: bool) -> Result<NamespaceDaemon> {
+        let root = rustix::process::geteuid().is_root();
+        match NamespaceDaemon::start_as(spec, bound, !root) {
+            Err(error)
+                if root
+                    && homa_report::output::in_words(&error).contains("cannot make a network namespace") =>
+            {
+                // Root without the capability, as in a container.
+                NamespaceDaemon::start_as(spec, bound, true).map_err(|_| error)
+            }
+            result => result,
+        }
+    }
+
+    fn start_as(spec: &Spec, bound: bool, user_namespace: bool) -> Result<NamespaceDaemon> {
+        let program = std::env::current_exe().context("cannot find this program to build the rack")?;
+        let mut command = Command::new(program);
+        let order = Order { spec: spec.clone(), until_stdin_ends: bound, user_namespace };
+        command.args([RACK_COMMAND, CHILD_COMMAND, &serde_json::to_string(&order)?]);
+        command.stdin(if bound { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().context("cannot start the rack's keeper")?;
+        let mut line = String::new();
+        if let Some(out) = process.stdout.take() {
+            BufReader::new(out).read_line(&mut line).context("cannot read from the rack's keeper")?;
+        }
+        if line.trim() == READY {
+            let stdin = process.stdin.take();
+            return Ok(NamespaceDaemon { process, stdin });
+        }
+        let mut words = String::new();
+        if let Some(mut err) = process.stderr.take() {
+            let _ = err.read_to_string(&mut words);
+        }
+        let _ = process.wait();
+        let words = words.trim().trim_start_matches("homa:").trim();
+        if user_namespace && words.contains("namespace") {
+            bail!("{words}: run it as root, or let users make user namespaces");
+        }
+        bail!("{}", if words.is_empty() { "the rack's keeper said nothing" } else { words })
+    }
+}
+
+impl Drop for NamespaceDaemon {
+    fn drop(&mut self) {
+        if self.stdin.take().is_some() {
+            // It clears everything away before it ends.
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// The daemon itself: builds the rack of an order, and holds it until it is told to end it.
+///
+/// # Errors
+/// Why there is no rack.
+pub fn serve(order: &str) -> Result<()> {
+    let order: Order = serde_json::from_str(order).context("the keeper got no rack")?;
+    let spec = order.spec.clone();
+    // Ctrl-C goes to whoever started it, and ends the rack by way of that.
+    let _ = rustix::process::setsid();
+    let directory = Directory::of(&spec.name);
+    let lock = directory.make()?;
+    let result = hold(&order, spec, &directory);
+    directory.remove()?;
+    drop(lock);
+    result
+}
+
+fn hold(order: &Order, spec: Spec, directory: &Directory) -> Result<()> {
+    // What a crash left under this name is in nobody's way, but it would run on.
+    if let Ok(Some(old)) = directory.read() {
+        leftovers::end(&old);
+    }
+    if order.user_namespace {
+        netns::become_root_of_our_own()?;
+    }
+    let (ends, end) = mpsc::channel();
+    end_by_signal(ends.clone())?;
+    if order.until_stdin_ends {
+        std::thread::spawn(move || {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            let _ = ends.send(());
+        });
+    }
+    let wires = Wires::lay(&spec)?;
+    let hosts =
+        spec.numbers().zip(&wires.hosts).map(|(number, host)| Place::host(&spec, number, host.as_raw_fd()));
+    let place =
+        Place { name: SWITCH.to_owned(), descriptor: wires.switch.as_raw_fd(), addresses: Vec::new() };
+    let mut state = State::new(spec.clone(), token(), hosts.collect(), place);
+    directory.write(&state)?;
+    let result = run_switch(&mut state, directory, &end);
+    leftovers::end(&state);
+    for descriptor in &wires.hosts {
+        netns::forget_segment(descriptor);
+    }
+    result
+}
+
+/// Starts the switch, and again where it has ended, until the rack is to end.
+fn run_switch(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>) -> Result<()> {
+    let mut switch = switch::start(&state.spec, directory)?;
+    state.switch_pid = switch.as_ref().map(Child::id);
+    directory.write(state)?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}").and_then(|()| out.flush()).context("cannot say that the rack is up")?;
+    let mut failed = 0;
+    while end.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if let Some(status) = switch.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+            switch = None;
+            state.switch_pid = None;
+            state.switch_ended = Some(status.to_string());
+            state.switch_ends += 1;
+            state.switch_given_up = state.switch_ends > RESTARTS;
+            failed = 0;
+            directory.write(state)?;
+        }
+        if switch.is_none() && state.switch_ends > 0 && !state.switch_given_up {
+            match switch::start(&state.spec, directory) {
+                Ok(started) => switch = started,
+                Err(error) => {
+                    failed += 1;
+                    state.switch_ended = Some(homa_report::output::in_words(&error));
+                    state.switch_given_up = failed == STARTS;
+                }
+            }
+            state.switch_pid = switch.as_ref().map(Child::id);
+            directory.write(state)?;
+        }
+    }
+    if let Some(mut child) = switch {
+        leftovers::send(child.id(), Signal::TERM);
+        for _ in 0..20 {
+            if child.try_wait().ok().flatten().is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    Ok(())
+}
+
+fn end_by_signal(ends: mpsc::Sender<()>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot wait for signals")?;
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            let _ = ends.send(());
+        }
+    });
+    Ok(())
+}
+
+/// Tells this rack from others of its name, earlier or later.
+fn token() -> String {
+    let mut bytes = [0; 8];
+    let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    if random.is_err() {
+        bytes = (std::process::id() as u64).to_le_bytes();
+    }
+    format!("{:016x}", u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,137 @@
+//! `basic`: what each protocol does when it is alone: round trips by size, one long message after the other, RPCs per second.
+
+use anyhow::Result;
+use homa_bench::engine::rtt::RttTable;
+use homa_bench::protocol::Protocol;
+use homa_report::findings::{Findings, Section, Table};
+use homa_workload::Workload;
+use serde_json::{Value, json};
+
+use super::agent_protocol::Rate;
+use super::agents::Agents;
+use super::harness::{Harness, Score, UNLOADED, points};
+use super::options::BasicOptions;
+use super::testbed::Testbed;
+
+/// Sizes of which round trips are measured, in bytes.
+const SIZES: [u32; 10] = [10, 100, 500, 1_000, 1_400, 5_000, 20_000, 100_000, 500_000, 1_000_000];
+
+/// Bytes of a message whose rate is one of messages, and of one whose rate is one of bytes.
+const SHORT: u32 = 100;
+const LONG: u32 = 500_000;
+
+/// A rate: its name, who sends, to whom, the size, the RPCs that a sender has open, and whether bytes count.
+struct Rated {
+    name: &'static str,
+    sends: fn(u16) -> bool,
+    peers: fn(u16, u16) -> Vec<u16>,
+    bytes: u32,
+    outstanding: u32,
+}
+
+/// From the published suite: of one message at a time, of one client, of one server.
+const RATES: [Rated; 5] = [
+    Rated { name: "one message at a time", sends: one, peers: second, bytes: LONG, outstanding: 1 },
+    Rated { name: "client, throughput", sends: one, peers: others, bytes: LONG, outstanding: 8 },
+    Rated { name: "client, RPC rate", sends: one, peers: others, bytes: SHORT, outstanding: 64 },
+    Rated { name: "server, throughput", sends: not_one, peers: first, bytes: LONG, outstanding: 4 },
+    Rated { name: "server, RPC rate", sends: not_one, peers: first, bytes: SHORT, outstanding: 32 },
+];
+
+fn one(number: u16) -> bool {
+    number == 1
+}
+
+fn not_one(number: u16) -> bool {
+    number != 1
+}
+
+fn second(_: u16, _: u16) -> Vec<u16> {
+    vec![2]
+}
+
+fn first(_: u16, _: u16) -> Vec<u16> {
+    vec![1]
+}
+
+fn others(number: u16, hosts: u16) -> Vec<u16> {
+    (1..=hosts).filter(|&other| other != number).collect()
+}
+
+/// The experiment.
+pub fn run(testbed: &mut Testbed, options: &BasicOptions) -> Result<Findings> {
+    let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
+    let longest = SIZES[SIZES.len() - 1];
+    let (mut trips, mut scores) = (Vec::new(), Vec::new());
+    for protocol in [Protocol::Homa, Protocol::Tcp] {
+        harness.testbed.progress.step(&format!("{}: round trips by size", protocol.title()), UNLOADED);
+        let mut agents = harness.agents(protocol, |setup| setup.longest = longest)?;
+        trips.push((protocol, agents.unloaded(harness.testbed, &SIZES, harness.unloaded_time())?));
+        drop(agents);
+        for bytes in [LONG, SHORT] {
+            harness.workload = Workload::fixed(bytes)?;
+            let mut agents = harness.agents(protocol, |setup| setup.workload = bytes.to_string())?;
+            for rated in RATES.iter().filter(|rated| rated.bytes == bytes) {
+                scores.push((rated, rate(&mut harness, &mut agents, rated)?));
+            }
+        }
+    }
+    let mut findings = Findings {
+        title: "What each protocol does alone".to_owned(),
+        sections: vec![by_size(&trips), rates(&scores)],
+        ..Findings::default()
+    };
+    let round_trips: Vec<Value> = trips
+        .iter()
+        .map(|(protocol, table)| json!({ "protocol": protocol, "round_trips": points(table) }))
+        .collect();
+    let rates: Vec<Value> = scores
+        .iter()
+        .map(|(rated, score)| json!({ "name": rated.name, "bytes": rated.bytes, "score": score }))
+        .collect();
+    let named: Vec<(String, &Score)> = scores
+        .iter()
+        .map(|(rated, score)| (format!("{} {}", score.protocol.title(), rated.name), score))
+        .collect();
+    // The processors are what RPCs of 100 bytes are limited by, and nobody doubts it.
+    let named: Vec<_> = named.into_iter().filter(|(_, score)| score.short.max_bytes != SHORT).collect();
+    harness.finish(&mut findings, "basic", &named, json!({ "unloaded": round_trips, "rates": rates }));
+    findings.clean = scores.iter().all(|(_, score)| score.errors == 0 && score.lost == 0);
+    Ok(findings)
+}
+
+fn rate(harness: &mut Harness<'_>, agents: &mut Agents, rated: &Rated) -> Result<Score> {
+    let hosts = harness.testbed.spec().hosts;
+    agents.open(harness.testbed, |number| {
+        if (rated.sends)(number) { (rated.peers)(number, hosts) } else { Vec::new() }
+    })?;
+    let load = harness.on(Rate::Closed { outstanding: rated.outstanding }, 1, rated.sends);
+    let text = format!("{}: {}", agents.protocol.title(), rated.name);
+    Ok(harness.run(agents, &load, &text)?.0)
+}
+
+fn by_size(trips: &[(Protocol, RttTable)]) -> Section {
+    let mut table = Table::new(&["bytes"]);
+    table.head.extend(trips.iter().map(|(protocol, _)| format!("{}, us", protocol.title())));
+    for bytes in SIZES {
+        let us = trips.iter().map(|(_, table)| format!("{:.1}", table.rtt_ns(bytes) as f64 / 1e3));
+        table.rows.push([bytes.to_string()].into_iter().chain(us).collect());
+    }
+    let text = "Median round trip from h1 to h2, one RPC at a time, answers as long as requests".to_owned();
+    Section { heading: "Round trips without load".to_owned(), text, table, charts: Vec::new() }
+}
+
+fn rates(scores: &[(&Rated, Score)]) -> Section {
+    let mut table = Table::new(&["", "bytes", "Mbit/s each way", "RPCs/s", "cores busy", "failed"]);
+    for (rated, score) in scores {
+        table.rows.push(vec![
+            format!("{}: {}", score.protocol.title(), rated.name),
+            rated.bytes.to_string(),
+            format!("{:.1}", score.achieved_gbps * 1e3),
+            format!("{:.0}", score.rpcs_per_s),
+            format!("{:.2}", score.machine.cores_busy),
+            (score.errors + score.lost).to_string(),
+        ]);
+    }
+    Section { heading: "Rates".to_owned(), table, ..Section::default() }
+}

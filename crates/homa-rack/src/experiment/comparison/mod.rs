@@ -1,0 +1,270 @@
+//! Homa and TCP on a rack that this machine carries, the same messages at the same
+//! moments, within a minute.
+
+mod answer;
+mod page;
+mod refusal;
+mod schedule;
+mod size;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use homa_bench::protocol::Protocol;
+use homa_bench::tcp::Congestion;
+use homa_bench::workloads::Truncation;
+use homa_report::findings::Findings;
+use serde_json::Value;
+
+use self::answer::Answer;
+pub use self::refusal::refusal;
+use self::schedule::Schedule;
+use self::size::Size;
+use super::agents::Agents;
+use super::options::{Program, VsTcpOptions};
+use super::setup;
+use super::testbed::Testbed;
+use super::vs_tcp::{Cell, Plan, Session};
+use crate::spec::Spec;
+
+/// The messages without an option: W3, what all applications of a datacentre at Google sent together. A rack of a minute answers enough of
+/// them for a 99th percentile in every row of the table; of W4 it would be thirty times fewer.
+const WORKLOAD: &str = "w3";
+
+/// The load without an option, as a share of each link's rate: a busy network in which TCP still completes what is offered.
+const LOAD: f64 = 0.7;
+
+/// The load where there is time for one short repetition: at 70 % a few long messages decide whether it looks level.
+const SHORT_LOAD: f64 = 0.5;
+
+/// Less time than this is short, seconds.
+const SHORT_SECONDS: f64 = 20.0;
+
+/// By how much the load is lowered where a protocol does not complete it.
+const LOAD_STEP: f64 = 0.15;
+
+/// The lowest load that is tried.
+const MIN_LOAD: f64 = 0.2;
+
+/// A repetition whose completed share of the bytes due is less than this has fallen behind: quiet ends leave less to chance.
+const CLEARLY_BEHIND: f64 = 0.93;
+
+/// The switch's buffer as a multiple of what one port may have: see [`BUFFER`].
+const SHARED_BUFFER: &str = "--shared-buffer=10ms";
+
+/// That buffer in words. The 32 MB of a Trident 3 are 10.2 ms of one of its 25 Gbit/s ports. Switches with Broadcom's chips compute the
+/// threshold for each queue from the free bytes of the pool (Junos `buffer-dynamic-threshold` of the QFX5220; Extreme's SLX 9150, a
+/// Trident 3, gives one congested queue two thirds of it, which is alpha 2). With alpha 1 one congested queue takes half.
+pub const BUFFER: &str = "a buffer of 10 ms of a link's rate shared by all ports, of which one congested queue gets half, as Broadcom's \
+                          Trident 3 has at 25 Gbit/s (32 MB, dynamic thresholds for each queue, alpha 1)";
+
+/// Full packets that wait at a port when DCTCP's marks begin, as its authors advise for 1 Gbit/s (SIGCOMM 2010, section 3.5).
+const MARK_PACKETS: u64 = 20;
+
+/// A trial of a rack: warm-up and measured time.
+const TRIAL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(750));
+
+/// Racks that are tried at most.
+const TRIALS: usize = 4;
+
+/// What is compared, and on what. Defaults are chosen for this machine and the time.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program that the library is part of.
+    pub program: Program,
+    /// Time from start to result.
+    pub total: Duration,
+    /// Number of hosts. Default: as many as this machine carries.
+    pub hosts: Option<u16>,
+    /// Rate of each host's link, each way, bits per second. Default: what this machine carries.
+    pub rate: Option<u64>,
+    /// TCP connections between each pair of hosts, in each direction of requests.
+    pub connections: u16,
+    /// TCP's congestion control; several are each compared with Homa. Empty: the kernel's default, and DCTCP if the
+    /// kernel has it.
+    pub cc: Vec<Congestion>,
+    /// Message sizes by name, as a number of bytes or as a file. Default: W3.
+    pub workload: Option<String>,
+    /// Maximum length of a message. Default: 1/100 of what a link carries in the measured time, at most 1 MB.
+    pub max_message: Option<Truncation>,
+    /// Answers have 100 bytes instead of the request's length.
+    pub one_way: bool,
+    /// Offered load as a share of each link's rate, headers included. Default: by the time.
+    pub load: Option<f64>,
+    /// Seeds arrivals, sizes and the choice of servers; all protocols get the same.
+    pub seed: u64,
+}
+
+/// A finished comparison, in the forms in which it is shown.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// For a terminal.
+    pub text: String,
+    /// For programs.
+    pub json: Value,
+    /// A page for browsers.
+    pub page: String,
+    /// Whether every RPC was answered once, and right.
+    pub is_clean: bool,
+}
+
+/// Compares.
+///
+/// # Errors
+/// Options that make no sense, Ctrl-C, or why no rack can be built: [`refusal`] explains that.
+pub fn run(options: &Options) -> Result<Comparison> {
+    let began = Instant::now();
+    let total = options.total;
+    let mut cell = Cell { options: experiment(options), is_only: true };
+    let mut size = Size::of_processors(processors());
+    size.hosts = options.hosts.unwrap_or(size.hosts);
+    build(&mut cell, options, size);
+    let answer = {
+        let mut testbed = Testbed::open(&cell.options.common, total).context(CANNOT_BUILD)?;
+        let trials = choose(&mut testbed, &mut cell, options, size)?;
+        let contenders = 1 + cell.options.common.cc.len();
+        let schedule = Schedule::of(total.saturating_sub(began.elapsed()), contenders);
+        schedule_into(&mut cell, schedule);
+        testbed.recorded_port = Some(0);
+        let mut plan = Plan::new(testbed.spec(), &cell)?;
+        plan.is_between_quiet_moments = true;
+        let mut session = Session::start(&mut testbed, plan, schedule.unloaded)?;
+        let lowered = repeat(&mut testbed, &mut session, schedule, began + total)?;
+        let measured = session.finish(&testbed)?;
+        let mut findings = Findings { clean: measured.is_clean(), ..Findings::default() };
+        testbed.report(&mut findings);
+        Answer::new(measured, trials, lowered, findings.warnings)
+    };
+    Ok(Comparison {
+        text: answer.text(),
+        json: answer.json(),
+        page: answer.page(),
+        is_clean: answer.is_clean(),
+    })
+}
+
+/// What the error of a machine that has no rack begins with.
+const CANNOT_BUILD: &str = "cannot build a rack of hosts";
+
+/// Whether an error is that of a machine that has no rack, and not of its options or of what happened later.
+pub fn is_refusal(error: &anyhow::Error) -> bool {
+    error.to_string() == CANNOT_BUILD
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The options of the experiment.
+fn experiment(options: &Options) -> VsTcpOptions {
+    let mut experiment = VsTcpOptions::new(options.program);
+    experiment.messages.workload = options.workload.clone().unwrap_or_else(|| WORKLOAD.to_owned());
+    experiment.messages.one_way = options.one_way;
+    let is_short = options.total.as_secs_f64() < SHORT_SECONDS;
+    experiment.offered.load = options.load.unwrap_or(if is_short { SHORT_LOAD } else { LOAD });
+    let common = &mut experiment.common;
+    common.connections = options.connections;
+    common.cc = if options.cc.is_empty() { Congestion::of_the_kernel() } else { options.cc.clone() };
+    common.seed = options.seed;
+    experiment
+}
+
+/// Makes the cell one of a rack of this size.
+fn build(cell: &mut Cell, options: &Options, size: Size) {
+    let common = &mut cell.options.common;
+    common.build.hosts = size.hosts;
+    common.build.rate = options.rate.unwrap_or(u64::from(size.rate_mbps) * 1_000_000);
+    common.build.switch_option = vec![SHARED_BUFFER.to_owned()];
+    if common.cc.contains(&Congestion::Dctcp) {
+        let packet = u64::from(common.build.mtu);
+        // Links so slow that half of what a port may have is less.
+        let half = common.build.rate / 8 * 5 / 1_000 / 2;
+        common.build.switch_option.push(format!("--ecn={}", (MARK_PACKETS * packet).min(half)));
+    }
+    let longest = Schedule::of(options.total, 1 + common.cc.len()).longest_message(common.build.rate);
+    cell.options.messages.max_message = options.max_message.unwrap_or(Truncation::At(longest));
+}
+
+fn schedule_into(cell: &mut Cell, schedule: Schedule) {
+    let common = &mut cell.options.common;
+    common.repetitions = schedule.repetitions;
+    common.duration = schedule.measured.as_secs_f64();
+    common.warmup = schedule.warmup.as_secs_f64();
+}
+
+/// A rack that was tried, and whether its processors had room to spare.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    /// The rack.
+    pub size: Size,
+    /// Processors that hosts and switch kept busy under Homa's load.
+    pub busy: f64,
+    /// Mean wait of a host's thread for a processor, microseconds.
+    pub waited_us: f64,
+}
+
+/// Puts Homa's load on the rack for a moment, and builds smaller ones until the processors have room to spare.
+fn choose(testbed: &mut Testbed, cell: &mut Cell, options: &Options, mut size: Size) -> Result<Vec<Trial>> {
+    let mut trials = Vec::new();
+    if options.rate.is_some() {
+        return Ok(trials);
+    }
+    while trials.len() < TRIALS {
+        let spec = testbed.spec().clone();
+        let loaded = {
+            let mut plan = Plan::new(&spec, cell)?;
+            (plan.warmup, plan.measured) = TRIAL;
+            let load = plan.load(0)?;
+            let setup = setup(&spec, &cell.options.common, &cell.options.messages, Protocol::Homa);
+            let mut agents = Agents::start(testbed, &setup)?;
+            agents.open_all(testbed)?;
+            let text = format!("trying {} hosts with links of {} Mbit/s", spec.hosts, spec.rate_mbps());
+            testbed.load(&mut [(&mut agents, &load)], &text)?.pop().unwrap_or_default()
+        };
+        let machine = loaded.machine;
+        let (busy, waited_us) = (machine.hosts_busy + machine.switch_busy, machine.hosts_waited_us);
+        trials.push(Trial { size, busy, waited_us });
+        let next = size.smaller(&machine, spec.packet_us());
+        let Some(next) = next.filter(|next| options.hosts.is_none_or(|hosts| hosts == next.hosts)) else {
+            break;
+        };
+        size = next;
+        build(cell, options, size);
+        testbed.rebuild(&cell.options.common.build)?;
+    }
+    Ok(trials)
+}
+
+/// All repetitions, until `end`. Where the first of several shows that a protocol does not complete what is offered, everything begins again
+/// with less. The load that was too much, if one was.
+fn repeat(
+    testbed: &mut Testbed,
+    session: &mut Session<'_>,
+    mut schedule: Schedule,
+    end: Instant,
+) -> Result<Option<f64>> {
+    let first_load = session.plan.load;
+    let mut done = 0;
+    while done < schedule.repetitions {
+        let text = format!("repetition {} of {}", done + 1, schedule.repetitions);
+        let repetitions = session.repeat(testbed, &text)?;
+        let is_behind =
+            repetitions.iter().any(|one| one.completed_fraction.is_some_and(|done| done < CLEARLY_BEHIND));
+        done += 1;
+        let lower = session.plan.load - LOAD_STEP;
+        if done == 1 && schedule.repetitions > 1 && is_behind && lower >= MIN_LOAD {
+            session.restart();
+            session.plan.set_load(lower);
+            schedule =
+                Schedule::of_loads(end.saturating_duration_since(Instant::now()), session.contenders());
+            (session.plan.warmup, session.plan.measured) = (schedule.warmup, schedule.measured);
+            done = 0;
+        }
+    }
+    Ok((session.plan.load < first_load).then_some(first_load))
+}
+
+/// The rack in words.
+pub fn rack_in_words(spec: &Spec) -> String {
+    format!("{} hosts with links of {} Mbit/s to one switch", spec.hosts, spec.rate_mbps())
+}

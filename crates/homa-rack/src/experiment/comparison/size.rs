@@ -1,0 +1,119 @@
+//! The rack that a machine carries: hosts and link rates at which the network is the limit, and not the processors.
+
+use crate::experiment::testbed::Machine;
+
+/// Hosts and link rates of a rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Number of hosts.
+    pub hosts: u16,
+    /// Rate of each link, each way.
+    pub rate_mbps: u32,
+}
+
+/// The rates to choose from, Mbit/s: those that the switch paces, in steps of a third or less where racks usually end up.
+const RATES_MBPS: [u32; 19] =
+    [10, 15, 20, 30, 40, 50, 60, 75, 100, 125, 150, 200, 250, 300, 400, 500, 600, 800, 1_000];
+
+/// The rates of all links together that one processor carries with room to spare, Mbit/s: 4 hosts at 75 Mbit/s, W3 at 70 % load, keep
+/// 1.1 of 2 processors busy over Homa.
+const LINKS_MBPS_PER_PROCESSOR: u32 = 150;
+
+/// Hosts where there are processors for as many: with more senders a port congests as it does in a larger network.
+const MANY_HOSTS: u16 = 8;
+
+/// Hosts otherwise.
+const FEW_HOSTS: u16 = 4;
+
+/// Share of the processors that a rack may keep busy. Above it queues for processors grow, and the tail is theirs.
+const MAX_BUSY: f64 = 0.65;
+
+/// Share of the processors to aim at after a rack that kept more busy.
+const AIM_BUSY: f64 = 0.5;
+
+/// Mean wait for a processor that a rack may have, in transmission times of a full packet.
+const MAX_WAIT_PACKETS: f64 = 0.5;
+
+/// The wait to aim at after a rack that had more.
+const AIM_WAIT_PACKETS: f64 = 0.3;
+
+impl Size {
+    /// A first guess for so many processors.
+    pub fn of_processors(processors: usize) -> Size {
+        let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
+        let hosts = if processors > u32::from(MANY_HOSTS) { MANY_HOSTS } else { FEW_HOSTS };
+        let rate = processors.saturating_mul(LINKS_MBPS_PER_PROCESSOR) / u32::from(hosts);
+        Size { hosts, rate_mbps: at_most(f64::from(rate)) }
+    }
+
+    /// The next rack to try after what a load on this one did to the processors; `None`: this one fits, or there is no smaller one.
+    /// `packet_us`: transmission time of a full packet.
+    pub fn smaller(self, machine: &Machine, packet_us: f64) -> Option<Size> {
+        let busy = (machine.hosts_busy + machine.switch_busy) / machine.cpus.max(1) as f64;
+        let wait = machine.hosts_waited_us.max(machine.switch_waited_us) / packet_us;
+        let mut factor = 1.0f64;
+        if busy > MAX_BUSY {
+            factor = factor.min(AIM_BUSY / busy);
+        }
+        if wait > MAX_WAIT_PACKETS {
+            // The wait stays as it is, and packets take longer.
+            factor = factor.min(AIM_WAIT_PACKETS / wait);
+        }
+        if factor == 1.0 {
+            return None;
+        }
+        let rate_mbps = at_most(f64::from(self.rate_mbps) * factor);
+        if rate_mbps < self.rate_mbps {
+            return Some(Size { rate_mbps, ..self });
+        }
+        (self.hosts > 2).then(|| Size { hosts: self.hosts - 1, ..self })
+    }
+}
+
+/// The highest of the rates up to this one; the lowest where none is.
+fn at_most(mbps: f64) -> u32 {
+    let fitting = RATES_MBPS.into_iter().rev().find(|&rate| f64::from(rate) <= mbps);
+    fitting.unwrap_or(RATES_MBPS[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(busy: f64, waited_us: f64) -> Machine {
+        Machine {
+            cpus: 2,
+            hosts_busy: busy * 0.7,
+            switch_busy: busy * 0.3,
+            hosts_waited_us: waited_us,
+            ..Machine::default()
+        }
+    }
+
+    #[test]
+    fn more_processors_carry_faster_links_and_many_carry_more_hosts() {
+        let sizes = [1, 2, 4, 16, 64, 1_000].map(Size::of_processors);
+        let expected = [(4, 30), (4, 75), (4, 150), (8, 300), (8, 1_000), (8, 1_000)];
+        assert_eq!(sizes, expected.map(|(hosts, rate_mbps)| Size { hosts, rate_mbps }));
+    }
+
+    #[test]
+    fn a_rack_that_leaves_room_stays_as_it_is() {
+        let size = Size { hosts: 4, rate_mbps: 75 };
+        assert_eq!(size.smaller(&machine(1.2, 60.0), 164.0), None);
+    }
+
+    #[test]
+    fn busy_processors_and_long_waits_each_make_a_rack_slower() {
+        let size = Size { hosts: 4, rate_mbps: 75 };
+        assert_eq!(size.smaller(&machine(1.9, 60.0), 164.0), Some(Size { hosts: 4, rate_mbps: 30 }));
+        assert_eq!(size.smaller(&machine(1.2, 164.0), 164.0), Some(Size { hosts: 4, rate_mbps: 20 }));
+    }
+
+    #[test]
+    fn the_slowest_links_lose_hosts_and_a_pair_is_the_end() {
+        let size = Size { hosts: 4, rate_mbps: 10 };
+        assert_eq!(size.smaller(&machine(2.0, 9_000.0), 1_230.0), Some(Size { hosts: 3, rate_mbps: 10 }));
+        assert_eq!(Size { hosts: 2, rate_mbps: 10 }.smaller(&machine(2.0, 9_000.0), 1_230.0), None);
+    }
+}

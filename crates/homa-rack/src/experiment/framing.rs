@@ -1,0 +1,120 @@
+//! What a message takes of a link: the load of an experiment is a share of the link, headers included.
+
+use homa_bench::engine::load::Pace;
+use homa_bench::protocol::Protocol;
+use homa_bench::tcp::frame::HEADER_LEN;
+use homa_proto::wire::DATA_HEADER_LEN;
+use homa_workload::Workload;
+
+use crate::spec::ETHERNET;
+
+/// Bytes of UDP and IPv4, which the MTU holds with Homa's.
+const UDP_IP: u64 = 8 + 20;
+
+/// Bytes of an answer to a one-way request.
+pub const ONE_WAY_ANSWER: u32 = 100;
+
+/// Places in the distribution of sizes at which it is summed up.
+const QUANTILES: u32 = 20_000;
+
+/// Bytes on the wire of a message over Homa, in packets of this MTU.
+pub fn wire_bytes(bytes: u32, mtu: u32) -> u64 {
+    let payload = (u64::from(mtu) - UDP_IP - DATA_HEADER_LEN as u64).max(1);
+    let packets = u64::from(bytes).div_ceil(payload).max(1);
+    u64::from(bytes) + packets * (DATA_HEADER_LEN as u64 + UDP_IP + ETHERNET)
+}
+
+/// Mean bytes that an RPC of a workload puts on its client's uplink and its server's, of request and answer. In a rack where all hosts
+/// are both, that is what an RPC of each host costs each uplink, and each downlink.
+pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
+    let fractions = (0..QUANTILES).map(|index| (f64::from(index) + 0.5) / f64::from(QUANTILES));
+    let sum: u64 = fractions
+        .map(|fraction| {
+            let request = workload.quantile(fraction);
+            let answer = if one_way { ONE_WAY_ANSWER } else { request };
+            wire_bytes(request, mtu) + wire_bytes(answer, mtu)
+        })
+        .sum();
+    sum as f64 / f64::from(QUANTILES)
+}
+
+/// The requests' share of all bytes of messages, of requests and answers.
+pub fn request_share(workload: &Workload, one_way: bool) -> f64 {
+    let mean = workload.mean_bytes();
+    let answer = if one_way { f64::from(ONE_WAY_ANSWER) } else { mean };
+    mean / (mean + answer)
+}
+
+/// Bytes that TCP adds to each packet's: its header with timestamps, IPv4's, and Ethernet's.
+const TCP_IP: u64 = 32 + 20;
+
+/// Request payload in 10^9 bits per second that every host could send if links carried a protocol's data with its headers, and nothing
+/// else: no grants, no acknowledgements. TCP fills its packets across messages; each message has a header of its own in its stream.
+pub fn header_limited_gbps(
+    protocol: Protocol,
+    rate_bps: u64,
+    workload: &Workload,
+    mtu: u32,
+    one_way: bool,
+) -> f64 {
+    let mean = workload.mean_bytes();
+    let wire_bytes = if protocol == Protocol::Tcp {
+        let payload = (f64::from(mtu) - TCP_IP as f64).max(1.0);
+        let answer = if one_way { f64::from(ONE_WAY_ANSWER) } else { mean };
+        let stream = mean + answer + 2.0 * HEADER_LEN as f64;
+        stream * (f64::from(mtu) + ETHERNET as f64) / payload
+    } else {
+        rpc_wire_bytes(workload, mtu, one_way)
+    };
+    rate_bps as f64 / 1e9 * mean / wire_bytes
+}
+
+/// Request payload in 10^9 bits per second that every host sends where all links carry this share of their rate.
+pub fn gbps_of_load(load: f64, rate_bps: u64, workload: &Workload, mtu: u32, one_way: bool) -> f64 {
+    load * rate_bps as f64 / 1e9 * workload.mean_bytes() / rpc_wire_bytes(workload, mtu, one_way)
+}
+
+/// An open loop as results show it.
+pub fn open(gbps: f64, max_outstanding: u32) -> Pace {
+    Pace::Open { gbps, max_outstanding }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_has_its_headers() {
+        let one = 1 + 56 + 8 + 20 + 14 + 4 + 8 + 12;
+        assert_eq!(wire_bytes(1, 1_500), one);
+        assert_eq!(wire_bytes(1_416, 1_500), 1_538);
+        assert_eq!(wire_bytes(1_417, 1_500), 1_538 + one);
+    }
+
+    #[test]
+    fn each_protocol_is_limited_by_its_own_headers() {
+        let workload = Workload::fixed(1_000_000).expect("a size");
+        let of = |protocol| header_limited_gbps(protocol, 1_000_000_000, &workload, 1_500, false);
+        let homa = 0.5 * 1e6 / (1e6 + 707.0 * (56.0 + 28.0 + 38.0));
+        assert!((of(Protocol::Homa) - homa).abs() < 1e-9, "{}", of(Protocol::Homa));
+        let tcp = 0.5 * 1_448.0 / 1_538.0;
+        assert!((of(Protocol::Tcp) - tcp).abs() < 1e-4 && of(Protocol::Tcp) < tcp, "{}", of(Protocol::Tcp));
+    }
+
+    #[test]
+    fn a_full_load_of_full_packets_fills_both_directions() {
+        let workload = Workload::fixed(1_416).expect("a size");
+        assert_eq!(rpc_wire_bytes(&workload, 1_500, false), 2.0 * 1_538.0);
+        let gbps = gbps_of_load(1.0, 1_000_000_000, &workload, 1_500, false);
+        assert!((gbps - 0.5 * 1_416.0 / 1_538.0).abs() < 1e-9, "{gbps}");
+        let one_way = gbps_of_load(1.0, 1_000_000_000, &workload, 1_500, true);
+        assert!((one_way - 1_416.0 / (1_538.0 + 222.0)).abs() < 1e-9, "{one_way}");
+    }
+
+    #[test]
+    fn requests_have_half_of_the_bytes_or_nearly_all() {
+        let workload = Workload::fixed(9_900).unwrap();
+        assert_eq!(request_share(&workload, false), 0.5);
+        assert_eq!(request_share(&workload, true), 0.99);
+    }
+}

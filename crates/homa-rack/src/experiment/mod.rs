@@ -1,0 +1,250 @@
+//! The published experiments, on a rack.
+//!
+//! An experiment is a file with options in [`options`] and a function that takes a `testbed::Testbed` and gives [`Findings`]; what is
+//! around it is the same for all.
+
+pub mod agent;
+mod agent_protocol;
+mod agents;
+mod basic;
+mod by_size;
+mod cables;
+mod causes;
+pub mod comparison;
+mod config;
+mod findings;
+mod framing;
+mod harness;
+mod incast;
+mod links;
+mod mtu;
+mod one_thread;
+pub mod options;
+mod published;
+mod queue;
+mod rps;
+mod settings;
+mod simulated;
+mod starve;
+mod steady;
+mod sweep;
+mod testbed;
+mod threads;
+mod vs_tcp;
+
+use std::time::Duration;
+
+use anyhow::{Error, Result, ensure};
+use homa_bench::protocol::Protocol;
+use homa_bench::recording::TraceSettings;
+use homa_bench::workloads::Truncation;
+use homa_report::findings::Findings;
+use homa_switch::Buffer;
+
+use crate::spec::{Spec, SwitchKind};
+use agent_protocol::Setup;
+use causes::Planted;
+pub use config::list as list_of_settings;
+use options::{CommonOptions, Experiment, MessageOptions, Program};
+use testbed::Testbed;
+
+/// Checks what can be known to be wrong before there is a rack.
+///
+/// # Errors
+/// Options that make no sense.
+pub fn check(experiment: &Experiment) -> Result<()> {
+    match experiment {
+        Experiment::VsTcp(options) => {
+            // What the first cell is built of, the rack is built of.
+            let first = &vs_tcp::cells(options)?[0].options;
+            return check_common(&first.common, &first.messages);
+        }
+        Experiment::Config(options) => drop(config::Varied::read(options)?),
+        Experiment::Mtu(options) => {
+            ensure!(options.common.name.is_none(), "mtu builds a rack for each MTU: leave out --name");
+        }
+        Experiment::Causes(options) => {
+            causes::check(options)?;
+            return check_common(&options.common, &causes::messages(Planted::None));
+        }
+        _ => (),
+    }
+    match experiment.common() {
+        Some((common, messages)) => check_common(common, messages),
+        None => Ok(()),
+    }
+}
+
+fn check_common(common: &CommonOptions, messages: &MessageOptions) -> Result<()> {
+    harness::workload_of(messages)?;
+    common.set.iter().try_for_each(|setting| setting.change().check(common.driver).map_err(Error::msg))
+}
+
+impl Experiment {
+    /// The options that most experiments have.
+    fn common(&self) -> Option<(&CommonOptions, &MessageOptions)> {
+        match self {
+            Experiment::VsTcp(options) => Some((&options.common, &options.messages)),
+            Experiment::Basic(options) => Some((&options.common, &options.messages)),
+            Experiment::Incast(options) => Some((&options.common, &options.messages)),
+            Experiment::Load(options) => Some((&options.common, &options.messages)),
+            Experiment::MaxLoad(options) => Some((&options.common, &options.messages)),
+            Experiment::Both(options) => Some((&options.common, &options.messages)),
+            Experiment::Config(options) => Some((&options.common, &options.messages)),
+            Experiment::Mtu(options) => Some((&options.common, &options.messages)),
+            Experiment::ClientThreads(options) => Some((&options.common, &options.messages)),
+            Experiment::ServerPorts(options) => Some((&options.common, &options.messages)),
+            Experiment::Starve(options) => Some((&options.common, &options.messages)),
+            Experiment::Causes(_) | Experiment::Rps(_) => None,
+        }
+    }
+}
+
+/// Runs an experiment. Its findings are clean if every RPC was answered once, and right.
+///
+/// # Errors
+/// Options that make no sense, Ctrl-C, or what ended a process or the rack.
+pub fn run(experiment: &Experiment) -> Result<Findings> {
+    check(experiment)?;
+    match experiment {
+        Experiment::VsTcp(options) => {
+            let cells = vs_tcp::cells(options)?;
+            let turns = (1 + options.common.cc.len()) * options.common.repetitions as usize;
+            let time = sweep::time(&options.common, turns) * u32::try_from(cells.len())?;
+            on_testbed(&cells[0].options.common, time, |testbed| vs_tcp::run(testbed, &cells))
+        }
+        Experiment::Basic(options) => {
+            let time = sweep::time(&options.common, 12);
+            on_testbed(&options.common, time, |testbed| basic::run(testbed, options))
+        }
+        Experiment::Incast(options) => {
+            let time = sweep::time(&options.common, 2 * options.senders.len());
+            on_testbed(&options.common, time, |testbed| incast::run(testbed, options))
+        }
+        Experiment::Load(options) => {
+            let time = sweep::time(&options.common, 2 * options.loads.len());
+            on_testbed(&options.common, time, |testbed| sweep::load(testbed, options))
+        }
+        Experiment::MaxLoad(options) => {
+            let time = sweep::time(&options.common, 2 * options.loads.len() + 2);
+            on_testbed(&options.common, time, |testbed| sweep::max_load(testbed, options))
+        }
+        Experiment::Both(options) => {
+            let time = sweep::time(&options.common, options.shares.len());
+            on_testbed(&options.common, time, |testbed| sweep::both(testbed, options))
+        }
+        Experiment::Config(options) => {
+            let varied = config::Varied::read(options)?;
+            let time = sweep::time(&options.common, options.values.len());
+            on_testbed(&options.common, time, |testbed| config::run(testbed, options, &varied))
+        }
+        Experiment::Mtu(options) => {
+            // Each has round trips without load, too.
+            let time = sweep::time(&options.common, 4) * u32::try_from(options.mtus.len())?;
+            on_testbed(&options.common, time, |testbed| mtu::run(testbed, options))
+        }
+        Experiment::ClientThreads(options) => {
+            let time = sweep::time(&options.common, 2 * options.threads.len() * options.receivers.len());
+            on_testbed(&options.common, time, |testbed| threads::client_threads(testbed, options))
+        }
+        Experiment::ServerPorts(options) => {
+            let time = sweep::time(&options.common, 2 * options.ports.len() * options.receivers.len());
+            on_testbed(&options.common, time, |testbed| threads::server_ports(testbed, options))
+        }
+        Experiment::Starve(options) => {
+            let time = sweep::time(&options.common, options.shares.len());
+            on_testbed(&options.common, time, |testbed| starve::run(testbed, options))
+        }
+        Experiment::Causes(options) => {
+            let turns = options.causes.len() * options.common.repetitions as usize;
+            let time = sweep::time(&options.common, turns);
+            // Its racks write their traces where it says.
+            let common = CommonOptions { trace: None, ..options.common.clone() };
+            on_testbed(&common, time, |testbed| causes::run(testbed, options))
+        }
+        Experiment::Rps(options) => rps::run(options),
+    }
+}
+
+/// Opens the testbed, runs the experiment on it, and reports what happened to the rack meanwhile.
+fn on_testbed(
+    common: &CommonOptions,
+    total: Duration,
+    experiment: impl FnOnce(&mut Testbed) -> Result<Findings>,
+) -> Result<Findings> {
+    let mut testbed = Testbed::open(common, total)?;
+    let mut findings = experiment(&mut testbed)?;
+    testbed.report(&mut findings);
+    Ok(findings)
+}
+
+/// The UDP port of Homa and the TCP port, at every host.
+const PORT: u16 = homa::DEFAULT_UDP_PORT;
+
+/// Events that a host's time trace keeps: 8 MB.
+const TRACE_RECORDS: u32 = 1 << 18;
+
+/// What the processes of a protocol are to be.
+fn setup(spec: &Spec, common: &CommonOptions, messages: &MessageOptions, protocol: Protocol) -> Setup {
+    let mut setup = Setup {
+        protocol,
+        driver: common.driver,
+        xdp_mode: common.xdp_mode,
+        address: crate::spec::ipv4(0),
+        udp_port: PORT,
+        link_mbps: spec.rate_mbps(),
+        port_bytes: port_bytes(common.program, spec),
+        mtu: spec.mtu,
+        workload: messages.workload.clone(),
+        max_message: match messages.max_message {
+            Truncation::At(bytes) => Some(bytes),
+            Truncation::Off => None,
+        },
+        longest: 0,
+        connections: common.connections,
+        server_threads: common.server_threads,
+        server_ports: 1,
+        client_threads: 1,
+        port_receivers: 0,
+        endpoints: 1,
+        max_segmented_bytes: None,
+        batch_cap: None,
+        wake_order: None,
+        endpoint_policy: None,
+        poll_us: common.poll_us,
+        one_way: messages.one_way,
+        congestion: common.cc.first().copied().filter(|_| protocol == Protocol::Tcp),
+        seed: common.seed,
+        settings: Vec::new(),
+        recording: TraceSettings {
+            records: Some(match (common.recording.records, &common.trace) {
+                (Some(records), _) => records,
+                (None, Some(_)) => TRACE_RECORDS,
+                // Hosts share processors, and nobody would see it.
+                (None, None) => 0,
+            }),
+            ..common.recording.clone()
+        },
+    };
+    common.set.iter().for_each(|setting| setting.change().apply(&mut setup));
+    setup
+}
+
+/// What a port of the switch queues while all have much to queue; `None`: not known, as of the kernel's bridge.
+fn port_bytes(program: Program, spec: &Spec) -> Option<u64> {
+    if spec.switch != SwitchKind::Homa {
+        return None;
+    }
+    match simulated::switch_of(program, spec).ok()?.buffer {
+        Buffer::PerPort { bytes } => Some(bytes),
+        Buffer::Shared { bytes, alpha } => {
+            Some((bytes as f64 * alpha / (1.0 + alpha * f64::from(spec.hosts))) as u64)
+        }
+    }
+}
+
+/// A time of so many seconds.
+fn seconds(name: &str, value: f64) -> Result<Duration> {
+    ensure!((0.01..=3600.0).contains(&value), "--{name} must be 0.01 to 3600 seconds");
+    Ok(Duration::from_secs_f64(value))
+}

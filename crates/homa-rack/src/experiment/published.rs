@@ -1,0 +1,232 @@
+//! What others found when they varied the same thing: the notes of Linux Homa, of Homa in RAMCloud, and a patch for receive steering.
+//! Their networks have 10 to 100 Gbit/s.
+
+use serde_json::{Value, json};
+
+/// A finding.
+pub struct Note {
+    /// The settings, or experiments, that it is about.
+    pub about: &'static [&'static str],
+    /// Whose it is, and of when.
+    pub source: &'static str,
+    /// What was found.
+    pub found: &'static str,
+}
+
+const SWEEP: &str = "Linux Homa's notes, January 2021 (40 hosts, 25 Gbit/s, MTU 3000)";
+const RAMCLOUD: &str = "notes on Homa in RAMCloud (10 Gbit/s)";
+
+/// All findings, by subject.
+pub const NOTES: &[Note] = &[
+    Note {
+        about: &["unsched_bytes", "unsched_from_rtt", "min_unsched_bytes", "max_unsched_bytes"],
+        source: SWEEP,
+        found: "60 KB was best, with little to lose: less than 10 % at 40 KB",
+    },
+    Note {
+        about: &["unsched_bytes", "unsched_from_rtt", "rtt_slack_packets"],
+        source: RAMCLOUD,
+        found: "a round trip has to count the packet's way, the answer's time and the grant's way, 8 us. Too high a figure hurt the tail of \
+                short messages, too low a one left gaps behind the first grant; 14 us carried 90 % load",
+    },
+    Note {
+        about: &["window", "max_incoming"],
+        source: "Linux Homa's notes, August 2022 (2 hosts, 25 Gbit/s)",
+        found: "with a window of 60 KB two hosts reached some 10 Gbit/s: packets often took 30 us and more one way, and the grants that were \
+                out did not cover that",
+    },
+    Note {
+        about: &["duty_cycle", "window"],
+        source: SWEEP,
+        found: "a message held to 40 % of the link made short messages a quarter faster in W4 and by two fifths in W5",
+    },
+    Note {
+        about: &[
+            "fifo_share",
+            "grant_fifo_fraction",
+            "pacer_fifo_fraction",
+            "fifo_grant_increment",
+            "starve",
+        ],
+        source: SWEEP,
+        found: "no effect on the P99 of short messages but in W3, where it was 10 % worse; the P99 of the largest messages had been halved by it \
+                in an earlier W4 with longer messages",
+    },
+    Note {
+        about: &["max_nic_backlog_ns"],
+        source: SWEEP,
+        found: "without a limit the P99 of short messages was 5 to 10 times as long. From 1 to 10 us no value won there; for the median \
+                shorter was better, 1 us a little better than 2",
+    },
+    Note {
+        about: &["max_nic_backlog_ns"],
+        source: RAMCLOUD,
+        found: "a sender whose estimate of the card's queue wrapped below zero filled that queue, and every packet's delay rose while long \
+                messages were sent",
+    },
+    Note {
+        about: &["poll_us"],
+        source: SWEEP,
+        found: "0 to 50 us were the same for W4 and W5; in W2 and W3 the P99 of short messages was 10 to 20 % better with 50 us than without",
+    },
+    Note {
+        about: &["poll_us"],
+        source: "Linux Homa's notes, July and October 2020",
+        found: "alone, an RPC is 4 us faster with polling, and its tail up to 25 us, most where messages are short. 500 us helped W4 and hurt W1 and \
+                W3, where threads that poll took cores from those with work",
+    },
+    Note {
+        about: &["wake_order"],
+        source: "Linux Homa's notes",
+        found: "to wake the thread that fell asleep last was 0.2 to 0.5 us faster at low load, where a few threads then do the work of a pool",
+    },
+    Note {
+        about: &["endpoints", "client_threads", "client-threads"],
+        source: SWEEP,
+        found: "three client ports were enough: W2 did not keep up with one or two, W3 not with one. More made little difference",
+    },
+    Note {
+        about: &["server_ports", "server_threads", "server-ports"],
+        source: SWEEP,
+        found: "little depends on the number of ports; three with two receivers each were the best choice. Two receivers a port had a P99 of \
+                short messages 1.5 to 2 times better than four in W2 and W3; in W5 three were 10 % better than two",
+    },
+    Note {
+        about: &["server_threads", "port_receivers", "server-ports", "client-threads"],
+        source: "Linux Homa's notes, March 2020",
+        found: "several receivers at a port instead of one, at clients and servers, took the slowdown of short messages in W5 from 7 and 65 (P50 and \
+                P99) to 2.5 and 7.5",
+    },
+    Note {
+        about: &["link_margin", "link_mbps"],
+        source: "Linux Homa's notes, October 2020",
+        found: "reckoning with 1 % less than the link's rate instead of 5 % made large messages up to twice as fast; short ones were affected little, \
+                more for the worse than for the better",
+    },
+    Note {
+        about: &["max_segmented_bytes"],
+        source: SWEEP,
+        found: "batches of 10 KB looked best, longer ones much the same; with 5 KB the P99 of short messages was 10 to 20 % worse",
+    },
+    Note {
+        about: &["max_segmented_bytes", "mtu"],
+        source: "Linux Homa's notes, November 2022",
+        found: "cutting 64 KB into jumbo frames in software took 17 us on an AMD processor, most of it for the memory of packets",
+    },
+    Note {
+        about: &["batch_cap"],
+        source: SWEEP,
+        found: "larger is better: at 5 packets a batch the P99 of short messages was 10 to 15 % worse. Very large batches seemed to hold up \
+                grants, so 10 was thought best",
+    },
+    Note {
+        about: &["batch_cap", "min_grant_increment"],
+        source: "Linux Homa's notes, November 2019",
+        found: "the kernel gathers packets before it hands them over, and grants are late by that; a limit on it did not change throughput",
+    },
+    Note {
+        about: &["batch_cap", "min_grant_increment"],
+        source: RAMCLOUD,
+        found: "grants sent at the end of a batch of packets, not after each one, made the transport faster",
+    },
+    Note {
+        about: &["defer_min_bytes"],
+        source: SWEEP,
+        found: "from 100 to 2000 bytes there was next to no difference",
+    },
+    Note {
+        about: &["ready_order"],
+        source: "Linux Homa's notes, October 2020",
+        found: "handing the shortest complete message up first had no clear benefit, and keeping them in order cost throughput",
+    },
+    Note {
+        about: &["priorities", "switch_priorities", "num_priorities"],
+        source: RAMCLOUD,
+        found: "Homa was to be run with one level to tell what its grants do from what priorities do; no figures are given",
+    },
+    Note {
+        about: &["max_overcommit"],
+        source: "the defaults of Linux Homa",
+        found: "grants go to eight messages at a time; the notes have no sweep of it",
+    },
+    Note {
+        about: &["mtu"],
+        source: "Linux Homa's notes, November 2022",
+        found: "one client with messages of 500 KB: 3.4 Gbit/s each way at MTU 1500 on 25 Gbit/s, 6.7 to 7.5 at MTU 9000 on 100 Gbit/s, other \
+                processors; RPCs of 100 bytes took 17 and 28 us",
+    },
+    Note {
+        about: &["rps"],
+        source: "a patch to Linux's receive packet steering (a router of 2 cores with 4 threads at 25 MHz, iptables/NAT, 10 runs)",
+        found: "giving a few flows a processor each, instead of choosing it by hash, forwarded 41 % more with one flow, 34 % with two, 14 % with \
+                four, 9 % with eight, 1.5 % with 16 and 1 % less with 32; with few flows all runs came out alike, too, as they had not",
+    },
+    Note {
+        about: &["rps-server-threads"],
+        source: "Linux Homa's notes, November 2019 (two machines at 25 Gbit/s, lone RPCs of 100 bytes)",
+        found: "without and with the kernel's steering (RPS and RFS) a round trip over Homa took 16.0 and 17.1 us with one server thread, 16.3 and \
+                21.5 us with 18; over TCP 20.0 and 21.9 us, and 25.5 and 26.5 us",
+    },
+    Note {
+        about: &["gro_policy"],
+        source: SWEEP,
+        found: "the usual way to choose the core for a batch of packets was always the best; others had a P99 of short messages 10 to 25 % worse",
+    },
+];
+
+/// What was found about a setting or an experiment.
+pub fn about(subject: &str) -> impl Iterator<Item = &'static Note> {
+    NOTES.iter().filter(move |note| note.about.contains(&subject))
+}
+
+/// The same, a line each.
+pub fn lines(subject: &str) -> Vec<String> {
+    about(subject).map(|note| format!("{}: {}", note.source, note.found)).collect()
+}
+
+/// The same for programs.
+pub fn json(subject: &str) -> Value {
+    about(subject).map(|note| json!({ "source": note.source, "found": note.found })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::settings::{MISSING, names};
+
+    /// What else a note may be about.
+    const EXPERIMENTS: [&str; 6] =
+        ["mtu", "client-threads", "server-ports", "starve", "rps", "rps-server-threads"];
+
+    #[test]
+    fn notes_are_about_what_there_is() {
+        let known: Vec<&str> =
+            names().chain(MISSING.iter().map(|&(name, _)| name)).chain(EXPERIMENTS).collect();
+        for note in NOTES {
+            assert!(
+                !note.about.is_empty() && note.about.iter().all(|subject| known.contains(subject)),
+                "{:?}",
+                note.about
+            );
+        }
+        for subject in EXPERIMENTS {
+            assert_eq!(json(subject).as_array().map(Vec::len), Some(lines(subject).len()));
+            assert!(!lines(subject).is_empty(), "{subject}");
+        }
+    }
+
+    #[test]
+    fn every_setting_of_a_host_that_was_published_about_has_its_note() {
+        for setting in [
+            "duty_cycle",
+            "poll_us",
+            "wake_order",
+            "endpoints",
+            "max_segmented_bytes",
+            "batch_cap",
+            "link_margin",
+        ] {
+            assert!(about(setting).next().is_some(), "{setting}");
+        }
+    }
+}

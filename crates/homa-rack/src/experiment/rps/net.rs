@@ -1,0 +1,207 @@
+//! Two hosts and a router between them, in namespaces that are gone when nobody has them open any more.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use homa_bench::netns::{self, enter, fresh, ip};
+use homa_steer::{Core, Cores, PolicyName};
+use homa_steer_xdp::{AttachLifetime, SteerConfig, Steering};
+
+use crate::experiment::options::Policy;
+
+/// The first host, whose side of the router is `left`, and the second, at `right`.
+pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 147, 1, 2), Ipv4Addr::new(10, 147, 2, 2)];
+const GATEWAYS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 147, 1, 1), Ipv4Addr::new(10, 147, 2, 1)];
+const ROUTER_DEVICES: [&str; 2] = ["left", "right"];
+const HOST_DEVICE: &str = "eth0";
+
+/// See the module.
+pub struct Net {
+    /// The hosts' namespaces.
+    pub hosts: [OwnedFd; 2],
+    router: OwnedFd,
+    /// The program that made the router translate addresses; `None`: it only routes.
+    pub nat: Option<&'static str>,
+}
+
+impl Net {
+    /// Builds it. `nat`: the router is to translate addresses, where there is a program to say so with.
+    ///
+    /// # Errors
+    /// A right or iproute2 is missing.
+    pub fn lay(mtu: u32, nat: bool) -> Result<Net> {
+        let (hosts, router) = ([fresh()?, fresh()?], fresh()?);
+        for (side, host) in hosts.iter().enumerate() {
+            within(&router, || cable(side, host, mtu))??;
+            within(host, || furnish(side))??;
+        }
+        let nat = within(&router, || forward(nat))??;
+        Ok(Net { hosts, router, nat })
+    }
+
+    /// Has what each device receives divided between the processors of this mask, for as long as what this returns lives.
+    ///
+    /// # Errors
+    /// The kernel has no RPS or takes no program, a right is missing, or /sys cannot be mounted.
+    pub fn steer(&self, policy: Policy, mask: &str) -> Result<Vec<Steering>> {
+        self.by_kernel(if policy == Policy::Rps { mask } else { "0" })?;
+        let policy = match policy {
+            Policy::None | Policy::Rps => return Ok(Vec::new()),
+            Policy::RssHash => PolicyName::RssHash,
+            Policy::Sparse => PolicyName::Sparse,
+        };
+        let config = SteerConfig { policy, cores: cores_of(mask)?, ..SteerConfig::default() };
+        let [first, second] = &self.hosts;
+        let attach = |namespace, devices: &[&str]| {
+            let devices: Vec<String> = devices.iter().map(|&device| device.to_owned()).collect();
+            within(namespace, || homa_steer_xdp::attach(&devices, &config, AttachLifetime::Process))?
+                .with_context(|| format!("cannot measure {policy}"))
+        };
+        // The router's devices share one state, as all devices of a machine do in the patch that brought `sparse`.
+        Ok(vec![
+            attach(&self.router, &ROUTER_DEVICES)?,
+            attach(first, &[HOST_DEVICE])?,
+            attach(second, &[HOST_DEVICE])?,
+        ])
+    }
+
+    /// By the kernel's own steering (RPS); `0`: not at all.
+    fn by_kernel(&self, mask: &str) -> Result<()> {
+        let [left, right] = ROUTER_DEVICES;
+        let [first, second] = &self.hosts;
+        for (namespace, devices) in
+            [(&self.router, &[left, right][..]), (first, &[HOST_DEVICE]), (second, &[HOST_DEVICE])]
+        {
+            within(namespace, || {
+                netns::see_own_devices()?;
+                devices.iter().try_for_each(|device| steer_device(device, mask))
+            })??;
+        }
+        Ok(())
+    }
+}
+
+/// What `work` gives in a namespace; this thread stays where it is. Sockets that it makes stay there.
+///
+/// # Errors
+/// The right to enter it is missing.
+pub fn within<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| enter(namespace).map(|()| work()));
+        thread.join().map_err(|_| anyhow!("a thread in a network namespace panicked"))?
+    })
+}
+
+/// A wire from the router, in whose namespace this thread is, to a host.
+fn cable(side: usize, host: &OwnedFd, mtu: u32) -> Result<()> {
+    let there = format!("/proc/{}/fd/{}", std::process::id(), host.as_raw_fd());
+    let (device, gateway) = (ROUTER_DEVICES[side], GATEWAYS[side]);
+    ip(&format!("link add {device} mtu {mtu} type veth peer name {HOST_DEVICE} mtu {mtu} netns {there}"))?;
+    ip(&format!("addr add {gateway}/24 dev {device}"))?;
+    // A router that is handed 64 KB at a time is none.
+    homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
+    ip(&format!("link set {device} up"))
+}
+
+/// A host's end, in whose namespace this thread is.
+fn furnish(side: usize) -> Result<()> {
+    let (address, gateway) = (ADDRESSES[side], GATEWAYS[side]);
+    ip("link set lo up")?;
+    homa_driver::put_offloads_off(HOST_DEVICE).context("cannot put the offloads of a veth off")?;
+    ip(&format!("addr add {address}/24 dev {HOST_DEVICE}"))?;
+    ip(&format!("link set {HOST_DEVICE} up"))?;
+    ip(&format!("route add default via {gateway}"))
+}
+
+/// Makes the namespace of this thread a router; which program translates addresses, where one is to.
+fn forward(nat: bool) -> Result<Option<&'static str>> {
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
+        .context("cannot make a router, since /proc/sys cannot be written")?;
+    Ok(if nat { translate() } else { None })
+}
+
+/// Has the router, in whose namespace this thread is, put its own address on what it forwards; says by which program.
+fn translate() -> Option<&'static str> {
+    let iptables: &[&str] = &["-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"];
+    let nft: &[&str] = &[
+        "add table ip rack; add chain ip rack out { type nat hook postrouting priority 100 ; }; add rule ip rack out masquerade",
+    ];
+    let works = |(program, words): &(&'static str, &[&str])| {
+        Command::new(program).args(*words).output().is_ok_and(|output| output.status.success())
+    };
+    [("iptables", iptables), ("nft", nft)].into_iter().find(works).map(|(program, _)| program)
+}
+
+fn steer_device(device: &str, mask: &str) -> Result<()> {
+    let queues = format!("/sys/class/net/{device}/queues");
+    let entries = std::fs::read_dir(&queues).with_context(|| format!("cannot read {queues}"))?;
+    let mut steered = 0;
+    for entry in entries.flatten() {
+        let file = entry.path().join("rps_cpus");
+        if file.exists() {
+            std::fs::write(&file, mask)
+                .with_context(|| format!("cannot write {mask} to {}", file.display()))?;
+            steered += 1;
+        }
+    }
+    ensure!(steered > 0, "this kernel has no receive packet steering (CONFIG_RPS): use --policies none");
+    Ok(())
+}
+
+/// The first processors in the kernel's notation: words of 32 bits, the highest first.
+pub fn mask_of(processors: usize) -> String {
+    let words = processors.div_ceil(32).max(1);
+    let word = |index: usize| {
+        let bits = processors.saturating_sub(32 * index).min(32);
+        ((1_u64 << bits) - 1) as u32
+    };
+    let first = format!("{:x}", word(words - 1));
+    (0..words - 1).rev().fold(first, |mask, index| format!("{mask},{:08x}", word(index)))
+}
+
+/// The processors of a mask.
+///
+/// # Errors
+/// It is no mask, or has more processors than a policy can choose among.
+fn cores_of(mask: &str) -> Result<Cores> {
+    let words = mask.rsplit(',').map(|word| u32::from_str_radix(word, 16));
+    let words: Vec<u32> = words.collect::<Result<_, _>>().with_context(|| format!("`{mask}` is no mask"))?;
+    let bits = (0..words.len() * 32).filter(|bit| words[bit / 32] >> (bit % 32) & 1 == 1);
+    Ok(Cores::new(bits.map(|bit| Core::try_from(bit).unwrap_or(Core::MAX)))?)
+}
+
+/// A mask as it was given.
+///
+/// # Errors
+/// It is not in the kernel's notation, or empty.
+pub fn mask(text: &str) -> Result<String> {
+    let words = text.split(',').map(|word| u32::from_str_radix(word, 16));
+    let words: Vec<u32> = words
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("`{text}` is no mask: use hexadecimal digits, as in 3"))?;
+    if words.iter().all(|&word| word == 0) {
+        bail!("a mask without a processor is --policies none");
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_a_bit_for_each_processor() {
+        assert_eq!([1, 2, 31, 32].map(mask_of), ["1", "3", "7fffffff", "ffffffff"]);
+        assert_eq!([33, 64, 70].map(mask_of), ["1,ffffffff", "ffffffff,ffffffff", "3f,ffffffff,ffffffff"]);
+        for processors in [1, 2, 33, 64] {
+            assert_eq!(cores_of(&mask_of(processors)).unwrap(), Cores::first(processors).unwrap());
+        }
+        assert_eq!(cores_of("e").unwrap().to_string(), "1-3");
+        assert!(cores_of("0").is_err() && cores_of("x").is_err());
+        assert!(mask("e").is_ok() && mask("1,00000000").is_ok());
+        assert!(mask("0").is_err() && mask("x").is_err() && mask("").is_err());
+    }
+}

@@ -1,0 +1,367 @@
+//! Settings by name: what `config` varies, and what `--set` sets. Those of the protocol's configuration have its fields' names; the
+//! others here are a host's, a driver's or the switch's, or several fields that are one thing.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use homa::ENDPOINT_POLICIES;
+use homa_bench::driver::{Driver, batch_cap};
+use homa_proto::Config;
+use homa_proto::wire::PRIORITIES;
+use homa_steer::PolicyName;
+use homa_steer::batch::BatchCap;
+use homa_steer::wake::WakeOrder;
+
+use super::agent_protocol::Setup;
+use crate::spec::BuildOptions;
+use homa_settings::{FIELDS, set_field};
+
+/// The settings that are no field of the protocol's, each with its values and what it is.
+pub const OWN: &[(&str, &str)] = &[
+    (
+        "priorities",
+        "1 to 8: Homa's levels, half of them for unscheduled packets, rounded down, but one at least",
+    ),
+    (
+        "switch_priorities",
+        "1 to 8: the switch's queues; the lowest of Homa's eight levels share one. Builds a rack for each value",
+    ),
+    (
+        "fifo_share",
+        "percent, below 50: of the granted bytes and of the scheduled bytes sent, what goes to the oldest message",
+    ),
+    (
+        "duty_cycle",
+        "percent, 1 to 100: of its link what one message may take, by a window of that share of a round trip",
+    ),
+    ("endpoints", "1 to 64: sockets of a host, between which its RPCs are divided"),
+    ("client_threads", "1 to 64: threads of a host that send, each with a client port"),
+    (
+        "port_receivers",
+        "0 to 64: threads that take the answers at each client port; 0: the one that sends does",
+    ),
+    ("server_ports", "1 to 64: server ports of a host"),
+    (
+        "server_threads",
+        "0 to 64: threads that answer, for each server port; 0: over Homa the one that sends does, where there are one, one port, one endpoint",
+    ),
+    ("wake_order", "lifo, fifo, least-recent: which of the sleeping threads that could do the same is woken"),
+    (
+        "endpoint_policy",
+        "same-core, rss-hash, sparse, idle, least-loaded: the endpoint in which a client port lives; without it they are dealt out in turn",
+    ),
+    ("poll_us", "0 to 10000: how long an idle thread polls before it sleeps, microseconds"),
+    (
+        "max_segmented_bytes",
+        "1 to 65487: the largest batch for the kernel to cut, bytes; 1: none. With --driver udp",
+    ),
+    (
+        "batch_cap",
+        "1 to 32: datagrams, or frames of a device, taken at a time. What grants answer is what came together: 1 is a grant per packet",
+    ),
+];
+
+/// What is asked for sometimes, and that nothing sets.
+pub const MISSING: &[(&str, &str)] = &[
+    (
+        "ready_order",
+        "complete requests reach a server's threads in the order in which they were complete, and in no other: whoever \
+                     takes them takes up to 32 at once, and answers leave shortest first whatever came first",
+    ),
+    ("gro_policy", "which core handles a packet is the kernel's choice here, and that of `endpoints`"),
+];
+
+/// What a value of a setting changes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Fields of the protocol, in this order.
+    Protocol(Vec<(String, String)>),
+    /// Percent of a round trip.
+    DutyCycle(f64),
+    SwitchPriorities(u16),
+    Endpoints(u16),
+    ClientThreads(u16),
+    PortReceivers(u16),
+    ServerPorts(u16),
+    ServerThreads(u16),
+    WakeOrder(WakeOrder),
+    EndpointPolicy(PolicyName),
+    PollUs(u64),
+    MaxSegmentedBytes(usize),
+    BatchCap(BatchCap),
+}
+
+impl Change {
+    /// What this value of this setting changes.
+    ///
+    /// # Errors
+    /// There is no such setting, or it has no such value.
+    pub fn read(name: &str, value: &str) -> Result<Change, String> {
+        let threads = || number(name, value, 1..=64);
+        Ok(match name {
+            "priorities" => levels(number(name, value, 1..=PRIORITIES as u8)?),
+            "switch_priorities" => Change::SwitchPriorities(number(name, value, 1..=PRIORITIES as u16)?),
+            "fifo_share" => fifo_share(number(name, value, 0.0..=49.9)?),
+            "duty_cycle" => Change::DutyCycle(number(name, value, 1.0..=100.0)?),
+            "endpoints" => Change::Endpoints(threads()?),
+            "client_threads" => Change::ClientThreads(threads()?),
+            "port_receivers" => Change::PortReceivers(number(name, value, 0..=64)?),
+            "server_ports" => Change::ServerPorts(threads()?),
+            "server_threads" => Change::ServerThreads(number(name, value, 0..=64)?),
+            "wake_order" => Change::WakeOrder(
+                value.parse().map_err(|error: homa_steer::SteerError| format!("{name}: {error}"))?,
+            ),
+            "endpoint_policy" => Change::EndpointPolicy(endpoint_policy(name, value)?),
+            "poll_us" => Change::PollUs(number(name, value, 0..=10_000)?),
+            "max_segmented_bytes" => {
+                let most = homa_driver::udp::MAX_SEGMENTED_BYTES;
+                Change::MaxSegmentedBytes(number(name, value, 1..=most)?)
+            }
+            "batch_cap" => Change::BatchCap(batch_cap(value).map_err(|error| format!("{name}: {error}"))?),
+            "unsched_bytes" => unscheduled(number(name, value, 1..=u32::MAX)?),
+            _ => field(name, value)?,
+        })
+    }
+
+    /// Makes it.
+    pub fn apply(&self, setup: &mut Setup) {
+        match *self {
+            Change::Protocol(ref fields) => setup.settings.extend(fields.iter().cloned()),
+            Change::DutyCycle(percent) => {
+                let trip = Config::for_link(setup.link_mbps).unsched_bytes;
+                let window = (f64::from(trip) * percent / 100.0).ceil();
+                setup.settings.push(("window".to_owned(), window.to_string()));
+            }
+            Change::SwitchPriorities(_) => {}
+            Change::Endpoints(count) => setup.endpoints = count,
+            Change::ClientThreads(count) => setup.client_threads = count,
+            Change::PortReceivers(count) => setup.port_receivers = count,
+            Change::ServerPorts(count) => setup.server_ports = count,
+            Change::ServerThreads(count) => setup.server_threads = count,
+            Change::WakeOrder(order) => setup.wake_order = Some(order.to_string()),
+            Change::EndpointPolicy(policy) => setup.endpoint_policy = Some(policy.to_string()),
+            Change::PollUs(us) => setup.poll_us = us,
+            Change::MaxSegmentedBytes(bytes) => setup.max_segmented_bytes = Some(bytes),
+            Change::BatchCap(cap) => setup.batch_cap = Some(cap.packets()),
+        }
+    }
+
+    /// Whether its values are what decides, beside threads that only answer, if [one thread](Setup::is_one_thread) of a host does all.
+    pub fn divides_hosts(&self) -> bool {
+        matches!(
+            self,
+            Change::ClientThreads(_)
+                | Change::PortReceivers(_)
+                | Change::ServerPorts(_)
+                | Change::Endpoints(_)
+        )
+    }
+
+    /// What a rack for it is built of; `None`: any will do.
+    pub fn rack(&self, build: &BuildOptions) -> Option<BuildOptions> {
+        let Change::SwitchPriorities(queues) = self else { return None };
+        let mut build = build.clone();
+        build.switch_option.push(format!("--priorities={queues}"));
+        Some(build)
+    }
+
+    /// Whether a host over this driver has it.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn check(&self, driver: Driver) -> Result<(), String> {
+        match self {
+            Change::MaxSegmentedBytes(_) if driver != Driver::Udp => {
+                Err("max_segmented_bytes is a setting of a UDP socket: use --driver udp".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A setting of the hosts with a value, `NAME=VALUE`.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    text: String,
+    change: Change,
+}
+
+impl Setting {
+    /// As it was given.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it changes.
+    pub(super) fn change(&self) -> &Change {
+        &self.change
+    }
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Setting, String> {
+        let (name, value) = text.split_once('=').ok_or("use NAME=VALUE")?;
+        match Change::read(name, value)? {
+            Change::SwitchPriorities(_) => Err("use --switch-option=--priorities=N".to_owned()),
+            change => Ok(Setting { text: text.to_owned(), change }),
+        }
+    }
+}
+
+/// All settings by name.
+#[cfg(test)]
+pub fn names() -> impl Iterator<Item = &'static str> {
+    OWN.iter().map(|&(name, _)| name).chain(FIELDS.iter().copied())
+}
+
+fn number<T: FromStr + PartialOrd + std::fmt::Display>(
+    name: &str,
+    value: &str,
+    range: RangeInclusive<T>,
+) -> Result<T, String> {
+    let number = value.trim().parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("{name}: `{value}` is not {} to {}", range.start(), range.end()))
+}
+
+/// A policy that can choose the endpoints of a host.
+fn endpoint_policy(name: &str, value: &str) -> Result<PolicyName, String> {
+    let policy = value.parse().ok().filter(|policy| ENDPOINT_POLICIES.contains(policy));
+    let names = || ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ");
+    policy.ok_or_else(|| format!("{name}: `{value}` is none of {}", names()))
+}
+
+fn field(name: &str, value: &str) -> Result<Change, String> {
+    if let Some((_, why)) = MISSING.iter().find(|(missing, _)| *missing == name) {
+        return Err(format!("{name} cannot be set: {why}"));
+    }
+    set_field(&mut Config::default(), name, value).map_err(|error| {
+        let unknown = !FIELDS.contains(&name);
+        let own = OWN.iter().map(|&(name, _)| name).collect::<Vec<_>>().join(", ");
+        if unknown { format!("{error}; or {own}") } else { error }
+    })?;
+    Ok(Change::Protocol(vec![(name.to_owned(), value.to_owned())]))
+}
+
+fn fields<const N: usize>(pairs: [(&str, String); N]) -> Change {
+    Change::Protocol(pairs.map(|(name, value)| (name.to_owned(), value)).into())
+}
+
+/// So many levels, divided as Linux Homa divides eight, with its sizes for the highest.
+fn levels(count: u8) -> Change {
+    let unscheduled = (count / 2).max(1);
+    let sizes = Config::default().unsched_cutoffs;
+    let mut cutoffs = [0; PRIORITIES];
+    for step in 0..usize::from(unscheduled) {
+        cutoffs[usize::from(count) - 1 - step] = sizes[PRIORITIES - 1 - step];
+    }
+    cutoffs[usize::from(count - unscheduled)] = u32::MAX;
+    fields([
+        ("max_sched_prio", count.saturating_sub(1 + unscheduled).to_string()),
+        ("num_priorities", count.to_string()),
+        ("unsched_cutoffs", cutoffs.map(|size| size.to_string()).join(" ")),
+    ])
+}
+
+fn fifo_share(percent: f64) -> Change {
+    let thousandths = (percent * 10.0).round().to_string();
+    fields([("grant_fifo_fraction", thousandths.clone()), ("pacer_fifo_fraction", thousandths)])
+}
+
+/// The same for every peer, however long its round trip.
+fn unscheduled(bytes: u32) -> Change {
+    let base = Config::default();
+    fields([
+        ("unsched_from_rtt", "false".to_owned()),
+        ("min_unsched_bytes", base.min_unsched_bytes.min(bytes).to_string()),
+        ("max_unsched_bytes", base.max_unsched_bytes.max(bytes).to_string()),
+        ("unsched_bytes", bytes.to_string()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(name: &str, value: &str) -> Config {
+        let Ok(Change::Protocol(fields)) = Change::read(name, value) else { panic!("{name} = {value}") };
+        let mut config = Config::for_link(100);
+        for (name, value) in fields {
+            set_field(&mut config, &name, &value).expect("a field");
+        }
+        config.validate().expect("a configuration");
+        config
+    }
+
+    #[test]
+    fn levels_are_divided_and_every_message_has_one() {
+        for count in 1..=8 {
+            let config = config("priorities", &count.to_string());
+            assert_eq!(config.num_priorities, count);
+            let longest = config.unsched_cutoffs.iter().position(|&size| size == u32::MAX).expect("a level");
+            assert!(count == 1 || longest == usize::from(config.max_sched_prio) + 1, "{config:?}");
+        }
+        assert_eq!(config("priorities", "8").max_sched_prio, Config::default().max_sched_prio);
+        assert_eq!(config("priorities", "4").unsched_cutoffs, [0, 0, u32::MAX, 200, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_one_thing_sets_all_of_its_fields() {
+        let config_of = config("fifo_share", "2.5");
+        assert_eq!((config_of.grant_fifo_fraction, config_of.pacer_fifo_fraction), (25, 25));
+        for bytes in ["1", "200", "500000"] {
+            let config = config("unsched_bytes", bytes);
+            assert_eq!(
+                (config.unsched_bytes.to_string(), config.unsched_from_rtt),
+                (bytes.to_owned(), false)
+            );
+        }
+    }
+
+    #[test]
+    fn values_beyond_a_setting_are_refused_by_name() {
+        for (name, value) in [
+            ("priorities", "9"),
+            ("switch_priorities", "0"),
+            ("fifo_share", "50"),
+            ("duty_cycle", "0"),
+            ("endpoints", "65"),
+            ("batch_cap", "33"),
+            ("wake_order", "random"),
+            ("endpoint_policy", "gen3"),
+            ("max_segmented_bytes", "65488"),
+            ("max_overcommit", "many"),
+            ("ready_order", "srpt"),
+        ] {
+            let error = Change::read(name, value).expect_err(name);
+            assert!(error.contains(name), "{error}");
+        }
+        let error = Change::read("overcommitment", "4").expect_err("no setting");
+        assert!(error.contains("max_overcommit") && error.contains("duty_cycle"), "{error}");
+        let check = |name, driver| Change::read(name, "4").expect("a setting").check(driver);
+        assert!(
+            check("max_segmented_bytes", Driver::Udp).is_ok()
+                && check("max_segmented_bytes", Driver::Raw).is_err()
+        );
+        assert!(check("batch_cap", Driver::Raw).is_ok());
+    }
+
+    #[test]
+    fn what_decides_whether_one_thread_does_all_is_compared_with_threads_that_answer() {
+        let divides = |name, value| Change::read(name, value).expect("a setting").divides_hosts();
+        for name in ["client_threads", "port_receivers", "server_ports", "endpoints"] {
+            assert!(divides(name, "1"), "{name}");
+        }
+        assert!(!divides("server_threads", "0") && !divides("poll_us", "0") && !divides("window", "1"));
+    }
+
+    #[test]
+    fn a_name_is_one_setting() {
+        let mut all: Vec<&str> = names().chain(MISSING.iter().map(|&(name, _)| name)).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}

@@ -1,0 +1,268 @@
+//! Several workloads and buffers: a cell for each pair, on a rack of its own, one after the other.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::path::Path;
+
+use anyhow::{Context, Error, Result, ensure};
+use homa_report::findings::Findings;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{CellFindings, of_cell, table};
+use crate::experiment::harness::{self, workload_of};
+use crate::experiment::options::VsTcpOptions;
+use crate::experiment::simulated;
+use crate::experiment::testbed::Testbed;
+use crate::spec::SwitchKind;
+
+/// A workload on a rack with one buffer.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The options with this workload, buffer and rate alone.
+    pub options: VsTcpOptions,
+    /// There is no other.
+    pub is_only: bool,
+}
+
+impl Cell {
+    /// As in `w2, buffer 1ms`.
+    pub fn name(&self) -> String {
+        format!("{}, buffer {}", self.options.messages.workload, self.options.common.build.buffer)
+    }
+
+    /// What stands before the name of a load: nothing where there is no other cell.
+    pub fn prefix(&self) -> String {
+        if self.is_only { String::new() } else { format!("{}: ", self.name()) }
+    }
+}
+
+/// The cells of some options, workload by workload.
+///
+/// # Errors
+/// What makes no sense in a list, a workload that there is not, or more than one cell for a rack that is up.
+pub fn cells(options: &VsTcpOptions) -> Result<Vec<Cell>> {
+    // A file may have a comma in its name.
+    let is_file = Path::new(&options.messages.workload).exists();
+    let workloads: Vec<&str> = if is_file {
+        vec![&options.messages.workload]
+    } else {
+        options.messages.workload.split(',').collect()
+    };
+    let buffers: Vec<&str> = options.common.build.buffer.split(',').collect();
+    ensure!(workloads.iter().all(|one| !one.is_empty()), "--workload: there is nothing beside a comma");
+    once("--workload", workloads.iter().map(|one| one.to_ascii_lowercase()))?;
+    once("--buffer", &buffers)?;
+    once("--cc", options.common.cc.iter().map(|cc| cc.name()))?;
+    once("--rates", options.rates.iter().map(|(workload, _)| workload.to_ascii_lowercase()))?;
+    for (workload, _) in &options.rates {
+        let is_there = workloads.iter().any(|one| one.eq_ignore_ascii_case(workload));
+        ensure!(is_there, "--rates: `{workload}` is not among the workloads of --workload");
+    }
+    let count = workloads.len() * buffers.len();
+    ensure!(
+        count == 1 || options.common.name.is_none(),
+        "several workloads or buffers take a rack each: leave out --name"
+    );
+    let mut cells = Vec::new();
+    for workload in workloads {
+        for buffer in &buffers {
+            let mut options = options.clone();
+            workload.clone_into(&mut options.messages.workload);
+            (*buffer).clone_into(&mut options.common.build.buffer);
+            let own = options.rates.iter().find(|(name, _)| name.eq_ignore_ascii_case(workload));
+            options.common.build.rate = own.map_or(options.common.build.rate, |&(_, rate)| rate);
+            workload_of(&options.messages)?;
+            let cell = Cell { options, is_only: count == 1 };
+            check_switch(&cell)?;
+            cells.push(cell);
+        }
+    }
+    Ok(cells)
+}
+
+/// Whether there can be such a switch: a time that is a fair buffer at one rate is less than a packet at another.
+fn check_switch(cell: &Cell) -> Result<()> {
+    let common = &cell.options.common;
+    let spec = common.build.spec("");
+    if common.name.is_some() || spec.switch != SwitchKind::Homa {
+        return Ok(());
+    }
+    simulated::switch_of(common.program, &spec)
+        .map(drop)
+        .with_context(|| format!("{} at {} Mbit/s", cell.name(), spec.rate_mbps()))
+}
+
+fn once<T: Eq + Hash + std::fmt::Display>(option: &str, all: impl IntoIterator<Item = T>) -> Result<()> {
+    let mut seen = HashSet::new();
+    for one in all {
+        ensure!(!seen.contains(&one), "{option}: `{one}` is there twice");
+        seen.insert(one);
+    }
+    Ok(())
+}
+
+/// A cell without results.
+#[derive(Debug, Serialize)]
+struct Failed {
+    workload: String,
+    buffer: String,
+    error: String,
+}
+
+/// The experiment: all cells, the first on the rack that is there.
+///
+/// # Errors
+/// Ctrl-C, or the first cell's: then there is nothing to keep. Of another that fails the findings tell.
+pub fn run(testbed: &mut Testbed, cells: &[Cell]) -> Result<Findings> {
+    if let [only] = cells {
+        return Ok(of_cell(testbed, only)?.findings);
+    }
+    let (mut found, mut failed) = (Vec::new(), Vec::new());
+    for (index, cell) in cells.iter().enumerate() {
+        match on_its_rack(testbed, cell, index == 0) {
+            Ok(one) => found.push((cell.name(), one)),
+            Err(error) if found.is_empty() || testbed.is_interrupted() => {
+                return Err(error.context(cell.name()));
+            }
+            Err(error) => failed.push(Failed::new(cell, &error)),
+        }
+    }
+    Ok(together(&cells[0].options, found, failed))
+}
+
+fn on_its_rack(testbed: &mut Testbed, cell: &Cell, is_first: bool) -> Result<CellFindings> {
+    if !is_first {
+        testbed.rebuild(&cell.options.common.build)?;
+    }
+    let before = testbed.happened();
+    let mut found = of_cell(testbed, cell)?;
+    // What all of them together tell comes from the testbed once more.
+    let warnings = found.findings.warnings.clone();
+    testbed.report_since(before, &mut found.findings);
+    found.findings.warnings = warnings;
+    Ok(found)
+}
+
+impl Failed {
+    fn new(cell: &Cell, error: &Error) -> Failed {
+        let build = &cell.options.common.build;
+        Failed {
+            workload: cell.options.messages.workload.clone(),
+            buffer: build.buffer.clone(),
+            error: homa_report::output::in_words(error),
+        }
+    }
+}
+
+/// The findings of all: the table, then each cell's.
+fn together(options: &VsTcpOptions, found: Vec<(String, CellFindings)>, failed: Vec<Failed>) -> Findings {
+    let entries: Vec<&table::Entry> = found.iter().map(|(_, one)| &one.entry).collect();
+    let mut all = Findings {
+        title: "Homa and TCP, by workload and buffer".to_owned(),
+        summary: summary(options, &found),
+        sections: table::sections(&entries),
+        clean: failed.is_empty() && found.iter().all(|(_, one)| one.findings.clean),
+        ..Findings::default()
+    };
+    all.json = harness::preamble("vs-tcp", &options.common);
+    all.json["table"] = json!(entries);
+    all.json["failed_cells"] = json!(failed);
+    for Failed { workload, buffer, error } in failed {
+        all.warnings.push(format!("{workload}, buffer {buffer}: there are no results: {error}"));
+    }
+    let mut cells = Vec::new();
+    for (name, CellFindings { mut findings, .. }) in found {
+        cells.push(findings.json);
+        all.warnings.extend(findings.warnings.iter().map(|warning| format!("{name}: {warning}")));
+        if let Some(first) = findings.sections.first_mut() {
+            first.text = format!("{}. {}", findings.summary, first.text);
+        }
+        for section in &mut findings.sections {
+            section.heading = format!("{name}: {}", section.heading);
+        }
+        all.sections.append(&mut findings.sections);
+    }
+    all.json["cells"] = cells.into();
+    all
+}
+
+fn summary(options: &VsTcpOptions, found: &[(String, CellFindings)]) -> String {
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    format!(
+        "{}: at {:.0} % of every link, {} hosts, each client and server; {}",
+        names.join("; "),
+        options.offered.load * 100.0,
+        options.common.build.hosts,
+        super::carriers(&options.common),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::options::Program;
+    use homa_bench::tcp::Congestion;
+    use homa_report::findings::Section;
+
+    fn options() -> VsTcpOptions {
+        VsTcpOptions::new(Program { switch_config: |_| Ok(Default::default()) })
+    }
+
+    #[test]
+    fn every_workload_meets_every_buffer_at_its_own_rate() {
+        let mut two = options();
+        two.messages.workload = "w2,W3".to_owned();
+        two.common.build.buffer = "800us,1ms".to_owned();
+        two.rates = vec![("w3".to_owned(), 50_000_000)];
+        two.common.build.rate = 20_000_000;
+        two.common.cc = vec![Congestion::Cubic, Congestion::Bbr];
+        let all = cells(&two).unwrap();
+        let names: Vec<String> = all.iter().map(Cell::prefix).collect();
+        assert_eq!(
+            names,
+            ["w2, buffer 800us: ", "w2, buffer 1ms: ", "W3, buffer 800us: ", "W3, buffer 1ms: "]
+        );
+        let rates: Vec<u64> = all.iter().map(|cell| cell.options.common.build.rate / 1_000_000).collect();
+        assert_eq!(rates, [20, 20, 50, 50]);
+        assert!(all.iter().all(|cell| cell.options.common.cc.len() == 2));
+        let mut up = options();
+        up.common.name = Some("up".to_owned());
+        let one = cells(&up).unwrap();
+        assert_eq!((one.len(), one[0].prefix().as_str()), (1, ""));
+    }
+
+    #[test]
+    fn the_table_comes_first_and_what_failed_is_told() {
+        let section = |heading: &str| Section { heading: heading.to_owned(), ..Section::default() };
+        let findings = Findings {
+            summary: "conditions".to_owned(),
+            warnings: vec!["doubtful".to_owned()],
+            sections: vec![section("first"), section("second")],
+            json: json!({ "runs": 7 }),
+            clean: true,
+            ..Findings::default()
+        };
+        let found = |name: &str| {
+            let entry = table::Entry { workload: name.to_owned(), ..table::Entry::default() };
+            (name.to_owned(), CellFindings { findings: findings.clone(), entry })
+        };
+        let mut options = options();
+        options.messages.workload = "w2,w3,w4".to_owned();
+        let both = || vec![found("w2, buffer 1ms"), found("w3, buffer 1ms")];
+        assert!(together(&options, both(), Vec::new()).clean);
+        let gone = Failed { workload: "w4".to_owned(), buffer: "1ms".to_owned(), error: "dead".to_owned() };
+        let all = together(&options, both(), vec![gone]);
+        assert!(!all.clean);
+        let headings: Vec<&str> = all.sections.iter().map(|section| section.heading.as_str()).collect();
+        let cells = headings.len() - 4;
+        assert!(cells > 0 && headings[..cells].iter().all(|heading| !heading.contains("buffer 1ms")));
+        assert_eq!(headings[cells..cells + 2], ["w2, buffer 1ms: first", "w2, buffer 1ms: second"]);
+        assert_eq!(all.sections[cells].text, "conditions. ");
+        let warnings = ["w4, buffer 1ms: there are no results: dead", "w2, buffer 1ms: doubtful"];
+        assert_eq!(all.warnings[..2], warnings);
+        assert_eq!(all.json["cells"], json!([{ "runs": 7 }, { "runs": 7 }]));
+        assert_eq!(all.json["failed_cells"][0]["error"], "dead");
+        assert_eq!(all.json["table"][1]["workload"], "w3, buffer 1ms");
+    }
+}

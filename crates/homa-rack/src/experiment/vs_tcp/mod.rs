@@ -1,0 +1,395 @@
+//! Homa against TCP: the same messages at the same times, over the one and over the others in turn.
+
+mod cells;
+mod sections;
+mod session;
+mod table;
+
+use std::time::Duration;
+
+use anyhow::Result;
+pub use cells::{Cell, cells, run};
+use homa_bench::compare::results::Run;
+use homa_bench::engine::rtt::RttTable;
+use homa_bench::engine::tally::Tally;
+use homa_bench::protocol::Protocol;
+use homa_bench::tcp::Congestion;
+use homa_report::findings::Findings;
+use homa_workload::{BinSummary, ShortSummary, Workload};
+use serde::Serialize;
+use serde_json::{Value, json};
+pub use session::{Measured, Session};
+pub use table::Spread;
+
+use super::agent_protocol::Rate;
+use super::findings::processor_warnings;
+use super::harness::{self, UNLOADED, workload_of};
+use super::links::Links;
+use super::options::{CommonOptions, VsTcpOptions};
+use super::queue::QueueSample;
+use super::testbed::{Load, Loaded, Machine, Testbed};
+use super::{framing, simulated, steady};
+use super::{seconds, setup};
+use crate::spec::Spec;
+
+/// What is compared where TCP has one way to find its rate.
+pub const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
+
+/// From the TCP port of a contender to that of the next, at every host: more than the server ports that a host may have.
+const PORT_STEP: u16 = 100;
+
+/// Classes of the page's style sheet for TCP, by what finds its rate.
+const TCP_CLASSES: [&str; 4] = ["tcp", "s2", "s3", "s4"];
+
+/// One of those that are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// How TCP finds its rate.
+    pub congestion: Option<Congestion>,
+    /// As in prose.
+    pub title: String,
+    /// Among the results of all hosts.
+    pub key: String,
+    /// Its class of the page's style sheet.
+    pub class: &'static str,
+}
+
+impl Contender {
+    /// Homa, and TCP in each of its ways.
+    fn all(ways: &[Congestion]) -> Vec<Contender> {
+        let name = |protocol: Protocol| (protocol.title().to_owned(), protocol.name().to_owned());
+        let (title, key) = name(Protocol::Homa);
+        let homa = Contender { protocol: Protocol::Homa, congestion: None, title, key, class: "homa" };
+        let tcp = ways.iter().zip(TCP_CLASSES).map(|(&congestion, class)| {
+            let (mut title, mut key) = name(Protocol::Tcp);
+            if ways.len() > 1 {
+                title = format!("{title} {}", congestion.name());
+                key = format!("{key}-{}", congestion.name());
+            }
+            Contender { protocol: Protocol::Tcp, congestion: Some(congestion), title, key, class }
+        });
+        [homa].into_iter().chain(tcp).collect()
+    }
+}
+
+/// What a contender did in all repetitions.
+#[derive(Debug, Serialize)]
+pub struct ContenderRuns {
+    /// Which.
+    #[serde(skip)]
+    pub contender: Contender,
+    /// How TCP found its rate.
+    pub congestion: Option<Congestion>,
+    /// The numbers.
+    #[serde(flatten)]
+    pub run: Run,
+}
+
+/// What a contender did in one repetition.
+#[derive(Serialize)]
+pub struct Repetition {
+    protocol: Protocol,
+    congestion: Option<Congestion>,
+    repetition: u32,
+    /// The measured time, in seconds.
+    measured_s: f64,
+    /// Round trips of the short messages.
+    pub short: ShortSummary,
+    slowdown_mean: f64,
+    /// The largest 1 % of the messages.
+    largest: Option<BinSummary>,
+    achieved_gbps: f64,
+    /// See [`Run::completed_fraction`].
+    pub completed_fraction: Option<f64>,
+    /// What the processors and the links did.
+    pub machine: Machine,
+    /// See [`Loaded::queue`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queue: Vec<QueueSample>,
+}
+
+/// What a contender does, while it grows.
+struct Total {
+    contender: Contender,
+    tally: Tally,
+    /// Round trips of the short messages, nanoseconds.
+    short_ns: Vec<u64>,
+    machines: Vec<Machine>,
+}
+
+/// What came of a cell.
+struct CellFindings {
+    findings: Findings,
+    entry: table::Entry,
+}
+
+/// What a cell is measured with.
+pub struct Plan<'a> {
+    cell: &'a Cell,
+    /// Message sizes.
+    pub workload: Workload,
+    spec: Spec,
+    /// The measured time of a contender in a repetition.
+    pub measured: Duration,
+    /// Load before the measured time.
+    pub warmup: Duration,
+    /// Share of each link's rate, headers included.
+    pub load: f64,
+    /// Request payload of each host, 10^9 bits per second.
+    gbps: f64,
+    /// The measured time begins and ends when ideal links would be nearly empty: see [`steady`].
+    pub is_between_quiet_moments: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// Follows the options of the cell.
+    ///
+    /// # Errors
+    /// A workload that does not exist, or a time out of range.
+    pub fn new(spec: &Spec, cell: &'a Cell) -> Result<Plan<'a>> {
+        let options = &cell.options;
+        let workload = workload_of(&options.messages)?;
+        let (measured, warmup) =
+            (seconds("duration", options.common.duration)?, seconds("warmup", options.common.warmup)?);
+        let mut plan = Plan {
+            cell,
+            workload,
+            spec: spec.clone(),
+            measured,
+            warmup,
+            load: 0.0,
+            gbps: 0.0,
+            is_between_quiet_moments: false,
+        };
+        plan.set_load(options.offered.load);
+        Ok(plan)
+    }
+
+    /// The rack.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The options that it follows.
+    pub fn options(&self) -> &VsTcpOptions {
+        &self.cell.options
+    }
+
+    /// Offers this share of each link's rate from now on.
+    pub fn set_load(&mut self, load: f64) {
+        let Spec { rate_bps, mtu, .. } = self.spec;
+        self.load = load;
+        self.gbps =
+            framing::gbps_of_load(load, rate_bps, &self.workload, mtu, self.cell.options.messages.one_way);
+    }
+
+    /// The load of a repetition, counted from 1.
+    ///
+    /// # Errors
+    /// A load of nothing.
+    pub fn load(&self, repetition: u32) -> Result<Load> {
+        let options = &self.cell.options;
+        let rate = Rate::Open { gbps: self.gbps, max_outstanding: options.messages.max_outstanding };
+        let load = Load {
+            rates: vec![Some(rate); self.spec.hosts.into()],
+            warmup: self.warmup,
+            measured: self.measured,
+            seed: options.common.seed.wrapping_add(u64::from(repetition) << 32),
+        };
+        if !self.is_between_quiet_moments {
+            return Ok(load);
+        }
+        let (connections, one_way) = (options.common.connections, options.messages.one_way);
+        steady::between_quiet_moments(load, &self.spec, &self.workload, connections, one_way)
+    }
+}
+
+/// The experiment with one workload on one rack.
+fn of_cell(testbed: &mut Testbed, cell: &Cell) -> Result<CellFindings> {
+    let options = &cell.options;
+    let wants_sim = simulated::is_wanted(options.sim, testbed.spec(), &options.common, &options.messages)?;
+    let count = options.common.repetitions;
+    let mut session = Session::start(testbed, Plan::new(testbed.spec(), cell)?, UNLOADED)?;
+    for repetition in 1..=count {
+        session.repeat(testbed, &format!("repetition {repetition} of {count}"))?;
+    }
+    let measured = session.finish(testbed)?;
+    let Measured { plan, runs, repetitions, totals, unloaded, .. } = &measured;
+    let mut findings = Findings {
+        title: "Homa and TCP in one rack".to_owned(),
+        summary: summary(plan),
+        sections: measured.sections(),
+        clean: measured.is_clean(),
+        ..Findings::default()
+    };
+    let simulated = if wants_sim { Some(in_the_simulator(testbed, plan, unloaded, runs)?) } else { None };
+    if let Some(simulated) = &simulated {
+        findings.sections.extend(simulated.sections(runs, &plan.workload));
+    }
+    findings.warnings = measured.warnings();
+    findings.json = measured.json("vs-tcp");
+    findings.json["sim"] = json!(simulated);
+    let entry = table::Entry::of(cell, plan, runs, totals, repetitions);
+    Ok(CellFindings { findings, entry })
+}
+
+fn in_the_simulator(
+    testbed: &mut Testbed,
+    plan: &Plan<'_>,
+    unloaded: &RttTable,
+    runs: &[ContenderRuns],
+) -> Result<simulated::Simulated> {
+    let options = &plan.cell.options;
+    testbed.progress.step(&format!("{}the same in the simulator", plan.cell.prefix()), Duration::ZERO);
+    let ask = simulated::Simulation {
+        spec: &plan.spec,
+        common: &options.common,
+        workload: &plan.workload,
+        setup: &setup(&plan.spec, &options.common, &options.messages, Protocol::Homa),
+        load: options.offered.load,
+        unloaded,
+    };
+    simulated::simulate(&ask, runs)
+}
+
+/// The options as results show them.
+fn config(plan: &Plan<'_>) -> Value {
+    let options = &plan.cell.options;
+    let mut config = harness::config(&plan.spec, &options.common, &options.messages, &plan.workload);
+    config["load"] = json!(plan.load);
+    config["gbps_per_host"] = json!(plan.gbps);
+    config
+}
+
+impl Total {
+    fn new(contender: Contender, workload: &Workload) -> Total {
+        Total { contender, tally: Tally::new(workload), short_ns: Vec::new(), machines: Vec::new() }
+    }
+
+    fn take(
+        &mut self,
+        loaded: Loaded,
+        (repetition, measured): (u32, Duration),
+        plan: &Plan<'_>,
+        unloaded: &RttTable,
+    ) -> Result<Repetition> {
+        let mut one = Tally::new(&plan.workload);
+        let short_bytes = one.recorder.short().max_bytes;
+        for sample in &loaded.samples {
+            one.recorder.record(sample.bytes, sample.rtt_ns, unloaded.rtt_ns(sample.bytes));
+        }
+        let short = loaded.samples.iter().filter(|sample| sample.bytes <= short_bytes);
+        self.short_ns.extend(short.map(|sample| sample.rtt_ns));
+        let achieved_gbps = loaded.gbps();
+        let completed_fraction = loaded.counted.completed_fraction();
+        one.counted = loaded.counted;
+        let largest = one.recorder.has_largest_row().then(|| one.recorder.bins().pop()).flatten();
+        let (short, slowdown_mean) = (one.recorder.short(), one.recorder.slowdown_mean());
+        self.tally.measured += measured;
+        self.tally.cpu += measured.mul_f64(loaded.machine.cores_busy);
+        self.tally.add(one)?;
+        self.machines.push(loaded.machine.clone());
+        let (&Contender { protocol, congestion, .. }, machine) = (&self.contender, loaded.machine);
+        Ok(Repetition {
+            protocol,
+            congestion,
+            repetition,
+            measured_s: measured.as_secs_f64(),
+            short,
+            slowdown_mean,
+            largest,
+            achieved_gbps,
+            completed_fraction,
+            machine,
+            queue: loaded.queue,
+        })
+    }
+
+    fn ran(&self, workload: &str, pace: homa_bench::engine::load::Pace) -> ContenderRuns {
+        let contender = self.contender.clone();
+        let run = Run::new(contender.protocol, workload, pace, &self.tally);
+        ContenderRuns { congestion: contender.congestion, contender, run }
+    }
+
+    fn machine(&self) -> Machine {
+        let mean = |of: fn(&Machine) -> f64| {
+            self.machines.iter().map(of).sum::<f64>() / self.machines.len().max(1) as f64
+        };
+        Machine {
+            cpus: self.machines.first().map_or(0, |machine| machine.cpus),
+            cores_busy: mean(|machine| machine.cores_busy),
+            hosts_busy: mean(|machine| machine.hosts_busy),
+            switch_busy: mean(|machine| machine.switch_busy),
+            hosts_waited_us: mean(|machine| machine.hosts_waited_us),
+            switch_waited_us: mean(|machine| machine.switch_waited_us),
+            links: Links::mean(self.machines.iter().map(|machine| machine.links)),
+        }
+    }
+}
+
+fn summary(plan: &Plan<'_>) -> String {
+    let Plan { workload, spec, gbps, .. } = plan;
+    let options = &plan.cell.options;
+    let answers =
+        if options.messages.one_way { "answers of 100 bytes" } else { "answers as long as requests" };
+    format!(
+        "{workload} (mean {:.0} bytes, {answers}) at {:.0} % of every link: {} hosts at {} Mbit/s, each client and server, {:.1} Mbit/s of \
+         requests each; buffer {}; {}",
+        workload.mean_bytes(),
+        plan.load * 100.0,
+        spec.hosts,
+        spec.rate_mbps(),
+        gbps * 1e3,
+        spec.buffer,
+        carriers(&options.common),
+    )
+}
+
+/// What carried the messages, how often and how long.
+fn carriers(common: &CommonOptions) -> String {
+    format!(
+        "Homa over {}, TCP {} with {} connections to each host; seed {}, {} times {} s",
+        common.driver.name(),
+        common.cc_names(),
+        common.connections,
+        common.seed,
+        common.repetitions,
+        common.duration,
+    )
+}
+
+fn warn(findings: &mut Findings, runs: &[ContenderRuns], totals: &[Total], packet_us: f64) {
+    for (ContenderRuns { contender, run, .. }, total) in runs.iter().zip(totals) {
+        let title = &contender.title;
+        processor_warnings(findings, title, &total.machine(), packet_us);
+        if run.closed_loop {
+            let (waited, all) = (run.capped + run.unsent, run.started + run.unsent);
+            findings.warnings.push(format!(
+                "{title}: {waited} of {all} arrivals had to wait for an open RPC to end: the load was not open-loop"
+            ));
+        }
+        if let Some(error) = &run.first_error {
+            findings.warnings.push(format!("{title}: {error}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_tcp_is_tcp_and_several_are_told_apart() {
+        let names = |ways: &[Congestion]| {
+            let all = Contender::all(ways).into_iter();
+            all.map(|one| (one.title, one.key, one.class)).collect::<Vec<_>>()
+        };
+        let of = |title: &str, key: &str, class| (title.to_owned(), key.to_owned(), class);
+        let homa = of("Homa", "homa", "homa");
+        assert_eq!(names(&[Congestion::Bbr]), [homa.clone(), of("TCP", "tcp", "tcp")]);
+        let both = [of("TCP cubic", "tcp-cubic", "tcp"), of("TCP bbr", "tcp-bbr", "s2")];
+        assert_eq!(names(&[Congestion::Cubic, Congestion::Bbr])[1..], both);
+    }
+}

@@ -1,0 +1,176 @@
+//! The measurement of a cell: processes of all contenders in every host, and repetitions in which they take turns.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use homa_bench::engine::rtt::RttTable;
+use homa_report::findings::{Findings, Section};
+use serde_json::{Map, Value, json};
+
+use super::{Contender, ContenderRuns, PORT_STEP, Plan, Repetition, Total, config, sections, warn};
+use crate::experiment::agents::Agents;
+use crate::experiment::options::VsTcpOptions;
+use crate::experiment::testbed::Testbed;
+use crate::experiment::{PORT, framing, harness, setup};
+
+/// A measurement under way.
+pub struct Session<'a> {
+    /// What each repetition follows. Changes hold from the next repetition on.
+    pub plan: Plan<'a>,
+    agents: Vec<Agents>,
+    totals: Vec<Total>,
+    repetitions: Vec<Repetition>,
+    unloaded: RttTable,
+}
+
+/// What was measured of a cell.
+pub struct Measured<'a> {
+    /// What it was measured with.
+    pub plan: Plan<'a>,
+    /// One for each contender, Homa first.
+    pub runs: Vec<ContenderRuns>,
+    /// Each contender in each repetition, in the order of `runs`.
+    pub repetitions: Vec<Repetition>,
+    pub(super) totals: Vec<Total>,
+    pub(super) unloaded: RttTable,
+    /// Counters of the transports, by contender and host.
+    hosts: Map<String, Value>,
+    switch: Option<Value>,
+}
+
+impl<'a> Session<'a> {
+    /// Starts the processes, and measures Homa's round trips without load for `unloaded_time`.
+    ///
+    /// # Errors
+    /// Ctrl-C, or what ended a process or the rack.
+    pub fn start(testbed: &mut Testbed, plan: Plan<'a>, unloaded_time: Duration) -> Result<Session<'a>> {
+        let options = &plan.cell.options;
+        let contenders = Contender::all(&options.common.cc);
+        let mut agents = start(testbed, options, &contenders)?;
+        let step = format!("{}Homa: round trips without load, by size", plan.cell.prefix());
+        testbed.progress.step(&step, unloaded_time);
+        let unloaded = agents[0].unloaded(testbed, &[], unloaded_time.min(2 * plan.measured))?;
+        agents.iter_mut().try_for_each(|agents| agents.open_all(testbed))?;
+        let totals = contenders.into_iter().map(|contender| Total::new(contender, &plan.workload)).collect();
+        Ok(Session { plan, agents, totals, repetitions: Vec::new(), unloaded })
+    }
+
+    /// Contenders, Homa included.
+    pub fn contenders(&self) -> usize {
+        self.agents.len()
+    }
+
+    /// The same load on all contenders in turn. The results of this repetition, in the order of the contenders.
+    ///
+    /// # Errors
+    /// Ctrl-C, or what ended a process or the rack.
+    pub fn repeat(&mut self, testbed: &mut Testbed, text: &str) -> Result<&[Repetition]> {
+        let number = (self.repetitions.len() / self.agents.len()) as u32 + 1;
+        let load = self.plan.load(number)?;
+        let mut these: Vec<(usize, Repetition)> = Vec::new();
+        for index in turns(number, self.agents.len()) {
+            let (agents, total) = (&mut self.agents[index], &mut self.totals[index]);
+            let text = format!("{}{}: {text}", self.plan.cell.prefix(), total.contender.title);
+            for loaded in testbed.load(&mut [(agents, &load)], &text)? {
+                these.push((index, total.take(loaded, (number, load.measured), &self.plan, &self.unloaded)?));
+            }
+        }
+        these.sort_by_key(|(index, _)| *index);
+        let first = self.repetitions.len();
+        self.repetitions.extend(these.into_iter().map(|(_, one)| one));
+        Ok(&self.repetitions[first..])
+    }
+
+    /// Forgets the repetitions so far.
+    pub fn restart(&mut self) {
+        self.repetitions.clear();
+        for total in &mut self.totals {
+            *total = Total::new(total.contender.clone(), &self.plan.workload);
+        }
+    }
+
+    /// Ends the processes.
+    ///
+    /// # Errors
+    /// A host is gone.
+    pub fn finish(self, testbed: &Testbed) -> Result<Measured<'a>> {
+        let Session { plan, mut agents, totals, repetitions, unloaded } = self;
+        let switch = testbed.switch_stats();
+        let hosts = agents
+            .iter_mut()
+            .zip(&totals)
+            .map(|(agents, total)| Ok((total.contender.key.clone(), agents.metrics(testbed)?.into())));
+        let hosts: Map<String, Value> = hosts.collect::<Result<_>>()?;
+        drop(agents);
+        let max_outstanding = plan.cell.options.messages.max_outstanding;
+        let pace = framing::open(plan.gbps * f64::from(plan.spec.hosts), max_outstanding);
+        let runs = totals.iter().map(|total| total.ran(plan.workload.name(), pace)).collect();
+        Ok(Measured { plan, runs, repetitions, totals, unloaded, hosts, switch })
+    }
+}
+
+impl Measured<'_> {
+    /// Slowdown by size, round trips of short messages, and conditions.
+    pub fn sections(&self) -> Vec<Section> {
+        vec![
+            sections::slowdowns(&self.runs, &self.plan.workload),
+            sections::shorts(&self.runs, &self.totals, &self.repetitions),
+            sections::conditions(&self.runs, &self.totals),
+        ]
+    }
+
+    /// Whether every RPC was answered once, and right.
+    pub fn is_clean(&self) -> bool {
+        self.runs.iter().all(|ran| ran.run.clean())
+    }
+
+    /// What makes the results doubtful.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut findings = Findings::default();
+        warn(&mut findings, &self.runs, &self.totals, self.plan.spec.packet_us());
+        findings.warnings
+    }
+
+    /// All of it for programs.
+    pub fn json(&self, experiment: &str) -> Value {
+        let Measured { plan, runs, repetitions, unloaded, hosts, switch, .. } = self;
+        let mut json =
+            harness::header(experiment, &plan.spec, &plan.cell.options.common, config(plan), unloaded);
+        json["runs"] = json!(runs);
+        json["repetitions"] = json!(repetitions);
+        json["hosts"] = json!(hosts);
+        json["switch"] = json!(switch);
+        json
+    }
+}
+
+/// The processes of all contenders. Each TCP has ports of its own.
+fn start(testbed: &Testbed, options: &VsTcpOptions, contenders: &[Contender]) -> Result<Vec<Agents>> {
+    let start = |(index, contender): (u16, &Contender)| {
+        let mut setup = setup(testbed.spec(), &options.common, &options.messages, contender.protocol);
+        if contender.congestion.is_some() {
+            setup.congestion = contender.congestion;
+            setup.udp_port = PORT + (index - 1) * PORT_STEP;
+        }
+        Agents::start(testbed, &setup)
+    };
+    (0..).zip(contenders).map(start).collect()
+}
+
+/// The order of contenders in a repetition: reversed in every other one, so that nobody always follows the same contender.
+fn turns(repetition: u32, contenders: usize) -> Vec<usize> {
+    let forward = 0..contenders;
+    if repetition % 2 == 1 { forward.collect() } else { forward.rev().collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_other_repetition_goes_the_other_way_round() {
+        assert_eq!(turns(1, 3), [0, 1, 2]);
+        assert_eq!(turns(2, 3), [2, 1, 0]);
+        assert_eq!(turns(3, 2), [0, 1]);
+    }
+}

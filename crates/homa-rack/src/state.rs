@@ -1,0 +1,296 @@
+//! What is known of a rack outside of its namespace daemon: a directory with its state, and a lock that the daemon
+//! holds while it lives. A state that nobody locks is what a crash left.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::spec::{Spec, host_name};
+
+/// The environment of whatever runs in a rack says in which one, so that it can be found after a crash.
+pub const RACK_VARIABLE: &str = "HOMA_RACK";
+
+/// The directory in which every rack has one, where it is not the user's own: inside of a user namespace who is asking looks like root.
+pub const BASE_VARIABLE: &str = "HOMA_RACK_DIR";
+
+/// Version of the state: another one's is not read.
+const SCHEMA: u32 = 2;
+
+/// The state of a rack.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// Version of this format.
+    pub schema: u32,
+    /// What was asked for.
+    pub spec: Spec,
+    /// What tells this rack from an earlier one of its name.
+    pub token: String,
+    /// The process id of the namespace daemon.
+    pub keeper: u32,
+    /// Each host.
+    pub hosts: Vec<Place>,
+    /// The switch's namespace.
+    pub switch: Place,
+    /// The switch's process; `None` where the kernel forwards.
+    pub switch_pid: Option<u32>,
+    /// How the switch ended last, if it ever did.
+    pub switch_ended: Option<String>,
+    /// How often it ended.
+    pub switch_ends: u32,
+    /// It is not started again.
+    pub switch_given_up: bool,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// As commands take it.
+    pub name: String,
+    /// The daemon's descriptor of the namespace.
+    pub descriptor: i32,
+    /// Addresses; none for the switch.
+    pub addresses: Vec<std::net::IpAddr>,
+}
+
+impl Place {
+    /// A host's.
+    pub fn host(spec: &Spec, number: u16, descriptor: i32) -> Place {
+        Place { name: host_name(number), descriptor, addresses: spec.addresses(number) }
+    }
+}
+
+impl State {
+    /// A rack that is being built.
+    pub fn new(spec: Spec, token: String, hosts: Vec<Place>, switch: Place) -> State {
+        let keeper = std::process::id();
+        State {
+            schema: SCHEMA,
+            spec,
+            token,
+            keeper,
+            hosts,
+            switch,
+            switch_pid: None,
+            switch_ended: None,
+            switch_ends: 0,
+            switch_given_up: false,
+        }
+    }
+
+    /// The value of [`RACK_VARIABLE`] in it.
+    pub fn tag(&self) -> String {
+        format!("{}:{}", self.spec.name, self.token)
+    }
+
+    /// The namespace of this name.
+    ///
+    /// # Errors
+    /// There is none; it says which there are.
+    pub fn place(&self, name: &str) -> Result<&Place> {
+        let places = self.hosts.iter().chain([&self.switch]);
+        places.clone().find(|place| place.name == name).with_context(|| {
+            format!(
+                "rack `{}` has no `{name}`: its hosts are h1 to h{}, and its switch is `switch`",
+                self.spec.name, self.spec.hosts
+            )
+        })
+    }
+}
+
+/// The directory of a rack.
+#[derive(Clone, Debug)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// That of the rack with this name, which need not be there.
+    pub fn of(name: &str) -> Directory {
+        Directory(base().join(name))
+    }
+
+    /// Makes it and locks it for as long as the file is open.
+    ///
+    /// # Errors
+    /// A rack of this name is up, or the directory cannot be made.
+    pub fn make(&self) -> Result<File> {
+        loop {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&self.0)
+                .with_context(|| format!("cannot make {}", self.0.display()))?;
+            let path = self.file("lock");
+            let lock = match File::options().write(true).create(true).truncate(false).open(&path) {
+                // Whoever ends a rack removes its directory.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                result => result.with_context(|| format!("cannot make {}", path.display()))?,
+            };
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+                let name = self.name();
+                bail!(
+                    "rack `{name}` is up already: end it by `homa rack down --name {name}`, or choose another --name"
+                );
+            }
+            if fs::metadata(&path).is_ok_and(|now| lock.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
+            {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Whether the daemon lives.
+    pub fn is_held(&self) -> bool {
+        let Ok(lock) = File::open(self.file("lock")) else { return false };
+        flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
+    }
+
+    /// The state that is written there, whether or not its daemon lives; `None` if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read, or another version wrote it.
+    pub fn read(&self) -> Result<Option<State>> {
+        let path = self.file("rack.json");
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            result => result.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let state: State = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is no state of a rack", path.display()))?;
+        if state.schema != SCHEMA {
+            bail!("another version of homa built rack `{}`: end it with that one", self.name());
+        }
+        Ok(Some(state))
+    }
+
+    /// The state of a rack that is up.
+    ///
+    /// # Errors
+    /// There is none, or its daemon is gone.
+    pub fn up(&self) -> Result<State> {
+        let name = self.name();
+        let Some(state) = self.read()? else {
+            bail!("there is no rack `{name}`: build it by `homa rack up --name {name}`");
+        };
+        if !self.is_held() {
+            bail!(
+                "rack `{name}` is broken, its keeper is gone: clear away what is left by `homa rack down --name {name}`"
+            );
+        }
+        Ok(state)
+    }
+
+    /// Replaces the state.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, state: &State) -> Result<()> {
+        let (path, temporary) = (self.file("rack.json"), self.file("rack.json.new"));
+        fs::write(&temporary, serde_json::to_vec_pretty(state)?)
+            .and_then(|()| fs::rename(&temporary, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// A file of this name in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Removes it with all that is in it.
+    ///
+    /// # Errors
+    /// It cannot be removed; that it is not there is fine.
+    pub fn remove(&self) -> Result<()> {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", self.0.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where it is, for [`BASE_VARIABLE`].
+    pub fn base(&self) -> &Path {
+        self.0.parent().unwrap_or(&self.0)
+    }
+
+    fn name(&self) -> String {
+        self.0.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+/// Names of all racks of this user, those of a crash too, in order.
+pub fn names() -> Vec<String> {
+    let entries = fs::read_dir(base()).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Where all racks of this user have their directories.
+fn base() -> PathBuf {
+    if let Some(directory) = std::env::var_os(BASE_VARIABLE) {
+        return PathBuf::from(directory);
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    // Root in a user namespace of its own, as in a rootless container, may not write there.
+    if uid == 0 && rustix::fs::access("/run", rustix::fs::Access::WRITE_OK).is_ok() {
+        return PathBuf::from("/run/homa-rack");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| Path::new(directory).is_dir()) {
+        Some(directory) => PathBuf::from(directory).join("homa-rack"),
+        None => std::env::temp_dir().join(format!("homa-rack-{uid}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::SwitchKind;
+
+    fn directory(name: &str) -> Directory {
+        Directory(std::env::temp_dir().join(format!("homa-rack-test-{}", std::process::id())).join(name))
+    }
+
+    fn state() -> State {
+        let spec = Spec {
+            name: "one".to_owned(),
+            hosts: 2,
+            rate_bps: 1_000_000_000,
+            mtu: 1_500,
+            switch: SwitchKind::Homa,
+            buffer: "1ms".to_owned(),
+            switch_options: Vec::new(),
+        };
+        let switch = Place { name: "switch".to_owned(), descriptor: 9, addresses: Vec::new() };
+        let hosts = vec![Place::host(&spec, 1, 7), Place::host(&spec, 2, 8)];
+        State::new(spec, "x".to_owned(), hosts, switch)
+    }
+
+    #[test]
+    fn a_name_is_taken_while_its_lock_is_held_and_stale_afterwards() {
+        let directory = directory("one");
+        assert!(directory.up().expect_err("not there").to_string().contains("no rack `one`"));
+        let lock = directory.make().expect("a directory");
+        directory.write(&state()).expect("written");
+        assert_eq!(directory.up().expect("up").spec, state().spec);
+        assert!(directory.make().expect_err("taken").to_string().contains("is up already"));
+        drop(lock);
+        assert!(directory.up().expect_err("stale").to_string().contains("homa rack down --name one"));
+        drop(directory.make().expect("stale state is no obstacle"));
+        directory.remove().expect("removed");
+        directory.remove().expect("nothing to remove");
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_is_named() {
+        let state = state();
+        assert_eq!(state.place("h2").expect("there").descriptor, 8);
+        assert_eq!(state.place("switch").expect("there").descriptor, 9);
+        let error = state.place("h3").expect_err("not there").to_string();
+        assert!(error.contains("`h3`") && error.contains("h1 to h2"), "{error}");
+    }
+}
