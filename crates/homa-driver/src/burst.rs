@@ -1,4 +1,4 @@
-//! Buffers for a burst of received packets, and the lease of frames that lie in a driver's own memory.
+//! Buffers for a burst of received packets, and loans of frames in a driver's own memory.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,83 +9,86 @@ use homa_steer::batch::BatchCap;
 
 use crate::driver::priority_of;
 
-/// Most datagrams in a burst, and most packets unless a datagram carries several.
+/// Maximum number of datagrams in a burst; also of packets, unless a datagram carries several.
 ///
-/// The cost of a system call is shared by enough packets at 32 (the gain from there to 64 is lost in noise), and a burst stays
-/// short enough that what it answers does not wait for it.
+/// At 32 packets the cost of a system call is well shared; the gain from 32 to 64 is lost in noise. A burst
+/// also stays short enough that replies to its packets do not wait long for its end.
 pub const BURST_PACKETS: usize = 32;
 
-/// Room for one datagram in bytes. None over UDP has more payload than 65,535 - 8 bytes.
+/// Room for one datagram in bytes. A UDP datagram has at most 65,535 - 8 bytes of payload.
 pub const PACKET_BUFFER_BYTES: usize = 65_536;
 
-/// Most packets that the kernel merges into one datagram (`UDP_GRO_CNT_MAX`).
+/// Maximum number of packets that the kernel merges into one datagram (`UDP_GRO_CNT_MAX`).
 const SEGMENTS_PER_BUFFER: usize = 64;
 
 const MEMORY_BYTES: usize = BURST_PACKETS * PACKET_BUFFER_BYTES;
 
 /// Memory of a driver in which the kernel places frames: a mapped ring, or a pool.
 ///
-/// A frame is lent to one burst by [`RxBurst::lend`]. It is free again, for the kernel to write, after one
+/// [`RxBurst::lend`] lends a frame to one burst. The frame is free again, for the kernel to write, after one
 /// [`release`](FrameSource::release) for the loan and one for each time that it was kept.
 ///
 /// # Safety
-/// [`memory`](FrameSource::memory) tells the same readable memory for as long as the source lives. Nobody writes to a frame,
-/// or lends it again, before it is free.
+/// [`memory`](FrameSource::memory) returns the same readable memory for as long as the source lives. Nothing
+/// writes to a frame, or lends it again, before it is free.
 pub(crate) unsafe trait FrameSource: fmt::Debug + Send + Sync {
     /// The memory that all frames lie in.
     fn memory(&self) -> NonNull<[u8]>;
 
-    /// Whether a frame that is lent may be held beyond its burst, until one more release. A source without frames to spare
-    /// says no, and one whose frames must come back in their order always does.
+    /// Whether a lent frame may be held beyond its burst, until one more release. A source without spare
+    /// frames returns false. A source whose frames must come back in order always does.
     fn keep(&self, frame: u32) -> bool {
         let _ = frame;
         false
     }
 
-    /// Takes back what was lent or kept, from whatever thread.
+    /// Takes back lent or kept frames; may be called on any thread.
     fn release(&self, frames: &[u32]);
 }
 
-/// The frame of slots whose bytes lie in the burst's own memory.
+/// The frame number of slots whose bytes lie in the burst's own memory.
 const NO_FRAME: u32 = u32::MAX;
 
-/// The priority of slots of which it is not known.
+/// The priority of slots whose packet has no known priority.
 const NO_PRIORITY: u8 = u8::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     from: SocketAddr,
-    /// In the burst's own memory, or in that of the source of its frame.
+    /// Offset in the burst's own memory, or in the memory of the frame's source.
     start: u32,
     length: u32,
     frame: u32,
     priority: u8,
 }
 
-/// Received packets in memory that is allocated once and used again, or in frames that a driver lends.
+/// Received packets, in memory that is allocated once and reused, or in frames that a driver lends.
 ///
-/// Usually up to [`BURST_PACKETS`] packets; more where the kernel hands several packets of one sender over as one datagram.
-/// The 2 MiB of buffers are address space: only the pages that packets have touched are memory.
+/// A burst usually has up to [`BURST_PACKETS`] packets, and more if the kernel passes several packets of one
+/// sender as one datagram. The 2 MiB of buffers are address space: only pages that packets have touched take
+/// memory.
 ///
-/// Frames go back to their driver when the burst is cleared or dropped. Until then the driver has fewer to receive into: a
-/// burst that is done with is better cleared at once.
+/// Frames go back to their driver when the burst is cleared or dropped. Until then the driver has fewer
+/// frames to receive into, so clear a burst as soon as its packets are processed.
 #[derive(Debug)]
 pub struct RxBurst {
     memory: Box<[u8]>,
     slots: Vec<Slot>,
     /// End of the memory in use.
     end: usize,
-    /// Whose the frames are. It stays when they go back, so that a burst of the same driver need not count references.
+    /// The source of the frames. It stays when the frames go back, so that the next loan from the same driver
+    /// need not count references.
     source: Option<Arc<dyn FrameSource>>,
     frames: Vec<u32>,
-    /// When packets were received beneath the driver: the end of those that a time is of, exclusive, and the time.
+    /// Receive times below the driver: the exclusive end index of the packets that a time applies to, and the
+    /// time.
     times: Vec<(usize, u64)>,
     cap: BatchCap,
     /// See [`RxBurst::note_more`].
     more: bool,
 }
 
-/// A packet that outlives its burst, in the frame that it arrived in; the frame goes back to its driver with it.
+/// A packet that outlives its burst, in its original frame. Dropping it returns the frame to its driver.
 #[derive(Debug)]
 pub struct KeptFrame {
     source: Arc<dyn FrameSource>,
@@ -96,7 +99,8 @@ pub struct KeptFrame {
 
 impl AsRef<[u8]> for KeptFrame {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the range was within the source's memory when the frame was lent, and the frame is kept until `drop`.
+        // SAFETY: the range was within the source's memory when the frame was lent, and the frame is kept
+        // until `drop`.
         unsafe { part_of(&*self.source, self.start, self.length) }
     }
 }
@@ -110,9 +114,11 @@ impl Drop for KeptFrame {
 /// Bytes of a source's memory.
 ///
 /// # Safety
-/// The range is within the source's memory, and in a frame that is not free for as long as the reference lives.
+/// The range is within the source's memory, and in a frame that is not free for as long as the reference
+/// lives.
 unsafe fn part_of(source: &dyn FrameSource, start: usize, length: usize) -> &[u8] {
-    // SAFETY: within the memory as the caller promises, and readable as the source does; not written before it is free.
+    // SAFETY: the caller promises that the range is within the memory, which the source promises is readable.
+    // Nothing writes to the frame before it is free.
     unsafe { std::slice::from_raw_parts(source.memory().cast::<u8>().as_ptr().add(start), length) }
 }
 
@@ -123,7 +129,7 @@ impl Default for RxBurst {
 }
 
 impl RxBurst {
-    /// Most packets in a burst of several packets a datagram.
+    /// Maximum number of packets in a burst whose datagrams carry several packets each.
     pub const MAX_PACKETS: usize = BURST_PACKETS * SEGMENTS_PER_BUFFER;
 
     /// An empty burst with its memory.
@@ -141,43 +147,44 @@ impl RxBurst {
         }
     }
 
-    /// Has drivers that receive into it take no more datagrams at a time than the cap says, and than [`BURST_PACKETS`], which is how it begins.
-    /// What came together is handled together, and answered, with grants for one, afterwards: with 1 each is answered before the next
-    /// is looked at. A run of packets that the kernel has merged counts as one.
+    /// Sets the maximum number of datagrams that drivers receive into this burst at a time; the limit and
+    /// default is [`BURST_PACKETS`]. Packets received together are processed together, and replies such as
+    /// grants are sent afterwards. With a cap of 1 each packet is answered before the next is read. A run of
+    /// packets that the kernel has merged counts as one.
     pub fn set_cap(&mut self, cap: BatchCap) {
         self.cap = cap;
     }
 
-    /// The cap of a new burst: what drivers can do.
+    /// The cap of a new burst: the maximum that drivers support.
     #[must_use]
     pub fn full_cap() -> BatchCap {
         BatchCap::new(BURST_PACKETS as u32).expect("a cap that there is")
     }
 
-    /// A driver's word that a queue which gave nothing to this burst may hold packets all the same: it read only what is no packet, or reports of
-    /// errors, or holds packets back itself.
+    /// Called by a driver if a queue that gave this burst nothing may still hold packets. The driver read
+    /// only non-packets or error reports, or delays packets itself.
     pub fn note_more(&mut self) {
         self.more = true;
     }
 
-    /// Whether a queue that gave nothing may hold packets all the same.
+    /// Whether a queue that gave nothing may still hold packets.
     #[must_use]
     pub fn may_have_more(&self) -> bool {
         self.more
     }
 
-    /// What [`RxBurst::set_cap`] set.
+    /// The cap set by [`RxBurst::set_cap`].
     #[must_use]
     pub fn cap(&self) -> BatchCap {
         self.cap
     }
 
-    /// Most datagrams that a driver takes at a time.
+    /// Maximum number of datagrams that a driver receives at a time.
     pub(crate) fn most(&self) -> usize {
         self.cap.take(BURST_PACKETS as u32) as usize
     }
 
-    /// Forgets all packets and gives their frames back.
+    /// Removes all packets and returns their frames to the driver.
     pub fn clear(&mut self) {
         self.slots.clear();
         self.times.clear();
@@ -201,7 +208,7 @@ impl RxBurst {
         self.slots.is_empty()
     }
 
-    /// Sender and bytes of the packet at this index, or `None` beyond the last.
+    /// Sender and bytes of the packet at this index, or `None` beyond the last packet.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(SocketAddr, &[u8])> {
         let slot = self.slots.get(index)?;
@@ -214,9 +221,10 @@ impl RxBurst {
         Some((slot.from, bytes))
     }
 
-    /// When the device, or the kernel as it took it from the device, received the packet at this index: nanoseconds of the system's real-time
-    /// clock. `None` where that is not known, as without [`Driver::stamp_received`](crate::Driver::stamp_received). Packets that the kernel
-    /// merged have the time of their first.
+    /// When the device received the packet at this index, or when the kernel took it from the device:
+    /// nanoseconds of the system's real-time clock. `None` if that is not known, as without
+    /// [`Driver::stamp_received`](crate::Driver::stamp_received). Packets that the kernel merged have the
+    /// time of the first one.
     #[must_use]
     pub fn received_at(&self, index: usize) -> Option<u64> {
         if index >= self.slots.len() {
@@ -226,32 +234,33 @@ impl RxBurst {
         self.times.get(after).map(|(_, time_ns)| *time_ns).filter(|&time_ns| time_ns != 0)
     }
 
-    /// The priority that the packet at this index came with, 0 to 7: the class selector in its IP header, as the network left it. `None`
-    /// where the driver does not say, as sockets do not without [`Driver::tell_priorities`](crate::Driver::tell_priorities).
+    /// The received priority of the packet at this index, 0 to 7: the class selector in its IP header, as the
+    /// network left it. `None` if the driver does not provide it, as sockets without
+    /// [`Driver::tell_priorities`](crate::Driver::tell_priorities).
     #[must_use]
     pub fn priority(&self, index: usize) -> Option<u8> {
         self.slots.get(index).map(|slot| slot.priority).filter(|&priority| priority != NO_PRIORITY)
     }
 
-    /// Notes the priority of the packets from this index on; `None`: not known.
+    /// Sets the priority of the packets from this index on; `None` if it is not known.
     pub(crate) fn note_priority(&mut self, first: usize, priority: Option<u8>) {
         for slot in &mut self.slots[first..] {
             slot.priority = priority.unwrap_or(NO_PRIORITY);
         }
     }
 
-    /// As [`RxBurst::note_priority`], by the byte of the IP header that carries it.
+    /// Like [`RxBurst::note_priority`], for the byte of the IP header that carries the priority.
     pub(crate) fn note_dscp_byte(&mut self, first: usize, byte: u8) {
         self.note_priority(first, Some(priority_of(byte)));
     }
 
-    /// Notes when the packets were received that were added since the last one noted; 0: not known.
+    /// Sets the receive time of the packets added since the last call; 0 if it is not known.
     pub(crate) fn note_time(&mut self, time_ns: u64) {
         self.times.push((self.slots.len(), time_ns));
     }
 
-    /// Takes a packet of this burst, or a part of one, out of it for as long as the caller likes, without a copy. `None` where
-    /// the bytes are not in a frame, or their driver has no frame to spare: they are to be copied then.
+    /// Keeps a packet of this burst, or part of one, beyond the burst without a copy. `None` if the bytes are
+    /// not in a frame, or if their driver has no spare frame: the caller must copy them then.
     #[must_use]
     pub fn keep(&self, packet: &[u8]) -> Option<KeptFrame> {
         let source = self.source.as_ref()?;
@@ -275,9 +284,9 @@ impl RxBurst {
         RxBurstIter { burst: self, next: 0 }
     }
 
-    /// Copies a packet behind the others and returns whether there was room for it. An empty burst has room for
-    /// [`BURST_PACKETS`] packets of [`PACKET_BUFFER_BYTES`], or [`RxBurst::MAX_PACKETS`] short ones. For drivers that make
-    /// packets or hold them.
+    /// Appends a copy of a packet and returns whether there was room for it. An empty burst has room for
+    /// [`BURST_PACKETS`] packets of [`PACKET_BUFFER_BYTES`], or [`RxBurst::MAX_PACKETS`] short ones. For
+    /// drivers that create or delay packets.
     #[must_use]
     pub fn push(&mut self, from: SocketAddr, packet: &[u8]) -> bool {
         let start = self.end;
@@ -290,15 +299,16 @@ impl RxBurst {
         true
     }
 
-    /// Adds what a frame carries: `length` bytes of the source's memory from `start` on, as packets of `segment` bytes each, the
-    /// last may be shorter. The burst has the frame until it is cleared.
+    /// Adds the packets in a frame: `length` bytes of the source's memory from `start` on, as packets of
+    /// `segment` bytes each; the last may be shorter. The burst holds the frame until it is cleared.
     ///
     /// # Panics
-    /// The range is beyond the source's memory, there are more packets than a burst holds, or frames of another source are in
-    /// the burst.
+    /// The range is beyond the source's memory, there are more packets than a burst holds, or the burst holds
+    /// frames of another source.
     ///
     /// # Safety
-    /// The caller has the frame from the source and gives the burst the right to release it. The bytes are in it and written.
+    /// The source has given the frame to the caller, who gives the burst the right to release it. The bytes
+    /// are inside the frame and initialized.
     pub(crate) unsafe fn lend<S: FrameSource + 'static>(
         &mut self,
         source: &Arc<S>,
@@ -324,13 +334,13 @@ impl RxBurst {
         &mut self.memory
     }
 
-    /// Where the memory that is not in use begins.
+    /// Offset of the first unused byte of the memory.
     pub(crate) fn end(&self) -> usize {
         self.end
     }
 
-    /// Takes `length` bytes of the memory at `start`, where a driver has received them, as packets of `segment` bytes each; the
-    /// last may be shorter.
+    /// Adds a datagram of `length` bytes that a driver has received into the memory at `start`, as packets of
+    /// `segment` bytes each; the last may be shorter.
     pub(crate) fn note_datagram(&mut self, from: SocketAddr, start: usize, length: usize, segment: usize) {
         debug_assert!(start + length <= MEMORY_BYTES);
         self.note_packets(from, start, length, segment, NO_FRAME);
@@ -468,7 +478,7 @@ mod tests {
         let mut burst = RxBurst::new();
         assert!(burst.push(sender(1), b"unknown"));
         burst.note_datagram(sender(1), PACKET_BUFFER_BYTES, 4, 2);
-        // Class selector 5, and what ECN makes of it on the way.
+        // Class selector 5, with ECN bits set by the network.
         burst.note_dscp_byte(1, 0b1010_0011);
         assert_eq!([0, 1, 2, 3].map(|index| burst.priority(index)), [None, Some(5), Some(5), None]);
         burst.note_priority(2, None);
@@ -478,7 +488,7 @@ mod tests {
         assert_eq!(burst.priority(0), None);
     }
 
-    /// Frames of four bytes, with the uses that each has.
+    /// Frames of four bytes, with the number of uses of each.
     #[derive(Debug)]
     struct Pool {
         memory: Box<[u8]>,
@@ -506,7 +516,7 @@ mod tests {
         }
     }
 
-    // SAFETY: the memory is one box for ever, and is never written.
+    // SAFETY: the memory is one box that is never moved or written.
     unsafe impl FrameSource for Pool {
         fn memory(&self) -> NonNull<[u8]> {
             NonNull::from(&*self.memory)

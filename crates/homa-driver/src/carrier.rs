@@ -11,7 +11,7 @@ pub enum Carrier {
     /// UDP datagrams. A peer is an address and a UDP port.
     #[default]
     Udp,
-    /// IP itself (protocol 146), as Linux Homa has them. A peer is an address.
+    /// IP itself (protocol 146), as in Linux Homa. A peer is an address.
     Ip,
 }
 

@@ -1,11 +1,12 @@
-//! What a network device tells about itself when it is asked as `ethtool` does.
+//! Settings of a network device, queried as `ethtool` does.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::{Domain, Socket, Type};
 
-/// Commands of linux/ethtool.h, and the number of 32-bit words of what they take and give, the command included.
+/// Commands of linux/ethtool.h, and the length of a command's structure in 32-bit words, including the
+/// command.
 const GET_COALESCE: u32 = 0x0e;
 const COALESCE_WORDS: usize = 23;
 const GET_TSO: u32 = 0x1e;
@@ -13,45 +14,45 @@ const GET_GSO: u32 = 0x23;
 const GET_FLAGS: u32 = 0x25;
 const GET_GRO: u32 = 0x2b;
 
-/// The flag of GET_FLAGS for early merging by the device itself.
+/// The flag of GET_FLAGS for early merging by the device.
 const FLAG_LRO: u32 = 1 << 15;
 
-/// What a device does to packets, and when it tells the kernel of them. `None` where it does not say.
+/// Packet processing and interrupt settings of a device. `None` if the device does not report a setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// Packets that continue each other are merged before the stack sees them.
+    /// Consecutive packets are merged before the stack sees them.
     pub gro: Option<bool>,
-    /// The same by the device itself, of TCP alone.
+    /// The device itself merges consecutive packets, of TCP only.
     pub lro: Option<bool>,
     /// Runs of packets pass the stack as one, and are cut late.
     pub gso: Option<bool>,
-    /// The device cuts what TCP gives it.
+    /// The device cuts large TCP segments.
     pub tso: Option<bool>,
-    /// When it interrupts.
+    /// When the device interrupts.
     pub coalescing: Option<Coalescing>,
 }
 
-/// How long a device waits for more before it interrupts.
+/// How long a device waits for more packets before it interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coalescing {
-    /// After a packet that it received, microseconds.
+    /// Wait after a received packet, in microseconds.
     pub receive_us: u32,
-    /// Packets received after which it does not wait; 0: time alone counts.
+    /// Number of received packets after which the device does not wait; 0: only the time counts.
     pub receive_frames: u32,
-    /// It chooses both itself by the load.
+    /// Whether the device chooses both by load.
     pub receive_adaptive: bool,
-    /// After a packet that it sent, microseconds.
+    /// Wait after a sent packet, in microseconds.
     pub send_us: u32,
 }
 
-/// Asks a device of the calling thread's network namespace; takes no privilege and changes nothing.
+/// Queries a device of the calling thread's network namespace; requires no privilege and changes nothing.
 ///
 /// # Errors
-/// There is no such device, or no socket can be had to ask by.
+/// There is no such device, or no socket can be opened for the query.
 pub fn device_settings(device: &str) -> io::Result<DeviceSettings> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     let value = |command: u32| match value(socket.as_fd(), device, command, 0) {
-        // No number: it is the name that no device can have.
+        // An error without a number: no device can have this name.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV) | None) => Err(error),
         value => Ok(value.ok()),
     };
@@ -78,7 +79,7 @@ fn coalescing(socket: BorrowedFd<'_>, device: &str) -> io::Result<Coalescing> {
     })
 }
 
-/// A command whose structure is `struct ethtool_value`: gives or takes one number.
+/// Runs a command whose structure is `struct ethtool_value`, which gets or sets one number.
 pub(crate) fn value(socket: BorrowedFd<'_>, device: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut words = [command, data];
     // SAFETY: the callers' commands write a `struct ethtool_value`, which has as many words.
@@ -86,7 +87,8 @@ pub(crate) fn value(socket: BorrowedFd<'_>, device: &str, command: u32, data: u3
     Ok(words[1])
 }
 
-/// Sends a command, which is the first word, by any socket of the device's network namespace, and takes the answer in its place.
+/// Sends a command, which is the first word, through any socket of the device's network namespace. The answer
+/// replaces the command's words.
 ///
 /// # Safety
 /// The structure of the command must have no more than `WORDS` words, and no pointers.
@@ -104,8 +106,8 @@ pub(crate) unsafe fn exchange<const WORDS: usize>(
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    // SAFETY: the descriptor is open while it is borrowed, the name ends with a zero byte, and the data has room for the structure of
-    // the command, as the caller promises.
+    // SAFETY: the descriptor is open while it is borrowed, the name ends with a zero byte, and the caller
+    // promises that the data has room for the structure of the command.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,13 +1,13 @@
-//! Which packets a process takes, where several share a host's address.
+//! The packets that a process accepts if several processes share a host's address.
 
 /// Offset of the destination port in a Homa packet, two bytes in network order.
 pub(crate) const DESTINATION_PORT_AT: usize = 2;
 
-/// The packets that a process is for.
+/// The packets that a process accepts.
 ///
-/// Whatever the filter, acknowledgements concern all processes: they arrive with packets for any port of the host. A driver that
-/// filters gives each process also the ACK, CUTOFFS and FREEZE packets for all ports, whole, and of the DATA packets for others
-/// that carry an acknowledgement the header.
+/// Acknowledgements concern all processes, whatever the filter: they arrive with packets for any port of the
+/// host. A driver that filters therefore also gives each process the ACK, CUTOFFS and FREEZE packets for all
+/// ports, whole. Of DATA packets for other processes that contain an acknowledgement it gives the header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveFilter {
     /// Ascending.
@@ -17,8 +17,9 @@ pub struct ReceiveFilter {
 }
 
 impl ReceiveFilter {
-    /// For the Homa ports of this process, in any order. One of the processes that share an address answers also for the ports
-    /// that nobody has: it names those that `others` have, the rest pass `None`.
+    /// A filter for the Homa ports of this process, in any order. One of the processes that share an address
+    /// also answers for ports without a host: it passes the ports of the other processes as `others`. All
+    /// other processes pass `None`.
     #[must_use]
     pub fn new(ports: impl IntoIterator<Item = u16>, others: Option<Vec<u16>>) -> ReceiveFilter {
         let sorted = |mut ports: Vec<u16>| {
@@ -29,7 +30,7 @@ impl ReceiveFilter {
         ReceiveFilter { ports: sorted(ports.into_iter().collect()), others: others.map(sorted) }
     }
 
-    /// The filter of a process that has its address to itself: everything is for it.
+    /// The filter of a process that shares its address with no other process: it accepts every packet.
     #[must_use]
     pub fn everything() -> ReceiveFilter {
         ReceiveFilter::new([], Some(Vec::new()))
@@ -41,15 +42,16 @@ impl ReceiveFilter {
         &self.ports
     }
 
-    /// Ports of other processes, ascending, where this one answers for those that nobody has.
+    /// Ports of other processes, ascending, if this process answers for ports without a host.
     #[must_use]
     pub fn others(&self) -> Option<&[u16]> {
         self.others.as_deref()
     }
 
-    /// Whether a packet, given from the first byte of its Homa header on, is for this process: for one of its ports, or for
-    /// nobody's where it answers for those. A packet without a destination port is nobody's. What is not for it belongs to
-    /// another process; it may be cut behind the header of a DATA packet, 56 bytes, and is good for what concerns the whole
+    /// Whether a packet, given from the first byte of its Homa header on, is for this process: for one of its
+    /// ports, or for a port without a host if this process answers for those. A packet without a destination
+    /// port counts as one for a port without a host. Any other packet belongs to another process. It may be
+    /// cut after the header of a DATA packet, 56 bytes, and serves only for fields that concern the whole
     /// host.
     #[must_use]
     pub fn takes(&self, packet: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! A driver for the tests of wrappers: keeps what is sent, gives what it was given.
+//! A driver for tests of wrappers: it stores sent packets and returns packets that the test provides.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,10 +10,10 @@ use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryDriver {
-    /// Priority and bytes of what was sent.
+    /// Priority and bytes of each sent packet.
     pub(crate) sent: Vec<(u8, Vec<u8>)>,
     pub(crate) arriving: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Packets that it still takes; `None`: any number.
+    /// Number of packets that it still accepts; `None`: any number.
     pub(crate) room: Option<usize>,
     /// 127.0.0.1:4000 unless set.
     pub(crate) local: Option<SocketAddr>,

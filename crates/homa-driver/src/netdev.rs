@@ -11,19 +11,19 @@ use crate::l2::netlink::Netlink;
 pub use crate::l2::interface::{InterfaceState, NamedInterface, by_name, names};
 pub use crate::l2::netlink::XdpProgram;
 
-/// The XDP program that the device with this index runs, however it was attached; `None` where it runs none.
+/// The XDP program that the device with this index runs, however it was attached; `None` if it runs none.
 ///
 /// # Errors
-/// The kernel's; ENODEV where there is no such device.
+/// The error of the kernel; ENODEV if there is no such device.
 pub fn xdp_program(device: u32) -> io::Result<Option<XdpProgram>> {
     Netlink::open()?.xdp_program(device)
 }
 
-/// Attaches an XDP program that the device keeps until it is detached or the device goes, or with `None`
+/// Attaches an XDP program that the device keeps until it is detached or the device is removed. With `None`,
 /// detaches such a program.
 ///
 /// # Errors
-/// The kernel's: EBUSY or EEXIST where the device runs a program already.
+/// The error of the kernel: EBUSY or EEXIST if the device already runs a program.
 pub fn set_xdp_program(device: u32, program: Option<BorrowedFd<'_>>, place: Place) -> io::Result<()> {
     Netlink::open()?.set_xdp_program(device, program, place.flag())
 }

@@ -1,7 +1,8 @@
-//! What a network device does to packets on behalf of the kernel, put off.
+//! Turns off packet processing that a network device does on behalf of the kernel.
 //!
-//! A virtual device hands a packet of 64 KB that "the hardware" was to cut, or a checksum that it was to compute, to its other end as
-//! it is. Where the other end stands for a wire, both are no packets that a wire has seen.
+//! A virtual device passes a packet of 64 KB that "the hardware" was to cut, or a checksum that it was to
+//! compute, unchanged to its other end. If the other end stands for a wire, neither is a packet that a wire
+//! could carry.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,18 +11,19 @@ use socket2::{Domain, Socket, Type};
 
 use crate::ethtool::value;
 
-/// The commands of linux/ethtool.h that set late cutting (TSO of TCP, GSO of the rest), early merging (GRO) and late checksums. These go
-/// last: what is cut late needs them, and where the kernel refuses one without the other, it has gone before.
+/// Commands of linux/ethtool.h that set late cutting (TSO of TCP, GSO of the rest), early merging (GRO) and
+/// late checksums. Checksums go last: late cutting needs them. If the kernel refuses one without the other,
+/// late cutting is already off by then.
 const SET_TSO: u32 = 0x1f;
 const SET_GSO: u32 = 0x24;
 const SET_GRO: u32 = 0x2c;
 const SET_TX_CHECKSUMS: u32 = 0x17;
 
-/// Has the kernel cut, merge and sum nothing late on this device of the calling thread's network namespace: what it sends are whole
-/// packets with whole checksums.
+/// Turns off late cutting, merging and late checksums on this device of the calling thread's network
+/// namespace. The device then sends whole packets with complete checksums.
 ///
 /// # Errors
-/// There is no such device, it cannot do without, or the caller lacks CAP_NET_ADMIN.
+/// There is no such device, it cannot work without offloads, or the caller lacks CAP_NET_ADMIN.
 pub fn put_offloads_off(device: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     let off = [SET_TSO, SET_GSO, SET_GRO, SET_TX_CHECKSUMS];

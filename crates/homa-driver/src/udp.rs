@@ -1,13 +1,13 @@
-//! Homa packets as UDP payload (WIRE-16): any Linux, IPv4 and IPv6, no privileges.
+//! Homa packets as UDP payload (WIRE-16): on any Linux, over IPv4 and IPv6, without privileges.
 //!
-//! The priority of a packet travels in its DSCP field as a class selector. Packets are never fragmented: what does not fit the
-//! path is dropped, counted, and lowers [`Driver::max_packet`] for that peer. Packets of equal length to one peer go to the
-//! kernel as one datagram to be cut late (UDP_SEGMENT), and may come from it merged (UDP_GRO), where it can do that: on the
-//! wire they are packets as any.
+//! The priority of a packet travels in its DSCP field as a class selector. Packets are never fragmented: a
+//! packet too long for the path is dropped, counted, and lowers [`Driver::max_packet`] for that peer. If the
+//! kernel supports it, packets of equal length to one peer are passed to it as one datagram to be cut late
+//! (UDP_SEGMENT). They may also be received merged (UDP_GRO). On the wire they are ordinary packets.
 //!
-//! A link that takes no packets for 5 ms loses those that find no room
-//! ([`SendErrors::link_stuck`](crate::SendErrors::link_stuck)), where the host has peers behind other links as well: theirs go on. A
-//! host with peers behind one link waits for it.
+//! If a link accepts no packets for 5 ms and the host also has peers behind other links, packets that find no
+//! room on that link are lost ([`SendErrors::link_stuck`](crate::SendErrors::link_stuck)). Packets on the
+//! other links are still sent. A host whose peers are all behind one link waits for it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -26,23 +26,25 @@ pub const MAX_PACKET_BYTES: usize = 65_507;
 /// How to set up a [`UdpDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpConfig {
-    /// Address to receive at and send from. Port 0 takes any free one. `[::]` serves IPv4 peers too.
+    /// Address to receive at and send from. Port 0 means any free port. `[::]` serves IPv4 peers too.
     pub bind: SocketAddr,
-    /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; at most [`MAX_PACKET_BYTES`], and that by default. It
-    /// decides only where the MTU is larger, as it is on loopback (65,536): there, larger packets mean fewer, and lower ones a
-    /// finer grain for priorities.
+    /// Cap on [`Driver::max_packet`] in bytes for any path; at most [`MAX_PACKET_BYTES`], which is the
+    /// default. It matters only if the MTU is larger, as on loopback (65,536). There, larger packets mean
+    /// fewer packets, and smaller ones a finer grain for priorities.
     pub max_packet_bytes: usize,
-    /// Send buffer to ask for in bytes. 2 MiB by default: a burst of 32 of the largest packets; what waits beyond that is better
-    /// ordered by the protocol, which knows which message is the shortest.
+    /// Send buffer to request in bytes. 2 MiB by default: a burst of 32 packets of maximum length. The
+    /// protocol, which knows the shortest message, orders further waiting packets better than a buffer does.
     pub send_buffer_bytes: usize,
-    /// Receive buffer to ask for in bytes. 8 MiB by default: unscheduled bytes come without a grant, and this takes some 60 KB
-    /// from each of 64 peers at once at twice their length, which is how the kernel books small packets.
+    /// Receive buffer to request in bytes. 8 MiB by default, since unscheduled bytes arrive without a grant.
+    /// This holds some 60 KB from each of 64 peers at once at twice their length, which is what the kernel
+    /// charges for small packets.
     pub receive_buffer_bytes: usize,
-    /// Whether to let the kernel cut and merge runs of equal packets. True by default; kernels that cannot are found out.
+    /// Whether the kernel cuts and merges runs of equal packets. True by default; the driver detects kernels
+    /// that cannot.
     pub segmentation: bool,
-    /// Most bytes of a run that the kernel cuts, packets and their headers together; at most [`MAX_SEGMENTED_BYTES`], and that by
-    /// default. Longer runs cost less for each packet; shorter ones let another message's packet in between sooner. A packet that is
-    /// longer travels alone.
+    /// Maximum bytes of a run that the kernel cuts, packets and their headers together; at most
+    /// [`MAX_SEGMENTED_BYTES`], which is the default. Longer runs cost less for each packet; shorter ones let
+    /// another message's packet in between sooner. A packet longer than this is sent alone.
     pub max_segmented_bytes: usize,
 }
 
@@ -59,7 +61,7 @@ impl Default for UdpConfig {
     }
 }
 
-/// Homa over a UDP socket. See the [module](self).
+/// Homa over a UDP socket, as the [module](self) describes.
 pub struct UdpDriver {
     socket: LinkedSocket,
 }
@@ -77,20 +79,21 @@ impl UdpDriver {
     /// Opens and binds a socket.
     ///
     /// # Errors
-    /// See [`BindError`]. Buffers smaller than asked for are no error: see [`Driver::buffer_sizes`].
+    /// See [`BindError`]. Buffers smaller than requested are no error: see [`Driver::buffer_sizes`].
     pub fn bind(config: &UdpConfig) -> Result<UdpDriver, BindError> {
         let socket = LinkedSocket::open(&socket_config(config))?;
         Ok(UdpDriver { socket })
     }
 
-    /// Opens and binds `count` sockets at one address (SO_REUSEPORT), 1 to 64: the kernel gives a packet to the one whose number
-    /// in the result is `(sender_id as u32 >> 1) % count`, so that all packets of an RPC come to the same, and what is too short to
-    /// have an id to the first. A run of packets that a sender or a card merged goes where the first of them belongs. While
-    /// the sockets are opened, any of them may get any packet.
+    /// Opens and binds `count` sockets at one address (SO_REUSEPORT), 1 to 64. The kernel gives a packet to
+    /// the socket with number `(sender_id as u32 >> 1) % count` in the result, so all packets of an RPC reach
+    /// the same one. Packets too short to have an id go to the first. A run of packets that a sender or a
+    /// network card merged follows its first packet. While the sockets are being opened, any of them may
+    /// receive any packet.
     ///
-    /// Another process of the same user that sets SO_REUSEPORT, too, can bind the address as well. It gets no packets, unless it sets a
-    /// program of its own. With a `count` of 1 the option is set only while a link of this host takes no packets, and nobody can at
-    /// other times.
+    /// Another process of the same user that also sets SO_REUSEPORT can bind the address as well. It gets no
+    /// packets, unless it sets a program of its own. With a `count` of 1 the option is set only while a link
+    /// of this host accepts no packets; at other times no other process can bind the address.
     ///
     /// # Errors
     /// See [`BindError`].

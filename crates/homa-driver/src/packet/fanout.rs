@@ -1,8 +1,10 @@
-//! Several rings at one address (PACKET_FANOUT), and the program by which the kernel chooses one of them for a frame.
+//! Several rings at one address (PACKET_FANOUT), and the program with which the kernel chooses a ring for a
+//! frame.
 //!
-//! The program goes by the RPC id, as that of sockets at one address does. It sees every frame of the device, and from its IP
-//! header on. Which ring a frame comes to that is not ours is all the same, since each ring's filter drops it; what is too short to
-//! have an id comes to the first one. The kernel numbers the sockets in the order in which they joined.
+//! The program chooses by the RPC id, like the program of sockets at one address. It sees every frame of the
+//! device, from its IP header on. Frames for other hosts may go to any ring, since each ring's filter drops
+//! them. Frames too short to have an id go to the first ring. The kernel numbers the sockets in the order in
+//! which they joined.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +20,8 @@ use crate::l2::LinkError;
 use crate::raw::program::ID_LOW_AT;
 use crate::socket::option;
 
-/// The number of the ring for a frame to this end: half of the lower 32 bits of its RPC id, modulo the number of rings.
+/// The number of the ring for a frame to this driver: half of the lower 32 bits of its RPC id, modulo the
+/// number of rings.
 fn build(carrier: Carrier, local: SocketAddr, rings: u32) -> [Instruction; 5] {
     let udp_bytes = if carrier == Carrier::Udp { 8 } else { 0 };
     [
@@ -30,7 +33,7 @@ fn build(carrier: Carrier, local: SocketAddr, rings: u32) -> [Instruction; 5] {
     ]
 }
 
-/// Has the kernel choose among the rings of the drivers, which are bound to one address of one device.
+/// Lets the kernel choose among the rings of these drivers, which are bound to one address of one device.
 pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
     let Some(first) = group.first() else { return Ok(()) };
     let refused = |step| {
@@ -42,9 +45,10 @@ pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
         }
     };
     let level = libc::SOL_PACKET;
-    // Kernels that do not know the flag for outgoing frames ignore it; each ring's filter drops those.
+    // Kernels that do not support the flag for outgoing frames ignore it; each ring's filter drops those
+    // frames.
     let kind = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
-    // The kernel finds a number that no other group has, so that nobody is joined unawares.
+    // The kernel picks a number that no other group has, so that the drivers do not join a foreign group.
     let founding = (kind | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
     let founder = first.socket.as_fd();
     option::set(founder, level, libc::PACKET_FANOUT, founding as libc::c_int)

@@ -1,23 +1,26 @@
-//! Homa packets straight from and to a network device, by packet sockets (AF_PACKET): in half the time of a UDP socket.
+//! Homa packets directly from and to a network device, through packet sockets (AF_PACKET): in half the time
+//! of a UDP socket.
 //!
-//! Received frames lie in a ring of memory that kernel and process share, so that receiving takes no system call and the only
-//! copy is the one into the message. On the wire there is Homa over UDP (WIRE-16) or over IP itself (WIRE-19), as the sockets
-//! have it: the peer may use any driver. It takes the capability CAP_NET_RAW, and a device of Ethernet frames.
+//! Received frames lie in a ring of memory that kernel and process share. Receiving takes no system call, and
+//! the only copy is the one into the message. On the wire there is Homa over UDP (WIRE-16) or over IP itself
+//! (WIRE-19), as with sockets: the peer may use any driver. The driver requires the capability CAP_NET_RAW,
+//! and a device with Ethernet frames.
 //!
-//! The device goes on serving the kernel, which sees all frames as well: a silent socket of the kernel's holds the port, so that
-//! it neither answers for us nor gives the port away. Addresses and routes are the kernel's ([`LinkError`] says what may be
-//! missing), and its packet filter (nftables) sees none of our packets, in or out.
+//! The device continues to serve the kernel, which also sees all frames. A silent kernel socket holds the
+//! port, so that the kernel neither answers for us nor assigns the port to others. Addresses and routes are
+//! the kernel's ([`LinkError`] lists what may be missing). The kernel's packet filter (nftables) sees none of
+//! our packets, in or out.
 //!
-//! One driver has one device, one address, and so one IP version. Peers on the same machine are reached on loopback only, since
-//! what is sent by a device does not come back by it.
+//! A driver has one device, one address, and so one IP version. Peers on the same machine are reachable on
+//! loopback only, since a device does not receive the frames that it sends.
 //!
-//! Frames of the ring are given back in their order, and none is lent beyond its burst: [`RxBurst::keep`] gives none. What the
-//! kernel merges into one frame (of a sender that uses UDP_SEGMENT on the same machine, mostly) is too long for the ring. It
-//! comes by the socket's queue and is cut here. Kernels before 6.2 drop such frames instead: switch the merging off where the
-//! sender is (`ethtool -K DEVICE tx-udp-segmentation off`).
+//! Frames return to the ring in order, and none is lent beyond its burst: [`RxBurst::keep`] returns `None`. A
+//! frame that the kernel merged (mostly of a sender on the same machine that uses UDP_SEGMENT) is too long
+//! for the ring. Such a frame arrives through the socket's queue and is cut here. Kernels before 6.2 drop
+//! such frames instead: turn off the merging at the sender (`ethtool -K DEVICE tx-udp-segmentation off`).
 //!
-//! The first packet to a peer may wait for the kernel to find the peer's Ethernet address, 4 ms at most, and over all peers no
-//! more than a fiftieth of the time.
+//! The first packet to a peer may wait until the kernel has resolved the peer's Ethernet address: at most 4
+//! ms, and over all peers at most a fiftieth of the time.
 
 mod fanout;
 mod offload;
@@ -47,41 +50,43 @@ use offload::{Offload, VNET_BYTES};
 use ring::{Frame, Layout, Ring};
 use tx::Tx;
 
-/// Most bytes of packets in a burst, but for the last: what is behind waits until all of it is handled.
+/// Bytes of packets after which a burst ends: packets behind it wait until the whole burst is processed.
 const BURST_BYTES: usize = 256 << 10;
 
-/// Room for a merged frame, with what the kernel says of its offloads in front.
+/// Room for a merged frame and the kernel's offload header in front of it.
 const MERGED_BYTES: usize = VNET_BYTES + 18 + 65_536;
 
-/// Room for merged frames that wait: as much as the ring has by default.
+/// Room for waiting merged frames: as much as the ring has by default.
 const MERGED_QUEUE_BYTES: usize = 8 << 20;
 
 /// How to set up a [`PacketDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketConfig {
-    /// The device; `None`, the default: the one that has the address of `bind`.
+    /// The device; `None`, the default: the device that has the address of `bind`.
     pub interface: Option<String>,
-    /// Address to receive at and send from, one of the device's. Unspecified, as it is by default, it is the first of this IP
-    /// version that the device has. Port 0 takes any free UDP port; over IP itself the port means nothing.
+    /// Address to receive at and send from, one of the device's. If unspecified, as by default, it is the
+    /// device's first address of this IP version. Port 0 means any free UDP port; over IP itself the port is
+    /// ignored.
     pub bind: SocketAddr,
-    /// Whether packets travel in UDP, as by default, or in IP itself (protocol 146).
+    /// Whether packets travel in UDP, the default, or in IP itself (protocol 146).
     pub carrier: Carrier,
-    /// Memory for received frames in bytes, of each driver of a group. 8 MiB by default: at an MTU of 1500 these are 4,096 frames, and take unscheduled bytes,
-    /// which come without a grant, some 60 KB from each of 64 peers at once, with half as much again to spare. A ring that the
-    /// processor's caches hold, of 1 MiB, shortens round trips by a twentieth.
+    /// Memory for received frames in bytes, for each driver of a group. The default is 8 MiB: 4,096 frames at
+    /// an MTU of 1500. These hold unscheduled bytes, which arrive without a grant: some 60 KB from each of 64
+    /// peers at once, with half as much again to spare. A ring of 1 MiB, which fits the processor's caches,
+    /// shortens round trips by a twentieth.
     pub ring_bytes: usize,
-    /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; none by default.
+    /// Cap on [`Driver::max_packet`] in bytes for any path; none by default.
     pub max_packet_bytes: usize,
-    /// Send buffer to ask for in bytes; the default and its reason are those of
+    /// Send buffer to request in bytes; the default and its reason are those of
     /// [`UdpConfig`](crate::udp::UdpConfig::send_buffer_bytes).
     pub send_buffer_bytes: usize,
-    /// Whether to pass by the device's queueing discipline (PACKET_QDISC_BYPASS). False by default: the discipline may be what
-    /// looks at priorities, and on devices without one there is nothing to gain.
+    /// Whether to bypass the device's queueing discipline (PACKET_QDISC_BYPASS). False by default: the
+    /// discipline may be what handles priorities, and on devices without one there is nothing to gain.
     pub bypass_qdisc: bool,
-    /// Whether to leave it to the kernel to cut runs of packets over UDP to one peer, as
-    /// [`UdpConfig::segmentation`](crate::udp::UdpConfig::segmentation) does. True by default: where the kernel knows no such frames
-    /// (before 6.2) the driver goes on without. To be switched off where a peer at the other end of a veth receives by XDP in its
-    /// generic mode, which cannot tell such frames apart.
+    /// Whether the kernel cuts runs of packets over UDP to one peer, as with
+    /// [`UdpConfig::segmentation`](crate::udp::UdpConfig::segmentation). True by default: if the kernel does
+    /// not support such frames (before 6.2), the driver continues without them. Set it to false if a peer at
+    /// the other end of a veth receives by XDP in generic mode, which cannot tell such frames apart.
     pub segmentation: bool,
 }
 
@@ -100,23 +105,23 @@ impl Default for PacketConfig {
     }
 }
 
-/// Homa over packet sockets. See the [module](self).
+/// Homa over packet sockets, as the [module](self) describes.
 pub struct PacketDriver {
     device: Device,
-    /// Whether packets carry the times at which they were received.
+    /// Whether packets carry their receive times.
     timed: bool,
-    /// Receives. Its ring is mapped for as long as a burst holds frames of it.
+    /// The receiving socket. Its ring stays mapped for as long as a burst holds frames of it.
     socket: Socket,
     ring: Ring,
     tx: Tx,
     refuser: IcmpReporter,
-    /// Shows what was received, and what the network reports.
+    /// An epoll descriptor for received frames and network reports.
     poll: OwnedFd,
     buffers: BufferSizes,
-    /// When errors of the receiving socket were asked for.
+    /// When the error of the receiving socket was last read.
     asked_ms: u64,
     stats: DriverStats,
-    /// Frames that found no room, as far as the kernel has told: it forgets them when it does.
+    /// Frames dropped for want of room; accumulated here since the kernel resets its count when it is read.
     queue_drops: Cell<u64>,
 }
 
@@ -130,7 +135,7 @@ impl std::fmt::Debug for PacketDriver {
 }
 
 impl PacketDriver {
-    /// Takes the port and opens the sockets on the device.
+    /// Reserves the port and opens the sockets on the device.
     ///
     /// # Errors
     /// See [`LinkError`].
@@ -142,8 +147,9 @@ impl PacketDriver {
         PacketDriver::with(config, device, socket)
     }
 
-    /// As [`PacketDriver::open`], `count` drivers of one address and port, 1 at least, each with a ring of its own: the kernel puts
-    /// a frame into the ring whose number is half of the lower 32 bits of its RPC id, modulo their number. It takes Linux 4.13.
+    /// Like [`PacketDriver::open`], for `count` drivers of one address and port, at least 1, each with a ring
+    /// of its own. The kernel puts a frame into the ring whose number is half of the lower 32 bits of its RPC
+    /// id, modulo their number. Requires Linux 4.13.
     ///
     /// # Errors
     /// See [`LinkError`].
@@ -157,7 +163,7 @@ impl PacketDriver {
         let mut group = Vec::with_capacity(count as usize);
         for device in std::iter::once(first).chain(others) {
             let socket = open_socket(&device)?;
-            // Until the kernel chooses among them each would get every frame.
+            // Until the kernel chooses among them, each would get every frame.
             classic::attach(&socket, Purpose::Filter, &DROP_ALL)
                 .map_err(failed(&device, "setting its filter"))?;
             group.push(PacketDriver::with(config, device, socket)?);
@@ -170,7 +176,7 @@ impl PacketDriver {
         Ok(group)
     }
 
-    /// With this socket, which is bound to nothing yet, to receive by.
+    /// A driver that receives through this socket, which is not bound yet.
     fn with(config: &PacketConfig, device: Device, socket: Socket) -> Result<PacketDriver, LinkError> {
         let fail = |step| failed(&device, step);
         let layout = Layout::new(device.mtu(), config.ring_bytes);
@@ -192,7 +198,7 @@ impl PacketDriver {
             send_bytes,
             send_wanted_bytes: config.send_buffer_bytes,
             receive_bytes: ring.bytes(),
-            // Rounded to whole blocks, it is what was wanted.
+            // The request, rounded to whole blocks.
             receive_wanted_bytes: ring.bytes(),
         };
         Ok(PacketDriver {
@@ -222,7 +228,7 @@ impl PacketDriver {
         &self.device.interface().name
     }
 
-    /// How to look at a frame of this length on the wire, of which so many bytes are there.
+    /// How to parse a frame of `wire_length` bytes on the wire, of which `there` bytes are present.
     fn view(&self, wire_length: usize, there: usize, verify: bool) -> ParseOptions {
         ParseOptions {
             carrier: self.device.carrier(),
@@ -232,7 +238,7 @@ impl PacketDriver {
         }
     }
 
-    /// Adds what a frame of the ring carries to the burst, and returns its bytes.
+    /// Adds the packets in a frame of the ring to the burst, and returns their bytes.
     fn take_frame(&mut self, frame: Frame, burst: &mut RxBurst) -> usize {
         if frame.wire_length > frame.length && frame.full {
             self.ring.give_back(frame);
@@ -242,7 +248,7 @@ impl PacketDriver {
             self.stats.truncated += 1;
             return 0;
         }
-        // The kernel has checked it, or has not made it yet, as between the ends of a veth.
+        // The kernel has verified the checksum, or has not computed it yet, as between the ends of a veth.
         let verify = frame.status & (libc::TP_STATUS_CSUM_VALID | libc::TP_STATUS_CSUMNOTREADY) == 0;
         let view = self.view(frame.wire_length, frame.length, verify);
         match parse(self.ring.bytes_of(&frame), &view) {
@@ -264,7 +270,7 @@ impl PacketDriver {
         }
     }
 
-    /// Adds what a frame carries that was too long for the ring, and returns its bytes.
+    /// Adds the packets in a frame that was too long for the ring to the burst, and returns their bytes.
     fn take_merged(&mut self, burst: &mut RxBurst, time_ns: u64) -> usize {
         let first = burst.end();
         let room = &mut burst.memory_mut()[first..];
@@ -281,7 +287,8 @@ impl PacketDriver {
             };
             usize::try_from(length).ok()
         };
-        // The first call may have an error of the device, and what is not taken now would be taken for the next frame.
+        // The first call may return an error of the device. A frame that is not read now would be taken for
+        // the next one.
         let Some(length) = receive().or_else(&mut receive) else {
             self.stats.truncated += 1;
             return 0;
@@ -304,7 +311,7 @@ impl PacketDriver {
                 burst.note_datagram(from, at, length, segment);
                 burst.note_dscp_byte(packets, dscp_byte);
                 if self.timed {
-                    // The ring had it when it had no room for the frame itself.
+                    // The ring has this time, although it had no room for the frame itself.
                     burst.note_time(time_ns);
                 }
                 length
@@ -318,21 +325,21 @@ impl PacketDriver {
 
     fn count_no_packet(&mut self, why: ParseError) {
         match why {
-            // The filter lets none through, but it may change with the address.
+            // The filter passes none, but it may change with the address.
             ParseError::Foreign => (),
             ParseError::Damaged => self.stats.damaged += 1,
         }
     }
 
-    /// Looks whether the device has gone down or away, where the socket has an error to say so. Without that the socket would
-    /// show itself readable for ever.
+    /// Checks whether the device is down or gone, if the socket has a pending error. Without this the socket
+    /// would stay readable for ever.
     fn look_for_errors(&mut self, now_ms: u64) -> io::Result<()> {
         if now_ms == self.asked_ms {
             return Ok(());
         }
         self.asked_ms = now_ms;
         let error = option::get(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR)?;
-        // The sending socket has the same errors, and they would come in place of the next packet's.
+        // The sending socket has the same errors, which would otherwise be returned for the next packet.
         let _ = option::get(self.tx.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         self.device.look(now_ms, error != 0)
     }
@@ -371,7 +378,7 @@ impl Driver for PacketDriver {
         self.stats.bytes_in += bytes as u64;
         if burst.is_empty() {
             if !is_drained {
-                // They were others'.
+                // The frames read were for others.
                 burst.note_more();
             }
             self.look_for_errors(coarse_ms())?;
@@ -384,7 +391,7 @@ impl Driver for PacketDriver {
     }
 
     fn stamp_received(&mut self) -> bool {
-        // They are in the ring in any case.
+        // The times are in the ring in any case.
         self.timed = true;
         true
     }
@@ -407,10 +414,11 @@ impl Driver for PacketDriver {
 
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
         match self.device.carrier() {
-            // The port is ours alone.
+            // No other process has the port.
             Carrier::Udp => Ok(()),
             Carrier::Ip => match attach(&self.socket, &self.device, Some(filter)) {
-                // Longer than net.core.optmem_max allows: everything comes then, and the receiver sorts it out.
+                // Longer than net.core.optmem_max allows: pass every packet; the receiver checks the ports
+                // itself.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
                     attach(&self.socket, &self.device, None)
                 }
@@ -443,7 +451,7 @@ impl Driver for PacketDriver {
     }
 }
 
-/// What to make of a step on the way to a driver that failed.
+/// Makes the error for a failed step of opening a driver.
 fn failed(device: &Device, step: &'static str) -> impl FnOnce(io::Error) -> LinkError + use<> {
     let name = device.interface().name.clone();
     move |source| LinkError::System { name, step, source }
@@ -462,11 +470,12 @@ fn open_socket(device: &Device) -> Result<Socket, LinkError> {
     })
 }
 
-/// Frames that the kernel dropped for want of room since it was asked last.
+/// Frames that the kernel dropped for want of room since the last call.
 pub(crate) fn new_drops(socket: &Socket) -> u64 {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to the structure, which is as long.
+    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to the structure, which is
+    // as long.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -479,15 +488,16 @@ pub(crate) fn new_drops(socket: &Socket) -> u64 {
     if result == 0 { stats.tp_drops.into() } else { 0 }
 }
 
-/// Prepares the receiving socket, which is bound to nothing yet and receives nothing.
+/// Prepares the receiving socket, which is not bound yet and receives nothing.
 fn set_up(socket: &Socket) -> io::Result<()> {
     let set = |name, value| option::set(socket.as_fd(), libc::SOL_PACKET, name, value);
     set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
-    // Without what it says of offloads a frame of several datagrams cannot be cut.
+    // Without the offload header a frame of several datagrams cannot be cut.
     set(libc::PACKET_VNET_HDR, 1)?;
-    // The filter lets none of them through, but where the kernel need not ask it, sending costs less. Not before Linux 4.20.
+    // The filter passes no outgoing frame, but sending costs less if the kernel need not run it. Not before
+    // Linux 4.20.
     let _ = set(libc::PACKET_IGNORE_OUTGOING, 1);
-    // What is too long for the ring comes by the queue as well.
+    // Frames too long for the ring go to the queue.
     set(libc::PACKET_COPY_THRESH, 1)?;
     let queue = MERGED_QUEUE_BYTES as libc::c_int;
     if option::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, queue).is_err() {
@@ -496,7 +506,8 @@ fn set_up(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Prepares the sending socket and returns how large its buffer is. It receives nothing, being of no protocol.
+/// Prepares the sending socket and returns the size of its buffer. The socket has no protocol, and so
+/// receives nothing.
 fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
     let fd = socket.as_fd();
     classic::attach(socket, Purpose::Filter, &DROP_ALL)?;
@@ -508,20 +519,21 @@ fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
     if option::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted).is_err() {
         option::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, wanted)?;
     }
-    // The kernel doubles the size to allow for its own bookkeeping, and tells the double.
+    // The kernel doubles the size to allow for its own bookkeeping, and returns the double.
     Ok(option::get(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)? as usize / 2)
 }
 
-/// Sets which frames come in.
+/// Sets which frames the socket receives.
 fn attach(socket: &Socket, device: &Device, filter: Option<&ReceiveFilter>) -> io::Result<()> {
     let program = program::build(device.carrier(), device.local(), filter);
     classic::attach(socket, Purpose::Filter, &program)
 }
 
-/// Binds a packet socket to a device, to receive frames of this EtherType, of all, or, by 0, of none.
+/// Binds a packet socket to a device, to receive frames of this EtherType, of all types, or, for 0, none.
 ///
-/// Sockets for all types get a frame before the kernel's own stack does, and those for one type after it: as long as the stack
-/// takes, a third of a round trip, a frame would come later, and the stack would copy what describes it.
+/// Sockets for all types get a frame before the kernel's own stack, and sockets for one type after it. A
+/// frame would then arrive later by the time that the stack takes, a third of a round trip, and the stack
+/// would copy the frame's descriptor.
 pub(crate) fn bind(socket: &Socket, interface: u32, ether_type: libc::c_int) -> io::Result<()> {
     // SAFETY: all-zero bytes are a value of the structure.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

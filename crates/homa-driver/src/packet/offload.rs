@@ -1,29 +1,30 @@
-//! What stands in front of a frame: what is left to do to it, and in how many datagrams it ends (`virtio_net_hdr`).
+//! The header in front of a frame (`virtio_net_hdr`): work left to do on the frame, and the datagrams to cut
+//! it into.
 
-/// Bytes of it.
+/// Bytes of the header.
 pub(super) const VNET_BYTES: usize = 10;
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`
 const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_UDP_L4`, ...
 const UDP_DATAGRAMS: u8 = 5;
-/// ... which may stand beside a bit for ECN.
+/// ... which may be combined with a bit for ECN.
 const KIND_BITS: u8 = 0x7f;
 const UDP_BYTES: usize = 8;
-/// Of the checksum in a UDP header.
+/// Offset of the checksum in a UDP header.
 const CHECKSUM_AT: u16 = 6;
 
-/// What is left to a device, or was left to one that the frame has not passed.
+/// Work left to a device, or left undone because the frame passed no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offload {
-    /// Bytes of payload in each datagram, where the frame stands for several of UDP.
+    /// Bytes of payload in each datagram, if the frame stands for several UDP datagrams.
     pub(super) segment: Option<usize>,
-    /// The checksum; and how long all headers are up to that of UDP, its own included.
+    /// If the checksum is left to do: the length of all headers up to and including that of UDP.
     pub(super) partial: Option<usize>,
 }
 
 impl Offload {
-    /// From the bytes, in this machine's order.
+    /// Parses the bytes, in this machine's byte order.
     pub(super) fn read(bytes: &[u8; VNET_BYTES]) -> Offload {
         let field = |at| usize::from(u16::from_ne_bytes([bytes[at], bytes[at + 1]]));
         let (kind, size) = (bytes[1] & KIND_BITS, field(4));
@@ -33,7 +34,7 @@ impl Offload {
         }
     }
 
-    /// As the kernel reads it. Segments need a checksum that is left to do.
+    /// The header as the kernel reads it. Segments require a checksum that is left to do.
     pub(super) fn bytes(&self) -> [u8; VNET_BYTES] {
         let mut bytes = [0; VNET_BYTES];
         let mut set = |at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_ne_bytes());

@@ -1,9 +1,9 @@
-//! Which frames come into the ring, as a program of the kernel's classic packet filter.
+//! A program of the kernel's classic packet filter that selects the frames for the ring.
 //!
-//! The program sees a frame from its Ethernet header on, without a VLAN tag: the kernel has taken it off and keeps it beside.
-//! What it lets through is for this host (never what another host's frames or our own would be) and for no VLAN, which is
-//! another device; of our protocol, to our address, and no fragment; over UDP to our port. The rest is left to the kernel's
-//! own stack, which sees every frame anyway.
+//! The program sees a frame from its Ethernet header on, without a VLAN tag: the kernel removes the tag and
+//! keeps it as metadata. The program passes frames for this host (not those of other hosts or our own) and of
+//! no VLAN, which is another device. They must be of our protocol, to our address, unfragmented, and over UDP
+//! to our port. Other frames are left to the kernel's own stack, which sees every frame anyway.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,25 +18,25 @@ use crate::l2::frame::ETHERNET_BYTES;
 use crate::raw::program;
 
 const IP_AT: u32 = ETHERNET_BYTES as u32;
-/// The kind of a frame that is for this host (PACKET_HOST).
+/// The packet type of a frame that is for this host (PACKET_HOST).
 const FOR_US: u32 = 0;
 const FRAGMENT_BITS: u32 = 0x3fff;
-/// Of a VLAN tag: which VLAN, where 0 is none.
+/// Bits of a VLAN tag that identify the VLAN; 0 means none.
 const VLAN_BITS: u32 = 0xfff;
-/// More than any frame has.
+/// More bytes than any frame has.
 const WHOLE: u32 = 0x4_0000;
 
-/// Goes on where the loaded number is `k`; else the frame is not for us.
+/// Continues if the loaded number is `k`; otherwise drops the frame.
 fn must_be(k: u32) -> [Instruction; 2] {
     [Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k }, plain(RETURN_NUMBER, 0)]
 }
 
-/// The program for frames to this end. `filter`: which of them, by Homa port, over IP itself.
+/// The program for frames to this address and port. `filter` selects them by Homa port, over IP itself.
 pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&ReceiveFilter>) -> Vec<Instruction> {
     let kind_at = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
     let vlan_at = (libc::SKF_AD_OFF + libc::SKF_AD_VLAN_TAG) as u32;
     let ether_type = if local.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
-    // First what most frames that are not ours differ in: the socket has all of the device's.
+    // The socket gets all frames of the device: check first what most foreign frames differ in.
     let mut program = vec![plain(LOAD_HALF, IP_AT - 2)];
     program.extend(must_be(ether_type as u32));
     program.push(plain(LOAD_BYTE, kind_at));
@@ -70,14 +70,14 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
             program.extend(must_be(local.port().into()));
         }
         (Carrier::Ip, Some(filter)) => {
-            // What chooses by Homa port wants X to be where the Homa packet begins.
+            // The program that selects by Homa port expects X to be the offset of the Homa packet.
             program.push(plain(A_FROM_X, 0));
             program.push(plain(ADD_NUMBER, IP_AT));
             program.push(plain(X_FROM_A, 0));
             if let Some(program) = program::choose_by_port(program.clone(), filter) {
                 return program;
             }
-            // Too long: all of it comes, and the receiver sorts it out.
+            // Too long: pass every packet; the receiver checks the ports itself.
         }
         (Carrier::Ip, None) => (),
     }

@@ -1,7 +1,8 @@
 //! The ring of received frames: memory that the kernel writes frames to and this process reads them from.
 //!
-//! A frame belongs to the kernel while its status is zero, and to us from when the kernel sets `TP_STATUS_USER` until we write
-//! zero. A frame that a burst holds is marked, so that the ring, coming round, does not take it for a new one.
+//! A frame belongs to the kernel while its status is zero. It belongs to us from when the kernel sets
+//! `TP_STATUS_USER` until we write zero. A frame that a burst holds is marked, so that the ring does not take
+//! it for a new one when it wraps around.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,23 +14,23 @@ use super::offload::{Offload, VNET_BYTES};
 use crate::burst::FrameSource;
 use crate::l2::frame::ETHERNET_BYTES;
 
-/// What the kernel puts before the IP header, at most: its own header and that of the device, aligned, and what virtio says of
-/// offloads.
+/// Maximum number of bytes that the kernel puts before the IP header: its own header and that of the device,
+/// aligned, and the virtio offload header.
 const ROOM_BEFORE_IP: usize = {
     let header = size_of::<libc::tpacket2_hdr>().next_multiple_of(16) + size_of::<libc::sockaddr_ll>();
     (header + 16).next_multiple_of(16) + VNET_BYTES
 };
 
-/// Frames are this long, or a multiple of it: two of them to a page, and whole cache lines.
+/// Frames have this length or a multiple of it: two of them to a page, and whole cache lines.
 const FRAME_GRAIN: usize = 2_048;
 
-/// Memory comes in blocks of whole frames and whole pages, this long where frames are not longer.
+/// Memory is allocated in blocks of whole frames and whole pages, of this length unless frames are longer.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// A frame that is ours and held by a burst, in a bit that the kernel has no use for.
+/// Marks a frame that is ours and held by a burst, in a bit that the kernel does not use.
 const HELD: u32 = 1 << 24;
 
-/// How long frames and ring are.
+/// Sizes of the frames and the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     frame_bytes: usize,
@@ -38,7 +39,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// For packets of a device of this MTU, in about so much memory: at least one block.
+    /// The layout for packets of a device of this MTU, in about `ring_bytes` of memory: at least one block.
     pub(crate) fn new(mtu: usize, ring_bytes: usize) -> Layout {
         let frame_bytes = (ROOM_BEFORE_IP + mtu).next_multiple_of(FRAME_GRAIN);
         let block_bytes = frame_bytes.max(BLOCK_BYTES).next_multiple_of(4_096);
@@ -64,43 +65,43 @@ impl Layout {
     }
 }
 
-/// The mapped memory. Bursts that hold frames keep it, and the kernel's ring with it.
+/// The mapped memory. Bursts that hold frames keep it alive, and the kernel's ring with it.
 #[derive(Debug)]
 struct Mapping {
     memory: NonNull<[u8]>,
     layout: Layout,
 }
 
-// SAFETY: the memory is shared with the kernel, and which thread reads it is all the same to both. Who may read a frame is
-// decided by its status, which is atomic.
+// SAFETY: the memory is shared with the kernel, and any thread may read it. The atomic status of a frame
+// decides who may read it.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: the atomic status of a frame decides who may read it.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn status(&self, frame: usize) -> &AtomicU32 {
         debug_assert!(frame < self.layout.frames());
-        // SAFETY: frames begin within the memory, aligned to 16 bytes, and with their status, which kernel and process access
-        // atomically, and never otherwise.
+        // SAFETY: frames begin within the memory, aligned to 16 bytes, with their status. Kernel and process
+        // access the status atomically, and never otherwise.
         unsafe { AtomicU32::from_ptr(self.memory.cast::<u8>().as_ptr().add(self.layout.start(frame)).cast()) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody refers to it any more.
+        // SAFETY: the memory was mapped with this length, and no reference to it is left.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.memory.len()) };
     }
 }
 
-// SAFETY: the memory is mapped until `drop`. The kernel writes to a frame only while its status is zero, which `release` alone
-// makes it; a frame is lent only by `Ring::next`, which passes over those that are held.
+// SAFETY: the memory is mapped until `drop`. The kernel writes to a frame only while its status is zero,
+// which only `release` sets. A frame is lent only after `Ring::take`, which stops at a held frame.
 unsafe impl FrameSource for Mapping {
     fn memory(&self) -> NonNull<[u8]> {
         self.memory
     }
 
-    // Nothing is kept: the kernel goes through the frames in their order, and waits for the one that is next.
+    // No frame is kept: the kernel uses the frames in order, and waits for the next one.
 
     fn release(&self, frames: &[u32]) {
         for &frame in frames {
@@ -109,28 +110,28 @@ unsafe impl FrameSource for Mapping {
     }
 }
 
-/// A frame that the kernel has given.
+/// A frame that the kernel has filled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) number: u32,
     pub(crate) status: u32,
     /// Offset of the Ethernet header in the ring.
     pub(crate) start: usize,
-    /// Bytes that are there.
+    /// Bytes present in the ring.
     pub(crate) length: usize,
-    /// Bytes that there were.
+    /// Length of the frame on the wire.
     pub(crate) wire_length: usize,
-    /// Whether bytes are missing because the frame has no room, and not because the filter says so.
+    /// Whether bytes are missing because the frame has no room, and not because the filter cut it.
     pub(crate) full: bool,
-    /// When the kernel, or the device, received it: nanoseconds of the real-time clock.
+    /// When the kernel or the device received the frame: nanoseconds of the real-time clock.
     pub(crate) time_ns: u64,
 }
 
-/// The reader's end.
+/// The reading side of the ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
     mapping: Arc<Mapping>,
-    /// The frame that the kernel gives next.
+    /// The frame that the kernel fills next.
     next: usize,
 }
 
@@ -138,9 +139,9 @@ impl Ring {
     /// Makes a packet socket's ring and maps it.
     ///
     /// # Errors
-    /// `ENOMEM`: there is not so much memory.
+    /// `ENOMEM`: there is not enough memory.
     pub(crate) fn new(socket: BorrowedFd<'_>, layout: Layout) -> io::Result<Ring> {
-        // Bursts count offsets in as many bits.
+        // Bursts store offsets in 32 bits.
         if u32::try_from(layout.bytes()).is_err() {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
@@ -151,7 +152,8 @@ impl Ring {
             tp_frame_nr: layout.frames() as libc::c_uint,
         };
         let length = size_of::<libc::tpacket_req>() as libc::socklen_t;
-        // SAFETY: the descriptor is open while it is borrowed, and the kernel reads the structure, as long as it is told.
+        // SAFETY: the descriptor is open while it is borrowed, and the kernel reads `length` bytes of the
+        // structure, its size.
         let result = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -197,7 +199,8 @@ impl Ring {
         }
         self.next = if number + 1 == self.mapping.layout.frames() { 0 } else { number + 1 };
         let base = self.mapping.layout.start(number);
-        // SAFETY: the structure begins the frame, which the kernel has written and given to us by its status.
+        // SAFETY: the structure is at the start of the frame, which the kernel has written and passed to us
+        // by its status.
         let header = unsafe {
             self.mapping.memory.cast::<u8>().as_ptr().add(base).cast::<libc::tpacket2_hdr>().read_volatile()
         };
@@ -216,32 +219,33 @@ impl Ring {
 
     /// The bytes of a frame that was taken, from its Ethernet header on.
     pub(crate) fn bytes_of(&self, frame: &Frame) -> &[u8] {
-        // SAFETY: `take` has kept the range within the frame, which is ours until it goes back, and that takes the frame's end as
-        // ours: `give_back` and `lend` come after the last use by whoever has the `Frame`.
+        // SAFETY: `take` has bounded the range by the frame, which is ours until it goes back. `give_back`
+        // and `lend` consume the `Frame`, and are called after the last use of these bytes.
         unsafe { std::slice::from_raw_parts(self.at(frame.start), frame.length) }
     }
 
-    /// What the kernel says of offloads, from in front of the Ethernet header.
+    /// The kernel's offload header, which lies in front of the Ethernet header.
     pub(super) fn offload_of(&self, frame: &Frame) -> Offload {
         let mut bytes = [0; VNET_BYTES];
         let first = frame.start.saturating_sub(VNET_BYTES);
-        // SAFETY: the header is in the frame in front of the Ethernet header: the kernel's own header is longer.
+        // SAFETY: the offload header lies in the frame in front of the Ethernet header: the kernel's own
+        // header is longer.
         bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(self.at(first), VNET_BYTES) });
         Offload::read(&bytes)
     }
 
     fn at(&self, start: usize) -> *const u8 {
         debug_assert!(start <= self.mapping.memory.len());
-        // SAFETY: within the memory, or right behind it, as its callers see to.
+        // SAFETY: within the memory, or right behind it, as all callers ensure.
         unsafe { self.mapping.memory.cast::<u8>().as_ptr().add(start) }
     }
 
-    /// Gives a frame that was taken back to the kernel.
+    /// Returns a taken frame to the kernel.
     pub(crate) fn give_back(&self, frame: Frame) {
         self.mapping.release(&[frame.number]);
     }
 
-    /// Lends a frame that was taken to a burst, for the packets in this part of it.
+    /// Lends a taken frame to a burst, for the packets in this part of it.
     pub(super) fn lend(
         &self,
         frame: Frame,
@@ -252,7 +256,8 @@ impl Ring {
     ) {
         assert!(offset + length <= frame.length);
         self.mapping.status(frame.number as usize).store(frame.status | HELD, Ordering::Relaxed);
-        // SAFETY: the frame is ours and was in no other's hands, and goes over to the burst with this `Frame`; the range is in it.
+        // SAFETY: the frame is ours alone and passes to the burst with this `Frame`; the range is within the
+        // frame.
         unsafe { burst.lend(&self.mapping, frame.number, from, (frame.start + offset, length), segment) };
     }
 }
@@ -284,19 +289,20 @@ mod tests {
 
     const FROM: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
 
-    /// A ring of one block in memory that is nobody else's.
+    /// A ring of one block in private memory.
     fn ring() -> Ring {
         let layout = Layout::new(1_500, 0);
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: the kernel chooses where, so nothing that is mapped already is touched.
+        // SAFETY: the kernel chooses the address, so no existing mapping is touched.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), layout.bytes(), protection, flags, -1, 0) };
         assert_ne!(start, libc::MAP_FAILED);
         let memory = NonNull::slice_from_raw_parts(NonNull::new(start.cast()).unwrap(), layout.bytes());
         Ring { mapping: Arc::new(Mapping { memory, layout }), next: 0 }
     }
 
-    /// What the kernel does where a frame comes: writes it to a place that is its own, and gives that away by the status.
+    /// Does what the kernel does for an arriving frame: writes it to a frame of its own, and passes that on
+    /// by the status.
     fn kernel_gives(ring: &Ring, number: usize, bytes: &[u8], length: usize) {
         let mapping = &ring.mapping;
         assert_eq!(mapping.status(number).load(Ordering::Acquire), 0, "the frame is the kernel's");
@@ -307,8 +313,8 @@ mod tests {
         (header.tp_len, header.tp_snaplen) = (length as u32, length as u32);
         let offload = Offload { segment: Some(9), partial: Some(42) }.bytes();
         let at = mapping.layout.start(number);
-        // SAFETY: header, offloads and bytes lie within the frame, which is nobody's but the writer's while its status is zero. The status
-        // begins the header, and is left out.
+        // SAFETY: header, offloads and bytes lie within the frame, which belongs to the writer alone while
+        // its status is zero. The status, at the start of the header, is left out.
         unsafe {
             let frame = mapping.memory.cast::<u8>().as_ptr().add(at);
             let (status, rest) = (size_of::<u32>(), size_of::<libc::tpacket2_hdr>() - size_of::<u32>());
@@ -356,7 +362,7 @@ mod tests {
             ring.lend(frame, &mut burst, FROM, (2, 6), 6);
         }
         assert!(ring.take().is_none(), "the first is held, and no new one");
-        // The burst keeps the memory when its ring is gone, and another thread gives the frames back.
+        // The burst keeps the memory when its ring is dropped, and another thread gives the frames back.
         let mapping = Arc::clone(&ring.mapping);
         let (cleared, frames_of) = (
             std::thread::spawn(move || {

@@ -1,11 +1,14 @@
-//! Sending: several frames in a system call, and runs of packets that may share one frame in one, for the kernel to cut late.
+//! Sending: several frames in a system call, and runs of packets that share one frame, which the kernel cuts
+//! late.
 //!
-//! In front of each frame stands what the kernel is to do with it (PACKET_VNET_HDR). A frame of several datagrams of UDP is cut by the
-//! device, or in front of it, or never where the other end of a veth takes it whole: most of what a frame costs is then
-//! shared by all in it. The checksum of UDP is left to the kernel in the same way, which has the device make it, or makes it.
+//! In front of each frame stands a header with the work left to the kernel (PACKET_VNET_HDR). A frame of
+//! several UDP datagrams is cut by the device or just before it. If the other end of a veth takes the frame
+//! whole, it is never cut. All packets in a frame share most of its cost. The UDP checksum is left to the
+//! kernel in the same way, which has the device compute it or computes it itself.
 //!
-//! A transmit ring in mapped memory (PACKET_TX_RING) was measured and rejected: a round trip took a sixth longer, and of bursts
-//! of 32 packets a third fewer went through. It takes the same system call, and a buffer of pages in place of one piece.
+//! A transmit ring in mapped memory (PACKET_TX_RING) was measured and rejected: a round trip took a sixth
+//! longer, and throughput in bursts of 32 packets was a third lower. It needs the same system call, and a
+//! buffer of pages in place of one piece.
 
 use std::io;
 use std::mem;
@@ -20,26 +23,26 @@ use crate::l2::device::{Device, FramingError};
 use crate::l2::frame::HEADERS_MAX;
 use crate::socket::{MAX_SEGMENTED_BYTES, SentTimes, run_length};
 
-/// Packets looked at for one system call.
+/// Maximum number of packets considered for one system call.
 const TX_PACKETS: usize = 64;
-/// What we put in front of packets, at most.
+/// Maximum number of bytes that we put in front of packets.
 const FRONT_BYTES: usize = VNET_BYTES + HEADERS_MAX;
-/// Packets no longer than this are joined with what is in front of them: the kernel takes longer over a part than we to copy
-/// so few bytes, ...
+/// Packets up to this length are copied behind their headers: the kernel takes longer for a further part than
+/// we take to copy so few bytes, ...
 const JOINED_BYTES: usize = 512;
-/// ... and a lone packet up to this length, since one piece is sent without a structure that lists parts.
+/// ... and a lone packet up to this length, since a single piece needs no structure that lists parts.
 const JOINED_ALONE_BYTES: usize = 2_048;
 const AREA_BYTES: usize = TX_PACKETS * (FRONT_BYTES + JOINED_BYTES) + JOINED_ALONE_BYTES;
-/// A front for each frame, header and payload of each packet.
+/// A header part for each frame, and header and payload of each packet.
 const PARTS: usize = 3 * TX_PACKETS;
 
-/// The sending socket, and the kernel's structures for one system call. The pointers in them mean something only within
+/// The sending socket, and the kernel's structures for one system call. Their pointers are valid only within
 /// [`Tx::send`].
 pub(super) struct Tx {
     socket: Socket,
     /// Whether runs of packets may share a frame.
     segment: bool,
-    /// What each frame begins with, one behind the other.
+    /// The beginnings of all frames, one after another.
     area: Box<[u8; AREA_BYTES]>,
     parts: Box<[libc::iovec; PARTS]>,
     messages: Box<[libc::mmsghdr; TX_PACKETS]>,
@@ -48,27 +51,27 @@ pub(super) struct Tx {
     times: SentTimes,
 }
 
-// SAFETY: the raw pointers inside point into the boxes beside them or are stale, and are used only by methods that hold the
-// structure exclusively and have set them before.
+// SAFETY: the raw pointers inside point into the boxes of this structure or are stale. Only methods with
+// exclusive access use them, after setting them.
 unsafe impl Send for Tx {}
 
-/// What [`Tx::fill`] made.
+/// The result of [`Tx::fill`].
 struct FilledRun {
     frames: usize,
-    /// Why the packet behind the frames has none.
+    /// Why the packet after these frames has no frame.
     ended: Option<FramingError>,
 }
 
-/// What a refusal of the kernel means.
+/// Meaning of an error of the kernel.
 enum SendRefusal {
     Again,
     /// There is no room now.
     Full,
-    /// It makes nothing of what it was asked to do with the frame.
+    /// The kernel does not support the requested processing of the frame.
     Foreign,
     /// This packet cannot be sent.
     Packet(FramingError),
-    /// The device is down or gone: which of the two is to be asked.
+    /// The device is down or gone; the driver must check which.
     Device,
     Denied,
     Other,
@@ -89,8 +92,8 @@ fn verdict(error: &io::Error) -> SendRefusal {
 }
 
 impl Tx {
-    /// For a packet socket with PACKET_VNET_HDR that is bound to its device and receives nothing. `segment`: whether several packets
-    /// may share a frame.
+    /// `socket` is a packet socket with PACKET_VNET_HDR that is bound to its device and receives nothing.
+    /// `segment`: whether several packets may share a frame.
     pub(super) fn new(socket: Socket, segment: bool) -> Tx {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
@@ -110,18 +113,18 @@ impl Tx {
         self.socket.as_fd()
     }
 
-    /// As [`Driver::stamp_sent`](crate::Driver::stamp_sent).
+    /// Implements [`Driver::stamp_sent`](crate::Driver::stamp_sent).
     pub(super) fn stamp_sent(&mut self) -> bool {
         self.times.turn_on(self.socket.as_fd(), 0).is_ok()
     }
 
-    /// As [`Driver::poll_sent`](crate::Driver::poll_sent).
+    /// Implements [`Driver::poll_sent`](crate::Driver::poll_sent).
     pub(super) fn poll_sent(&mut self) -> Option<SentPacket> {
         self.times.ask(self.socket.as_fd());
         self.times.next()
     }
 
-    /// As [`Driver::send`](crate::Driver::send).
+    /// Implements [`Driver::send`](crate::Driver::send).
     pub(super) fn send(
         &mut self,
         device: &mut Device,
@@ -158,13 +161,14 @@ impl Tx {
                         }
                         SendRefusal::Broken if taken == 0 => return Err(error),
                         SendRefusal::Broken => break,
-                        // Linux before 6.2 knows no frames of several datagrams.
+                        // Linux before 6.2 does not support frames of several datagrams.
                         SendRefusal::Foreign if self.packets[0] > 1 => {
                             self.segment = false;
                             continue;
                         }
                         refusal => {
-                            // The device has changed. What was taken must be told now, and whether it is gone, later.
+                            // The device has changed. Return the number of accepted packets now; report later
+                            // whether the device is gone.
                             if let (Err(gone), 0) = (device.look(now_ms, true), taken) {
                                 return Err(gone);
                             }
@@ -190,7 +194,7 @@ impl Tx {
         Ok(taken)
     }
 
-    /// Fills the structures for frames of a prefix of `packets`.
+    /// Fills the structures for frames with a prefix of `packets`.
     fn fill(&mut self, device: &mut Device, packets: &[TxPacket<'_>], now_ms: u64) -> FilledRun {
         let packets = &packets[..packets.len().min(TX_PACKETS)];
         let joined_bytes = if packets.len() == 1 { JOINED_ALONE_BYTES } else { JOINED_BYTES };
@@ -200,7 +204,8 @@ impl Tx {
         while let Some(first) = packets.get(next) {
             let run = if segment { run_length(&packets[next..], MAX_SEGMENTED_BYTES) } else { 1 };
             if run > 1 && first.len() > JOINED_BYTES {
-                // The kernel compares a lone packet with the device's MTU, and not those of a run. The device being gone shows below.
+                // The kernel checks a lone packet against the device's MTU, but not the packets of a run. The
+                // check below reports a device that is gone.
                 let _ = device.look(now_ms, true);
             }
             let headers = match device.headers(first, now_ms) {
@@ -231,7 +236,7 @@ impl Tx {
                     part += 1;
                 }
             }
-            // Split off: no later borrow of the rest includes what the part points to.
+            // Split off, so that no later borrow of the rest includes the bytes that the part points to.
             let (piece, rest) = area.split_at_mut(end);
             free = rest;
             self.parts[first_part] = part_of(piece);
@@ -245,19 +250,21 @@ impl Tx {
         FilledRun { frames, ended: None }
     }
 
-    /// Sends the first `frames` and returns how many the kernel took, at least one.
+    /// Sends the first `frames` and returns how many the kernel accepted, at least one.
     fn send_filled(&mut self, frames: usize, stats: &mut DriverStats) -> io::Result<usize> {
         stats.send_calls += 1;
         let fd = self.socket.as_raw_fd();
         if frames == 1 && self.messages[0].msg_hdr.msg_iovlen == 1 {
             let piece = self.parts[0];
-            // SAFETY: the descriptor is open, and the kernel reads the piece, which `fill` has just set to a part of the area.
+            // SAFETY: the descriptor is open, and the kernel reads the piece, which `fill` has just set to a
+            // part of the area.
             let sent = unsafe { libc::send(fd, piece.iov_base, piece.iov_len, libc::MSG_DONTWAIT) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
         }
-        // SAFETY: the descriptor is open. The first `frames` headers have pointers to parts that were just filled, in boxes
-        // that are neither moved nor written until the call returns, without names and controls; the parts point to the area in
-        // such a box and to the packets' bytes, which the kernel only reads.
+        // SAFETY: the descriptor is open. The first `frames` headers point to parts that were just filled,
+        // and have no names and controls. The parts lie in boxes that are neither moved nor written until the
+        // call returns. They point to the area in such a box and to the packets' bytes, which the kernel only
+        // reads.
         let sent = unsafe {
             libc::sendmmsg(fd, self.messages.as_mut_ptr(), frames as libc::c_uint, libc::MSG_DONTWAIT)
         };

@@ -1,5 +1,5 @@
-//! ICMP port unreachable for packets to Homa ports that nobody has: what Linux Homa sends, and what ends an RPC of a Linux
-//! Homa client at once that would otherwise wait for its timeout.
+//! ICMP port unreachable for packets to Homa ports without a host. Linux Homa sends these reports, and its
+//! clients end an RPC on them at once instead of waiting for its timeout.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::carrier::PROTOCOL_HOMA;
 use crate::socket::source_for;
 
-/// Most reports in a second. A client whose report is lost to this waits for its timeout. Linux itself sends one host no more
-/// than one report a second after the first six; requests to a wrong port come from many clients at once when a server
-/// restarts, and each asks once.
+/// Maximum number of reports per second. A client whose report is dropped by this limit waits for its
+/// timeout. Linux itself sends one host at most one report per second after the first six. When a server
+/// restarts, requests to a wrong port come from many clients at once, one from each.
 const REPORTS_PER_SECOND: u32 = 100;
 
-/// Reports that may go at once.
+/// Maximum number of reports sent at once.
 const REPORTS_AT_ONCE: u32 = 20;
 
 /// Bytes of the refused packet that a report quotes: its common header, which has the ports and the RPC's id.
@@ -27,7 +27,7 @@ const QUOTED_BYTES: usize = 28;
 pub(crate) struct IcmpReporter {
     local: IpAddr,
     sockets: [Option<Socket>; 2],
-    /// Reports that may go, and since when others may be added.
+    /// Reports that may be sent now, and the time since when more accrue.
     left: u32,
     since: Instant,
 }
@@ -37,14 +37,14 @@ impl IcmpReporter {
         IcmpReporter { local, sockets: [None, None], left: REPORTS_AT_ONCE, since: Instant::now() }
     }
 
-    /// Reports to `peer` that its packet found nobody at its port. What cannot be sent is as good as lost.
+    /// Reports to `peer` that its packet's port has no host. A report that cannot be sent counts as lost.
     pub(crate) fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         if !self.may_send(Instant::now()) {
             return;
         }
         let quoted = &packet[..packet.len().min(QUOTED_BYTES)];
-        // The report quotes the packet as the peer has sent it, to our address as it knows it. Bound to all of them, ours is
-        // most likely the one that packets to the peer come from.
+        // The report quotes the packet as the peer has sent it, to our address as the peer knows it. If bound
+        // to all addresses, ours is most likely the source address of packets to the peer.
         let local = match self.local {
             local if local.is_unspecified() => source_for(peer),
             local => Some(local),
@@ -64,7 +64,7 @@ impl IcmpReporter {
         }
     }
 
-    /// Takes one of the reports that may go, if there is one.
+    /// Uses up one of the reports that may be sent now, if there is one.
     fn may_send(&mut self, now: Instant) -> bool {
         let each = Duration::from_secs(1) / REPORTS_PER_SECOND;
         let more = now.saturating_duration_since(self.since).as_nanos() / each.as_nanos();
@@ -79,14 +79,14 @@ impl IcmpReporter {
     }
 }
 
-/// A socket for ICMP to this peer, that receives nothing.
+/// Opens a socket for ICMP to this peer that receives nothing.
 fn open(peer: SocketAddr, local: IpAddr) -> std::io::Result<Socket> {
     let protocol = if peer.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
     let kind = Type::RAW.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(peer), kind, Some(protocol))?;
     classic::attach(&socket, Purpose::Filter, &DROP_ALL)?;
     if !local.is_unspecified() && local.is_ipv4() == peer.is_ipv4() {
-        // The scope of a link-local address is the peer's.
+        // The scope of a link-local address is that of the peer's address.
         let mut bind = peer;
         bind.set_ip(local);
         bind.set_port(0);
@@ -95,7 +95,8 @@ fn open(peer: SocketAddr, local: IpAddr) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// Destination unreachable, port unreachable (RFC 792, RFC 4443), about a packet of `length` bytes that begins as quoted.
+/// Destination unreachable, port unreachable (RFC 792, RFC 4443), for a packet of `length` bytes that begins
+/// with `quoted`.
 fn report(ip: IpAddresses, length: usize, quoted: &[u8]) -> Vec<u8> {
     let [kind, code] = match ip {
         IpAddresses::V4(..) => [3, 3],
@@ -104,7 +105,7 @@ fn report(ip: IpAddresses, length: usize, quoted: &[u8]) -> Vec<u8> {
     let mut report = vec![kind, code, 0, 0, 0, 0, 0, 0];
     ip.append_header(&mut report, 0, PROTOCOL_HOMA, length);
     report.extend_from_slice(quoted);
-    // The kernel fills in the checksum of ICMPv6, which counts addresses that only it knows.
+    // The kernel fills in the checksum of ICMPv6, which covers addresses that only the kernel knows.
     if let IpAddresses::V4(..) = ip {
         let checksum = fold(sum(0, &report));
         report[2..4].copy_from_slice(&checksum.to_be_bytes());

@@ -1,17 +1,18 @@
-//! Homa packets in IP itself, as Linux Homa sends them: IP protocol 146, IPv4 and IPv6 (WIRE-19). Opening it takes the capability
-//! CAP_NET_RAW.
+//! Homa packets in IP itself, as Linux Homa sends them: IP protocol 146, IPv4 and IPv6 (WIRE-19). Opening a
+//! driver requires the capability CAP_NET_RAW.
 //!
-//! A peer is a host's address, and its port is 0 wherever an address has one: the Homa ports are in the packets. All
-//! processes that share an address receive its packets, and a filter in the kernel leaves each with its own
-//! ([`Driver::set_receive_filter`]). While any process has such a socket open the kernel does not answer that the protocol is
-//! unreachable; without one it does.
+//! A peer is a host's address, and the port of such an address is 0: the Homa ports are in the packets. All
+//! processes that share an address receive its packets; a filter in the kernel passes each process its own
+//! ([`Driver::set_receive_filter`]). While any process has such a socket open, the kernel does not report the
+//! protocol as unreachable; without such a socket it does.
 //!
-//! A host bound to an address has that address's IP version. One bound to `[::]` has both, with a socket for each, since that
-//! is what `[::]` means over UDP as well; one bound to `0.0.0.0` has IPv4.
+//! A host bound to an address uses that address's IP version. A host bound to `[::]` uses both, with a socket
+//! for each, since `[::]` means both over UDP as well. A host bound to `0.0.0.0` uses IPv4.
 //!
-//! Packets are never fragmented, and each travels by itself: raw sockets have no segmentation offload, so that a burst is a
-//! `sendmmsg`. Packets that the kernel's own offload has merged, and nobody has divided, are divided here (WIRE-20). Homa that
-//! Linux hides in TCP (`hijack_tcp`) arrives as IP protocol 6 and never at these sockets.
+//! Packets are never fragmented, and each travels alone: raw sockets have no segmentation offload, so a burst
+//! is a `sendmmsg`. Packets that the kernel's own offload has merged and nothing has divided are divided here
+//! (WIRE-20). Homa that Linux hides in TCP (`hijack_tcp`) arrives as IP protocol 6 and never at these
+//! sockets.
 
 pub(crate) mod icmp_report;
 pub(crate) mod program;
@@ -35,16 +36,17 @@ pub const MAX_PACKET_BYTES: usize = 65_515;
 /// How to set up a [`RawDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawConfig {
-    /// Address to receive at and send from; its port means nothing. `0.0.0.0` is all IPv4 addresses of the machine, and so by
-    /// default; `[::]` is all of both versions. A link-local address needs its scope, as in `[fe80::1%2]`.
+    /// Address to receive at and send from; its port is ignored. `0.0.0.0`, the default, means all IPv4
+    /// addresses of the machine; `[::]` means all of both versions. A link-local address needs its scope, as
+    /// in `[fe80::1%2]`.
     pub bind: SocketAddr,
-    /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; at most [`MAX_PACKET_BYTES`], and that by default. It
-    /// decides only where the MTU is larger, as it is on loopback (65,536).
+    /// Cap on [`Driver::max_packet`] in bytes for any path; at most [`MAX_PACKET_BYTES`], which is the
+    /// default. It matters only if the MTU is larger, as on loopback (65,536).
     pub max_packet_bytes: usize,
-    /// Send buffer to ask for in bytes; the default and its reason are those of
+    /// Send buffer to request in bytes; the default and its reason are those of
     /// [`UdpConfig`](crate::udp::UdpConfig::send_buffer_bytes).
     pub send_buffer_bytes: usize,
-    /// Receive buffer to ask for in bytes; the default and its reason are those of
+    /// Receive buffer to request in bytes; the default and its reason are those of
     /// [`UdpConfig`](crate::udp::UdpConfig::receive_buffer_bytes).
     pub receive_buffer_bytes: usize,
 }
@@ -61,15 +63,15 @@ impl Default for RawConfig {
     }
 }
 
-/// Homa over raw IP sockets. See the [module](self).
+/// Homa over raw IP sockets, as the [module](self) describes.
 pub struct RawDriver {
-    /// One of the bound address's version; behind it one for IPv4 where the address is `[::]`.
+    /// A socket of the bound address's version; if the address is `[::]`, followed by one for IPv4.
     sockets: Vec<LinkedSocket>,
-    /// Shows both sockets of two.
+    /// An epoll descriptor for both sockets, if there are two.
     poll: Option<OwnedFd>,
-    /// The socket that is asked first by the next [`Driver::receive`].
+    /// Index of the socket that the next [`Driver::receive`] reads first.
     next: usize,
-    /// Which driver of a group it is.
+    /// This driver's place in its group.
     turn: SocketIndex,
     filter: ReceiveFilter,
     refuser: IcmpReporter,
@@ -88,7 +90,7 @@ impl RawDriver {
     /// Opens and binds the sockets.
     ///
     /// # Errors
-    /// See [`BindError`]. Buffers smaller than asked for are no error: see [`Driver::buffer_sizes`].
+    /// See [`BindError`]. Buffers smaller than requested are no error: see [`Driver::buffer_sizes`].
     pub fn bind(config: &RawConfig) -> Result<RawDriver, BindError> {
         let mut bind = config.bind;
         bind.set_port(0);
@@ -121,9 +123,10 @@ impl RawDriver {
         Ok(RawDriver { sockets, poll, next: 0, turn, filter: ReceiveFilter::everything(), refuser })
     }
 
-    /// As [`RawDriver::bind`], `count` drivers of one address, 1 at least: a packet is received by the one whose number is half of the
-    /// lower 32 bits of its RPC id, modulo their number. The kernel offers each packet to the sockets of all, and their filters
-    /// choose, so that a packet costs it the more, the more there are. What the network reports (ICMP) each of them is told.
+    /// Like [`RawDriver::bind`], for `count` drivers of one address, at least 1. A packet is received by the
+    /// driver whose number is half of the lower 32 bits of its RPC id, modulo their number. The kernel offers
+    /// each packet to all sockets, whose filters choose, so its cost for a packet grows with their number.
+    /// Each driver receives all network reports (ICMP).
     ///
     /// # Errors
     /// See [`BindError`].
@@ -144,7 +147,8 @@ impl RawDriver {
         (0..of).map(driver).collect()
     }
 
-    /// Index of the socket that reaches an address of this version; where none does, the one that will count the failure.
+    /// Index of the socket that reaches an address of this version; if none does, of the one that will count
+    /// the failure.
     fn socket_for(&self, to: IpAddr) -> usize {
         let reaches = |socket: &LinkedSocket| socket.main.local_addr().is_ipv4() == to.is_ipv4();
         self.sockets.iter().position(reaches).unwrap_or(0)
@@ -155,7 +159,8 @@ impl RawDriver {
             let ipv4 = socket.main.local_addr().is_ipv4();
             let program = program::build(filter, ipv4, self.turn);
             match socket.main.attach_filter(&program) {
-                // Longer than net.core.optmem_max allows: everything comes then, and the receiver sorts it out.
+                // Longer than net.core.optmem_max allows: pass every packet; the receiver checks the ports
+                // itself.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
                     socket.main.attach_filter(&program::let_through(ipv4, self.turn))?;
                 }
@@ -182,7 +187,7 @@ impl Driver for RawDriver {
             return socket.send(packets);
         }
         if packets.is_empty() {
-            // Each does what is due.
+            // Each socket does its due work.
             self.sockets.iter_mut().try_for_each(|socket| socket.send(packets).map(|_| ()))?;
         }
         let mut taken = 0;
@@ -197,7 +202,7 @@ impl Driver for RawDriver {
                         break;
                     }
                 }
-                // The error comes again with the next call; what was taken must be told now.
+                // The next call returns the error again; this one must return the number of accepted packets.
                 Err(error) if taken == 0 => return Err(error),
                 Err(_) => break,
             }
@@ -255,8 +260,8 @@ impl Driver for RawDriver {
 
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
         if let Err(error) = self.attach(filter) {
-            // Of two sockets the first may have taken it. What was accepted once is again, and if not, the packets that
-            // come beyond the filter do no harm.
+            // The first of two sockets may have the new filter. The old filter was accepted once and should
+            // be again; if it is not, packets beyond the filter do no harm.
             let _ = self.attach(&self.filter);
             return Err(error);
         }

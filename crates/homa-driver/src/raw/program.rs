@@ -1,7 +1,7 @@
 //! The receive filter as a program of the kernel's classic packet filter (SO_ATTACH_FILTER).
 //!
-//! The program sees an IPv4 packet from its IP header on, options included, and an IPv6 packet from its Homa header on. Its
-//! result is how many of those bytes the socket gets; 0: none.
+//! The program sees an IPv4 packet from its IP header on, options included, and an IPv6 packet from its Homa
+//! header on. Its result is the number of those bytes that the socket gets; 0 means none.
 
 use homa_bpf::classic::{
     A_FROM_X, ADD_NUMBER, IF_AT_LEAST, IF_EQUAL, INSTRUCTIONS_MAX, Instruction, JUMP, LOAD_BYTE_X,
@@ -11,10 +11,10 @@ use homa_bpf::classic::{
 
 use crate::filter::{DESTINATION_PORT_AT, ReceiveFilter};
 
-/// More than any packet has.
+/// More bytes than any packet has.
 const WHOLE: u32 = 0x4_0000;
 
-/// Bytes of a common header: what is shorter is no Homa packet.
+/// Bytes of a common header: a shorter packet is no Homa packet.
 const COMMON_HEADER_BYTES: u32 = 28;
 /// Bytes of a DATA header.
 const DATA_HEADER_BYTES: u32 = 56;
@@ -23,13 +23,13 @@ const TYPE_AT: u32 = 11;
 /// Offset of the client id in the ack field of DATA, eight bytes.
 const ACK_AT: u32 = 36;
 const DATA: u32 = 0x10;
-/// CUTOFFS, FREEZE and ACK: what they say concerns the host, whatever port they are for.
+/// CUTOFFS, FREEZE and ACK: they concern the whole host, whatever their port.
 const FOR_ALL: [u32; 3] = [0x15, 0x16, 0x18];
 
 /// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
 pub(crate) const ID_LOW_AT: u32 = 24;
 
-/// Which of several sockets of a host one is.
+/// The position of one socket among several of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketIndex {
     /// Below `of`.
@@ -37,15 +37,16 @@ pub(crate) struct SocketIndex {
     pub(crate) of: u32,
 }
 
-/// The beginning of a program for packets with or without an IPv4 header: X is where the Homa packet is, and packets of RPCs that
-/// are another socket's turn are dropped. What is too short to have an id is the first one's.
+/// The beginning of a program for packets with or without an IPv4 header. It sets X to the offset of the Homa
+/// packet and drops packets of RPCs that belong to another socket. Packets too short to have an id belong to
+/// the first socket.
 fn begin(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     let mut program = vec![if ipv4 { plain(X_HEADER, 0) } else { plain(X_NUMBER, 0) }];
     if turn.of == 1 {
         return program;
     }
     let by_id = [
-        // Of a packet that ends before this nothing is let through.
+        // A load beyond the end of the packet drops it.
         plain(LOAD_WORD_X, ID_LOW_AT),
         plain(SHIFT_RIGHT, 1),
         plain(MODULO, turn.of),
@@ -68,33 +69,34 @@ fn begin(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     program
 }
 
-/// The program that lets everything through that is this socket's turn.
+/// The program that passes every packet that belongs to this socket.
 pub(crate) fn let_through(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     let mut program = if turn.of > 1 { begin(ipv4, turn) } else { Vec::new() };
     program.push(plain(RETURN_NUMBER, WHOLE));
     program
 }
 
-/// What becomes of a packet by its destination port.
+/// What the program does with a packet, by its destination port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PortAction {
     /// The socket gets all of it.
     Whole,
-    /// It is another process's: the socket gets the header if an acknowledgement is in it.
+    /// The port is another process's: the socket gets the header if it contains an acknowledgement.
     Others,
 }
 
-/// Ports from a first one on, up to the next stretch's.
+/// The first port of a range, which ends before the next range, and the action for it.
 type PortRange = (u16, PortAction);
 
-/// The program for a filter. `ipv4`: packets begin with an IPv4 header; `turn`: which of several sockets it is for. Where the ports make so many stretches that the program
-/// would be too long (which takes some 680 of them with gaps between) it lets everything through, and the receiver sorts it
-/// out by [`ReceiveFilter::takes`].
+/// The program for a filter. `ipv4`: packets begin with an IPv4 header; `turn`: the socket's position among
+/// several. If the ports form so many ranges that the program would be too long (some 680 ports with gaps
+/// between them), it passes every packet. The receiver then filters by [`ReceiveFilter::takes`].
 pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     choose_by_port(begin(ipv4, turn), filter).unwrap_or_else(|| let_through(ipv4, turn))
 }
 
-/// A program that goes on from one that leaves the offset of the Homa packet in X. `None` where it would be too long.
+/// Continues a program that leaves the offset of the Homa packet in X. `None` if the program would be too
+/// long.
 pub(crate) fn choose_by_port(
     mut program: Vec<Instruction>,
     filter: &ReceiveFilter,
@@ -140,10 +142,10 @@ pub(crate) fn choose_by_port(
     Some(program)
 }
 
-/// All ports in ascending stretches of one class each, the first from 0 on.
+/// All ports in ascending ranges of one action each, starting at port 0.
 fn stretches(filter: &ReceiveFilter) -> Vec<PortRange> {
     let (ports, rest, listed) = match filter.others() {
-        // Everything that others do not have, our own ports above all.
+        // Everything except the ports of other processes; our own ports always.
         Some(others) => (others, PortAction::Whole, PortAction::Others),
         None => (filter.ports(), PortAction::Others, PortAction::Whole),
     };
@@ -151,7 +153,7 @@ fn stretches(filter: &ReceiveFilter) -> Vec<PortRange> {
     let mut stretches = vec![(0, rest)];
     for &port in ports.iter().filter(|port| own(port)) {
         match stretches.last_mut() {
-            // The one before ended where this one begins.
+            // The previous range ended where this one begins.
             Some(last) if last.0 == port => last.1 = listed,
             _ => stretches.push((port, listed)),
         }
@@ -163,8 +165,8 @@ fn stretches(filter: &ReceiveFilter) -> Vec<PortRange> {
     stretches
 }
 
-/// Appends a search of A among the stretches that ends in a jump for the class. The jumps, whose targets come behind all of the
-/// search, are noted in `leaves`.
+/// Appends a binary search of A among the ranges that ends in a jump for the action. The jumps are noted in
+/// `leaves`; their targets follow the whole search.
 fn choose(stretches: &[PortRange], program: &mut Vec<Instruction>, leaves: &mut Vec<(usize, PortAction)>) {
     if let [(_, class)] = stretches {
         leaves.push((program.len(), *class));
@@ -172,7 +174,7 @@ fn choose(stretches: &[PortRange], program: &mut Vec<Instruction>, leaves: &mut 
         return;
     }
     let (low, high) = stretches.split_at(stretches.len() / 2);
-    // The way to the upper half may be longer than a condition can jump.
+    // The distance to the upper half may exceed the range of a conditional jump.
     program.push(Instruction { code: IF_AT_LEAST, if_true: 0, if_false: 1, k: high[0].0.into() });
     let jump = program.len();
     program.push(plain(JUMP, 0));

@@ -1,4 +1,4 @@
-//! A device's frames by AF_XDP, all of them, in slots that several devices share.
+//! All frames of a device through AF_XDP, in slots that several devices share.
 
 use std::io;
 use std::net::UdpSocket;
@@ -21,13 +21,12 @@ use crate::l2::interface::NamedInterface;
 /// Entries of the transmit ring of each queue.
 pub(crate) const SEND_FRAMES: u32 = 512;
 
-/// Bytes in front of a received frame that the kernel keeps for programs (`XDP_PACKET_HEADROOM`).
+/// Bytes in front of a received frame that the kernel reserves for programs (`XDP_PACKET_HEADROOM`).
 pub(crate) const HEADROOM_BYTES: usize = 256;
 
 /// Places of a fill ring that are filled together.
 const REFILL: u32 = 32;
 
-/// A device.
 #[derive(Debug)]
 pub(crate) struct XdpPort {
     /// The program stays attached while this lives.
@@ -46,7 +45,7 @@ impl XdpPort {
         socket.map_or(1, |socket| queues::receive_queues(socket.as_fd(), &device.name))
     }
 
-    /// Opens a device. `first`: one that has the same slots already.
+    /// Opens a device. `first`: a device that already uses the same slots.
     pub(crate) fn open(
         device: &NamedInterface,
         slots: &mut Slots,
@@ -63,7 +62,7 @@ impl XdpPort {
         let mut queues: Vec<Queue> = Vec::new();
         for queue in 0..count {
             let sizes = RingSizes { receive: receive_frames, send: SEND_FRAMES, completion: SEND_FRAMES };
-            // In a device's driver the kernel may have the device read and write the slots itself.
+            // In native mode the kernel may have the device itself read and write the slots.
             let copy_flag = if place == Place::Generic { libc::XDP_COPY } else { 0 };
             let wishes = BindOptions { copy_flag, several_frames: false };
             let first = queues.first().or(first.and_then(|port| port.queues.first()));
@@ -87,7 +86,7 @@ impl XdpPort {
         self.place == Place::Native
     }
 
-    /// Appends up to `most` frames that have come.
+    /// Appends up to `most` received frames.
     pub(crate) fn receive(&mut self, slots: &mut Slots, most: usize, into: &mut Vec<Frame>) -> usize {
         let mut count = 0;
         for queue in &mut self.queues {
@@ -113,7 +112,7 @@ impl XdpPort {
         count
     }
 
-    /// Gives each fill ring slots in the places that lack one, where they are at least so many.
+    /// Fills the empty places of each fill ring if there are at least `least`.
     fn refill(&mut self, slots: &mut Slots, least: u32) {
         for queue in &mut self.queues {
             if queue.missing < least {
@@ -139,7 +138,7 @@ impl XdpPort {
 
     /// Puts a frame into the transmit ring.
     pub(crate) fn send(&mut self, slots: &mut Slots, frame: Frame) -> Result<(), Frame> {
-        // One queue, so that frames keep their order.
+        // One queue only, so that frames keep their order.
         let queue = &mut self.queues[0];
         if queue.socket.send.room(1) == 0 {
             reap(queue, slots);
@@ -154,7 +153,7 @@ impl XdpPort {
         Ok(())
     }
 
-    /// Has the kernel send, and takes back what was sent.
+    /// Makes the kernel send, and takes back slots of frames that were sent.
     pub(crate) fn flush(&mut self, slots: &mut Slots) {
         let queue = &mut self.queues[0];
         if !queue.unseen {
@@ -163,7 +162,8 @@ impl XdpPort {
         queue.socket.send.publish();
         match queue.kick(&mut self.stats.send_calls) {
             Ok(KickOutcome::Done | KickOutcome::Later) => (),
-            // The ring holds what was sent until the device is up again, or for good: what no longer fits is refused.
+            // The ring holds these frames until the device is up again, or for good; frames that no longer
+            // fit are refused.
             Ok(KickOutcome::Down) | Err(_) => self.stats.refused += 1,
         }
         reap(queue, slots);
@@ -179,13 +179,13 @@ impl XdpPort {
     }
 }
 
-/// Takes back the slots of what was sent.
+/// Takes back the slots of frames that were sent.
 fn reap(queue: &mut Queue, slots: &mut Slots) {
     let (umem, free) = slots.parts();
     queue.completions.with(|completions| completions.take(umem, 0, free));
 }
 
-/// Attaches the program where the mode says, or where the device takes it.
+/// Attaches the program at the place of the mode, or where the device supports it.
 fn attach_to(
     program: &OwnedFd,
     device: &NamedInterface,

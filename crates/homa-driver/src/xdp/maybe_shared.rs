@@ -1,8 +1,8 @@
-//! What a driver has to itself, or together with the others of its group.
+//! A value that one driver owns alone, or that the drivers of a group share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// See the [module](self). A driver without others pays for no lock.
+/// A value that may be shared; a lone driver pays for no lock.
 #[derive(Debug)]
 pub(super) enum MaybeShared<T> {
     Alone(T),
@@ -10,7 +10,7 @@ pub(super) enum MaybeShared<T> {
 }
 
 impl<T> MaybeShared<T> {
-    /// For so many drivers, each its part.
+    /// One handle for each of `drivers` drivers.
     pub(super) fn by(drivers: u32, value: T) -> Vec<MaybeShared<T>> {
         if drivers == 1 {
             return vec![MaybeShared::Alone(value)];
@@ -19,7 +19,7 @@ impl<T> MaybeShared<T> {
         (0..drivers).map(|_| MaybeShared::Together(Arc::clone(&value))).collect()
     }
 
-    /// Does this with the value, which no other driver uses meanwhile.
+    /// Runs `work` with the value, which no other driver uses meanwhile.
     pub(super) fn with<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {
         match self {
             MaybeShared::Alone(value) => work(value),

@@ -1,14 +1,14 @@
-//! Frames straight from the receive queues of a network device (AF_XDP): the shortest way to and from a
-//! network that Linux has.
+//! Frames directly from the receive queues of a network device (AF_XDP): the shortest path between a process
+//! and a network in Linux.
 //!
-//! A program that the device runs on each frame gives what is for this driver's address and port to a socket
-//! of the queue that the frame came by; everything else goes on into the kernel, so that the device serves it
-//! as before. The program is there for as long as the driver is, and goes with the process, however that
-//! ends. Frames lie in memory that kernel and process share, and where the device can do it, it reads and
-//! writes them there itself.
+//! The device runs a program on each frame. The program passes frames for this driver's address and port to a
+//! socket of the frame's receive queue. All other frames continue into the kernel, so that the device serves
+//! it as before. The program stays attached for as long as the driver lives, and ends with the process,
+//! however the process ends. Frames lie in memory that kernel and process share. If the device supports it,
+//! the device itself reads and writes them there.
 //!
-//! It takes the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 5.11. Only one program of its
-//! kind can be attached to a device, so that one process has it.
+//! Opening a driver requires the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 5.11. A
+//! device can have only one program of this kind, so only one process can use it.
 
 pub(crate) mod frames;
 mod maybe_shared;
@@ -48,40 +48,40 @@ use receive::Receiver;
 use send::Sender;
 use umem::Umem;
 
-/// How soon the kernel is called again that had no room for what a transmit ring holds.
+/// Time until the next call of the kernel if it had no room for the packets in a transmit ring.
 const RETRY_NS: u64 = 20_000;
 
 /// How to set up an [`XdpDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
-    /// The device; `None`, the default: the one that has the address of `bind`.
+    /// The device; `None`, the default: the device that has the address of `bind`.
     pub interface: Option<String>,
-    /// Address to receive at and send from, one of the device's. Unspecified, as it is by default, it is the
-    /// first of this IP version that the device has. Port 0 takes any free UDP port; over IP itself the port
-    /// means nothing.
+    /// Address to receive at and send from, one of the device's. If unspecified, as by default, it is the
+    /// device's first address of this IP version. Port 0 means any free UDP port; over IP itself the port is
+    /// ignored.
     pub bind: SocketAddr,
-    /// Whether packets travel in UDP, as by default, or in IP itself (protocol 146).
+    /// Whether packets travel in UDP, the default, or in IP itself (protocol 146).
     pub carrier: Carrier,
-    /// Receive queues to take packets from; `None`, the default: all. Of a queue that is left out the packets
-    /// are lost: the device must be told to steer them elsewhere (`ethtool -X`, `ethtool -N`).
+    /// Receive queues to take packets from; `None`, the default: all. Packets of an omitted queue are lost:
+    /// the device must be set to steer them elsewhere (`ethtool -X`, `ethtool -N`).
     pub queues: Option<Vec<u32>>,
-    /// Where the program runs. On a veth generic mode takes three quarters of the round trip of native mode
-    /// and carries a third more packets. But what the other end of a veth left to the device to cut
-    /// (UDP_SEGMENT) is cut in native mode only; in generic mode it comes uncut, cannot be told apart, and is
-    /// dropped and counted ([`DriverStats::truncated`]).
+    /// Where the program runs. On a veth, generic mode takes three quarters of the round trip of native mode
+    /// and carries a third more packets. But a datagram that the other end of a veth left to the device to
+    /// cut (UDP_SEGMENT) is cut in native mode only. In generic mode it arrives uncut, cannot be told apart,
+    /// and is dropped and counted ([`DriverStats::truncated`]).
     pub mode: XdpMode,
-    /// Whether the device itself must read and write the frames (`Some(true)`), must not, or, by default,
-    /// does where it can.
+    /// Whether the device itself reads and writes the frames: `Some(true)` requires it, `Some(false)` forbids
+    /// it, and `None`, the default, uses it if possible.
     pub zero_copy: Option<bool>,
-    /// Frames of each queue for the kernel to receive into; rounded up to a power of two. 2,048 by default:
-    /// unscheduled bytes come without a grant, and this takes some 45 KB from each of 64 peers at once at an
-    /// MTU of 1500. All frames are used in turn, so that more of them are colder: 4,096 made a round trip 10
-    /// % longer than 64 do.
+    /// Frames of each queue for the kernel to receive into; rounded up to a power of two. 2,048 by default,
+    /// since unscheduled bytes arrive without a grant: this holds some 45 KB from each of 64 peers at once at
+    /// an MTU of 1500. All frames are used in turn, so more frames are colder in the caches: 4,096 made a
+    /// round trip 10 % longer than 64 do.
     pub receive_frames: u32,
-    /// Frames beside these that may be kept by who receives, all drivers of a group together: beyond it
-    /// packets are copied. 2,048 by default.
+    /// Further frames that users may keep, for all drivers of a group together; packets beyond this number
+    /// are copied. 2,048 by default.
     pub kept_frames: u32,
-    /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; none by default.
+    /// Cap on [`Driver::max_packet`] in bytes for any path; none by default.
     pub max_packet_bytes: usize,
 }
 
@@ -102,23 +102,23 @@ impl Default for XdpConfig {
 }
 
 impl XdpConfig {
-    /// As the kernel takes it.
+    /// The number of frames as the kernel accepts it.
     fn receive_frames(&self) -> u32 {
         self.receive_frames.clamp(64, 1 << 20).next_power_of_two()
     }
 }
 
-/// Homa over the frames of a device. See the [module](self).
+/// Homa over the frames of a device, as the [module](self) describes.
 pub struct XdpDriver {
-    /// The program stays attached while any driver of the group has this. It goes first, so that the kernel
-    /// has the frames of the last moments.
+    /// The program stays attached while any driver of the group has this. It is dropped first, so that the
+    /// kernel gets frames that arrive during the shutdown.
     _attachment: Arc<Attachment>,
     queues: Vec<Queue>,
-    /// Shows all queues, and what the network reports.
+    /// An epoll descriptor for all queues and network reports.
     poll: OwnedFd,
     receiver: Receiver,
     sender: Sender,
-    /// For longer than the sockets.
+    /// Outlives the sockets.
     umem: Arc<Umem>,
     device: Device,
     refuser: IcmpReporter,
@@ -145,12 +145,12 @@ impl XdpDriver {
         Ok(XdpDriver::open_group(config, 1)?.remove(0))
     }
 
-    /// As [`XdpDriver::open`], `count` drivers of one address and port, 1 at least, each with a socket at
-    /// every queue: a frame comes to the one whose number is half of the lower 32 bits of its RPC id, modulo
-    /// their number. In generic mode that takes Linux 6.15; before it, all packets of a queue come to one of
-    /// them, and of the next queue to the next.
+    /// Like [`XdpDriver::open`], for `count` drivers of one address and port, at least 1, each with a socket
+    /// at every queue. A frame goes to the driver whose number is half of the lower 32 bits of its RPC id,
+    /// modulo their number. In generic mode that requires Linux 6.15; before it, all packets of a queue go to
+    /// one driver, and those of the next queue to the next driver.
     ///
-    /// They share their frames and belong together: what lies in the rings of one that is dropped is lost to
+    /// The drivers share their frames and belong together: if one is dropped, frames in its rings are lost to
     /// the others.
     ///
     /// # Errors
@@ -216,7 +216,7 @@ impl XdpDriver {
         self.place == Place::Native
     }
 
-    /// Whether the device reads and writes frames itself.
+    /// Whether the device itself reads and writes frames.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         self.queues.iter().all(Queue::is_zero_copy)
@@ -228,7 +228,7 @@ impl XdpDriver {
         self.queues.len()
     }
 
-    /// Frames that bursts and their receivers hold now, those of all drivers of a group.
+    /// Frames that bursts and users hold now, over all drivers of a group.
     #[must_use]
     pub fn held_frames(&self) -> u32 {
         self.umem.held()

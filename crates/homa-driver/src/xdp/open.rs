@@ -1,4 +1,4 @@
-//! From a configuration to a device whose packets come: the program, the frames, a socket for each queue and driver.
+//! Opens a device from a configuration: the program, the frames, and a socket for each queue and driver.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,20 +18,22 @@ use crate::l2::LinkError;
 use crate::l2::device::Device;
 use crate::l2::frame::ETHERNET_BYTES;
 
-/// Bytes in front of a received frame that the kernel keeps for programs (`XDP_PACKET_HEADROOM`).
+/// Bytes in front of a received frame that the kernel reserves for programs (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: usize = 256;
 
-/// Lengths of a frame that the kernel takes with pages of 4 KiB.
+/// Frame lengths that the kernel accepts with pages of 4 KiB.
 const FRAME_BYTES: [usize; 2] = [2_048, 4_096];
 
-/// Entries of a transmit ring: enough for the bursts of a drive round, and what waits beyond is better ordered by the protocol.
+/// Entries of a transmit ring: enough for the bursts of a drive round. The protocol orders further waiting
+/// packets better.
 const SEND_FRAMES: u32 = 512;
 
-/// Before this version two cores that received in generic mode for two sockets of a queue could take the same frame of their
-/// fill ring: the lock was the socket's and not the queue's. There one socket gets all packets of a queue.
+/// Before this version, two cores that received in generic mode for two sockets of a queue could take the
+/// same frame of their fill ring: the lock belonged to the socket and not to the queue. On such kernels one
+/// socket gets all packets of a queue.
 const SHARED_GENERIC: (u32, u32) = (6, 15);
 
-/// How packets lie in frames.
+/// How packets are placed in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) frame_bytes: usize,
@@ -40,32 +42,32 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// For a device of this MTU.
+    /// The layout for a device of this MTU.
     fn for_mtu(mtu: usize) -> Layout {
         let longest = mtu + ETHERNET_BYTES;
         let fits = FRAME_BYTES.into_iter().find(|bytes| longest <= bytes - HEADROOM_BYTES);
         Layout { frame_bytes: fits.unwrap_or(FRAME_BYTES[1]), several: fits.is_none() }
     }
 
-    /// Most bytes that a device's frame may have for one of ours to take it.
+    /// Maximum bytes of a device's frame that fit one of our frames.
     pub(super) fn one_frame_max() -> usize {
         FRAME_BYTES[1] - HEADROOM_BYTES
     }
 }
 
-/// What the drivers of a device are made of.
+/// The parts of the drivers of a device.
 #[derive(Debug)]
 pub(super) struct OpenedDevice {
     /// The program is attached for as long as this lives.
     pub(super) attachment: Attachment,
     pub(super) place: Place,
-    /// For each driver its queues.
+    /// The queues of each driver.
     pub(super) queues: Vec<Vec<Queue>>,
     pub(super) umem: Arc<Umem>,
     pub(super) layout: Layout,
 }
 
-/// A device with what is asked of it.
+/// A device, with the configuration to open it with.
 pub(super) struct OpenRequest<'a> {
     pub(super) config: &'a XdpConfig,
     pub(super) device: &'a Device,
@@ -81,7 +83,7 @@ impl OpenRequest<'_> {
         self.device.interface().name.clone()
     }
 
-    /// Opens everything. What was opened goes with an error.
+    /// Opens everything. On an error everything opened so far is closed.
     pub(super) fn open(&self, queues: &[u32]) -> Result<OpenedDevice, LinkError> {
         let layout = Layout::for_mtu(self.device.mtu());
         let umem = Arc::new(self.frames(layout, queues.len() as u32)?);
@@ -132,7 +134,7 @@ impl OpenRequest<'_> {
         let fill = MaybeShared::by(drivers, rings.fill);
         let completions = MaybeShared::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
         let parts = sockets.into_iter().zip(fill).zip(completions);
-        // The first driver fills the ring to begin with, and each later where it has taken frames.
+        // The first driver fills the ring initially; each later one where it has taken frames.
         let missing = |driver| if driver == 0 { self.config.receive_frames() } else { 0 };
         Ok(parts
             .enumerate()
@@ -153,14 +155,15 @@ impl OpenRequest<'_> {
         let sizes = RingSizes {
             receive: self.config.receive_frames(),
             send: SEND_FRAMES,
-            // It never fills up with frames of a driver that does not look.
+            // Large enough that frames of a driver that does not poll never fill it.
             completion: (SEND_FRAMES * self.ours.sockets).next_power_of_two(),
         };
         let mut wishes = self.wishes(place, layout);
         loop {
             match XdpSocket::open((self.index(), queue), umem, role, wishes, sizes) {
                 Ok(opened) => return Ok(opened),
-                // Kernels before 6.6 know no packets in several frames, and this device's fit one.
+                // Kernels before 6.6 do not support packets in several frames, and this device's packets fit
+                // one.
                 Err(Failed { step: SetupStep::Bind, error })
                     if wishes.several_frames
                         && !layout.several
@@ -175,17 +178,18 @@ impl OpenRequest<'_> {
 
     fn wishes(&self, place: Place, layout: Layout) -> BindOptions {
         let copy_flag = match self.config.zero_copy {
-            // A program in the kernel's receive path sees packets that the device has given up already.
+            // A program in the kernel's receive path sees packets that the device has already handed over.
             _ if place == Place::Generic => libc::XDP_COPY,
             None => 0,
             Some(true) => libc::XDP_ZEROCOPY,
             Some(false) => libc::XDP_COPY,
         };
-        // What comes that is longer than the MTU is dropped in any case, but only what comes at all can be told of.
+        // Packets longer than the MTU are dropped in any case, but only packets that arrive can be reported.
         BindOptions { copy_flag, several_frames: layout.several || place == Place::Generic }
     }
 
-    /// As many frames as all fill rings have places, those that may be held beside them, and those for sending.
+    /// Allocates as many frames as all fill rings have places, plus those that may be held and those for
+    /// sending.
     fn frames(&self, layout: Layout, queues: u32) -> Result<Umem, LinkError> {
         let drivers = self.ours.sockets;
         let held = self.config.kept_frames.saturating_add(HELD_BY_BURSTS * drivers);
@@ -205,7 +209,7 @@ impl OpenRequest<'_> {
         LinkError::NoMemory { name: self.name(), bytes, setting }
     }
 
-    /// Attaches the program where the configuration says, or where the device takes it.
+    /// Attaches the program at the configured place, or where the device supports it.
     fn attach(&self, program: &OwnedFd) -> Result<(Attachment, Place), LinkError> {
         let (mut native, name) = (None, self.name());
         for &place in attach::places(self.config.mode) {
@@ -231,7 +235,7 @@ impl OpenRequest<'_> {
         Err(self.refused("attaching the XDP program", error))
     }
 
-    /// Another program has the device.
+    /// The error for a device that runs another program.
     fn taken(&self) -> LinkError {
         let id = queues::attached_program(self.index());
         let program = match (id, id.and_then(homa_bpf::program::name_of)) {

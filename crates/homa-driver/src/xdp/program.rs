@@ -1,5 +1,6 @@
-//! The program that a device runs on every frame: what is ours goes to the socket of its receive queue, and everything else goes
-//! on into the kernel as if there was no program. Where several sockets share a queue, the frame goes to the one that owns its RPC.
+//! The program that a device runs on every frame. It redirects frames for us to the socket of their receive
+//! queue; all other frames continue into the kernel as if there were no program. If several sockets share a
+//! queue, a frame goes to the socket that owns its RPC.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,7 +19,7 @@ use crate::carrier::Carrier;
 use crate::carrier::PROTOCOL_HOMA;
 use crate::l2::device::Device;
 
-/// Of the program and its map.
+/// Name of the program and its map.
 const NAME: Name = Name::new("homa_to_sockets");
 
 /// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
@@ -26,19 +27,19 @@ const ID_LOW: i16 = 24;
 /// Offset of the destination port in a UDP header.
 const UDP_TO: i16 = 2;
 
-/// Which packets are ours.
+/// The addresses and the port of packets for us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LocalAddresses {
     /// The UDP port, or `None` for packets in IP itself.
     pub(super) udp_port: Option<u16>,
     /// Our addresses.
     pub(super) ips: Vec<IpAddr>,
-    /// Among how many sockets of a queue they are divided.
+    /// Number of sockets of a queue that share the packets.
     pub(super) sockets: u32,
 }
 
 impl LocalAddresses {
-    /// Those for the address and port that so many drivers have on a device.
+    /// The address and port of `sockets` drivers on a device.
     pub(super) fn of(device: &Device, sockets: u32) -> LocalAddresses {
         let local = device.local();
         let udp_port = (device.carrier() == Carrier::Udp).then_some(local.port());
@@ -52,18 +53,18 @@ impl LocalAddresses {
         }
     }
 
-    /// Bytes of what follows the IP header that the program must see.
+    /// Bytes after the IP header that the program must see.
     fn behind_ip(&self) -> i16 {
         if self.udp_port.is_some() { UDP_BYTES } else { 0 }
     }
 }
 
-/// Where the map has the socket of this number of a queue.
+/// Index in the map of the socket with this number of a queue.
 pub(super) fn place_of(queue: u32, socket: u32, sockets: u32) -> u32 {
     queue * sockets + socket
 }
 
-/// A map from numbers below `places` to AF_XDP sockets.
+/// Creates a map from numbers below `places` to AF_XDP sockets.
 pub(super) fn sockets(places: u32) -> io::Result<OwnedFd> {
     map::create(map::MapKind::Sockets, NAME, size_of::<libc::c_int>(), places)
 }
@@ -73,19 +74,19 @@ pub(super) fn load(code: &[Instruction]) -> io::Result<OwnedFd> {
     program::load(NAME, code, AttachPoint::Device)
 }
 
-/// The program for a map of sockets by [`place_of`]. Where there is none, the kernel gets the frame.
+/// The program for a map of sockets by [`place_of`]. If there is no socket, the kernel gets the frame.
 pub(super) fn build(ours: &LocalAddresses, map: i32) -> Vec<Instruction> {
     assemble(ours, |program| {
         choose(program, ours.sockets);
         program.load_map(R1, map);
-        // The low bits of the flags are what the helper answers when there is no socket.
+        // The low bits of the flags are the helper's result if there is no socket.
         program.set(R3, XDP_PASS);
         program.call(REDIRECT_MAP);
     })
 }
 
-/// Computes into R2 where the frame's socket is: of its queue the number that half of the lower 32 bits of the RPC id, which are in
-/// R3, is modulo the number of sockets.
+/// Computes into R2 the index of the frame's socket. The socket's number in its queue is half of the lower 32
+/// bits of the RPC id, which are in R3, modulo the number of sockets.
 fn choose(program: &mut Assembler, sockets: u32) {
     program.load(Width::Four, R2, R6, context::QUEUE);
     if sockets > 1 {
@@ -97,7 +98,7 @@ fn choose(program: &mut Assembler, sockets: u32) {
     }
 }
 
-/// The program that gives every frame to the socket of its receive queue.
+/// The program that redirects every frame to the socket of its receive queue.
 pub(super) fn everything(map: i32) -> Vec<Instruction> {
     let mut program = Assembler::default();
     program.load(Width::Four, R2, R1, context::QUEUE);
@@ -108,8 +109,9 @@ pub(super) fn everything(map: i32) -> Vec<Instruction> {
     program.finish()
 }
 
-/// The program with this for the frames that are ours, which sets R0, and [`XDP_PASS`] for the others. R6 is the context, and R3,
-/// where there are several sockets, the lower half of the RPC id as it is in the packet, or 0 where that is too short.
+/// A program that runs the code of `take`, which sets R0, for frames for us, and returns [`XDP_PASS`] for
+/// others. R6 is the context. If there are several sockets, R3 is the lower half of the RPC id as in the
+/// packet, or 0 if the packet is too short.
 fn assemble(ours: &LocalAddresses, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let [is_v4, is_v6, is_ours, pass] = std::array::from_fn(|_| program.label());
@@ -177,7 +179,8 @@ fn classify_v6(program: &mut Assembler, ours: &LocalAddresses, is_ours: Label, p
     program.jump(pass);
 }
 
-/// Loads the lower half of the RPC id of the Homa packet at this offset into R3, where it matters.
+/// Loads the lower half of the RPC id of the Homa packet at this offset into R3, if there are several
+/// sockets.
 fn load_id(program: &mut Assembler, ours: &LocalAddresses, homa: i16) {
     if ours.sockets > 1 {
         let short = program.label();
@@ -188,7 +191,7 @@ fn load_id(program: &mut Assembler, ours: &LocalAddresses, homa: i16) {
     }
 }
 
-/// Goes to `pass` unless the UDP header at this offset is for our port.
+/// Jumps to `pass` unless the UDP header at this offset is for our port.
 fn check_port(program: &mut Assembler, ours: &LocalAddresses, behind_ip: i16, pass: Label) {
     if let Some(port) = ours.udp_port {
         program.load(Width::Two, R1, R7, behind_ip + UDP_TO);

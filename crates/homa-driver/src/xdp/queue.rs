@@ -1,4 +1,4 @@
-//! A receive queue of a device and a socket of it.
+//! A receive queue of a device, and one of its sockets.
 
 use std::io;
 
@@ -7,37 +7,37 @@ use super::ring::{ConsumerRing, ProducerRing};
 use super::socket::XdpSocket;
 use super::umem::Umem;
 
-/// Most packets that the kernel sends in one call in copy mode, by default (`TX_BATCH_SIZE`).
+/// Maximum number of packets that the kernel sends in one call in copy mode, by default (`TX_BATCH_SIZE`).
 const KERNEL_BATCH: u32 = 32;
 
-/// What came of having the kernel send.
+/// The result of a call that makes the kernel send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KickOutcome {
-    /// It sees all there is.
+    /// The kernel has seen all packets in the ring.
     Done,
-    /// It has no room for the rest now.
+    /// The kernel has no room for the rest now.
     Later,
     /// The device is down.
     Down,
 }
 
-/// The frames of a queue that the kernel has sent.
+/// Frames of a queue that the kernel has sent.
 #[derive(Debug)]
 pub(super) struct Completions {
     ring: ConsumerRing<u64>,
-    /// For each driver its frames that another one has found here.
+    /// For each driver, its frames that another driver has found here.
     found: Vec<Vec<u32>>,
 }
 
 impl Completions {
-    /// Of so many drivers with so many frames for sending each.
+    /// For `drivers` drivers with `frames` frames for sending each.
     pub(super) fn new(ring: ConsumerRing<u64>, drivers: u32, frames: u32) -> Completions {
-        // A driver alone finds none of another's.
+        // A lone driver finds no frames of others.
         let room = if drivers > 1 { frames as usize } else { 0 };
         Completions { ring, found: (0..drivers).map(|_| Vec::with_capacity(room)).collect() }
     }
 
-    /// Appends the frames of this driver that were sent.
+    /// Appends this driver's frames that were sent.
     pub(super) fn take(&mut self, umem: &Umem, driver: u32, free: &mut Vec<u32>) {
         free.append(&mut self.found[driver as usize]);
         let mut any = false;
@@ -55,26 +55,26 @@ impl Completions {
     }
 }
 
-/// The queue, as one driver has it.
+/// The queue, as seen by one driver.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) socket: XdpSocket,
     pub(super) fill: MaybeShared<ProducerRing<u64>>,
     pub(super) completions: MaybeShared<Completions>,
-    /// Whether the device reads frames itself, and so need not be called for each.
+    /// Whether the device itself reads frames, so that no call is needed for each.
     zero_copy: bool,
-    /// Places of the fill ring whose frame has come to this driver.
+    /// Places of the fill ring whose frame was received by this driver.
     pub(super) missing: u32,
-    /// The frames so far of a packet that takes several.
+    /// The frames so far of a packet that spans several.
     pub(super) parts: Vec<libc::xdp_desc>,
-    /// The kernel has not seen what the transmit ring holds.
+    /// Whether the transmit ring holds packets that the kernel has not seen.
     pub(super) unseen: bool,
-    /// System calls that had the kernel look at the fill ring.
+    /// System calls that made the kernel look at the fill ring.
     pub(super) receive_kicks: u64,
 }
 
 impl Queue {
-    /// With so many places of the fill ring that this driver is to fill.
+    /// `missing`: number of places of the fill ring that this driver is to fill.
     pub(super) fn new(
         socket: XdpSocket,
         fill: MaybeShared<ProducerRing<u64>>,
@@ -89,7 +89,7 @@ impl Queue {
         self.zero_copy
     }
 
-    /// Has the kernel send what is in the transmit ring; counts the calls.
+    /// Makes the kernel send the packets in the transmit ring; counts the calls.
     ///
     /// # Errors
     /// The device is gone.
@@ -106,7 +106,7 @@ impl Queue {
             let (went, before) = (waiting - left, waiting);
             waiting = left;
             match result.map_err(|error| (error.raw_os_error(), error)) {
-                // It may have sent its share and say nothing of the rest.
+                // The kernel may have sent its share without reporting that more is left.
                 Ok(()) if self.zero_copy || left == 0 || went == 0 => {
                     self.unseen = false;
                     return Ok(KickOutcome::Done);

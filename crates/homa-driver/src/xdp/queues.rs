@@ -1,17 +1,19 @@
-//! What only AF_XDP wants to know of a device: its receive queues, and what program is attached.
+//! Properties of a device that only AF_XDP needs: its receive queues, and the attached program.
 
 use std::os::fd::BorrowedFd;
 
 use crate::ethtool::exchange;
 use crate::netdev;
 
-/// Of linux/ethtool.h: tells how many queues a device has.
+/// Command of linux/ethtool.h that returns the number of queues of a device.
 const ETHTOOL_GET_CHANNELS: u32 = 0x3c;
 
-/// Words of its structure: the command, the most of receive, send, other and combined queues, and how many of each there are.
+/// Words of its structure: the command, the maximum numbers of receive, send, other and combined queues, and
+/// their current numbers.
 const CHANNELS_WORDS: usize = 9;
 
-/// Number of receive queues of a device, asked through any socket of its network namespace. 1 where it does not tell.
+/// Number of receive queues of a device, queried through any socket of its network namespace. 1 if the device
+/// does not report it.
 pub(super) fn receive_queues(socket: BorrowedFd<'_>, device: &str) -> u32 {
     let mut words = [0; CHANNELS_WORDS];
     words[0] = ETHTOOL_GET_CHANNELS;

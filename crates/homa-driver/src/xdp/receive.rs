@@ -9,11 +9,12 @@ use crate::burst::RxBurst;
 use crate::driver::DriverStats;
 use crate::l2::frame::{ETHERNET_BYTES, FramedPacket, ParseOptions, checksums_fit, parse};
 
-/// Packets from this length on are lent to the burst where they lie. Copying a shorter one costs less than the atomic
-/// operations by which a frame is lent and comes back.
+/// Packets from this length on are lent to the burst in place. Copying a shorter packet costs less than the
+/// atomic operations that lend a frame and return it.
 const LEND_MIN_BYTES: usize = 512;
 
-/// Places of a fill ring that are filled together, so that its index, which another core reads, changes less often.
+/// Places of a fill ring that are filled together, so that its index, which another core reads, changes less
+/// often.
 const REFILL: u32 = 16;
 
 /// A VLAN tag, which a device may leave in a frame.
@@ -23,31 +24,30 @@ const VLAN_BYTES: usize = 4;
 #[derive(Debug)]
 pub(super) struct Receiver {
     umem: Arc<Umem>,
-    /// Frames of packets that were copied: never more than places that are missing in the queues, so that no driver of several
-    /// keeps what another lacks.
+    /// Frames of copied packets. They are never more than the missing places in the queues, so that no driver
+    /// of a group keeps frames that another one lacks.
     free: Vec<u32>,
     /// The other frames that are neither the kernel's nor held.
     spare: MaybeShared<Vec<u32>>,
     sight: ReceiveContext,
-    /// The queue that is asked first by the next call.
+    /// Index of the queue that the next call reads first.
     next: usize,
-    /// A packet of several frames.
+    /// A packet that spans several frames.
     joined: Vec<u8>,
 }
 
-/// How frames are read.
+/// How frames are parsed.
 #[derive(Debug)]
 struct ReceiveContext {
-    /// The length in it is each frame's own.
+    /// Each frame replaces the length in it with its own.
     view: ParseOptions,
-    /// Most bytes of a frame by the device's MTU.
+    /// Maximum bytes of a frame by the device's MTU.
     longest: usize,
-    /// It has been said that longer ones come.
+    /// Whether a warning about longer frames was logged.
     said: bool,
 }
 
 impl Receiver {
-    /// With these spare frames.
     pub(super) fn new(
         umem: &Arc<Umem>,
         spare: MaybeShared<Vec<u32>>,
@@ -65,15 +65,15 @@ impl Receiver {
         }
     }
 
-    /// The device's MTU has changed.
+    /// Adapts to a new MTU of the device.
     pub(super) fn set_mtu(&mut self, mtu: usize) {
         self.sight.longest = longest(mtu);
     }
 
-    /// Fills the burst from all queues, the next queue's packets first.
+    /// Fills the burst from all queues, starting with the next queue.
     pub(super) fn receive(&mut self, queues: &mut [Queue], burst: &mut RxBurst, stats: &mut DriverStats) {
         for _ in 0..queues.len() {
-            // Who was not asked is the first the next time.
+            // The next call starts with the queues not read now.
             if burst.len() >= burst.most() {
                 break;
             }
@@ -106,15 +106,17 @@ impl Receiver {
     /// Takes a packet that lies in one frame.
     fn take_one(&mut self, part: &libc::xdp_desc, burst: &mut RxBurst, stats: &mut DriverStats) {
         let frame = self.umem.frame_at(part.addr);
-        // SAFETY: the receive ring has just named these bytes, so that the kernel has written them and left the frame to us; it
-        // gets the frame again only by a fill ring, and this reference is used no longer than until it is lent or free.
+        // SAFETY: the receive ring has just named these bytes, so the kernel has written them and passed the
+        // frame to us. The kernel gets the frame again only by a fill ring, and this reference is not used
+        // after the frame is lent or free.
         let bytes = unsafe { self.umem.received(part.addr, part.len) };
         if let Some(found) = self.sight.look(bytes, stats) {
             let packet = &bytes[found.start..found.start + found.length];
             let first = burst.len();
             if packet.len() >= LEND_MIN_BYTES && self.umem.lend(frame) {
                 let start = part.addr as usize + found.start;
-                // SAFETY: the burst gets the one use with which the frame was just lent, and the bytes are the kernel's.
+                // SAFETY: the frame's one use passes to the burst, and the bytes are within the frame that
+                // the kernel has received into.
                 unsafe { burst.lend(&self.umem, frame, found.from, (start, packet.len()), packet.len()) };
                 burst.note_dscp_byte(first, found.dscp_byte);
                 return;
@@ -129,7 +131,8 @@ impl Receiver {
         let mut joined = std::mem::take(&mut self.joined);
         joined.clear();
         for part in parts.drain(..) {
-            // SAFETY: as for a packet in one frame; the reference ends here.
+            // SAFETY: the receive ring has named these bytes, and the frame goes to no fill ring before this
+            // reference ends.
             joined.extend_from_slice(unsafe { self.umem.received(part.addr, part.len) });
             self.free.push(self.umem.frame_at(part.addr));
         }
@@ -139,7 +142,7 @@ impl Receiver {
         self.joined = joined;
     }
 
-    /// Gives each fill ring frames in the places that lack one, where they are at least so many. There are enough frames unless
+    /// Fills the empty places of each fill ring if there are at least `least`. There are enough frames unless
     /// one is on its way back from another thread.
     pub(super) fn refill(&mut self, queues: &mut [Queue], least: u32) {
         if queues.iter().all(|queue| queue.missing < least.max(1)) {
@@ -157,7 +160,7 @@ impl Receiver {
         for queue in queues {
             let wanted = queue.missing.min(free.len() as u32);
             let (count, sleeps) = queue.fill.with(|fill| {
-                // The kernel says that it has taken a frame only after it has said what it received into it.
+                // The kernel reports a frame as taken only after it has reported the packet received into it.
                 let count = fill.room(wanted).min(wanted);
                 if count > 0 {
                     for frame in free.drain(free.len() - count as usize..).rev() {
@@ -192,7 +195,7 @@ impl ReceiveContext {
             }
             return None;
         }
-        // The program has looked already, so that what is no packet here is damaged.
+        // The program has checked the frame already, so an invalid packet here is damaged.
         let found = parse(bytes, &ParseOptions { wire_length: bytes.len(), ..self.view });
         let found = found.ok().filter(|found| checksums_fit(self.view.carrier, bytes, found));
         let Some(found) = found else {

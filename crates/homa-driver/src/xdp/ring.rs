@@ -1,40 +1,42 @@
-//! The four rings of an AF_XDP socket: arrays in memory shared with the kernel, one side writing, the other reading.
+//! The four rings of an AF_XDP socket: arrays in memory shared with the kernel, which one side writes and the
+//! other reads.
 //!
-//! Whoever writes entries moves the producer's index with a release store behind them, and whoever reads looks at it with an
-//! acquire load before; the consumer's index hands the places back in the same way. Indices count up without end, modulo 2^32,
-//! and each has one writer: this process knows its own without looking.
+//! The writer of entries advances the producer's index with a release store after them; the reader reads that
+//! index with an acquire load before them. The consumer's index returns the places in the same way. Indices
+//! count up without end, modulo 2^32. Each has one writer, so this process knows its own without reading
+//! memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Mapped memory, gone with this value.
+/// Mapped memory, unmapped when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping is this value's alone, and memory may be used by any thread.
+// SAFETY: only this value owns the mapping, and any thread may use the memory.
 unsafe impl Send for Mapping {}
-// SAFETY: the value gives out a pointer only; who follows it answers for how.
+// SAFETY: the value only returns a pointer; code that dereferences it must ensure valid access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Memory of zeroes that is nobody else's.
+    /// Private memory of zeroes.
     pub(super) fn anonymous(bytes: usize) -> io::Result<Mapping> {
         Mapping::new(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    /// Memory that a descriptor shares.
+    /// Maps memory that a descriptor shares.
     fn shared(bytes: usize, fd: BorrowedFd<'_>, offset: libc::off_t) -> io::Result<Mapping> {
         Mapping::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
     fn new(bytes: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Mapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel chooses where, so nothing that is mapped already is touched.
+        // SAFETY: the kernel chooses the address, so no existing mapping is touched.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -51,7 +53,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// A pointer to `count` values of `T` from this offset on.
+    /// A pointer to `count` values of `T` at this offset.
     fn at<T>(&self, offset: u64, count: usize) -> NonNull<T> {
         let offset = usize::try_from(offset).expect("an offset within the mapping");
         assert!(offset + count * size_of::<T>() <= self.bytes, "a ring lies within its mapping");
@@ -64,15 +66,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped once with this length, and nobody follows pointers into it any more: each holder of one owns this value.
+        // SAFETY: mapped once with this length, and no pointer into it is used any more: each holder of one
+        // owns this value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// What kernel and process share of a ring.
+/// The memory of a ring that kernel and process share.
 #[derive(Debug)]
 struct RingMemory<T> {
-    /// Keeps the memory that the pointers lead to.
+    /// Keeps the memory of the pointers mapped.
     _memory: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
@@ -82,7 +85,8 @@ struct RingMemory<T> {
     size: u32,
 }
 
-// SAFETY: the pointers lead into the mapping, which moves with them and is this value's alone on this side of the kernel.
+// SAFETY: the pointers point into the mapping, which moves with them. In this process only this value owns
+// it.
 unsafe impl<T: Send> Send for RingMemory<T> {}
 
 impl<T: Copy> RingMemory<T> {
@@ -98,7 +102,7 @@ impl<T: Copy> RingMemory<T> {
         }
     }
 
-    /// Maps the ring of this size that a socket has at a page offset.
+    /// Maps a socket's ring of this size at a page offset.
     fn map(
         fd: BorrowedFd<'_>,
         page: u64,
@@ -115,20 +119,20 @@ impl<T: Copy> RingMemory<T> {
     }
 
     fn consumer(&self) -> &AtomicU32 {
-        // SAFETY: as above.
+        // SAFETY: within the mapping and aligned, and kernel and process use it as an atomic only.
         unsafe { self.consumer.as_ref() }
     }
 
     fn needs_wakeup(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: within the mapping and aligned, and kernel and process use it as an atomic only.
         let flags = unsafe { self.flags.as_ref() };
         flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Where the entry of this index lies.
+    /// Address of the entry with this index.
     fn entry(&self, index: u32) -> *mut T {
         let place = (index & (self.size - 1)) as usize;
-        // SAFETY: less than `size`, which the mapping has room for.
+        // SAFETY: `place` is less than `size`, which the mapping has room for.
         unsafe { self.entries.as_ptr().add(place) }
     }
 }
@@ -137,9 +141,9 @@ impl<T: Copy> RingMemory<T> {
 #[derive(Debug)]
 pub(super) struct ProducerRing<T> {
     shared: RingMemory<T>,
-    /// Our index, entries that are not yet published included.
+    /// Our index, including entries that are not yet published.
     next: u32,
-    /// The kernel's index as it was last seen.
+    /// The kernel's index when it was last read.
     seen: u32,
 }
 
@@ -153,11 +157,13 @@ impl<T: Copy> ProducerRing<T> {
         Ok(ProducerRing { shared: RingMemory::map(fd, page, offsets, size)?, next: 0, seen: 0 })
     }
 
-    /// Entries that there is room for, at least; looks at the kernel's index if there is not room for `wanted`.
+    /// Minimum number of entries that there is room for. Reads the kernel's index if there is not room for
+    /// `wanted`.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = |ring: &ProducerRing<T>| ring.shared.size - ring.next.wrapping_sub(ring.seen);
         if room(self) < wanted {
-            // Acquire: what the kernel has read of an entry, it has read before this process writes there again.
+            // Acquire: the kernel has finished reading an entry before this process writes to its place
+            // again.
             self.seen = self.shared.consumer().load(Ordering::Acquire);
             assert!(
                 self.next.wrapping_sub(self.seen) <= self.shared.size,
@@ -167,21 +173,22 @@ impl<T: Copy> ProducerRing<T> {
         room(self)
     }
 
-    /// Writes an entry behind the others. There must be room for it.
+    /// Appends an entry. There must be room for it.
     pub(super) fn push(&mut self, entry: T) {
         assert!(self.next.wrapping_sub(self.seen) < self.shared.size, "room was asked for");
-        // SAFETY: the place is in the mapping, and the kernel has read what was there, so that it is ours to write.
+        // SAFETY: the place is in the mapping, and the kernel has read the old entry, so that it is ours to
+        // write.
         unsafe { self.shared.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Shows the kernel what was pushed.
+    /// Makes pushed entries visible to the kernel.
     pub(super) fn publish(&mut self) {
-        // Release: the kernel that sees the index sees the entries.
+        // Release: if the kernel sees the index, it sees the entries.
         self.shared.producer().store(self.next, Ordering::Release);
     }
 
-    /// Entries that the kernel has not yet taken, those not published included.
+    /// Number of entries that the kernel has not yet taken, including those not published.
     pub(super) fn waiting(&mut self) -> u32 {
         self.seen = self.shared.consumer().load(Ordering::Acquire);
         self.next.wrapping_sub(self.seen)
@@ -197,9 +204,9 @@ impl<T: Copy> ProducerRing<T> {
 #[derive(Debug)]
 pub(super) struct ConsumerRing<T> {
     shared: RingMemory<T>,
-    /// Our index, entries that were taken but not yet released included.
+    /// Our index, including entries that were taken but not yet released.
     next: u32,
-    /// The kernel's index as it was last seen.
+    /// The kernel's index when it was last read.
     seen: u32,
 }
 
@@ -216,7 +223,7 @@ impl<T: Copy> ConsumerRing<T> {
     /// Takes the next entry, if there is one.
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.next == self.seen {
-            // Acquire: the entries before the index are seen with it.
+            // Acquire: the entries before the index are visible with it.
             self.seen = self.shared.producer().load(Ordering::Acquire);
             assert!(
                 self.seen.wrapping_sub(self.next) <= self.shared.size,
@@ -226,13 +233,13 @@ impl<T: Copy> ConsumerRing<T> {
                 return None;
             }
         }
-        // SAFETY: the place is in the mapping, and the kernel leaves it alone until it is released.
+        // SAFETY: the place is in the mapping, and the kernel does not write to it until it is released.
         let entry = unsafe { self.shared.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         Some(entry)
     }
 
-    /// Gives the kernel the places of what was popped.
+    /// Returns the places of popped entries to the kernel.
     pub(super) fn release(&mut self) {
         // Release: the entries were read before the kernel sees their places free.
         self.shared.consumer().store(self.next, Ordering::Release);
@@ -247,10 +254,10 @@ mod tests {
         libc::xdp_ring_offset { producer: 0, consumer: 64, desc: 192, flags: 128 };
     const SIZE: u32 = 4;
 
-    /// Both ends of a ring in memory of this process, their indices starting here.
+    /// Both ends of a ring in memory of this process; the indices start at `start`.
     fn ends(start: u32) -> (ProducerRing<u64>, ConsumerRing<u64>) {
         let memory = Mapping::anonymous(4096).unwrap();
-        // The same memory by two values; the second is left mapped.
+        // Two values for the same memory; one of them is never unmapped.
         let again = Mapping { start: memory.start, bytes: memory.bytes };
         let shared = [memory, again].map(|memory| RingMemory::new(memory, &OFFSETS, SIZE));
         shared[0].producer().store(start, Ordering::Relaxed);
@@ -312,7 +319,7 @@ mod tests {
     #[test]
     fn threads_pass_what_they_write() {
         let (mut write, mut read) = ends(0);
-        // Miri takes a millisecond for each.
+        // Miri takes a millisecond for each entry.
         let count = if cfg!(miri) { 200 } else { 100_000_u64 };
         let writer = std::thread::spawn(move || {
             let mut next = 0;

@@ -1,4 +1,4 @@
-//! From packets to transmit rings, and frames back from the completion rings.
+//! Moves packets to transmit rings, and frames back from the completion rings.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,37 +11,36 @@ use crate::l2::clock::coarse_ms;
 use crate::l2::device::Device;
 use crate::l2::frame::{HEADERS_MAX, Headers};
 
-/// Puts packets into frames.
 #[derive(Debug)]
 pub(super) struct Sender {
     umem: Arc<Umem>,
-    /// Which of the drivers that share the frames this one's is.
+    /// Index of this driver among those that share the frames.
     driver: u32,
-    /// Frames that are not the kernel's.
+    /// Frames that do not belong to the kernel.
     free: Vec<u32>,
-    /// Most frames of a packet.
+    /// Maximum number of frames of a packet.
     frames_max: usize,
 }
 
 impl Sender {
-    /// With all of its frames free.
+    /// A sender with all of its frames free.
     pub(super) fn new(umem: &Arc<Umem>, driver: u32, several: bool) -> Sender {
         let frames_max = if several { (usize::from(u16::MAX) + 1) / umem.frame_bytes() } else { 1 };
         let free = umem.frames_of_sender(driver).collect();
         Sender { umem: Arc::clone(umem), driver, free, frames_max }
     }
 
-    /// Most bytes of a packet, whatever the path takes.
+    /// Maximum bytes of a packet for any path.
     pub(super) fn max_packet(&self) -> usize {
         self.frames_max * self.umem.frame_bytes() - HEADERS_MAX
     }
 
-    /// Whether something is in a ring that the kernel has to be called for.
+    /// Whether a ring holds packets for which the kernel must be called.
     pub(super) fn is_behind(&self, device: &Device, queues: &[Queue]) -> bool {
         queues.iter().any(|queue| queue.unseen) && device.is_up()
     }
 
-    /// As [`Driver::send`](crate::Driver::send).
+    /// Implements [`Driver::send`](crate::Driver::send).
     pub(super) fn send(
         &mut self,
         device: &mut Device,
@@ -70,17 +69,17 @@ impl Sender {
             taken += 1;
         }
         for queue in queues.iter_mut().filter(|queue| queue.unseen) {
-            // Once for all: the kernel's core has to fetch what it changes.
+            // Once for all packets: the kernel's core has to fetch the cache line of a changed index.
             queue.socket.send.publish();
         }
         match self.kick(device, queues, stats) {
             Err(error) if taken == 0 => Err(error),
-            // The error comes again with the next call; what was taken must be told now.
+            // The next call returns the error again; this one must return the number of accepted packets.
             _ => Ok(taken),
         }
     }
 
-    /// Takes back the frames that were sent.
+    /// Takes back frames that were sent.
     fn reap(&mut self, queues: &mut [Queue]) {
         let (umem, driver, free) = (&*self.umem, self.driver, &mut self.free);
         for queue in queues {
@@ -89,7 +88,7 @@ impl Sender {
         debug_assert!(self.free.len() <= self.umem.frames_of_sender(self.driver).len());
     }
 
-    /// Has the kernel send what it has not seen.
+    /// Makes the kernel send packets that it has not seen.
     pub(super) fn kick(
         &mut self,
         device: &mut Device,
@@ -109,9 +108,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Writes a packet into frames and these into the ring, to be shown to the kernel; whether there was room.
+    /// Writes a packet into frames and the frames into the ring, to be published to the kernel later. Returns
+    /// whether there was room.
     fn put(&mut self, queue: &mut Queue, headers: &Headers, packet: &TxPacket<'_>) -> bool {
-        // The headers may be shorter than this; a packet that just fits one frame then takes no second one after all.
+        // The headers may be shorter than this; a packet that just fits one frame then takes no second one.
         let frames = (HEADERS_MAX + packet.len()).div_ceil(self.umem.frame_bytes());
         if self.free.len() < frames || queue.socket.send.room(frames as u32) < frames as u32 {
             return false;
@@ -119,7 +119,8 @@ impl Sender {
         let (mut header, mut payload) = (packet.header, packet.payload);
         for i in 0..frames {
             let frame = self.free.pop().expect("they were counted");
-            // SAFETY: the frame is for sending, and was free, so that neither the kernel nor anybody else has it.
+            // SAFETY: the frame is for sending and was free, so that neither the kernel nor anything else in
+            // this process uses it.
             let bytes = unsafe { self.umem.for_sending(frame) };
             let mut at = match i {
                 0 => headers.write(packet, bytes.first_chunk_mut().expect("a frame is longer than headers")),
@@ -143,8 +144,8 @@ impl Sender {
     }
 }
 
-/// The queue that a peer's packets leave by: always the same for a driver, so that they keep their order, and another one for the
-/// next driver, so that they do not wait for each other.
+/// The queue for a peer's packets. It is always the same for a driver, so that packets keep their order, and
+/// another one for the next driver, so that drivers do not wait for each other.
 fn queue_of(ip: IpAddr, driver: u32, queues: usize) -> usize {
     let last = match ip {
         IpAddr::V4(ip) => ip.octets()[3],

@@ -1,4 +1,4 @@
-//! An AF_XDP socket: the packets of one receive queue, or a part of them, and a way out.
+//! An AF_XDP socket: it receives all or part of the packets of one receive queue, and sends.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,13 +9,13 @@ use super::ring::{ConsumerRing, ProducerRing};
 use super::umem::Umem;
 use crate::socket::option;
 
-/// Attempts to bind to a queue that another socket still has, and milliseconds between them: ten seconds. The kernel frees the queue of
-/// a closed socket in the background, some 40 ms later; where the processors are busy, or many devices go at the same time, that takes
-/// seconds.
+/// Attempts to bind to a queue that another socket still has, and milliseconds between them: ten seconds in
+/// total. The kernel frees the queue of a closed socket in the background, some 40 ms later. That takes
+/// seconds if the processors are busy, or if many devices are removed at the same time.
 const BIND_TRIES: u32 = 2_500;
 const BIND_PAUSE_MS: u64 = 4;
 
-/// Entries of the rings of a socket, powers of two.
+/// Numbers of entries of a socket's rings, powers of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSizes {
     /// Of the fill ring and the receive ring.
@@ -26,30 +26,31 @@ pub(super) struct RingSizes {
     pub(super) completion: u32,
 }
 
-/// What a socket has in common with others.
+/// What a socket shares with another socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role<'a> {
-    /// Nothing: it brings the frames.
+    /// Nothing: it is the first with its frames.
     First,
-    /// The frames of this one, at another queue.
+    /// The frames of this socket, at another queue.
     OfQueue(&'a XdpSocket),
-    /// The frames and the queue of this one.
+    /// The frames and the queue of this socket.
     Shares(&'a XdpSocket),
 }
 
-/// The rings that all sockets of a queue have together: frames for the kernel to receive into, and those that it has sent.
+/// The rings that all sockets of a queue share: frames for the kernel to receive into, and frames that it has
+/// sent.
 #[derive(Debug)]
 pub(super) struct QueueRings {
     pub(super) fill: ProducerRing<u64>,
     pub(super) completion: ConsumerRing<u64>,
 }
 
-/// What to ask of the kernel for a socket that is the first of its frames.
+/// Bind options for a socket that is the first with its frames.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BindOptions {
-    /// `XDP_ZEROCOPY`, `XDP_COPY`, or 0 for the better one that there is.
+    /// `XDP_ZEROCOPY`, `XDP_COPY`, or 0 for the better available one.
     pub(super) copy_flag: u16,
-    /// Whether a packet may be cut over several frames.
+    /// Whether a packet may span several frames.
     pub(super) several_frames: bool,
 }
 
@@ -79,16 +80,16 @@ pub(super) struct XdpSocket {
 
 /// A socket that can use frames but has no rings yet.
 fn open() -> Result<OwnedFd, Failed> {
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes only numbers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(Failed { step: SetupStep::Open, error: io::Error::last_os_error() });
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor was just opened, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes the frames known to the kernel.
+/// Registers the frames with the kernel.
 fn register(fd: BorrowedFd<'_>, umem: &Umem) -> io::Result<()> {
     let area = umem.area();
     let registration = libc::xdp_umem_reg {
@@ -101,8 +102,8 @@ fn register(fd: BorrowedFd<'_>, umem: &Umem) -> io::Result<()> {
     };
     let bytes = size_of::<libc::xdp_umem_reg>() as libc::socklen_t;
     let (level, name) = (libc::SOL_XDP, libc::XDP_UMEM_REG);
-    // SAFETY: the kernel reads `bytes` bytes of the registration. It will write to the area where the fill ring allows it, and
-    // the caller keeps the area for longer than the socket.
+    // SAFETY: the kernel reads `bytes` bytes of the registration. It will write to the area where the fill
+    // ring allows it, and the caller keeps the area for longer than the socket.
     match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const registration).cast(), bytes) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -114,7 +115,8 @@ fn read_option<T>(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
     // SAFETY: only called for structures of integers, of which zeroes are a value.
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes to the value, which is as long, and any bytes are a value of it.
+    // SAFETY: the kernel writes at most `bytes` bytes to the value, which is as long, and any bytes are a
+    // value of its type.
     let result = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, (&raw mut value).cast(), &raw mut bytes)
     };
@@ -122,8 +124,8 @@ fn read_option<T>(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
 }
 
 impl XdpSocket {
-    /// A socket for a queue of a device, with the rings of the queue where it is the queue's first. The caller keeps the frames for
-    /// longer than the socket.
+    /// Opens a socket for a queue of a device, with the queue's rings if it is the queue's first socket. The
+    /// caller keeps the frames for longer than the socket.
     pub(super) fn open(
         (device, queue): (u32, u32),
         umem: &Umem,
@@ -143,7 +145,7 @@ impl XdpSocket {
                 None
             }
             Role::OfQueue(other) | Role::Shares(other) => {
-                // The first one's flags hold for all.
+                // The flags of the first socket apply to all.
                 flags = libc::XDP_SHARED_UMEM;
                 Some(other)
             }
@@ -190,7 +192,7 @@ impl XdpSocket {
         Ok((XdpSocket { fd, receive, send }, rings))
     }
 
-    /// Binds, waiting a bounded time for a queue that is about to be free.
+    /// Binds, and waits a bounded time for a queue that another socket is about to release.
     fn bind(&self, address: &libc::sockaddr_xdp) -> io::Result<()> {
         let bytes = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
         let mut tries = 0;
@@ -213,19 +215,19 @@ impl XdpSocket {
         self.fd.as_fd()
     }
 
-    /// Whether the device reads and writes frames itself.
+    /// Whether the device itself reads and writes frames.
     pub(super) fn is_zero_copy(&self) -> bool {
         read_option::<libc::xdp_options>(self.fd(), libc::XDP_OPTIONS)
             .is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// Packets for this queue that the kernel dropped, since the socket was made.
+    /// Packets for this queue that the kernel dropped since the socket was made.
     pub(super) fn drops(&self) -> u64 {
         read_option::<libc::xdp_statistics>(self.fd(), libc::XDP_STATISTICS)
             .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
     }
 
-    /// Has the kernel look at the transmit ring.
+    /// Makes the kernel look at the transmit ring.
     pub(super) fn kick_send(&self) -> io::Result<()> {
         // SAFETY: no memory is passed.
         let result = unsafe {
@@ -234,7 +236,7 @@ impl XdpSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Has the kernel look at the fill ring.
+    /// Makes the kernel look at the fill ring.
     pub(super) fn kick_receive(&self) -> io::Result<()> {
         let (none, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: no memory is passed.

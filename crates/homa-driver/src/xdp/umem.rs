@@ -1,9 +1,11 @@
-//! The frames that a device's sockets share with the kernel (a UMEM), and who has each of them.
+//! The frames that a device's sockets share with the kernel (a UMEM), and the owner of each.
 //!
-//! Frames for sending are a driver's, of several each its own, or the kernel's; the driver keeps count of them. A frame for receiving is on its way in
-//! (the kernel has it, or it waits in the receive ring), free, or held: by a burst, or by whoever kept it beyond its burst.
-//! At most `held_max` frames are held at a time, and there are as many more than the fill rings have places: however many
-//! messages wait to be read, the kernel has frames to receive into.
+//! A frame for sending belongs to one driver or to the kernel; each driver of a group has frames of its own
+//! and tracks them. A frame for receiving is in use by the kernel or waits in the receive ring, or is free,
+//! or is held: by a burst, or by a user that keeps it beyond its burst.
+//!
+//! At most `held_max` frames are held at a time, and there are that many more frames than places in the fill
+//! rings. The kernel therefore has frames to receive into, however many messages wait to be read.
 
 use std::io;
 use std::ptr::NonNull;
@@ -15,7 +17,7 @@ use crate::burst::{BURST_PACKETS, FrameSource};
 /// The end of a list of frames.
 const NONE: u32 = u32::MAX;
 
-/// Frames that may be held but not kept: what a burst needs while everything that may be kept is.
+/// Frames that may be held but not kept: what a burst needs while the maximum number of frames is kept.
 pub(super) const HELD_BY_BURSTS: u32 = 2 * BURST_PACKETS as u32;
 
 /// The frames.
@@ -25,27 +27,27 @@ pub(crate) struct Umem {
     frame_bytes: usize,
     /// Frames below this index are for receiving, the others for sending.
     receive_frames: u32,
-    /// For each frame for receiving how many hold it.
+    /// For each frame for receiving, the number of its holders.
     uses: Box<[AtomicU32]>,
-    /// Frames that came back, from whatever thread: the first of them, and behind each frame the next. Frames are pushed one by
-    /// one and taken all at once, so that no exchange can take an old head for a new one.
+    /// A list of frames returned by any thread: its first frame; `next` has the frame after each. Frames are
+    /// pushed one by one and taken all at once, so that no exchange can mistake an old head for a new one.
     returned: AtomicU32,
     next: Box<[AtomicU32]>,
     held: AtomicU32,
     held_max: u32,
-    /// Of these, so many are for bursts alone.
+    /// The part of `held_max` that is reserved for bursts.
     for_bursts: u32,
     /// Frames for sending of each driver.
     frames_of_each: u32,
 }
 
 impl Umem {
-    /// Memory for frames of this length, a power of two. All frames for receiving are the driver's to begin with.
+    /// Memory for frames of this length, a power of two. At first the driver has all frames for receiving.
     pub(super) fn new(frame_bytes: usize, receive: u32, send: u32, held_max: u32) -> io::Result<Umem> {
         assert!(frame_bytes.is_power_of_two());
         assert!(receive > held_max && held_max >= HELD_BY_BURSTS);
         let bytes = frame_bytes * (receive as usize + send as usize);
-        // Ranges of the memory are told to a burst in 32 bits.
+        // Bursts store offsets in 32 bits.
         assert!(bytes <= u32::MAX as usize);
         let numbers = |number| (0..receive).map(|_| AtomicU32::new(number)).collect();
         Ok(Umem {
@@ -62,7 +64,8 @@ impl Umem {
         })
     }
 
-    /// The same for so many drivers, between which the frames for sending are divided. Each has bursts.
+    /// The same memory for `drivers` drivers, each with bursts of its own, which divide the frames for
+    /// sending.
     pub(super) fn shared_by(mut self, drivers: u32) -> Umem {
         self.for_bursts = HELD_BY_BURSTS * drivers;
         self.frames_of_each /= drivers;
@@ -70,7 +73,8 @@ impl Umem {
         self
     }
 
-    /// Memory for frames that are never lent: who has each is the caller's business, and all count as for sending.
+    /// Memory for frames that are never lent: the caller tracks the owner of each, and all count as frames
+    /// for sending.
     pub(crate) fn plain(frame_bytes: usize, count: u32) -> io::Result<Umem> {
         assert!(frame_bytes.is_power_of_two());
         Ok(Umem {
@@ -87,7 +91,7 @@ impl Umem {
         })
     }
 
-    /// All of it, for the kernel.
+    /// The whole memory, for the kernel.
     pub(super) fn area(&self) -> &Mapping {
         &self.memory
     }
@@ -104,13 +108,13 @@ impl Umem {
         self.receive_frames..(self.memory.len() / self.frame_bytes) as u32
     }
 
-    /// The frames for sending of one of the drivers.
+    /// The frames for sending of one driver.
     pub(super) fn frames_of_sender(&self, driver: u32) -> std::ops::Range<u32> {
         let first = self.receive_frames + driver * self.frames_of_each;
         first..first + self.frames_of_each
     }
 
-    /// The driver that a frame for sending is of.
+    /// The driver that owns a frame for sending.
     pub(super) fn sender_of(&self, frame: u32) -> u32 {
         assert!(frame >= self.receive_frames, "the kernel has sent what was for sending");
         (frame - self.receive_frames) / self.frames_of_each
@@ -121,12 +125,12 @@ impl Umem {
         self.memory.len() / self.frame_bytes
     }
 
-    /// Where a frame begins, as the rings have it.
+    /// Address of a frame, as used in the rings.
     pub(crate) fn address(&self, frame: u32) -> u64 {
         u64::from(frame) * self.frame_bytes as u64
     }
 
-    /// The frame that an address of a ring lies in.
+    /// The frame that contains an address of a ring.
     pub(crate) fn frame_at(&self, address: u64) -> u32 {
         let frame = address / self.frame_bytes as u64;
         assert!(
@@ -139,32 +143,34 @@ impl Umem {
     /// Bytes of a frame that has been received.
     ///
     /// # Safety
-    /// The receive ring has named them, and for as long as the reference is used neither does a fill ring name their frame.
+    /// The receive ring has named these bytes, and no fill ring names their frame for as long as the
+    /// reference is used.
     pub(crate) unsafe fn received(&self, address: u64, length: u32) -> &[u8] {
         let (start, length) = (address as usize, length as usize);
         assert!(start + length <= self.memory.len(), "the kernel names bytes of this memory");
-        // SAFETY: within the mapping, as just asserted; the caller promises that nobody writes them.
+        // SAFETY: within the mapping, as just asserted; the caller promises that the kernel does not write to
+        // the bytes.
         unsafe { std::slice::from_raw_parts(self.memory.start().as_ptr().add(start), length) }
     }
 
     /// All bytes of a frame for sending.
     ///
     /// # Safety
-    /// For as long as the reference is used neither the kernel has the frame, by a transmit ring, nor anybody else.
+    /// For as long as the reference is used, neither a transmit ring nor any other reference uses the frame.
     #[allow(clippy::mut_from_ref, reason = "each frame has one owner, which the caller is")]
     pub(crate) unsafe fn for_sending(&self, frame: u32) -> &mut [u8] {
         assert!(self.frames_for_sending().contains(&frame));
         let start = self.address(frame) as usize;
-        // SAFETY: within the mapping, as just asserted; the caller promises that it is nobody else's.
+        // SAFETY: within the mapping, as just asserted; the caller promises exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.memory.start().as_ptr().add(start), self.frame_bytes) }
     }
 
-    /// Frames that are held. They are no more than the bound, unless a thread is about to find that out.
+    /// Number of held frames. It exceeds the maximum only while a thread is about to undo its increment.
     pub(super) fn held(&self) -> u32 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether a burst may hold one more frame; if so, it does.
+    /// Lends a frame to a burst if one more frame may be held; returns whether it did.
     pub(super) fn lend(&self, frame: u32) -> bool {
         // Another driver may take the last place at the same moment.
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.held_max {
@@ -176,12 +182,12 @@ impl Umem {
         true
     }
 
-    /// Appends the frames that came back since the last call.
+    /// Appends frames that were returned since the last call.
     pub(super) fn take_returned(&self, free: &mut Vec<u32>) {
         if self.returned.load(Ordering::Relaxed) == NONE {
             return;
         }
-        // Acquire: whoever held a frame has read what it wanted before the frame is written again.
+        // Acquire: each holder of a frame has finished reading before the frame is written again.
         let mut frame = self.returned.swap(NONE, Ordering::Acquire);
         while frame != NONE {
             free.push(frame);
@@ -193,7 +199,7 @@ impl Umem {
         let mut head = self.returned.load(Ordering::Relaxed);
         loop {
             self.next[frame as usize].store(head, Ordering::Relaxed);
-            // Release: the link above, and the last reads of the frame, come before whoever takes the list.
+            // Release: the link above, and the last reads of the frame, happen before the list is taken.
             match self.returned.compare_exchange_weak(head, frame, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -202,8 +208,9 @@ impl Umem {
     }
 }
 
-// SAFETY: the mapping stays where it is until the value is dropped. The kernel writes to frames that a fill ring names; the
-// driver fills with frames that came back or never were lent, and they come back with their last use.
+// SAFETY: the mapping does not move until the value is dropped. The kernel writes only to frames that a fill
+// ring names. The driver fills with frames that were returned or never lent, and a frame is returned with its
+// last use.
 unsafe impl FrameSource for Umem {
     fn memory(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.memory.start(), self.memory.len())
@@ -220,7 +227,7 @@ unsafe impl FrameSource for Umem {
 
     fn release(&self, frames: &[u32]) {
         for &frame in frames {
-            // Release and acquire: all uses of the frame come before it goes back.
+            // Release and acquire: all uses of the frame happen before it is returned.
             let before = self.uses[frame as usize].fetch_sub(1, Ordering::AcqRel);
             assert!(before > 0, "a frame comes back once for each use");
             if before == 1 {
@@ -312,7 +319,7 @@ mod tests {
                 }
             }));
         }
-        // Miri takes a millisecond for each.
+        // Miri takes a millisecond for each loan.
         let loans = if cfg!(miri) { 300 } else { 50_000 };
         while lent < loans {
             umem.take_returned(&mut free);

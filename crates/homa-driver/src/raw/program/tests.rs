@@ -2,7 +2,8 @@ use super::*;
 
 const ALONE: SocketIndex = SocketIndex { number: 0, of: 1 };
 
-/// Runs a program as the kernel would, on a packet. A load beyond its end returns 0, as there.
+/// Runs a program on a packet as the kernel would. A load beyond the packet's end returns 0, as in the
+/// kernel.
 fn run(program: &[Instruction], packet: &[u8]) -> u32 {
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0);
     let load = |at: u32, bytes: u32| {
@@ -59,7 +60,8 @@ fn packet(ip_header: Option<usize>, port: u16, packet_type: u8, ack: u64, length
     packet
 }
 
-/// What a socket with this filter gets of a packet, from its Homa header on; every form of IP header must give the same.
+/// Bytes of a packet, from its Homa header on, that a socket with this filter gets; every form of IP header
+/// must give the same result.
 fn gets(filter: &ReceiveFilter, port: u16, packet_type: u8, ack: u64, length: usize) -> usize {
     let got = IP_HEADERS.map(|ip_header| {
         let program = build(filter, ip_header.is_some(), ALONE);

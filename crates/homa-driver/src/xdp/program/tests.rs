@@ -10,7 +10,8 @@ fn ours(udp_port: Option<u16>) -> LocalAddresses {
     LocalAddresses { udp_port, ips: ips.map(|ip| ip.parse().unwrap()).to_vec(), sockets: 1 }
 }
 
-/// A frame for this address: this EtherType, protocol, destination port, and some payload.
+/// A frame for this address, with the address's EtherType, this protocol and destination port, and some
+/// payload.
 fn frame(to: &str, protocol: u8, port: u16) -> Vec<u8> {
     let mut frame = vec![0x02; 12];
     match to.parse().unwrap() {
@@ -32,8 +33,8 @@ fn frame(to: &str, protocol: u8, port: u16) -> Vec<u8> {
     frame
 }
 
-/// A program that runs in the kernel and drops what is ours; `None`, with the reason printed, where that takes a privilege that
-/// the test lacks.
+/// A program that runs in the kernel and drops frames for us. `None`, with the reason printed, if the test
+/// lacks the required privilege.
 struct Classifier(OwnedFd);
 
 impl Classifier {
@@ -155,7 +156,7 @@ fn frames_too_short_for_their_headers_go_to_the_kernel() {
         for (to, ip_bytes) in [(TO[1], 20), (TO[3], 40)] {
             let whole = frame(to, if udp_port.is_some() { 17 } else { 146 }, PORT);
             let needed = 14 + ip_bytes + behind_ip;
-            // The kernel takes no shorter frame than an Ethernet header for a test.
+            // For a test run the kernel accepts no frame shorter than an Ethernet header.
             for length in 14..whole.len() {
                 assert_eq!(classifier.takes(&whole[..length]), length >= needed, "{to}: {length}");
             }
