@@ -1,9 +1,10 @@
-//! A path that writes down what passes: a capture that Wireshark opens.
+//! A wrapper that writes all packets to a capture file, which Wireshark opens.
 //!
-//! The capture shows Homa packets in UDP in IP, or in IP itself where they travel so, with headers made up
-//! from what the driver knows: the addresses and the DSCP. It has what the driver took and gave, which is not
-//! always what the wire carried: a packet that the kernel refused is in it, one that the kernel dropped
-//! before it was received is not. Where a driver cannot tell the DSCP of what it received, it is 0.
+//! The capture shows Homa packets in UDP in IP, or in IP itself if the driver sends them so. The driver's
+//! addresses and the DSCP fill the reconstructed headers. The capture contains the packets that the driver
+//! accepted and returned, which can differ from those on the wire. A packet that the kernel refused is
+//! included; one that the kernel dropped before it was received is not. The DSCP of received packets is 0 if
+//! the driver cannot provide it.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -20,22 +21,21 @@ use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unre
 use crate::filter::ReceiveFilter;
 use crate::socket::source_for;
 
-/// Records are written together once they are this many bytes, and whenever nothing comes in. As long as a
-/// packet or two of the longest, so that most records share a system call.
+/// Records are written together once they reach this many bytes, and whenever no packet arrives. This is the
+/// length of one or two of the longest packets, so most records share a system call.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Local addresses remembered by peer; all are forgotten when there are more.
+/// Maximum number of local addresses remembered by peer; beyond it all are dropped.
 const SOURCES_MAX: usize = 1_024;
 
-/// How a capture went.
+/// State of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureReport {
     /// Packets in the file.
     pub packets: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// Packets that passed and are not in the file: those after the capture stopped, and those that wait to
-    /// be written.
+    /// Packets that are not in the file: those after the capture stopped, and those that wait to be written.
     pub missed: u64,
     /// Why the capture stopped, if it has.
     pub stopped: Option<String>,
@@ -43,8 +43,8 @@ pub struct CaptureReport {
 
 /// Wraps a driver and writes every packet to a capture.
 ///
-/// A capture that cannot be written, because the disk is full for instance, stops with one warning in the log
-/// and a file that ends with a whole packet; traffic goes on. Packets are on their way to the file when
+/// A capture that cannot be written, for instance because the disk is full, stops with one warning in the log
+/// and a file that ends with a whole packet; traffic continues. Packets are written to the file when
 /// [`Driver::receive`] finds nothing, when the driver is dropped, and at [`PcapDriver::flush`].
 pub struct PcapDriver<D> {
     inner: D,
@@ -62,10 +62,10 @@ impl<D: std::fmt::Debug> std::fmt::Debug for PcapDriver<D> {
 }
 
 impl<D: Driver> PcapDriver<D> {
-    /// Captures to a new file; one that is there is overwritten.
+    /// Captures to a new file; an existing one is overwritten.
     ///
     /// # Errors
-    /// The file cannot be created or begun; the error names it.
+    /// The file cannot be created or its header not be written; the error names the file.
     pub fn create(inner: D, path: impl AsRef<Path>) -> io::Result<PcapDriver<D>> {
         let path = path.as_ref();
         let begin = || {
@@ -78,8 +78,8 @@ impl<D: Driver> PcapDriver<D> {
         Ok(PcapDriver::with(inner, begin().map_err(named)?))
     }
 
-    /// Captures to any writer: a pipe to a viewer, for instance. It should not block for long, for packets
-    /// wait on it.
+    /// Captures to any writer, for instance a pipe to a viewer. It should not block for long, since packets
+    /// wait for it.
     ///
     /// # Errors
     /// The file's header cannot be written.
@@ -89,18 +89,19 @@ impl<D: Driver> PcapDriver<D> {
     }
 
     fn with(mut inner: D, capture: Capture) -> PcapDriver<D> {
-        // What the kernel takes for that is little beside a capture. Of one that cannot tell, packets have
-        // none.
+        // The cost of this in the kernel is small compared with a capture. If the driver cannot provide
+        // priorities, packets have none.
         inner.tell_priorities();
         PcapDriver { inner, capture, sources: HashMap::new() }
     }
 
-    /// Writes what waits. A failure stops the capture and shows in the [report](PcapDriver::report).
+    /// Writes the waiting records. A failure stops the capture and appears in the
+    /// [report](PcapDriver::report).
     pub fn flush(&mut self) {
         self.capture.write_out();
     }
 
-    /// How the capture went so far.
+    /// The state of the capture so far.
     #[must_use]
     pub fn report(&self) -> CaptureReport {
         let mut report = self.capture.report.clone();
@@ -108,13 +109,13 @@ impl<D: Driver> PcapDriver<D> {
         report
     }
 
-    /// The driver inside.
+    /// The inner driver.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The address that packets to this peer come from: the driver's own, or what the route says when it is
-    /// bound to all.
+    /// The source address of packets to this peer: the driver's own, or that of the route if the driver is
+    /// bound to all addresses.
     fn local_for(&mut self, peer: SocketAddr) -> SocketAddr {
         let local = self.inner.local_addr();
         if !local.ip().is_unspecified() {
@@ -146,10 +147,10 @@ impl Sink {
         }
     }
 
-    /// Takes back what a failed write has left behind `length`.
+    /// Removes the bytes that a failed write has left behind `length`.
     fn cut(&mut self, length: u64) {
         if let Sink::File(file, _) = self {
-            // Where this fails too, the file ends in part of a packet: viewers say so and show the rest.
+            // If this fails too, the file ends in part of a packet: viewers report that and show the rest.
             let _ = file.set_len(length);
         }
     }
@@ -176,7 +177,7 @@ impl Capture {
         sink.write(&header)?;
         Ok(Capture {
             sink: Some(sink),
-            // A record goes in whole before the buffer is looked at again.
+            // A whole record is appended before the length of the buffer is checked.
             waiting: Vec::with_capacity(2 * BUFFER_BYTES),
             waiting_packets: 0,
             report: CaptureReport { bytes: header.len() as u64, ..CaptureReport::default() },
@@ -325,7 +326,7 @@ mod tests {
     use super::*;
     use crate::memory::MemoryDriver;
 
-    /// A disk with so much room.
+    /// A disk with limited room.
     #[derive(Clone, Default)]
     struct Disk {
         bytes: Arc<Mutex<Vec<u8>>>,

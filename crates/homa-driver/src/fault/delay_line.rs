@@ -1,4 +1,4 @@
-//! One direction of a faulty path: a plan, and the packets that it holds.
+//! One direction of a faulty path: a plan, and the packets held by it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,31 +6,31 @@ use std::net::SocketAddr;
 
 use super::plan::{FaultAction, FaultPlan, REORDER_HOLD_NS};
 
-/// Packets held in one direction; more are lost, and counted as such: any network's delay is made of buffers that end.
+/// Maximum number of packets held in one direction; further packets are lost and counted as such. The delay
+/// of any network comes from finite buffers.
 const HELD_PACKETS_MAX: usize = 8_192;
-/// Bytes held in one direction.
+/// Maximum number of bytes held in one direction.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// How often what happened in one direction.
+/// Counts of the faults in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Packets that a decision was made for.
+    /// Packets with a decision.
     pub packets: u64,
-    /// Lost.
+    /// Packets lost.
     pub lost: u64,
-    /// Doubled.
+    /// Packets duplicated.
     pub duplicated: u64,
-    /// Held for others to pass.
+    /// Packets held for others to pass.
     pub reordered: u64,
-    /// With a bit flipped.
+    /// Packets with a flipped bit.
     pub corrupted: u64,
-    /// Held for a time.
+    /// Packets held for a time.
     pub delayed: u64,
-    /// Lost because too many were held.
+    /// Packets lost because too many were held.
     pub overflowed: u64,
 }
 
-/// A packet on its way.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) peer: SocketAddr,
@@ -40,7 +40,8 @@ pub(super) struct Packet {
 
 #[derive(Debug)]
 struct DelayedPacket {
-    /// When to go on: a time or a number of packets that have passed, whichever the heap is of; then first come.
+    /// When to continue: a time or a number of packets that have passed, depending on the heap; then in order
+    /// of arrival.
     key: Reverse<(u64, u64)>,
     due_ns: u64,
     packet: Packet,
@@ -66,12 +67,12 @@ impl Ord for DelayedPacket {
 #[derive(Debug)]
 pub(super) struct DelayLine {
     plan: FaultPlan,
-    /// Held until a time.
+    /// Packets held until a time.
     timed: BinaryHeap<DelayedPacket>,
-    /// Held until others have passed.
+    /// Packets held until others have passed.
     overtaken: BinaryHeap<DelayedPacket>,
     held_bytes: usize,
-    /// Packets that have gone on.
+    /// Number of packets that have continued.
     passed: u64,
     admitted: u64,
     counts: FaultCounts,
@@ -94,13 +95,13 @@ impl DelayLine {
         self.plan.decide(length)
     }
 
-    /// Notes that this many packets went on untouched.
+    /// Counts packets that continued without a fault.
     pub(super) fn passed_untouched(&mut self, packets: usize) {
         self.passed += packets as u64;
         self.counts.packets += packets as u64;
     }
 
-    /// Takes a packet that something happens to. What is left of it comes out of [`DelayLine::due`], at once or later.
+    /// Accepts a packet with a fault. [`DelayLine::release`] offers its copies, at once or later.
     pub(super) fn admit(&mut self, now_ns: u64, action: FaultAction, mut packet: Packet) {
         self.counts.packets += 1;
         if action.copies == 0 {
@@ -128,7 +129,7 @@ impl DelayLine {
         }
     }
 
-    /// Takes a packet to which nothing happens and for which there is no room further on.
+    /// Accepts a packet without a fault if the next stage has no room for it.
     pub(super) fn queue_untouched(&mut self, now_ns: u64, packet: Packet) {
         self.counts.packets += 1;
         self.hold(now_ns, packet);
@@ -154,7 +155,8 @@ impl DelayLine {
         room
     }
 
-    /// Offers the packets that are due, in order, until one is not accepted; that one stays. Returns whether all were accepted.
+    /// Offers the due packets in order, until one is not accepted; that one stays. Returns whether all were
+    /// accepted.
     pub(super) fn release<E>(
         &mut self,
         now_ns: u64,
@@ -182,15 +184,15 @@ impl DelayLine {
         }
     }
 
-    /// Packets that may go on untouched before [`DelayLine::release`] must be called, so that none that is held is passed by more
-    /// than it should be. At least 1 after a release.
+    /// Number of packets that may continue without a fault before [`DelayLine::release`] must be called, so
+    /// that no held packet is passed by more packets than it should be. At least 1 after a release.
     pub(super) fn passing_room(&self) -> usize {
         self.overtaken
             .peek()
             .map_or(usize::MAX, |held| held.key.0.0.saturating_sub(self.passed).max(1) as usize)
     }
 
-    /// The earliest time at which [`DelayLine::release`] has something, as far as time decides; `None` when nothing is held.
+    /// The earliest due time of a held packet for [`DelayLine::release`]; `None` if no packet is held.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         let tops = [self.timed.peek(), self.overtaken.peek()];
         tops.into_iter().flatten().map(|held| held.due_ns).min()
@@ -214,7 +216,7 @@ mod tests {
         Packet { peer: ([127, 0, 0, 1], 1).into(), priority: 3, bytes: vec![number; 4] }
     }
 
-    /// First bytes of what is released.
+    /// First bytes of the released packets.
     fn released(line: &mut DelayLine, now_ns: u64) -> Vec<u8> {
         let mut numbers = Vec::new();
         let all = line.release(now_ns, |packet| {

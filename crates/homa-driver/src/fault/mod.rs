@@ -1,4 +1,4 @@
-//! A faulty path: loses, doubles, reorders, corrupts and delays packets, by a seed.
+//! A faulty path: it loses, duplicates, reorders, corrupts and delays packets by a seed.
 
 mod delay_line;
 mod plan;
@@ -19,30 +19,31 @@ use delay_line::{DelayLine, Packet};
 pub use delay_line::FaultCounts;
 pub use plan::{FaultAction, FaultError, FaultPlan, FaultRates, REORDER_DISTANCE_MAX, REORDER_HOLD_NS};
 
-/// What a [`FaultDriver`] does in each direction.
+/// The faults of a [`FaultDriver`] in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultConfig {
-    /// Where chance comes from.
+    /// Seed of the random decisions.
     pub seed: u64,
-    /// Faults of packets sent.
+    /// Faults of sent packets.
     pub send: FaultRates,
-    /// Faults of packets received.
+    /// Faults of received packets.
     pub receive: FaultRates,
 }
 
-/// Wraps a driver and plants faults in what it sends and receives.
+/// Wraps a driver and injects faults into the packets that it sends and receives.
 ///
-/// The decisions repeat with the seed and the order of packets; when held packets go on depends on the wall clock. Held packets
-/// move only when the driver is called: see [`Driver::poll_timeout`]. What is held is bounded; more is lost and counted.
+/// The decisions repeat with the seed and the order of packets. The times at which delayed packets continue
+/// depend on the wall clock. Delayed packets continue only when the driver is called: see
+/// [`Driver::poll_timeout`]. Their number is bounded; packets beyond the bound are lost and counted.
 ///
-/// A corrupted packet goes out with good lower checksums, so that the peer's protocol gets to see it.
+/// A corrupted packet is sent with correct lower checksums, so that it reaches the peer's protocol.
 #[derive(Debug)]
 pub struct FaultDriver<D> {
     inner: D,
     start: Instant,
     send: Option<DelayLine>,
     receive: Option<DelayLine>,
-    /// What the inner driver received, before faults.
+    /// Packets that the inner driver received, before faults.
     arrived: RxBurst,
 }
 
@@ -50,30 +51,31 @@ impl<D: Driver> FaultDriver<D> {
     /// Wraps a driver. A direction without faults costs nothing.
     ///
     /// # Errors
-    /// The rates make no sense; see [`FaultError`].
+    /// The rates are invalid; see [`FaultError`].
     pub fn new(inner: D, config: &FaultConfig) -> Result<FaultDriver<D>, FaultError> {
         let line = |rates: FaultRates, salt: u64| {
             let plan = FaultPlan::new(config.seed ^ salt, rates)?;
             Ok((!rates.are_zero()).then(|| DelayLine::new(plan)))
         };
-        // The two directions must not share their luck. The salt is the golden ratio's bits: any constant would do.
+        // The two directions must have independent random numbers. The salt has the golden ratio's bits: any
+        // constant would do.
         let (send, receive) = (line(config.send, 0)?, line(config.receive, 0x9e37_79b9_7f4a_7c15)?);
         Ok(FaultDriver { inner, start: Instant::now(), send, receive, arrived: RxBurst::new() })
     }
 
-    /// What happened to packets sent.
+    /// Fault counts of sent packets.
     #[must_use]
     pub fn sent_counts(&self) -> FaultCounts {
         self.send.as_ref().map(DelayLine::counts).unwrap_or_default()
     }
 
-    /// What happened to packets received.
+    /// Fault counts of received packets.
     #[must_use]
     pub fn received_counts(&self) -> FaultCounts {
         self.receive.as_ref().map(DelayLine::counts).unwrap_or_default()
     }
 
-    /// The driver inside.
+    /// The inner driver.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -83,10 +85,10 @@ impl<D: Driver> FaultDriver<D> {
     }
 }
 
-/// The priority of a received packet whose driver does not say it.
+/// The priority of a received packet if the driver does not provide it.
 const UNKNOWN_PRIORITY: u8 = u8::MAX;
 
-/// Sends the packets that are due, each by itself, and returns whether there was room for all.
+/// Sends the due packets one by one, and returns whether there was room for all.
 fn release_to(inner: &mut impl Driver, line: &mut DelayLine, now_ns: u64) -> io::Result<bool> {
     line.release(now_ns, |held| {
         let packet = TxPacket { to: held.peer, priority: held.priority, header: &held.bytes, payload: &[] };
@@ -94,7 +96,7 @@ fn release_to(inner: &mut impl Driver, line: &mut DelayLine, now_ns: u64) -> io:
     })
 }
 
-/// Adds the packets that are due to the burst, up to its cap, and returns whether there was room for all.
+/// Adds the due packets to the burst, up to its cap, and returns whether there was room for all.
 fn release_into(burst: &mut RxBurst, line: &mut DelayLine, now_ns: u64) -> bool {
     let result = line.release(now_ns, |held| {
         let priority = Some(held.priority).filter(|priority| *priority != UNKNOWN_PRIORITY);
@@ -103,7 +105,7 @@ fn release_into(burst: &mut RxBurst, line: &mut DelayLine, now_ns: u64) -> bool 
     result.unwrap_or_else(|never| match never {})
 }
 
-/// Adds a packet of this priority, where it is known, to the burst and returns whether there was room.
+/// Adds a packet to the burst, with its priority if known, and returns whether there was room.
 fn push(burst: &mut RxBurst, (peer, priority): (SocketAddr, Option<u8>), bytes: &[u8]) -> bool {
     let first = burst.len();
     let taken = burst.push(peer, bytes);
@@ -111,7 +113,7 @@ fn push(burst: &mut RxBurst, (peer, priority): (SocketAddr, Option<u8>), bytes: 
     taken
 }
 
-/// Sends packets through the line and returns how many were taken.
+/// Sends packets through the line and counts the accepted ones in `taken`.
 fn send_through(
     inner: &mut impl Driver,
     line: &mut DelayLine,
@@ -119,7 +121,8 @@ fn send_through(
     packets: &[TxPacket<'_>],
     taken: &mut usize,
 ) -> io::Result<()> {
-    // Where there is no room for what is held there is none for more: the caller must see the path full, not the line grow.
+    // If there is no room for delayed packets, accept no more: the caller must see a full path, and the line
+    // must not grow.
     while release_to(inner, line, now_ns)? && *taken < packets.len() {
         let left = &packets[*taken..];
         let mut struck = None;
@@ -136,7 +139,8 @@ fn send_through(
             let sent = inner.send(&left[..untouched])?;
             line.passed_untouched(sent);
             *taken += sent;
-            // What was decided for the rest is forgotten: they get new decisions, by the same rates, when they come again.
+            // The decisions for the rest are dropped: when offered again, these packets get new decisions by
+            // the same rates.
             if sent < untouched {
                 return Ok(());
             }
@@ -166,7 +170,7 @@ impl<D: Driver> Driver for FaultDriver<D> {
         let mut taken = 0;
         let result = send_through(&mut self.inner, line, now_ns, packets, &mut taken);
         match result {
-            // The error comes again with the next call; what was taken must be told now.
+            // The next call returns the error again; this one must return the number of accepted packets.
             Err(error) if taken == 0 => Err(error),
             _ => Ok(taken),
         }
@@ -180,13 +184,13 @@ impl<D: Driver> Driver for FaultDriver<D> {
         let Some(line) = &mut self.receive else { return self.inner.receive(burst) };
         burst.clear();
         let mut room = release_into(burst, line, now_ns);
-        // Where there is no room for what is held there is none for more: the line must not grow.
+        // If there is no room for delayed packets, receive no more: the line must not grow.
         let left = burst.most().saturating_sub(burst.len());
         let (true, Ok(cap)) = (room, BatchCap::new(left as u32)) else { return Ok(burst.len()) };
         self.arrived.set_cap(cap);
         match self.inner.receive(&mut self.arrived) {
             Err(error) if burst.is_empty() => return Err(error),
-            // The error comes again with the next call; what is there must be told now.
+            // The next call returns the error again; this one must return the packets at hand.
             Err(_) => return Ok(burst.len()),
             Ok(_) => (),
         }
@@ -248,7 +252,7 @@ impl<D: Driver> Driver for FaultDriver<D> {
         self.inner.buffer_sizes()
     }
 
-    /// Counts of the driver inside: packets that were lost on the way out are not in them.
+    /// Counts of the inner driver: packets lost by an injected fault on sending are not included.
     fn stats(&self) -> DriverStats {
         self.inner.stats()
     }
@@ -272,7 +276,7 @@ mod tests {
         bytes.iter().map(|b| TxPacket { to, priority: 4, header: &b[..1], payload: &b[1..] }).collect()
     }
 
-    /// Calls until nothing is held; held packets are due within a millisecond or so.
+    /// Calls the driver until it holds no packet; held packets are due within a millisecond or so.
     fn drain(driver: &mut FaultDriver<MemoryDriver>, got: &mut Vec<u32>) {
         let mut burst = RxBurst::new();
         loop {
@@ -323,7 +327,7 @@ mod tests {
         assert!(driver.receive(&mut burst).unwrap() == 0 && !burst.may_have_more());
         driver.inner.arriving.extend((0..20).map(|byte| (([127, 0, 0, 1], 9).into(), vec![byte])));
         for _ in 0..2 {
-            // A few may be due already.
+            // A few packets may be due already.
             driver.receive(&mut burst).unwrap();
             assert!(burst.may_have_more());
         }
@@ -384,7 +388,8 @@ mod tests {
         let rates = FaultRates { duplication: 0.5, reordering: 0.1, ..FaultRates::default() };
         let mut inner = MemoryDriver::default();
         let from = ([127, 0, 0, 1], 7).into();
-        // Half as many again come out as go in, so that the burst is full before all are through.
+        // The line returns half as many packets again as it takes, so the burst is full before all have
+        // passed.
         let count = 3 * RxBurst::MAX_PACKETS as u32;
         inner.arriving.extend(numbered(count).iter().map(|bytes| (from, bytes.to_vec())));
         let mut driver = FaultDriver::new(inner, &config(FaultRates::default(), rates)).unwrap();

@@ -1,18 +1,18 @@
-//! What happens to each packet: chance, from a seed.
+//! Random decisions on the faults of each packet, from a seed.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// How often what happens to packets of one direction. Rates are chances per packet from 0 to 1 inclusive, and independent of
-/// each other.
+/// Rates of the faults in one direction. Rates are probabilities for each packet, from 0 to 1 inclusive, and
+/// independent of each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultRates {
     /// The packet is lost.
     pub loss: f64,
     /// A second copy follows.
     pub duplication: f64,
-    /// The packet is held until a few later ones have passed, at most [`REORDER_DISTANCE_MAX`] of them and at most
-    /// [`REORDER_HOLD_NS`].
+    /// The packet is held until a few later packets have passed: at most [`REORDER_DISTANCE_MAX`] packets,
+    /// and for at most [`REORDER_HOLD_NS`].
     pub reordering: f64,
     /// One bit is flipped.
     pub corruption: f64,
@@ -24,24 +24,24 @@ pub struct FaultRates {
     pub delay_max_ns: u64,
 }
 
-/// Most packets that pass one that is held for reordering.
+/// Maximum number of packets that pass a packet held for reordering.
 ///
-/// More than the three of TCP's rule of thumb, so that a receiver that calls a gap lost after three packets is wrong at times;
-/// fewer than a burst, so that reordering happens within one too.
+/// This exceeds the three packets of TCP's rule of thumb, so a receiver that assumes a loss after three
+/// packets is sometimes wrong. It is less than a burst, so reordering also happens within one.
 pub const REORDER_DISTANCE_MAX: u32 = 8;
 
-/// Longest time in nanoseconds that a packet is held for reordering when no others come to pass it: a millisecond, which no
-/// protocol should take for a loss.
+/// Maximum time in nanoseconds that a packet is held for reordering if no other packets arrive: a
+/// millisecond, which no protocol should take for a loss.
 pub const REORDER_HOLD_NS: u64 = 1_000_000;
 
-/// Why rates make no sense.
+/// Why rates are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
-    /// A rate is not a chance.
+    /// A rate is not a probability.
     #[error("the {what} rate is {rate}: give a chance from 0 to 1")]
     Rate {
-        /// Which.
+        /// Name of the rate.
         what: &'static str,
         /// Its value.
         rate: f64,
@@ -57,7 +57,7 @@ pub enum FaultError {
 }
 
 impl FaultRates {
-    /// Whether nothing ever happens.
+    /// Whether all rates are zero.
     #[must_use]
     pub fn are_zero(&self) -> bool {
         [self.loss, self.duplication, self.reordering, self.corruption, self.delay]
@@ -83,26 +83,26 @@ impl FaultRates {
     }
 }
 
-/// What happens to one packet.
+/// The faults of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultAction {
-    /// Copies that arrive: 0, it is lost; 1; or 2.
+    /// Number of copies that arrive: 0 (the packet is lost), 1 or 2.
     pub copies: u8,
-    /// The bit to flip, counted from the first byte's lowest; below eight times the packet's length.
+    /// The bit to flip, counted from the lowest bit of the first byte; below eight times the packet's length.
     pub flip_bit: Option<u32>,
-    /// Nanoseconds to hold it.
+    /// Time to hold the packet, in nanoseconds.
     pub delay_ns: u64,
-    /// Later packets that pass it first; 0 when it keeps its place.
+    /// Number of later packets that pass it first; 0 if it keeps its place.
     pub passed_by: u32,
 }
 
 impl FaultAction {
-    /// Nothing happens.
+    /// No fault.
     pub const NONE: FaultAction = FaultAction { copies: 1, flip_bit: None, delay_ns: 0, passed_by: 0 };
 }
 
-/// Decides packet by packet, the same for the same seed and rates: each decision takes the same number of draws, so that what
-/// happened to one packet does not change the fate of the next.
+/// Decides on the faults of each packet; decisions are the same for the same seed and rates. Each decision
+/// takes the same number of draws, so that a fault of one packet does not change the decision for the next.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     rates: FaultRates,
@@ -110,16 +110,16 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A plan of these rates.
+    /// A plan with these rates.
     ///
     /// # Errors
-    /// The rates make no sense; see [`FaultError`].
+    /// The rates are invalid; see [`FaultError`].
     pub fn new(seed: u64, rates: FaultRates) -> Result<FaultPlan, FaultError> {
         rates.check()?;
         Ok(FaultPlan { rates, random: Pcg64Mcg::seed_from_u64(seed) })
     }
 
-    /// What happens to the next packet, of this length in bytes. An empty packet has no bit to flip.
+    /// The faults of the next packet, of this length in bytes. An empty packet has no bit to flip.
     pub fn decide(&mut self, length: usize) -> FaultAction {
         let random = &mut self.random;
         let mut chance = |rate: f64| random.random::<f64>() < rate;
@@ -146,8 +146,8 @@ impl FaultPlan {
     }
 }
 
-/// Maps a draw of 64 random bits to a number below `end`, or 0 when `end` is 0. One draw always does, and the bias is below
-/// `end` in 2^64.
+/// Maps a draw of 64 random bits to a number below `end`, or 0 if `end` is 0. It always needs exactly one
+/// draw; the bias is below `end` in 2^64.
 fn below(draw: u64, end: u64) -> u64 {
     ((u128::from(draw) * u128::from(end)) >> 64) as u64
 }
@@ -163,8 +163,8 @@ mod tests {
         (0..PACKETS).map(|_| plan.decide(100)).collect()
     }
 
-    /// Asserts that a fault struck about as often as it should: within five standard deviations, which a right plan misses for
-    /// one seed in two million; these seeds are fixed.
+    /// Asserts that a fault occurred about as often as its rate: within five standard deviations, which a
+    /// correct plan misses for one seed in two million. These seeds are fixed.
     fn assert_rate(seed: u64, actions: &[FaultAction], rate: f64, struck: impl Fn(&FaultAction) -> bool) {
         let count = actions.iter().filter(|action| struck(action)).count() as f64;
         let (mean, deviation) =

@@ -1,8 +1,8 @@
-//! Why devices could not be had for frames.
+//! Errors of opening devices for frames.
 
 use std::io;
 
-/// Why [`Frames`](super::Frames) could not be made.
+/// Why [`Frames`](super::Frames) could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FramesError {
@@ -11,7 +11,7 @@ pub enum FramesError {
     NoDevice {
         /// The name.
         name: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// A device was named twice.
@@ -25,10 +25,10 @@ pub enum FramesError {
     NoPrivilege {
         /// The device.
         name: String,
-        /// The capabilities, as a sentence has them.
+        /// The required capabilities, as words of a sentence.
         what: &'static str,
     },
-    /// The MTU is too large for AF_XDP, or the kernel has none.
+    /// The MTU is too large for AF_XDP, or the kernel does not support AF_XDP.
     #[error(
         "device {name} with its MTU of {mtu} has no AF_XDP here ({source}): lower its MTU, or take packet sockets"
     )]
@@ -37,37 +37,37 @@ pub enum FramesError {
         name: String,
         /// Its MTU in bytes.
         mtu: usize,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// Another process has the device.
+    /// Another process uses the device.
     #[error("device {name} is taken: another process has its XDP program or its queue ({source})")]
     Taken {
         /// The device.
         name: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// There is no memory for so many frames.
+    /// There is no memory for the frames.
     #[error("no memory for {bytes} bytes of frames: ask for a smaller buffer, or fewer devices")]
     NoMemory {
-        /// What was asked for.
+        /// The requested bytes.
         bytes: usize,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("cannot open {name} for frames: {step} failed: {source}")]
     System {
         /// The device.
         name: String,
         /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
 impl FramesError {
-    /// Whether packet sockets may do where this was said of AF_XDP.
+    /// Whether packet sockets may work after this error of AF_XDP.
     pub(crate) fn is_without_xdp(&self) -> bool {
         matches!(self, FramesError::NoXdp { .. } | FramesError::NoPrivilege { .. })
     }

@@ -1,12 +1,16 @@
-//! Ethernet frames of any kind from and to several network devices that share one memory: what a switch is made of.
+//! Ethernet frames of any kind from and to several network devices that share one memory, as a switch needs
+//! them.
 //!
-//! A frame that is received lies in a slot of the memory until it is given back or sent, by whichever device: nothing is copied between
-//! them in user space. [`FramePath`] says how frames come and go. A device that is used here serves the kernel no more (by AF_XDP) or
-//! besides (by packet sockets, where the kernel sees every frame as well): give the devices no addresses.
+//! A received frame stays in a slot of the memory until it is given back, or sent by any of the devices.
+//! Frames are therefore not copied between devices in user space. [`FramePath`] selects how frames are
+//! received and sent.
 //!
-//! Frames come as the sender gave them to its device. The other end of a veth must therefore not leave it to the device to cut
-//! segments or to compute checksums (`ethtool -K DEVICE tso off gso off tx off`): what is longer than the MTU is dropped and counted.
-//! Tags of VLANs that the receiving device has taken off are lost.
+//! A device in use here no longer serves the kernel (with AF_XDP), or serves it as well (with packet sockets,
+//! where the kernel also sees every frame): give the devices no addresses.
+//!
+//! Frames arrive as the sender passed them to its device. The other end of a veth must therefore not leave
+//! cutting segments or computing checksums to the device (`ethtool -K DEVICE tso off gso off tx off`). Frames
+//! longer than the MTU are dropped and counted. VLAN tags that the receiving device has removed are lost.
 
 mod error;
 mod promiscuous;
@@ -25,67 +29,70 @@ use promiscuous::Promiscuous;
 use ring::RingPort;
 pub(crate) use slots::{HEADER_BYTES, Slots};
 
-/// How frames come from a device and go to it.
+/// How frames are received from a device and sent by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FramePath {
-    /// AF_XDP where the kernel and the devices' MTU allow it, else packet sockets.
+    /// AF_XDP if the kernel and the devices' MTU allow it, otherwise packet sockets.
     #[default]
     Auto,
-    /// AF_XDP. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and frames of one slot: an MTU of 3,506 at most.
+    /// AF_XDP. Requires CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and frames that fit one slot: an MTU of 3,506
+    /// at most.
     Xdp(XdpMode),
-    /// Packet sockets (AF_PACKET) with a ring for receiving. Needs CAP_NET_RAW. One copy more on the way in.
+    /// Packet sockets (AF_PACKET) with a ring for receiving. Requires CAP_NET_RAW. Receiving takes one more
+    /// copy.
     Ring,
 }
 
 /// How to set up [`Frames`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FramesConfig {
-    /// The devices, by name. They are known by their place in this list afterwards.
+    /// The devices, by name. Methods identify a device by its index in this list.
     pub devices: Vec<String>,
-    /// How frames come and go.
+    /// How frames are received and sent.
     pub path: FramePath,
-    /// Frames that the kernel may have received for each queue of a device and that were not taken yet; rounded up to a power of two.
+    /// Frames that the kernel may have received for each queue of a device and that were not taken yet;
+    /// rounded up to a power of two.
     pub receive_frames: u32,
-    /// Frames beside these that may be held at a time.
+    /// Further frames that may be held at a time.
     pub held_frames: u32,
 }
 
 impl FramesConfig {
-    /// For these devices: 1,024 frames to receive into, 12 ms of full frames at 1 Gbit/s, and 8,192 to hold.
+    /// A configuration for these devices: 1,024 frames to receive into (12 ms of full frames at 1 Gbit/s),
+    /// and 8,192 to hold.
     #[must_use]
     pub fn new(devices: Vec<String>) -> FramesConfig {
         FramesConfig { devices, path: FramePath::Auto, receive_frames: 1_024, held_frames: 8_192 }
     }
 }
 
-/// What befell the frames of a device, since it was opened.
+/// Counts of a device's frames since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameStats {
     /// Frames received.
     pub received: u64,
-    /// Frames that the kernel had no room for, since they were not taken in time.
+    /// Frames dropped for want of room, since earlier ones were not taken in time.
     pub receive_drops: u64,
-    /// Frames dropped that are longer than the device's MTU allows: the sender left it to its device to cut them.
+    /// Frames dropped because they exceed the device's MTU: the sender left it to its device to cut them.
     pub too_long: u64,
     /// Frames sent.
     pub sent: u64,
-    /// Frames that the kernel refused to send, as when the device is down.
+    /// Frames that the kernel refused to send, for instance while the device is down.
     pub refused: u64,
     /// System calls for sending.
     pub send_calls: u64,
 }
 
-/// A device.
 #[derive(Debug)]
 enum Port {
     Xdp(XdpPort),
     Ring(RingPort),
 }
 
-/// Several devices and the memory for their frames. See the [module](self).
+/// Several devices and the memory for their frames, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Frames {
-    // Before the memory, which the kernel uses as long as they are open.
+    // Dropped before the memory, which the kernel uses as long as they are open.
     ports: Vec<Port>,
     slots: Slots,
     _promiscuous: Vec<Promiscuous>,
@@ -95,7 +102,7 @@ impl Frames {
     /// Opens the devices.
     ///
     /// # Errors
-    /// A device is not there or cannot be had; whatever was opened is closed again.
+    /// A device does not exist or cannot be opened; any device opened so far is closed again.
     pub fn open(config: &FramesConfig) -> Result<Frames, FramesError> {
         let mut longest = 0;
         let mut devices = Vec::new();
@@ -134,7 +141,7 @@ impl Frames {
         self.ports.len()
     }
 
-    /// How a device's frames come and go: `xdp-native`, `xdp-generic` or `ring`.
+    /// How a device's frames are received and sent: `xdp-native`, `xdp-generic` or `ring`.
     #[must_use]
     pub fn path(&self, device: usize) -> &'static str {
         match &self.ports[device] {
@@ -144,7 +151,7 @@ impl Frames {
         }
     }
 
-    /// Appends up to `most` frames that have come by a device; how many.
+    /// Appends up to `most` received frames of a device and returns their number.
     pub fn receive(&mut self, device: usize, most: usize, into: &mut Vec<Frame>) -> usize {
         match &mut self.ports[device] {
             Port::Xdp(port) => port.receive(&mut self.slots, most, into),
@@ -152,10 +159,10 @@ impl Frames {
         }
     }
 
-    /// Hands a frame to a device, to be sent with the next [`flush`](Frames::flush).
+    /// Passes a frame to a device, to be sent with the next [`flush`](Frames::flush).
     ///
     /// # Errors
-    /// There is no room now; the frame comes back.
+    /// There is no room now; the error contains the frame.
     pub fn send(&mut self, device: usize, frame: Frame) -> Result<(), Frame> {
         match &mut self.ports[device] {
             Port::Xdp(port) => port.send(&mut self.slots, frame),
@@ -163,7 +170,7 @@ impl Frames {
         }
     }
 
-    /// Has the kernel send what was handed to a device since the last call.
+    /// Makes the kernel send the frames passed to a device since the last call.
     pub fn flush(&mut self, device: usize) {
         match &mut self.ports[device] {
             Port::Xdp(port) => port.flush(&mut self.slots),
@@ -177,41 +184,41 @@ impl Frames {
         self.slots.bytes(frame)
     }
 
-    /// Asks for the cache line in which a frame begins, so that it is there when it is read soon. Does nothing where the processor has
-    /// no such instruction.
+    /// Prefetches the cache line at the start of a frame that will be read soon. Does nothing if the
+    /// processor has no such instruction.
     #[inline]
     pub fn prefetch(&self, frame: &Frame) {
         self.slots.prefetch(frame);
     }
 
-    /// The bytes of a frame, to be changed.
+    /// The bytes of a frame, for changes.
     pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         self.slots.bytes_mut(frame)
     }
 
-    /// A new frame with these bytes, to be sent; `None` when no slot is free, or none is as long.
+    /// A new frame with these bytes, to be sent; `None` if no slot is free or the bytes do not fit a slot.
     #[inline]
     pub fn frame(&mut self, bytes: &[u8]) -> Option<Frame> {
         (bytes.len() <= self.slots.slot_bytes()).then(|| self.slots.fill(bytes)).flatten()
     }
 
-    /// A second frame with the same bytes; `None` when no slot is free.
+    /// A second frame with the same bytes; `None` if no slot is free.
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         self.slots.copy(frame)
     }
 
-    /// Gives a frame up.
+    /// Drops a frame and frees its slot.
     pub fn drop_frame(&mut self, frame: Frame) {
         self.slots.give_back(frame);
     }
 
-    /// Slots that nobody holds now, those of the kernel not counted.
+    /// Number of free slots, without those of the kernel.
     #[must_use]
     pub fn free_slots(&self) -> usize {
         self.slots.free()
     }
 
-    /// What befell a device's frames.
+    /// Counts of a device's frames.
     #[must_use]
     pub fn stats(&self, device: usize) -> FrameStats {
         match &self.ports[device] {
@@ -220,7 +227,7 @@ impl Frames {
         }
     }
 
-    /// Descriptors that show when frames have come by a device.
+    /// Descriptors that become readable when a device has received frames.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ports.iter().flat_map(|port| match port {
             Port::Xdp(port) => port.fds(),
@@ -234,7 +241,7 @@ fn open_rings(
     devices: &[interface::NamedInterface],
     longest: usize,
 ) -> Result<(Vec<Port>, Slots), FramesError> {
-    // A frame is copied out of its ring at once, so that only those held need slots, and those on their way.
+    // A frame is copied out of its ring at once, so only held frames and frames to be sent need slots.
     let count = config.held_frames + devices.len() as u32 * ring::SEND_FRAMES as u32;
     let slots = Slots::new(slots::slot_bytes(longest, 0), count)?;
     let ports = devices.iter().map(|device| RingPort::open(device, config.receive_frames).map(Port::Ring));

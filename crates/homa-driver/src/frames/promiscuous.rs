@@ -1,4 +1,4 @@
-//! A device that takes frames for others, too, for as long as somebody asks it to.
+//! Promiscuous mode of a device: it also accepts frames for other hosts.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use super::FramesError;
 use crate::l2::interface::NamedInterface;
 
-/// Asks a device for the frames of others until it is dropped. The kernel counts who asks.
+/// Keeps a device in promiscuous mode until dropped. The kernel counts such requests.
 #[derive(Debug)]
 pub(super) struct Promiscuous(
     #[expect(dead_code, reason = "it is asked for as long as the socket is open")] Socket,
@@ -26,7 +26,7 @@ impl Promiscuous {
 }
 
 fn ask(device: u32) -> io::Result<Socket> {
-    // Of no protocol, it receives nothing.
+    // A socket without a protocol receives nothing.
     let socket = Socket::new(Domain::PACKET, Type::RAW.cloexec(), None)?;
     let request = libc::packet_mreq {
         mr_ifindex: device as libc::c_int,
@@ -35,7 +35,7 @@ fn ask(device: u32) -> io::Result<Socket> {
         mr_address: [0; 8],
     };
     let length = size_of::<libc::packet_mreq>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and the kernel reads the structure, as long as it is told.
+    // SAFETY: the descriptor is open, and the kernel reads `length` bytes of the structure, its size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,4 +1,5 @@
-//! A device's frames by packet sockets (AF_PACKET): received through a ring, from which each is copied to a slot, and sent in batches.
+//! Frames of a device through packet sockets (AF_PACKET): received through a ring, copied from there to
+//! slots, and sent in batches.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,13 +15,12 @@ use crate::packet::ring::{Layout, Ring};
 use crate::packet::{bind, new_drops};
 use crate::socket::option;
 
-/// Frames that may wait to be sent.
+/// Maximum number of frames that wait to be sent.
 pub(super) const SEND_FRAMES: usize = 512;
 
-/// Frames given to the kernel in one call.
+/// Frames passed to the kernel in one call.
 const BATCH: usize = 64;
 
-/// A device.
 #[derive(Debug)]
 pub(super) struct RingPort {
     receiving: Socket,
@@ -29,7 +29,7 @@ pub(super) struct RingPort {
     waiting: VecDeque<Frame>,
     longest: usize,
     stats: FrameStats,
-    /// Frames that found no room, as far as the kernel has told: it forgets them when it does.
+    /// Frames dropped for want of room; accumulated here since the kernel resets its count when it is read.
     drops: std::cell::Cell<u64>,
 }
 
@@ -70,7 +70,7 @@ impl RingPort {
         })
     }
 
-    /// Appends up to `most` frames that have come.
+    /// Appends up to `most` received frames.
     pub(super) fn receive(&mut self, slots: &mut Slots, most: usize, into: &mut Vec<Frame>) -> usize {
         let mut count = 0;
         while count < most && slots.free() > 0 {
@@ -95,7 +95,7 @@ impl RingPort {
         Ok(())
     }
 
-    /// Has the kernel send what waits, as far as it has room.
+    /// Makes the kernel send the waiting frames, as far as it has room.
     pub(super) fn flush(&mut self, slots: &mut Slots) {
         while !self.waiting.is_empty() {
             let (tried, result) = self.send_batch(slots);
@@ -123,7 +123,7 @@ impl RingPort {
         }
     }
 
-    /// Gives the kernel the first frames that wait; how many, and how many it took.
+    /// Passes the first waiting frames to the kernel. Returns their number, and how many of them it accepted.
     fn send_batch(&self, slots: &Slots) -> (usize, io::Result<usize>) {
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut parts = [empty; BATCH];
@@ -137,8 +137,8 @@ impl RingPort {
             message.msg_hdr.msg_iovlen = 1;
             count += 1;
         }
-        // SAFETY: the descriptor is open, and the first `count` messages have a part each, which lead to bytes of slots that are
-        // borrowed here; the kernel only reads them.
+        // SAFETY: the descriptor is open. The first `count` messages have a part each, which points to bytes
+        // of slots that are borrowed here; the kernel only reads them.
         let sent = unsafe {
             libc::sendmmsg(
                 self.sending.as_raw_fd(),
@@ -163,6 +163,6 @@ impl RingPort {
 fn set_up(socket: &Socket) -> io::Result<()> {
     let set = |name, value| option::set(socket.as_fd(), libc::SOL_PACKET, name, value);
     set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
-    // What is sent by this device would come back by it.
+    // Frames sent by this device would be received from it again.
     set(libc::PACKET_IGNORE_OUTGOING, 1)
 }

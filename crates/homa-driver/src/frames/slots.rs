@@ -1,12 +1,13 @@
-//! The memory that frames lie in: slots of one length, each held by one frame, by the kernel, or by nobody.
+//! The memory of the frames: slots of one length, each held by one frame or by the kernel, or free.
 
 use crate::frames::FramesError;
 use crate::xdp::umem::Umem;
 
-/// Lengths of a slot: what AF_XDP takes with pages of 4 KiB, and then what packet sockets may need.
+/// Lengths of a slot: those that AF_XDP supports with pages of 4 KiB, then those that packet sockets may
+/// need.
 const SLOT_BYTES: [usize; 4] = [2_048, 4_096, 16_384, 131_072];
 
-/// An Ethernet header with a VLAN tag.
+/// Bytes of an Ethernet header with a VLAN tag.
 pub(crate) const HEADER_BYTES: usize = 18;
 
 /// A frame in a slot: the only handle to its bytes.
@@ -26,13 +27,12 @@ impl Frame {
     }
 }
 
-/// The length of slots for frames of a device of this MTU, with so many bytes left in front.
+/// The length of slots for frames of a device of this MTU, with `headroom` bytes free in front.
 pub(crate) fn slot_bytes(mtu: usize, headroom: usize) -> usize {
     let longest = mtu + HEADER_BYTES + headroom;
     SLOT_BYTES.into_iter().find(|&bytes| longest <= bytes).unwrap_or(SLOT_BYTES[SLOT_BYTES.len() - 1])
 }
 
-/// The slots.
 #[derive(Debug)]
 pub(crate) struct Slots {
     umem: Umem,
@@ -53,7 +53,7 @@ impl Slots {
         &self.umem
     }
 
-    /// The memory, and the slots that nobody has, for who takes them back.
+    /// The memory and the free slots, for code that takes slots back from the kernel.
     pub(crate) fn parts(&mut self) -> (&Umem, &mut Vec<u32>) {
         (&self.umem, &mut self.free)
     }
@@ -62,23 +62,23 @@ impl Slots {
         self.umem.frame_bytes()
     }
 
-    /// Slots that nobody has.
+    /// Number of free slots.
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Takes a slot, to be given to the kernel.
+    /// Takes a free slot, to be passed to the kernel.
     pub(crate) fn take(&mut self) -> Option<u32> {
         self.free.pop()
     }
 
-    /// The kernel has given a slot back, which held nothing or what was sent.
+    /// Frees a slot that the kernel returned, empty or after sending its frame.
     pub(crate) fn put(&mut self, slot: u32) {
         debug_assert!(self.free.len() < self.umem.frames());
         self.free.push(slot);
     }
 
-    /// What the kernel has received at this address.
+    /// The frame that the kernel has received at this address.
     pub(crate) fn received(&self, address: u64, length: u32) -> Frame {
         let slot = self.umem.frame_at(address);
         let start = (address - self.umem.address(slot)) as u32;
@@ -86,7 +86,7 @@ impl Slots {
         Frame { slot, start, length }
     }
 
-    /// The slot of a frame, and where it begins and how long it is as a ring has it. The kernel has it then.
+    /// Passes a frame's slot to the kernel. Returns the frame's address and length, as used in a ring.
     pub(crate) fn give(&self, frame: Frame) -> (u64, u32) {
         (self.umem.address(frame.slot) + u64::from(frame.start), frame.length)
     }
@@ -97,7 +97,8 @@ impl Slots {
 
     pub(crate) fn bytes(&self, frame: &Frame) -> &[u8] {
         let address = self.umem.address(frame.slot) + u64::from(frame.start);
-        // SAFETY: the frame is the only handle to its slot, which the kernel does not have as long as there is a frame.
+        // SAFETY: the frame is the only handle to its slot, which the kernel does not have as long as there
+        // is a frame.
         unsafe { self.umem.received(address, frame.length) }
     }
 
@@ -105,7 +106,8 @@ impl Slots {
     pub(crate) fn prefetch(&self, frame: &Frame) {
         let first = self.bytes(frame).as_ptr();
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: every x86-64 processor has the instruction, which is a hint: it reads nothing that the program sees, from any address.
+        // SAFETY: every x86-64 processor has the instruction. It is a hint that reads nothing visible to the
+        // program, and it accepts any address.
         unsafe {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(first.cast());
@@ -115,12 +117,13 @@ impl Slots {
     }
 
     pub(crate) fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
-        // SAFETY: as above, and the handle is borrowed exclusively.
+        // SAFETY: the frame is the only handle to its slot, which the kernel does not have, and it is
+        // borrowed exclusively.
         let slot = unsafe { self.umem.for_sending(frame.slot) };
         &mut slot[frame.start as usize..][..frame.length as usize]
     }
 
-    /// Puts bytes into a free slot; `None` where there is none. They must fit.
+    /// Copies bytes into a free slot; `None` if there is none. They must fit.
     #[inline]
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> Option<Frame> {
         let slot = self.free.pop()?;
@@ -132,7 +135,7 @@ impl Slots {
     pub(crate) fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         let slot = self.free.pop()?;
         let mut copy = Frame { slot, start: frame.start, length: frame.length };
-        // SAFETY: two frames are two slots, and the new one has just been free.
+        // SAFETY: two frames have two slots, and the new slot was free.
         let to = unsafe { self.umem.for_sending(copy.slot) };
         let to = &mut to[copy.start as usize..][..copy.length as usize];
         to.copy_from_slice(self.bytes(frame));

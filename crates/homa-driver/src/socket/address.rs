@@ -1,8 +1,8 @@
-//! Socket addresses as the kernel takes and gives them.
+//! Socket addresses in the kernel's format.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// What a socket can send to.
+/// The IP versions that a socket can send to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddressFamily {
     /// IPv4 only.
@@ -30,7 +30,8 @@ impl RawAddress {
         unsafe { std::mem::zeroed() }
     }
 
-    /// Writes a peer's address and returns its length, or `None` when a socket of this family cannot send there.
+    /// Writes a peer's address and returns its length, or `None` if a socket of this family cannot send to
+    /// it.
     pub(crate) fn set(&mut self, to: SocketAddr, family: AddressFamily) -> Option<libc::socklen_t> {
         match (to, family) {
             (SocketAddr::V4(to), AddressFamily::V4) => {
@@ -63,8 +64,8 @@ impl RawAddress {
         size_of::<libc::sockaddr_in6>() as libc::socklen_t
     }
 
-    /// The address that the kernel wrote, `length` bytes of it; mapped IPv4 comes back as IPv4. `None` when it is of another
-    /// family or shorter than its family needs.
+    /// The address that the kernel wrote, of `length` bytes; mapped IPv4 is returned as IPv4. `None` if it is
+    /// of another family, or shorter than its family needs.
     pub(crate) fn get(&self, length: libc::socklen_t) -> Option<SocketAddr> {
         let length = length as usize;
         if length < size_of::<libc::sa_family_t>() {
@@ -79,12 +80,12 @@ impl RawAddress {
             return Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into());
         }
         if family == libc::AF_INET6 && length >= size_of::<libc::sockaddr_in6>() {
-            // SAFETY: as above.
+            // SAFETY: the family says that this field was written, and any bytes are a value of it.
             let v6 = unsafe { self.v6 };
             let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
             return Some(match ip.to_ipv4_mapped() {
                 Some(ip) => SocketAddrV4::new(ip, port).into(),
-                // The flow label says nothing of who the peer is; kept, it would make two peers of one.
+                // The flow label does not identify the peer; if kept, it would make two peers of one.
                 None => SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into(),
             });
         }

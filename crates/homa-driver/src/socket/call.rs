@@ -1,23 +1,24 @@
-//! System calls that packets wait for, past the C library.
+//! System calls on the packet path that bypass the C library.
 //!
-//! There they are points where a thread may be cancelled, which costs each of them two atomic operations in a process of several
-//! threads: 5 to 7 % of the time of two hosts that poll. Nobody cancels a thread that runs Rust.
+//! In the C library they are thread cancellation points, which cost each call two atomic operations in a
+//! multi-threaded process: 5 to 7 % of the time of two hosts that poll. Nothing cancels a thread that runs
+//! Rust.
 
 use std::os::fd::RawFd;
 
-/// As `libc::recvmsg`.
+/// Like `libc::recvmsg`.
 ///
 /// # Safety
-/// As that.
+/// The requirements of `libc::recvmsg`.
 pub(super) unsafe fn recvmsg(fd: RawFd, message: *mut libc::msghdr, flags: libc::c_int) -> libc::ssize_t {
-    // SAFETY: the call takes what `recvmsg` takes, and the caller promises what that asks for.
+    // SAFETY: the call takes the arguments of `recvmsg`, whose requirements the caller promises.
     unsafe { libc::syscall(libc::SYS_recvmsg, fd, message, flags) as libc::ssize_t }
 }
 
-/// As `libc::sendto`.
+/// Like `libc::sendto`.
 ///
 /// # Safety
-/// As that.
+/// The requirements of `libc::sendto`.
 pub(super) unsafe fn sendto(
     fd: RawFd,
     bytes: *const libc::c_void,
@@ -26,6 +27,6 @@ pub(super) unsafe fn sendto(
     to: *const libc::sockaddr,
     to_length: libc::socklen_t,
 ) -> libc::ssize_t {
-    // SAFETY: the call takes what `sendto` takes, and the caller promises what that asks for.
+    // SAFETY: the call takes the arguments of `sendto`, whose requirements the caller promises.
     unsafe { libc::syscall(libc::SYS_sendto, fd, bytes, length, flags, to, to_length) as libc::ssize_t }
 }

@@ -1,6 +1,7 @@
-//! Control messages: what a socket says about a datagram beside its bytes.
+//! Control messages: metadata of a datagram beside its bytes.
 
-/// Room for two control messages of an integer each: all that the paths here send or ask for with a datagram.
+/// Room for two control messages of an integer each: the maximum that these paths send or request with a
+/// datagram.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct Control<const BYTES: usize = 64> {
@@ -18,7 +19,7 @@ impl<const BYTES: usize> Control<BYTES> {
         Control { bytes: [0; BYTES] }
     }
 
-    /// Writes a message at `at`, which is 0 or what the last call returned, and returns the end of it.
+    /// Writes a message at `at`, which is 0 or the result of the last call, and returns its end.
     ///
     /// # Panics
     /// There is no room; the callers' messages are of fixed sizes.
@@ -33,13 +34,14 @@ impl<const BYTES: usize> Control<BYTES> {
         header.cmsg_len = length as _;
         header.cmsg_level = level;
         header.cmsg_type = kind;
-        // SAFETY: `room` is longer than the structure, and an unaligned write asks nothing of its alignment.
+        // SAFETY: `room` is longer than the structure, and an unaligned write needs no alignment.
         unsafe { room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(header) };
         room[HEADER_BYTES..HEADER_BYTES + data.len()].copy_from_slice(data);
         end
     }
 
-    /// Level, kind and data of each message in the first `length` bytes; ends at the first that does not fit.
+    /// Level, kind and data of each message in the first `length` bytes; ends at the first message that does
+    /// not fit.
     pub(crate) fn messages(&self, length: usize) -> Messages<'_> {
         Messages { left: &self.bytes[..length.min(BYTES)] }
     }
@@ -56,7 +58,8 @@ impl<'a> Iterator for Messages<'a> {
         if self.left.len() < HEADER_BYTES {
             return None;
         }
-        // SAFETY: as many bytes as the structure has are there, it holds only integers, and the read may be unaligned.
+        // SAFETY: there are as many bytes as the structure has, it holds only integers, and the read may be
+        // unaligned.
         let header = unsafe { self.left.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let length = header.cmsg_len as usize;
@@ -68,8 +71,8 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The first of the three times of SO_TIMESTAMPING, which is the kernel's own. That of the device, the third, is of a clock of the device, which
-/// nobody here can compare with another.
+/// The first of the three times of SO_TIMESTAMPING, which is the kernel's own. The third time is of a clock
+/// of the device, which cannot be compared with other clocks here.
 pub(crate) fn software_time_ns(data: &[u8]) -> u64 {
     let word =
         |at: usize| data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(i64::from_ne_bytes);

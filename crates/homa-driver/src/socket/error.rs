@@ -1,11 +1,11 @@
-//! Why a packet path could not be had.
+//! Errors of opening a packet path.
 
 use std::io;
 use std::net::SocketAddr;
 
 use crate::carrier::Carrier;
 
-/// Why a driver could not be made.
+/// Why a driver could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -27,22 +27,22 @@ pub enum BindError {
         /// The program that runs.
         program: String,
     },
-    /// The host has no such protocol.
+    /// The host does not support the IP version.
     #[error("this host has no {}: bind to an address of the other IP version", if .0.is_ipv6() { "IPv6" } else { "IPv4" })]
     NoSuchFamily(SocketAddr),
-    /// Anything else.
+    /// Any other error.
     #[error("cannot open a socket at {}: {step} failed: {source}", shown(.address))]
     Socket {
         /// The address to bind to.
         address: SocketAddr,
         /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// An address without the port that it does not have.
+/// An address, without the port if it has none.
 fn shown(address: &SocketAddr) -> String {
     if address.port() == 0 { address.ip().to_string() } else { address.to_string() }
 }

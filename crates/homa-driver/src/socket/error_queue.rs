@@ -1,4 +1,4 @@
-//! What the network reported of packets that did not arrive.
+//! Network reports of packets that did not arrive.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::address::RawAddress;
 use super::control::{Control, software_time_ns};
 
-/// What the kernel says of packets that a packet socket sent (`linux/if_packet.h`).
+/// Origin of the kernel's reports about packets that a packet socket sent (`linux/if_packet.h`).
 const PACKET_TX_TIMESTAMP: libc::c_int = 16;
 
 /// One report.
@@ -17,44 +17,45 @@ pub(crate) enum Report {
     TxTimestamp(TxTimestamp),
 }
 
-/// The kernel gave a datagram to the device.
+/// The kernel passed a datagram to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TxTimestamp {
-    /// Which one, in the kernel's own count.
+    /// Number of the datagram in the kernel's own count.
     pub(crate) number: u32,
-    /// When, by the real-time clock in nanoseconds.
+    /// Time by the real-time clock in nanoseconds.
     pub(crate) at_ns: u64,
 }
 
 /// A packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkError {
-    /// Where the packet was bound for.
+    /// Destination of the packet.
     pub(crate) to: SocketAddr,
     pub(crate) cause: Cause,
-    /// What the report quotes of the packet, from the Homa header on.
+    /// The part of the packet that the report quotes, from the Homa header on.
     pub(crate) quoted: QuotedHeader,
-    /// This host's own report, of a packet that it did not send: the call that was to send it has failed as well.
+    /// Whether this is the host's own report of a packet that it did not send: the call that was to send it
+    /// has failed as well.
     pub(crate) local: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Nobody has the port there: the host itself says so.
+    /// No socket has the port: reported by the destination itself.
     PortUnreachable,
-    /// Nobody takes the protocol there.
+    /// The destination does not support the protocol.
     ProtocolUnreachable,
-    /// Too big for some link on the way, or for the first one.
+    /// The packet is too big for a link on the path, or for the first one.
     TooBig {
-        /// What it takes, in bytes with the IP header; 0: it does not say.
+        /// Maximum packet of that link, in bytes with the IP header; 0 if it is not reported.
         mtu: usize,
     },
-    /// Any other: no route, filtered, hop limit.
+    /// Any other cause: no route, filtered, hop limit.
     Other,
 }
 
-/// The head of a refused packet, as far as the report quotes it: RFC 792 asks for 8 bytes, Linux quotes more than a common
-/// header.
+/// The head of a refused packet, as far as the report quotes it: RFC 792 requires 8 bytes, Linux quotes more
+/// than a common header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QuotedHeader {
     bytes: [u8; 28],
@@ -71,13 +72,14 @@ impl QuotedHeader {
     }
 }
 
-/// Takes the oldest report from the socket, or `None` when there is none left.
+/// Takes the oldest report from the socket, or `None` if there is none left.
 ///
-/// Reports that are of no use, because they lack an address or an ICMP origin, are passed over.
+/// Reports without an address or an ICMP origin are of no use and skipped.
 pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
     loop {
         let mut address = RawAddress::empty();
-        // The report (16 bytes) with the address of the router that sent it, or the times of a packet sent, and SO_RXQ_OVFL beside it.
+        // Room for the report (16 bytes) with the address of the router that sent it, or the times of a sent
+        // packet, and SO_RXQ_OVFL.
         let mut control = Control::<256>::empty();
         let mut quoted = QuotedHeader::default();
         let mut part =
@@ -90,8 +92,8 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
         message.msg_iovlen = 1;
         message.msg_control = control.bytes.as_mut_ptr().cast();
         message.msg_controllen = control.bytes.len() as _;
-        // SAFETY: the descriptor is open while it is borrowed; name, control and the one part point to as many bytes as they
-        // say, which live through the call. What the report quotes beyond the part is cut off.
+        // SAFETY: the descriptor is open while it is borrowed. Name, control and the one part point to as
+        // many bytes as they say, which live through the call. Quoted bytes beyond the part are cut off.
         let result = unsafe {
             libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
         };
@@ -126,11 +128,13 @@ fn extended_error(data: &[u8]) -> Option<libc::sock_extended_err> {
     if data.len() < size_of::<libc::sock_extended_err>() {
         return None;
     }
-    // SAFETY: as many bytes as the structure has are there, it holds only integers, and the read may be unaligned.
+    // SAFETY: there are as many bytes as the structure has, it holds only integers, and the read may be
+    // unaligned.
     Some(unsafe { data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() })
 }
 
-/// The cause of an error, and whether this host is the origin; or `None` when it comes from neither ICMP nor this host.
+/// The cause of an error, and whether this host is the origin. `None` if it comes from neither ICMP nor this
+/// host.
 fn cause_of(error: libc::sock_extended_err) -> Option<(Cause, bool)> {
     let icmp = matches!(error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
     if !icmp && error.ee_origin != libc::SO_EE_ORIGIN_LOCAL {

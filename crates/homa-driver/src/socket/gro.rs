@@ -1,35 +1,36 @@
-//! DATA packets that a sender's kernel has merged for segmentation offload, and that nobody divided: where
-//! both machines are guests of one host, they reach a raw socket whole. Linux Homa lays them out for its
-//! device to divide: the header without the segment's offset, and then for each segment its offset, four
-//! bytes, and its part of the message (WIRE-20). Parts are equally long but the last.
+//! DATA packets that a sender's kernel has merged for segmentation offload, and that no device divided. If
+//! both machines are guests of one host, such packets reach a raw socket whole. Linux Homa lays them out for
+//! its device to divide: the header without the segment's offset, then each segment: its offset, four bytes,
+//! and its part of the message (WIRE-20). Parts are equally long except the last.
 //!
-//! The length of the parts is not in the packet. A packet that is no longer than its device takes is never
-//! looked at, whatever it holds: a part of a message may look like an offset.
+//! The length of the parts is not in the packet. A packet no longer than its device's maximum is never
+//! examined, whatever its contents: part of a message may look like an offset.
 
 /// The header of DATA up to the segment's offset.
 const HEADER_BYTES: usize = 52;
 /// A segment's offset in its message.
 const OFFSET_BYTES: usize = 4;
-/// Where the type of a packet is, and that of DATA.
+/// Offset of a packet's type, and the type of DATA.
 const TYPE: (usize, u8) = (11, 0x10);
-/// Where `doff` is, and the one of DATA whose offset is that of its first segment.
+/// Offset of `doff`, and its value in DATA whose offset is that of its first segment.
 const DOFF: (usize, u8) = (12, 0xd0);
 
-/// Packets up to so long fit any device that carries IPv6 and IPv4, and are never looked at.
+/// Packets up to this length fit any device that carries IPv6 and IPv4, and are never examined.
 const ORDINARY_BYTES: usize = 1_280 - 40;
 
-/// What a received packet is.
+/// Layout of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroLayout {
-    /// As it was sent.
+    /// Not merged.
     No,
-    /// Segments of so many bytes each, their offsets included, behind one header.
+    /// Segments of this many bytes each, including their offsets, behind one header.
     Every(usize),
-    /// Merged in a way that is not known, or that cannot be told.
+    /// Merged in an unknown way, or in a way that cannot be determined.
     Unknown,
 }
 
-/// Looks at a packet, without its IP header, that a device has received which takes `max_packet()` bytes.
+/// Determines the layout of a packet, given without its IP header, from a device whose maximum is
+/// `max_packet()` bytes.
 pub(super) fn look(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) -> GroLayout {
     let has = |(at, value): (usize, u8)| packet.get(at) == Some(&value);
     if packet.len() <= ORDINARY_BYTES || !has(TYPE) || !has(DOFF) {
@@ -44,7 +45,7 @@ pub(super) fn look(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) ->
     }
 }
 
-/// Whether offsets that follow from the first one lie at every `segment` bytes.
+/// Whether consecutive offsets, starting from the first one, lie at every `segment` bytes.
 fn is_divided_by(packet: &[u8], segment: usize) -> bool {
     let offset = |at: usize| {
         let bytes = packet.get(at..at + OFFSET_BYTES)?;
@@ -56,7 +57,7 @@ fn is_divided_by(packet: &[u8], segment: usize) -> bool {
     let mut expected = first;
     for begin in begins {
         expected = expected.wrapping_add(part);
-        // The last one has at least a byte of the message, too.
+        // The last segment also has at least one byte of the message.
         if packet.len() <= begin + OFFSET_BYTES || offset(begin) != Some(expected) {
             return false;
         }
@@ -64,16 +65,16 @@ fn is_divided_by(packet: &[u8], segment: usize) -> bool {
     true
 }
 
-/// Makes packets of the segments of a merged packet, which is the first `length` bytes of `memory`: each has
-/// the header in front. Returns the distance from one to the next; the last ends at `returned.1`. `None`:
-/// there is no room.
+/// Divides a merged packet, the first `length` bytes of `memory`, into packets that each have the header in
+/// front. Returns the distance from one packet to the next, and the end of the last packet. `None` if there
+/// is no room.
 pub(super) fn divide(memory: &mut [u8], length: usize, segment: usize) -> Option<(usize, usize)> {
     let count = (length - HEADER_BYTES).div_ceil(segment);
     let end = length + (count - 1) * HEADER_BYTES;
     if end > memory.len() {
         return None;
     }
-    // From the last on: each moves back, to where none lies that has not moved.
+    // Start with the last segment: each moves back, to where no unmoved segment lies.
     for number in (1..count).rev() {
         let from = HEADER_BYTES + number * segment;
         let to = from + number * HEADER_BYTES;

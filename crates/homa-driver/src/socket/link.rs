@@ -8,8 +8,8 @@ use crate::l2::interface;
 
 const SYSFS: &str = "/sys/class/net";
 
-/// Speed in Mbit/s of the device that has this address, or of the default route's device when it is unspecified. `None` when
-/// there is no such device, or none that tells a speed that means anything.
+/// Speed in Mbit/s of the device that has this address; if the address is unspecified, of the default route's
+/// device. `None` if there is no such device, or it reports no meaningful speed.
 pub(crate) fn link_mbps(local: IpAddr) -> Option<u32> {
     let device = if local.is_unspecified() {
         default_device(&fs::read_to_string("/proc/net/route").ok()?)?
@@ -19,8 +19,8 @@ pub(crate) fn link_mbps(local: IpAddr) -> Option<u32> {
     device_mbps(Path::new(SYSFS), &device)
 }
 
-/// The speed that a device tells, when it is one of hardware, or a VLAN or bond on such. The others (loopback, veth, bridges,
-/// tunnels) tell none, or a number without meaning: veth says 10,000 whatever it does.
+/// The reported speed of a device, if it is hardware, or a VLAN or bond on hardware. Other devices (loopback,
+/// veth, bridges, tunnels) report none, or a meaningless number: veth always reports 10,000.
 fn device_mbps(sysfs: &Path, device: &str) -> Option<u32> {
     let directory = sysfs.join(device);
     let kind = fs::read_to_string(directory.join("uevent")).unwrap_or_default();
@@ -51,7 +51,7 @@ fn default_device(routes: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A directory as sysfs has it for one device.
+    /// A directory for one device, as in sysfs.
     fn device(name: &str, speed: &str, hardware: bool, uevent: &str) -> Option<u32> {
         let root = std::env::temp_dir().join(format!("homa-driver-link-{}-{name}", std::process::id()));
         let directory = root.join(name);

@@ -1,12 +1,14 @@
 //! Sockets at one address for sending only, one for each link.
 //!
-//! The kernel counts the bytes that a link has not sent yet against the socket that they came by. With a socket for each link a link that
-//! sends nothing fills its own, and packets by other links find room.
+//! The kernel charges the unsent bytes of a link to the sending socket. With a socket for each link, a stuck
+//! link fills only its own socket, and packets on other links find room.
 //!
-//! Over UDP the sockets share the address of the main one (SO_REUSEPORT), and the program that chooses among the main sockets of a group
-//! never chooses one of these: the kernel numbers sockets in the order in which they were bound, and these come last. Only a lone
-//! main socket has no program yet, and gets one when the first of these is bound. What comes in between, some microseconds, may go to
-//! that one, whose filter drops it: a loss like any other. Over raw IP every socket is offered what comes, and the filter drops that, too.
+//! Over UDP the sockets share the address of the main one (SO_REUSEPORT). The program that chooses among the
+//! main sockets of a group never chooses one of these: the kernel numbers sockets in the order in which they
+//! were bound, and these come last. Only a lone main socket has no program yet, and gets one when the first
+//! of these is bound. Packets that arrive in between, some microseconds, may go to the new socket, whose
+//! filter drops them: a loss like any other. Over raw IP every socket is offered all packets, and the filter
+//! drops those, too.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,10 +21,10 @@ use super::{BindError, PacketSocket, SocketConfig, steer};
 use crate::carrier::Carrier;
 use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
 
-/// Sockets beside the main one. Links beyond share the last of them.
+/// Maximum number of sockets beside the main one. Further links share the last of them.
 const LINK_SOCKETS_MAX: usize = 8;
 
-/// `SO_NETNS_COOKIE` (`asm-generic/socket.h`): a number of the network namespace that a socket is of.
+/// `SO_NETNS_COOKIE` (`asm-generic/socket.h`): a number that identifies the network namespace of a socket.
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// The socket for one link.
@@ -32,27 +34,27 @@ struct LinkSocket {
     stall: StallDetector,
 }
 
-/// The sockets beside a main one.
+/// The sending sockets of one main socket.
 pub(super) struct LinkSockets {
     config: SocketConfig,
-    /// The main socket is one of several at its address, among which a program chooses.
+    /// Whether the main socket is one of several at its address, among which a program chooses.
     grouped: bool,
-    /// Whether the kernel is to tell when it gave packets to the device.
+    /// Whether the kernel reports when it passed packets to the device.
     stamp_sent: bool,
     all: Vec<LinkSocket>,
 }
 
-/// What became of packets that were offered to a link.
+/// Outcome of offering packets to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendOutcome {
-    /// Packets that its socket took, or that were refused for a reason of their own.
+    /// Packets that its socket accepted, or that were refused for a reason of their own.
     pub(super) taken: usize,
-    /// Whether the rest found no room at a link that is stuck, so that nobody is to wait for it.
+    /// Whether the rest found no room at a stuck link, so that no packet is to wait for it.
     pub(super) stuck: bool,
 }
 
 impl LinkSockets {
-    /// Makes the main socket one that others can join, and opens the socket for one link.
+    /// Allows other sockets to join the main socket, and opens the socket for one link.
     pub(super) fn open(
         main: &PacketSocket,
         config: &SocketConfig,
@@ -61,11 +63,11 @@ impl LinkSockets {
     ) -> Result<LinkSockets, BindError> {
         let mut bind = main.local;
         if config.carrier == Carrier::Ip {
-            // The kernel has the protocol's number there.
+            // For raw IP the kernel returns the protocol number as the port.
             bind.set_port(0);
         }
         let joins = config.carrier == Carrier::Udp;
-        // The receive buffer stays as large as the main socket's: reports of the network take from it.
+        // The receive buffer stays as large as the main socket's: network reports use it.
         let config = SocketConfig { bind, joins, silent: true, ..config.clone() };
         let mut sockets =
             LinkSockets { config, grouped, stamp_sent, all: Vec::with_capacity(LINK_SOCKETS_MAX) };
@@ -90,10 +92,10 @@ impl LinkSockets {
         Ok(())
     }
 
-    /// Opens a socket for one link more.
+    /// Opens a socket for one more link.
     fn add(&mut self, main: &PacketSocket, link: Link) -> Result<(), BindError> {
         let mut socket = PacketSocket::open(&self.config)?;
-        // A thread in another namespace than the host's may be the one that sends.
+        // The sending thread may be in another network namespace than the host.
         if namespace_of(socket.fd()) != namespace_of(main.fd()) {
             return Err(BindError::NotLocal(main.local));
         }
@@ -104,18 +106,18 @@ impl LinkSockets {
         Ok(())
     }
 
-    /// Closes all; returns what they have counted.
+    /// Closes all sockets and returns their counts.
     pub(super) fn close(&mut self, main: &PacketSocket) -> DriverStats {
         let stats = self.stats();
         self.all.clear();
         if self.config.joins && !self.grouped {
-            // Nobody else is to join it. It cannot fail: the option is known.
+            // No other socket is to join it. The call cannot fail: the option is supported.
             let _ = main.socket.set_reuse_port(false);
         }
         stats
     }
 
-    /// Index of the socket for this link; one that is shared where there is none to be had.
+    /// Index of the socket for this link; of a shared one if none can be opened.
     fn index_of(&mut self, main: &PacketSocket, link: Link) -> usize {
         let known = |all: &[LinkSocket]| all.iter().position(|link_socket| link_socket.link == link);
         if let Some(index) = known(&self.all) {
@@ -128,10 +130,10 @@ impl LinkSockets {
         known(&self.all).unwrap_or(self.all.len() - 1)
     }
 
-    /// Sends packets that leave by this link.
+    /// Sends packets that leave through this link.
     ///
     /// # Errors
-    /// As [`PacketSocket::send`].
+    /// The errors of [`PacketSocket::send`].
     pub(super) fn send(
         &mut self,
         main: &PacketSocket,
@@ -149,7 +151,7 @@ impl LinkSockets {
             link_socket.stall.refused(now_ns, taken > 0)
         };
         for (other, link_socket) in self.all.iter_mut().enumerate() {
-            // The kernel gives reports of the network to any of the sockets at an address.
+            // The kernel gives network reports to any of the sockets at an address.
             if other != index {
                 link_socket.socket.note_sent(&packets[..taken]);
             }
@@ -171,12 +173,12 @@ impl LinkSockets {
         over
     }
 
-    /// The longest packet to a peer by what the network has reported to one of these.
+    /// The longest packet to a peer, by the network reports to these sockets.
     pub(super) fn max_packet(&self, to: std::net::SocketAddr) -> usize {
         self.all.iter().map(|link_socket| link_socket.socket.max_packet(to)).min().unwrap_or(usize::MAX)
     }
 
-    /// As [`PacketSocket::poll_unreachable`]. Over raw IP the main socket is told everything as well.
+    /// Like [`PacketSocket::poll_unreachable`]. Over raw IP the main socket also receives all reports.
     pub(super) fn poll_unreachable(&mut self) -> Option<Unreachable> {
         if self.config.carrier == Carrier::Ip {
             return None;
@@ -191,7 +193,7 @@ impl LinkSockets {
         self.all.iter_mut().find_map(|link_socket| link_socket.socket.poll_sent())
     }
 
-    /// Has the kernel tell when it gives packets to the device, from here on.
+    /// Makes the kernel report when it passes later packets to the device.
     pub(super) fn stamp_sent(&mut self) {
         self.stamp_sent = true;
         for link_socket in &mut self.all {
@@ -206,18 +208,20 @@ impl LinkSockets {
             .map(|link_socket| link_socket.socket.stats())
             .fold(DriverStats::default(), DriverStats::plus);
         if self.config.carrier == Carrier::Ip {
-            // The main socket was told, too.
+            // The main socket has received the same reports.
             stats.network_errors = 0;
         }
         stats
     }
 }
 
-/// Which network namespace a socket is of. Kernels before 5.14 do not say, and give 0.
+/// Identifies the network namespace of a socket. Kernels before 5.14 do not support this; the result is then
+/// 0.
 fn namespace_of(fd: BorrowedFd<'_>) -> u64 {
     let mut cookie = 0_u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `length` bytes to `cookie`, which is as long.
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `length` bytes to
+    // `cookie`, which is as long.
     let result = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -230,10 +234,10 @@ fn namespace_of(fd: BorrowedFd<'_>) -> u64 {
     if result == 0 { cookie } else { 0 }
 }
 
-/// Of each socket, whether less than half of its send buffer is in use.
+/// For each socket, whether less than half of its send buffer is in use.
 fn have_room(fds: &[BorrowedFd<'_>]) -> Vec<bool> {
     let mut entries: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)).collect();
-    // Where the call fails, no socket has room.
+    // If the call fails, no socket has room.
     let _ = poll(&mut entries, Some(&Timespec::default()));
     entries.iter().map(|entry| entry.revents().contains(PollFlags::OUT)).collect()
 }

@@ -1,11 +1,12 @@
-//! A [`PacketSocket`] whose packets wait for no link but their own.
+//! A [`PacketSocket`] whose packets wait only for their own link.
 //!
-//! While there is room, everything goes by the one socket, and nobody asks which link a packet takes. Where the socket takes nothing for a
-//! while and this host has peers behind several links, each link gets a socket of its own ([`LinkSockets`]). A link that then takes
-//! nothing loses the packets that find no room, as at any full queue, and packets by other links go on. When no link is
-//! stuck any more and all have room, the other sockets are closed.
+//! While there is room, all packets go through the one socket, and links are not looked up. If the socket
+//! accepts nothing for a while and this host has peers behind several links, each link gets a socket of its
+//! own ([`LinkSockets`]). If a link then accepts nothing, packets that find no room on it are lost, as at any
+//! full queue; packets on other links continue. The other sockets are closed when no link is stuck and all
+//! have room.
 //!
-//! A host with peers behind one link only waits for that link, however long it takes.
+//! A host with peers behind one link only waits for that link without limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,30 +18,30 @@ use super::stall::{LOOK_NS, RETRY_NS, StallDetector};
 use super::{BindError, PacketSocket, SocketConfig};
 use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
 
-/// How long no further sockets are tried, where they could not be had: for want of descriptors, of a privilege that was given up, or because
-/// the thread that sends is of another network namespace than the host.
+/// Time without further attempts after further sockets could not be opened. Possible causes: no descriptors,
+/// a privilege that was dropped, or a sending thread in another network namespace than the host.
 const OPEN_AGAIN_NS: u64 = 100_000_000;
 
-/// See the [module](self).
+/// A main socket, and while a link is stuck, further sockets for sending.
 pub(crate) struct LinkedSocket {
     pub(crate) main: PacketSocket,
     config: SocketConfig,
-    /// The socket is one of several at its address, among which a program chooses.
+    /// Whether the socket is one of several at its address, among which a program chooses.
     grouped: bool,
     stamp_sent: bool,
     links: Links,
     link_sockets: Option<LinkSockets>,
-    /// What the main socket refused.
+    /// Refusals of the main socket.
     refusals: StallDetector,
-    /// Something was refused since the main socket last took all.
+    /// Whether packets were refused since the main socket last accepted all.
     full: bool,
-    /// When to be called although no packet comes.
+    /// When the next call is due although no packet arrives.
     due_ns: Option<u64>,
-    /// Until when no further sockets are tried.
+    /// End of the time without attempts to open further sockets.
     alone_until_ns: u64,
-    /// Times are counted from here.
+    /// Origin of all times.
     start: Instant,
-    /// Counts that belong to no socket that is open.
+    /// Counts of closed sockets, and of packets dropped at stuck links.
     counted: DriverStats,
 }
 
@@ -77,7 +78,7 @@ impl LinkedSocket {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// As [`Driver::send`](crate::Driver::send).
+    /// Implements [`Driver::send`](crate::Driver::send).
     pub(crate) fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         if self.due_ns.is_some() {
             self.tend();
@@ -97,11 +98,12 @@ impl LinkedSocket {
         if !self.leave_main(&packets[taken..], taken > 0) {
             return Ok(taken);
         }
-        // The error comes again with the next call; what was taken must be told now.
+        // The next call returns the error again; this one must return the number of accepted packets.
         Ok(taken + self.send_by_link(&packets[taken..]).unwrap_or(0))
     }
 
-    /// The main socket has no room for these. Whether they go by sockets of their links from here on.
+    /// Handles packets that found no room in the main socket. Returns whether packets are sent by link from
+    /// now on.
     fn leave_main(&mut self, refused: &[TxPacket<'_>], taken: bool) -> bool {
         let now_ns = self.now_ns();
         self.full = true;
@@ -123,7 +125,7 @@ impl LinkedSocket {
         self.link_sockets.is_some()
     }
 
-    /// Sends each packet by the socket of its link.
+    /// Sends each packet through the socket of its link.
     fn send_by_link(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         let now_ns = self.now_ns();
         let Some(link_sockets) = &mut self.link_sockets else { return Ok(0) };
@@ -149,7 +151,8 @@ impl LinkedSocket {
                 self.due_ns = Some(now_ns + RETRY_NS);
                 break;
             }
-            // Those behind them do not wait for a link that takes nothing. RESEND brings these back.
+            // Packets behind these do not wait for a link that accepts nothing. RESEND recovers the dropped
+            // ones.
             let dropped = run.len() - offered.taken;
             self.counted.send_errors.link_stuck += dropped as u64;
             taken += dropped;
@@ -157,7 +160,7 @@ impl LinkedSocket {
         Ok(taken)
     }
 
-    /// Does what is due.
+    /// Does due work.
     fn tend(&mut self) {
         let now_ns = self.now_ns();
         if self.due_ns.is_none_or(|due_ns| now_ns < due_ns) {
@@ -175,12 +178,12 @@ impl LinkedSocket {
         self.refusals = StallDetector::default();
     }
 
-    /// As [`Driver::poll_timeout`](crate::Driver::poll_timeout).
+    /// Implements [`Driver::poll_timeout`](crate::Driver::poll_timeout).
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         self.due_ns.map(|due_ns| due_ns.saturating_sub(self.now_ns()))
     }
 
-    /// As [`Driver::shows_room`](crate::Driver::shows_room).
+    /// Implements [`Driver::shows_room`](crate::Driver::shows_room).
     pub(crate) fn shows_room(&self) -> bool {
         self.link_sockets.is_none()
     }
@@ -191,13 +194,13 @@ impl LinkedSocket {
         self.main.max_packet(to).min(others)
     }
 
-    /// As [`Driver::poll_unreachable`](crate::Driver::poll_unreachable).
+    /// Implements [`Driver::poll_unreachable`](crate::Driver::poll_unreachable).
     pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
         let report = self.main.poll_unreachable();
         report.or_else(|| self.link_sockets.as_mut()?.poll_unreachable())
     }
 
-    /// As [`Driver::stamp_sent`](crate::Driver::stamp_sent).
+    /// Implements [`Driver::stamp_sent`](crate::Driver::stamp_sent).
     pub(crate) fn stamp_sent(&mut self) -> bool {
         self.stamp_sent = self.main.stamp_sent();
         if let Some(link_sockets) = self.link_sockets.as_mut().filter(|_| self.stamp_sent) {
@@ -206,7 +209,7 @@ impl LinkedSocket {
         self.stamp_sent
     }
 
-    /// As [`Driver::poll_sent`](crate::Driver::poll_sent).
+    /// Implements [`Driver::poll_sent`](crate::Driver::poll_sent).
     pub(crate) fn poll_sent(&mut self) -> Option<SentPacket> {
         let sent = self.main.poll_sent();
         sent.or_else(|| self.link_sockets.as_mut()?.poll_sent())

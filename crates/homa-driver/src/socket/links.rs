@@ -1,33 +1,36 @@
-//! The link by which packets to a peer leave, as the kernel's routes say.
+//! The link through which packets to a peer leave, by the kernel's routes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::l2::netlink::Netlink;
 
-/// Peers remembered. When there are more, all are forgotten and looked up again as they are used.
+/// Maximum number of peers remembered. Beyond it all are dropped and looked up again when used.
 const PEERS_MAX: usize = 4_096;
 
-/// How long an answer says which socket a packet goes by. Routes change seldom, but packets of a wrong link may be dropped.
+/// Validity of an answer that decides the socket of a packet. Routes change seldom, but packets of a wrong
+/// link may be dropped.
 const AGE_NS: u64 = 1_000_000_000;
 
-/// How long an answer says whether there are several links, which matters less.
+/// Validity of an answer for the question whether there are several links, which matters less.
 const ROUGH_AGE_NS: u64 = 60 * AGE_NS;
 
-/// Look-ups at a time for the question whether there are several links: some hundred microseconds. The others come later.
+/// Maximum number of look-ups in one call for the question whether there are several links: some hundred
+/// microseconds. Further ones are done later.
 const LOOK_UPS: usize = 64;
 
-/// A link by the index of its device. Peers that no route leads to share [`NO_LINK`].
+/// A link, as the index of its device. Peers without a route share [`NO_LINK`].
 pub(super) type Link = u32;
 
 pub(super) const NO_LINK: Link = 0;
 
-/// The links of peers. Each look-up that is not remembered costs some system calls, so nobody asks while there is room for all.
+/// The links of peers. A look-up that is not remembered costs some system calls, so there is none while the
+/// socket has room for all packets.
 #[derive(Debug)]
 pub(super) struct Links {
     local: IpAddr,
     known: HashMap<IpAddr, (Link, u64)>,
-    /// Whether there are several, of so many peers, and when that was asked.
+    /// Whether there are several links, the number of peers then, and the time of the answer.
     several: Option<(bool, usize, u64)>,
 }
 
@@ -36,7 +39,7 @@ impl Links {
         Links { local, known: HashMap::new(), several: None }
     }
 
-    /// The link of packets to this peer. Of a route over several devices it is the one that the kernel names first.
+    /// The link of packets to this peer. For a route over several devices it is the kernel's first one.
     pub(super) fn link_of(&mut self, to: SocketAddr, now_ns: u64) -> Link {
         match to {
             SocketAddr::V6(to) if to.scope_id() != 0 => to.scope_id(),
@@ -64,7 +67,7 @@ impl Links {
         self.known.insert(to, (link, now_ns));
     }
 
-    /// Whether packets to these peers leave by more links than one. Answers from memory for a while.
+    /// Whether packets to these peers leave through more than one link. The answer is remembered for a while.
     pub(super) fn are_several(
         &mut self,
         peers: impl ExactSizeIterator<Item = SocketAddr>,

@@ -1,4 +1,5 @@
-//! What the packet paths over sockets have in common: bursts in and out, errors and who is to blame for them, path MTUs.
+//! Common parts of the packet paths over sockets: bursts in and out, errors and the packets at fault, and
+//! path MTUs.
 
 mod address;
 mod call;
@@ -48,14 +49,15 @@ use tx::TxRing;
 pub(crate) use tx::run_length;
 pub(crate) use watch::watch_all;
 
-/// Reports of unreachable peers that wait for [`PacketSocket::poll_unreachable`]; the oldest go when there are more.
+/// Maximum number of reports of unreachable peers that wait for [`PacketSocket::poll_unreachable`]; beyond it
+/// the oldest are dropped.
 const UNREACHABLE_MAX: usize = 64;
 
-/// Errors that one call to send or receive meets before it leaves the rest to the next: reports of the network about earlier
-/// packets come as errors of any call, and a storm of them must not hold the caller.
+/// Maximum number of errors that one call handles before it leaves the rest to the next. Network reports
+/// about earlier packets are returned as errors of any call, and many of them must not hold up the caller.
 const ERRORS_PER_CALL: usize = 64;
 
-/// Tries of a packet whose every refusal came together with reports of the network about others.
+/// Maximum number of tries of a packet if network reports about other packets accompany each refusal.
 const TRIES_WITH_REPORTS: u32 = 4;
 
 /// How to open a [`PacketSocket`].
@@ -64,17 +66,17 @@ pub(crate) struct SocketConfig {
     pub(crate) carrier: Carrier,
     /// The port is 0 for raw IP.
     pub(crate) bind: SocketAddr,
-    /// Most bytes of a packet, whatever the path takes.
+    /// Maximum bytes of a packet for any path.
     pub(crate) max_packet_bytes: usize,
     pub(crate) send_buffer_bytes: usize,
     pub(crate) receive_buffer_bytes: usize,
-    /// Whether to let the kernel cut and merge runs of equal packets; for UDP.
+    /// Whether the kernel cuts and merges runs of equal packets; for UDP.
     pub(crate) segmentation: bool,
-    /// Most bytes of such a run.
+    /// Maximum bytes of such a run.
     pub(crate) max_segmented_bytes: usize,
-    /// Another socket of this process has the address, and shares it.
+    /// Whether another socket of this process has the address and shares it.
     pub(crate) joins: bool,
-    /// Nothing is received: a filter drops all that comes.
+    /// Whether the socket receives nothing: a filter drops all packets.
     pub(crate) silent: bool,
 }
 
@@ -89,13 +91,13 @@ pub(crate) struct PacketSocket {
     tx: TxRing,
     rx: RxRing,
     paths: RefCell<PathMtus>,
-    /// Whose packets may be quoted by what the network reports.
+    /// RPCs whose packets a network report may quote.
     recent: RecentIds,
     unreachable: VecDeque<Unreachable>,
     sent_times: SentTimes,
-    /// The flags of SO_TIMESTAMPING for what is received.
+    /// The flags of SO_TIMESTAMPING for received packets.
     receive_times: libc::c_uint,
-    /// The socket's count of drops as it was last told, modulo 2^32.
+    /// The socket's last reported drop count, modulo 2^32.
     queue_drops: u32,
     link_mbps: Option<u32>,
     buffers: BufferSizes,
@@ -123,13 +125,13 @@ impl PacketSocket {
             tell_devices(&socket, family).map_err(fail("setting its options"))?;
         }
         let buffers = size_buffers(&socket, config).map_err(fail("sizing its buffers"))?;
-        // Kernels without it (before 5.0) hand over every packet by itself: nothing is lost.
+        // Kernels without UDP_GRO (before 5.0) deliver every packet separately: nothing is lost.
         let _ = config.segmentation && option::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         if config.joins {
             socket.set_reuse_port(true).map_err(fail("sharing its address"))?;
         }
         if carrier == Carrier::Ip || config.silent {
-            // A raw socket is open to packets for any address until it is bound.
+            // A raw socket receives packets for any address until it is bound.
             classic::attach(&socket, Purpose::Filter, &DROP_ALL).map_err(fail("setting its filter"))?;
         }
         socket.bind(&SockAddr::from(address)).map_err(fail("bind"))?;
@@ -175,8 +177,8 @@ impl PacketSocket {
         Ok(group)
     }
 
-    /// Lets further sockets of this user join this one at its address. It was bound without this option, so that it cannot have
-    /// joined the sockets of another process.
+    /// Allows further sockets of this user to join this one at its address. This socket was bound without the
+    /// option, so it cannot have joined the sockets of another process.
     pub(crate) fn share_address(&self) -> Result<(), BindError> {
         let fail = |source| BindError::new(self.carrier, self.local, "sharing its address", source);
         self.socket.set_reuse_port(true).map_err(fail)
@@ -210,27 +212,27 @@ impl PacketSocket {
         self.stats
     }
 
-    /// The peers that it was asked about the paths to, as many as are remembered.
+    /// The peers whose path was queried, as far as they are remembered.
     pub(crate) fn known_peers(&mut self) -> impl ExactSizeIterator<Item = SocketAddr> {
         self.paths.get_mut().peers()
     }
 
-    /// Asks the kernel again for the path to each peer.
+    /// Drops all known paths; the kernel is queried again for each peer.
     pub(crate) fn forget_paths(&mut self) {
         self.paths.get_mut().forget();
     }
 
-    /// Takes what the network reported, for [`PacketSocket::poll_unreachable`]: where nobody sends by this socket.
+    /// Reads network reports for [`PacketSocket::poll_unreachable`]; for a socket that sends no packets.
     pub(crate) fn read_reports(&mut self) {
         self.read_error_queue();
     }
 
-    /// Sets the program that decides which packets this socket receives, and how much of them.
+    /// Sets the program that decides which packets this socket receives, and how many bytes of them.
     pub(crate) fn attach_filter(&self, program: &[classic::Instruction]) -> io::Result<()> {
         classic::attach(&self.socket, Purpose::Filter, program)
     }
 
-    /// As [`Driver::send`](crate::Driver::send).
+    /// Implements [`Driver::send`](crate::Driver::send).
     pub(crate) fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         let mut state = SendState { taken: 0, single_before: 0, refusals: 0 };
         while state.taken < packets.len() {
@@ -254,7 +256,8 @@ impl PacketSocket {
                         left[..sent.packets].iter().map(|packet| packet.len() as u64).sum::<u64>();
                     state.taken += sent.packets;
                     state.refusals = 0;
-                    // The kernel has swallowed the error that ended the call early, but not the report behind it.
+                    // The kernel has cleared the error that ended the call early, but not the report that
+                    // caused it.
                     if !sent.all {
                         self.sent_times.failed();
                         self.read_error_queue();
@@ -278,7 +281,8 @@ impl PacketSocket {
         Ok(state.taken)
     }
 
-    /// As [`Driver::stamp_received`](crate::Driver::stamp_received), to be called before [`PacketSocket::stamp_sent`].
+    /// Implements [`Driver::stamp_received`](crate::Driver::stamp_received); to be called before
+    /// [`PacketSocket::stamp_sent`].
     pub(crate) fn stamp_received(&mut self) -> bool {
         let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
         let set =
@@ -290,10 +294,10 @@ impl PacketSocket {
         set.is_ok()
     }
 
-    /// As [`Driver::tell_priorities`](crate::Driver::tell_priorities).
+    /// Implements [`Driver::tell_priorities`](crate::Driver::tell_priorities).
     pub(crate) fn tell_priorities(&mut self) -> bool {
         let fd = self.socket.as_fd();
-        // Raw sockets of IPv4 are given the header itself.
+        // IPv4 raw sockets receive the IP header itself.
         let v4 = self.carrier == Carrier::Ip
             || self.family == AddressFamily::V6
             || option::set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1).is_ok();
@@ -302,12 +306,12 @@ impl PacketSocket {
         v4 && v6
     }
 
-    /// As [`Driver::stamp_sent`](crate::Driver::stamp_sent).
+    /// Implements [`Driver::stamp_sent`](crate::Driver::stamp_sent).
     pub(crate) fn stamp_sent(&mut self) -> bool {
         self.sent_times.turn_on(self.socket.as_fd(), self.receive_times).is_ok()
     }
 
-    /// As [`Driver::poll_sent`](crate::Driver::poll_sent).
+    /// Implements [`Driver::poll_sent`](crate::Driver::poll_sent).
     pub(crate) fn poll_sent(&mut self) -> Option<SentPacket> {
         if self.sent_times.wants_more() {
             self.read_error_queue();
@@ -315,23 +319,23 @@ impl PacketSocket {
         self.sent_times.next()
     }
 
-    /// As [`Driver::receive`](crate::Driver::receive).
+    /// Implements [`Driver::receive`](crate::Driver::receive).
     pub(crate) fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         self.receive_with(burst, |rx, fd, burst| Ok((rx.receive(fd, burst)?, 0))).map(|_| burst.len())
     }
 
-    /// As [`Driver::receive_in_place`](crate::Driver::receive_in_place).
+    /// Implements [`Driver::receive_in_place`](crate::Driver::receive_in_place).
     pub(crate) fn receive_in_place<'a>(
         &mut self,
         burst: &mut RxBurst,
         place: &'a mut [MaybeUninit<u8>],
     ) -> io::Result<&'a [u8]> {
         let payload = self.receive_with(burst, |rx, fd, burst| rx.receive_in_place(fd, burst, place))?;
-        // SAFETY: so many bytes of `place` were written, as `RxRing::receive_in_place` says.
+        // SAFETY: `RxRing::receive_in_place` returns the number of bytes of `place` that were written.
         Ok(unsafe { std::slice::from_raw_parts(place.as_ptr().cast::<u8>(), payload) })
     }
 
-    /// Receives until something came, or nothing is there. Returns what `receive` says beside its counts.
+    /// Receives until there is a packet or nothing left to read. Returns the second result of `receive`.
     fn receive_with(
         &mut self,
         burst: &mut RxBurst,
@@ -351,7 +355,7 @@ impl PacketSocket {
                         self.queue_drops = drops;
                     }
                     if burst.is_empty() {
-                        // What came was none.
+                        // The call received only non-packets.
                         burst.note_more();
                     }
                     return Ok(value);
@@ -372,9 +376,9 @@ impl PacketSocket {
 }
 
 impl PacketSocket {
-    /// Reads what the network reported. Must follow every error of the socket: the kernel gives an error of one packet to
-    /// whatever call comes next, and shows the descriptor readable for as long as reports wait. Returns the number of reports
-    /// from the network.
+    /// Reads network reports. Must follow every error of the socket: the kernel returns the error of one
+    /// packet from any later call, and shows the descriptor readable for as long as reports wait. Returns the
+    /// number of reports from the network.
     fn read_error_queue(&mut self) -> u64 {
         let before = self.stats.network_errors;
         for _ in 0..ERRORS_PER_CALL {
@@ -397,15 +401,15 @@ impl PacketSocket {
         self.stats.network_errors - before
     }
 
-    /// A router says that packets are too long for its next link. Anybody may say so, and the kernel believes it, but only who has seen
-    /// a packet of ours can quote it.
+    /// Handles a router's report that packets are too long for its next link. Any host can send such a
+    /// report, and the kernel believes it, but only a host that has seen a packet of ours can quote it.
     fn note_narrow(&mut self, error: &NetworkError, mtu: usize) {
         if error.quoted.port_and_id().1.is_some_and(|id| self.recent.contains(id)) {
             self.paths.get_mut().narrow(error.to, mtu);
         }
     }
 
-    /// These packets were sent by other means than this socket.
+    /// Notes packets that were not sent through this socket.
     pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
         self.recent.note(packets);
     }
@@ -417,7 +421,7 @@ impl PacketSocket {
             (Carrier::Ip, Cause::PortUnreachable, (Some(port), sender_id)) => {
                 Refusal::Port { port, sender_id }
             }
-            // A report that quotes no port says nothing of use.
+            // A report that quotes no port is of no use.
             (Carrier::Ip, Cause::PortUnreachable, _) => return,
             (Carrier::Ip, _, (_, sender_id)) => Refusal::Protocol { sender_id },
         };
@@ -431,7 +435,7 @@ impl PacketSocket {
         self.unreachable.push_back(report);
     }
 
-    /// Counts a packet that the kernel refused for a reason of its own.
+    /// Counts a packet that the kernel refused for a reason of the packet itself.
     fn count_refused(&mut self, packet: &TxPacket<'_>, errno: libc::c_int) {
         let errors = &mut self.stats.send_errors;
         match errno {
@@ -448,21 +452,21 @@ impl PacketSocket {
         }
     }
 
-    /// The kernel refused the first message offered. Finds the packet to blame, if any of them is.
+    /// Handles a refusal of the first message offered: finds the packet at fault, if any.
     fn refused(&mut self, errno: libc::c_int, packets: &[TxPacket<'_>], state: &mut SendState) {
         let reports = self.read_error_queue();
         let run = usize::from(self.tx.message_packets()[0]);
         if run > 1 {
-            // A path narrower than a segment and a device that cannot cut datagrams fail a run that might do in single
-            // packets. Such a device does not learn it.
+            // A run fails if a path is narrower than a segment or a device cannot cut datagrams, although its
+            // packets may succeed singly. Such a device is not offered runs again.
             if matches!(errno, libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) {
                 self.segmentation = false;
             }
             state.single_before = state.taken + run;
             return;
         }
-        // The refusal may have been the report of an earlier packet, to whatever peer. Where there are reports, it probably
-        // was; where there are none, the report may have been lost, so that a second try tells.
+        // The refusal may have been the report of an earlier packet, to any peer. If there are reports, it
+        // probably was. If there are none, the report may have been lost, and a second try decides.
         state.refusals += 1;
         let tries = if reports > 0 { TRIES_WITH_REPORTS } else { 2 };
         if state.refusals >= tries {
@@ -481,12 +485,12 @@ pub(crate) fn source_for(peer: SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// A failed call for packets, and what to do about it.
+/// How to handle a failed call.
 enum CallFailure {
     Again,
     Full,
     Broken,
-    /// It concerns one packet, of this call or of an earlier one.
+    /// The error concerns one packet, of this call or of an earlier one.
     Packet(libc::c_int),
 }
 
@@ -502,15 +506,15 @@ fn verdict(error: &io::Error) -> CallFailure {
 /// Progress of one [`PacketSocket::send`].
 struct SendState {
     taken: usize,
-    /// Packets before this index go one to a datagram, so that an error is theirs alone.
+    /// Packets before this index are sent one to a datagram, so that an error concerns only one packet.
     single_before: usize,
-    /// Times that the kernel has refused the next packet.
+    /// Number of times that the kernel has refused the next packet.
     refusals: u32,
 }
 
 fn set_options(socket: &Socket, family: AddressFamily) -> io::Result<()> {
-    // WIRE-17: what is too long for the path is refused, by the device or by a router. What routers are said to have told is looked at here,
-    // and not believed by the kernel for this socket.
+    // WIRE-17: a packet too long for the path is refused, by the device or by a router. This driver checks
+    // reports of routers itself; the kernel does not believe them for this socket.
     let fd = socket.as_fd();
     if family == AddressFamily::Dual {
         socket.set_only_v6(false)?;
@@ -527,7 +531,8 @@ fn set_options(socket: &Socket, family: AddressFamily) -> io::Result<()> {
     option::set(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
 }
 
-/// Has the kernel tell by which device each packet came: packets that a sender has merged are longer than that takes (WIRE-20).
+/// Makes the kernel report the receiving device of each packet: packets that a sender has merged are longer
+/// than the device allows (WIRE-20).
 fn tell_devices(socket: &Socket, family: AddressFamily) -> io::Result<()> {
     let fd = socket.as_fd();
     match family {
@@ -538,7 +543,7 @@ fn tell_devices(socket: &Socket, family: AddressFamily) -> io::Result<()> {
     }
 }
 
-/// Asks for the buffers' sizes, beyond the system's limits where this process may, and reports what it got.
+/// Requests the buffer sizes, beyond the system's limits if this process may, and returns the granted sizes.
 fn size_buffers(socket: &Socket, config: &SocketConfig) -> io::Result<BufferSizes> {
     let size = |wanted: usize, forced: libc::c_int, plain: libc::c_int| {
         let wanted = libc::c_int::try_from(wanted).unwrap_or(libc::c_int::MAX / 2);
@@ -546,7 +551,7 @@ fn size_buffers(socket: &Socket, config: &SocketConfig) -> io::Result<BufferSize
         if option::set(fd, libc::SOL_SOCKET, forced, wanted).is_err() {
             option::set(fd, libc::SOL_SOCKET, plain, wanted)?;
         }
-        // The kernel doubles the size to allow for its own bookkeeping, and tells the double.
+        // The kernel doubles the size to allow for its own bookkeeping, and returns the double.
         Ok::<usize, io::Error>(option::get(fd, libc::SOL_SOCKET, plain)? as usize / 2)
     };
     Ok(BufferSizes {

@@ -1,4 +1,4 @@
-//! The largest packet that a path takes, peer by peer (WIRE-17).
+//! The largest packet that the path to each peer carries (WIRE-17).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,18 +9,20 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use super::option;
 use crate::carrier::Carrier;
 
-/// Paths remembered. When there are more, all are forgotten and looked up again as they are used: each costs a few system
-/// calls, and a host that talks to more peers than this at a time has other costs.
+/// Maximum number of paths remembered. Beyond it all are dropped and looked up again when used. Each look-up
+/// costs a few system calls; a host with more peers than this at a time has other costs.
 const PATHS_MAX: usize = 4_096;
 
-/// Taken for a path that the kernel has no route for: what every IPv6 link must carry (RFC 8200), and IPv4 links do.
+/// Assumed if the kernel has no route: the MTU that every IPv6 link must carry (RFC 8200), and that IPv4
+/// links do carry.
 const UNKNOWN_MTU_BYTES: usize = 1_280;
 
-/// The least that is believed of an IPv4 path, as the kernel's `min_pmtu`: narrower links fragment beneath IP.
+/// Minimum MTU that is believed of an IPv4 path, as the kernel's `min_pmtu`: narrower links fragment beneath
+/// IP.
 const LEAST_V4_MTU_BYTES: usize = 552;
 
-/// Path MTUs by the peer's IP address, as the kernel knows them: that of the route's device, or less where routers said so of
-/// packets that were sent.
+/// Path MTUs by the peer's IP address, from the kernel: that of the route's device, or less if routers
+/// reported less for packets that were sent.
 #[derive(Debug)]
 pub(crate) struct PathMtus {
     carrier: Carrier,
@@ -33,7 +35,7 @@ impl PathMtus {
         PathMtus { carrier, local, mtus: HashMap::new() }
     }
 
-    /// Length in bytes of the largest Homa packet, header included, that the path to the peer takes.
+    /// Length in bytes of the largest Homa packet, header included, that the path to the peer carries.
     pub(crate) fn max_packet(&mut self, to: SocketAddr) -> usize {
         self.get(to) - self.carrier.overhead_bytes(to.ip())
     }
@@ -48,13 +50,14 @@ impl PathMtus {
         mtu
     }
 
-    /// A packet of `packet_bytes` was too big for the path to this peer, or the network said that packets are. Asks the kernel
-    /// again, and believes the refusal where the kernel's number does not explain it.
+    /// Handles a refusal: a packet of `packet_bytes` was too big for the path to this peer, or the network
+    /// reported that packets are. Queries the kernel again, and believes the refusal if the kernel's number
+    /// does not explain it.
     pub(crate) fn refused(&mut self, to: SocketAddr, packet_bytes: Option<usize>) {
         let known = self.mtus.remove(&to.ip());
         let now = self.get(to);
         let length = packet_bytes.map(|bytes| bytes + self.carrier.overhead_bytes(to.ip()));
-        // A packet that was too long by the number we had is the caller's mistake and says nothing of the path.
+        // A packet longer than the known MTU is the caller's mistake and says nothing about the path.
         if let (Some(known), Some(length)) = (known, length)
             && length <= known
             && length <= now
@@ -63,7 +66,8 @@ impl PathMtus {
         }
     }
 
-    /// A router told that a link of the path takes packets of `mtu` bytes, IP header included; 0: it did not say.
+    /// Handles a router's report that a link of the path carries packets of `mtu` bytes, IP header included;
+    /// 0 if it did not say.
     pub(crate) fn narrow(&mut self, to: SocketAddr, mtu: usize) {
         let least = if to.is_ipv4() { LEAST_V4_MTU_BYTES } else { UNKNOWN_MTU_BYTES };
         let mtu = mtu.max(least);
@@ -72,12 +76,11 @@ impl PathMtus {
         }
     }
 
-    /// The peers whose paths are known; their ports and scopes are not.
+    /// The peers whose paths are known, without their ports and scopes.
     pub(crate) fn peers(&self) -> impl ExactSizeIterator<Item = SocketAddr> {
         self.mtus.keys().map(|&ip| SocketAddr::new(ip, 0))
     }
 
-    /// Forgets all paths.
     pub(crate) fn forget(&mut self) {
         self.mtus.clear();
     }
@@ -90,12 +93,13 @@ impl PathMtus {
     }
 }
 
-/// The MTU of the route to this peer, or `None` when there is no route. A connected socket knows its route; connecting one
-/// sends nothing over UDP.
+/// The MTU of the route to this peer, or `None` if there is no route. A connected socket knows its route;
+/// connecting a UDP socket sends nothing.
 fn ask_kernel(local: IpAddr, to: SocketAddr) -> Option<usize> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), Some(Protocol::UDP)).ok()?;
     if !local.is_unspecified() && local.is_ipv4() == to.is_ipv4() {
-        // The route may depend on the source; where the bind fails, the route without one is still the best guess.
+        // The route may depend on the source; if the bind fails, the route without a source is the best
+        // guess.
         let _ = socket.bind(&SockAddr::from(SocketAddr::new(local, 0)));
     }
     socket.connect(&SockAddr::from(to)).ok()?;
@@ -119,7 +123,7 @@ mod tests {
     fn loopback_tells_its_devices_mtu() {
         let device: usize = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse().unwrap();
         let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
-        // The kernel tells no more than what the IPv4 length field holds.
+        // The kernel reports no more than the IPv4 length field holds.
         assert_eq!(paths.get(peer(9)), device.min(65_535));
         assert_eq!(paths.mtus.len(), 1);
     }
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn no_route_is_answered_with_what_every_link_carries() {
-        // The kernel connects no socket to broadcast that was not allowed to.
+        // The kernel does not connect a socket to broadcast unless the socket is allowed to broadcast.
         let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
         assert_eq!(paths.get("255.255.255.255:9".parse().unwrap()), UNKNOWN_MTU_BYTES);
         assert!(paths.mtus.is_empty(), "a route may come later");

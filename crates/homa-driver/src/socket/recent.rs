@@ -1,18 +1,18 @@
-//! RPCs of which packets were sent lately: what a report of the network quotes can be held against them.
+//! RPCs that had packets sent recently, to check the quotes of network reports against.
 //!
-//! Whoever is not on the path knows no id of an RPC, and forges reports of packets that were never sent.
+//! An attacker off the path knows no id of an RPC, so a forged report quotes a packet that was never sent.
 
 use crate::driver::TxPacket;
 
-/// Ids remembered: more than a host sends in the round trip that a report takes, or nearly so. A report that comes too late is passed over,
-/// and comes again with the next packet that is too long.
+/// Number of ids remembered: at least about as many as a host sends in the round trip that a report takes. A
+/// report that comes too late is ignored, and comes again with the next packet that is too long.
 const IDS: usize = 256;
 
-/// See the [module](self).
+/// The ids, each in the slot of its [`place`].
 #[derive(Debug)]
 pub(crate) struct RecentIds(Box<[u64; IDS]>);
 
-/// Where an id stands: those of a host are two apart, or more.
+/// The slot of an id: the ids of a host are at least two apart.
 fn place(id: u64) -> usize {
     (id >> 1) as usize % IDS
 }
@@ -22,7 +22,7 @@ impl RecentIds {
         RecentIds(Box::new([0; IDS]))
     }
 
-    /// These packets were sent.
+    /// Notes sent packets.
     pub(crate) fn note(&mut self, packets: &[TxPacket<'_>]) {
         for packet in packets {
             if let Some(&bytes) = packet.header.get(20..).and_then(<[u8]>::first_chunk) {
@@ -32,7 +32,7 @@ impl RecentIds {
         }
     }
 
-    /// Whether a packet with this `sender_id` was sent lately.
+    /// Whether a packet with this `sender_id` was sent recently.
     pub(crate) fn contains(&self, id: u64) -> bool {
         id != 0 && self.0[place(id)] == id
     }

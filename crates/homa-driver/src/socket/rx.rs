@@ -12,24 +12,24 @@ use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
 use crate::driver::IN_PLACE_HEADER_BYTES;
 use crate::l2::interface;
 
-/// The kernel's structures for one `recvmmsg`. The pointers in them mean something only within [`RxRing::receive`].
+/// The kernel's structures for one `recvmmsg`. Their pointers are valid only within [`RxRing::receive`].
 pub(crate) struct RxRing {
     names: Box<[RawAddress]>,
     parts: Box<[libc::iovec]>,
     controls: Box<[Control<CONTROL_BYTES>]>,
     messages: Box<[libc::mmsghdr]>,
-    /// Datagrams to ask for next, at most [`BURST_PACKETS`].
+    /// Number of datagrams to request next, at most [`BURST_PACKETS`].
     count: usize,
-    /// Calls in a row that received something.
+    /// Predicts from recent calls whether to request several datagrams.
     streak: BatchPredictor,
-    /// Whether each begins with its IPv4 header, as raw sockets of that family give them.
+    /// Whether each datagram begins with its IPv4 header, as on IPv4 raw sockets.
     ip_header: bool,
-    /// Whether the kernel says when it received them.
+    /// Whether the kernel reports receive times.
     timed: bool,
 }
 
-// SAFETY: the raw pointers inside point into the boxes beside them, to a burst, or are stale, and are used only by
-// `RxRing::receive`, which holds the ring exclusively and sets them before.
+// SAFETY: the raw pointers inside point into the boxes of this structure or to a burst, or are stale. Only
+// receiving methods use them, with exclusive access and after setting them.
 unsafe impl Send for RxRing {}
 
 /// What a call received besides the packets in the burst.
@@ -40,24 +40,25 @@ pub(crate) struct Received {
     pub(crate) truncated: u64,
     /// Merged packets that could not be divided.
     pub(crate) undivided: u64,
-    /// Packets that the socket has ever dropped for want of room (modulo 2^32), when it said.
+    /// Number of packets that the socket has ever dropped for want of room (modulo 2^32), if reported.
     pub(crate) queue_drops: Option<u32>,
 }
 
-/// What the kernel said of a datagram.
+/// The kernel's metadata of a datagram.
 #[derive(Clone, Copy, Debug)]
 struct AncillaryData {
-    /// Bytes of each packet in it but the last, which may be shorter.
+    /// Bytes of each packet in the datagram except the last, which may be shorter.
     segment: usize,
-    /// When it was received; 0: it was not said.
+    /// Receive time; 0 if not reported.
     time_ns: u64,
-    /// The byte of its IP header that carries the priority; `None`: it was not said.
+    /// The byte of the IP header that carries the priority; `None` if not reported.
     dscp_byte: Option<u8>,
-    /// Index of the device that it came by; `None`: it was not said.
+    /// Index of the receiving device; `None` if not reported.
     device: Option<u32>,
 }
 
-/// Room for what the kernel says of a datagram. Where it is too little, the kernel leaves out what would come last, which is the priority.
+/// Room for the kernel's metadata of a datagram. If it is too small, the kernel omits the last item, which is
+/// the priority.
 const CONTROL_BYTES: usize = 200;
 
 const _: () = {
@@ -69,42 +70,45 @@ const _: () = {
             libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32),
         )
     };
-    // SO_RXQ_OVFL, UDP_GRO and either IP_TOS or IPV6_TCLASS, or both on a socket of both families; the three times of SO_TIMESTAMPING;
-    // the device, of either family.
+    // SO_RXQ_OVFL, UDP_GRO and either IP_TOS or IPV6_TCLASS, or both on a socket of both families; the three
+    // times of SO_TIMESTAMPING; the device, of either family.
     assert!(4 * integer + times + device <= CONTROL_BYTES as u32, "what the kernel says has room");
 };
 
-/// Payload that one burst should not exceed by much: what waits behind it, a short message among it, waits until all of it
-/// is copied and handled. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
+/// Payload that one burst should not exceed by much: packets behind it, perhaps of a short message, wait
+/// until all of it is copied and processed. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
 const BURST_BYTES: usize = 256 << 10;
 
-/// Calls in a row that must have received something before a call asks for several datagrams. Asking for several costs 200 ns
-/// more where one is there, and 70 more where none is, than asking for one; with 16 there, each costs 130 ns less (Linux 6.18). A
-/// lone RPC of hosts that poll is never asked for that way, since a look that finds nothing comes before each of its packets.
+/// Consecutive successful calls before a call requests several datagrams. Compared with requesting one, that
+/// costs 200 ns more if one datagram is there and 70 ns more if none is; with 16 there, each costs 130 ns
+/// less (Linux 6.18). A lone RPC between polling hosts never triggers it, since an empty call precedes each
+/// of its packets.
 const STREAK: u32 = 2;
 
-/// The same after calls that asked for several and got one. Who sleeps until a packet is there never looks in vain, so that a
-/// lone RPC looks like a streak; and after a sleep the headers of a burst are cold.
+/// The same number after calls that requested several and got one. A caller that sleeps until a packet
+/// arrives never makes an empty call, so a lone RPC looks like a streak; and after a sleep the headers of a
+/// burst are cold.
 const STREAK_MAX: u32 = 64;
 
-/// Least payload that stays where it was received. What is shorter is copied behind its header in less time than it takes to
-/// treat it as two pieces, and control packets are never so long.
+/// Minimum payload that stays where it was received. Copying a shorter payload behind its header takes less
+/// time than handling two pieces; control packets are never this long.
 const LEAST_IN_PLACE: usize = 4_096;
 
-/// Least number of datagrams asked for at a time, once several are.
+/// Minimum number of datagrams to request at a time, once several are requested.
 const LEAST_COUNT: usize = 4;
 
-/// How many datagrams to ask for after a call gave `datagrams` of `bytes` in all: as many of that size as the bound allows.
+/// Number of datagrams to request after a call returned `datagrams` with `bytes` in total: as many of that
+/// size as the bound allows.
 fn next_count(datagrams: usize, bytes: usize) -> usize {
     (BURST_BYTES * datagrams.max(1) / bytes.max(1)).clamp(LEAST_COUNT, BURST_PACKETS)
 }
 
-/// Whether several datagrams are likely to be there at a time.
+/// Predicts whether several datagrams are likely to wait at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BatchPredictor {
-    /// Calls in a row that received something.
+    /// Consecutive calls that received something.
     calls: u32,
-    /// Calls after which several are asked for.
+    /// Number of such calls after which several datagrams are requested.
     long: u32,
 }
 
@@ -119,7 +123,7 @@ impl BatchPredictor {
         self.calls >= self.long
     }
 
-    /// A call gave so many datagrams, 0 where it failed; `several`: it asked for more than one.
+    /// Notes that a call returned this many datagrams, 0 if it failed; `several`: it requested more than one.
     fn note(&mut self, several: bool, datagrams: usize) {
         self.calls = match (several, datagrams) {
             (_, 0) => 0,
@@ -153,7 +157,7 @@ impl RxRing {
         }
     }
 
-    /// Adds what has come to an empty burst.
+    /// Adds received packets to an empty burst.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
         let several = burst.most() > 1 && self.streak.is_long();
         let result = if several { self.receive_burst(fd, burst) } else { self.receive_one(fd, burst) };
@@ -161,7 +165,7 @@ impl RxRing {
         Ok(self.take(fd, result?, burst))
     }
 
-    /// Points header `i` to where datagram `i` is received.
+    /// Points header `i` to the buffer for datagram `i`.
     fn prepare(&mut self, i: usize, buffer: &mut [u8]) {
         self.parts[i] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let message = &mut self.messages[i].msg_hdr;
@@ -176,9 +180,9 @@ impl RxRing {
     fn receive_one(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<usize> {
         self.prepare(0, &mut burst.memory_mut()[..PACKET_BUFFER_BYTES]);
         let message = &raw mut self.messages[0].msg_hdr;
-        // SAFETY: the descriptor is open while it is borrowed. The header was just filled with pointers to name, part and
-        // control of the lengths it says, in boxes that are neither moved nor touched until the call returns; the part points
-        // into the burst, which is held exclusively.
+        // SAFETY: the descriptor is open while it is borrowed. The header was just filled with pointers to
+        // name, part and control of the lengths it says. These lie in boxes that are neither moved nor
+        // touched until the call returns. The part points into the burst, which is borrowed exclusively.
         let length = unsafe { call::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
         if length < 0 {
             return Err(io::Error::last_os_error());
@@ -192,9 +196,10 @@ impl RxRing {
         for (i, buffer) in burst.memory_mut().chunks_exact_mut(PACKET_BUFFER_BYTES).take(count).enumerate() {
             self.prepare(i, buffer);
         }
-        // SAFETY: the descriptor is open while it is borrowed. The burst's memory is BURST_PACKETS buffers long, `count` is not
-        // more, and so many headers were just filled with pointers to names, parts and controls of the lengths they say, in boxes
-        // that are neither moved nor touched until the call returns; the parts point into the burst, which is held exclusively.
+        // SAFETY: the descriptor is open while it is borrowed. The burst's memory has BURST_PACKETS buffers,
+        // and `count` is not more. `count` headers were just filled with pointers to names, parts and
+        // controls of the lengths they say. These lie in boxes that are neither moved nor touched until the
+        // call returns. The parts point into the burst, which is borrowed exclusively.
         let result = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -213,8 +218,8 @@ impl RxRing {
         Ok(datagrams)
     }
 
-    /// As [`Driver::receive_in_place`](crate::Driver::receive_in_place): returns how much of `place` is the payload of the only packet
-    /// in the burst, 0 where the burst has all that came.
+    /// Implements [`Driver::receive_in_place`](crate::Driver::receive_in_place). Returns how many bytes of
+    /// `place` are the payload of the only packet in the burst; 0 if the burst has everything received.
     pub(crate) fn receive_in_place(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -233,8 +238,8 @@ impl RxRing {
         self.parts[2] = part(beyond.as_mut_ptr(), beyond.len());
         let message = &mut self.messages[0].msg_hdr;
         message.msg_iovlen = 3;
-        // SAFETY: as in `receive_one`; the second part is `place`, of the length it says and held exclusively, and the kernel only
-        // writes to it.
+        // SAFETY: as in `receive_one`; the second part is `place`, of the length it says and borrowed
+        // exclusively, and the kernel only writes to it.
         let length = unsafe { libc::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
         if length < 0 {
             return Err(io::Error::last_os_error());
@@ -257,7 +262,7 @@ impl RxRing {
             return Ok((received, payload));
         }
         let strayed = payload.min(room);
-        // SAFETY: the kernel has filled the parts in their order: the header, then so many bytes of `place`.
+        // SAFETY: the kernel has filled the parts in order: the header, then `strayed` bytes of `place`.
         let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr().cast::<u8>(), strayed) };
         burst.memory_mut()[IN_PLACE_HEADER_BYTES..IN_PLACE_HEADER_BYTES + strayed].copy_from_slice(bytes);
         burst.note_datagram(from, 0, length, said.segment);
@@ -265,12 +270,12 @@ impl RxRing {
         Ok((received, 0))
     }
 
-    /// Has packets carry the times that the kernel says; for a socket that was told to say them.
+    /// Adds receive times to packets; for a socket that reports them.
     pub(crate) fn expect_times(&mut self) {
         self.timed = true;
     }
 
-    /// Notes what was said of the packets from this index on.
+    /// Notes the metadata of the packets from this index on.
     fn note_said(&self, burst: &mut RxBurst, first: usize, said: &AncillaryData) {
         if self.timed {
             burst.note_time(said.time_ns);
@@ -280,7 +285,7 @@ impl RxRing {
         }
     }
 
-    /// Reads what the kernel said about datagram `i`.
+    /// Reads the kernel's metadata of datagram `i`.
     fn read_controls(&self, i: usize, received: &mut Received) -> AncillaryData {
         let message = &self.messages[i];
         let mut said =
@@ -347,9 +352,9 @@ impl RxRing {
     }
 }
 
-/// The device that a control message of IP_PKTINFO or IPV6_RECVPKTINFO names.
+/// The device in a control message of IP_PKTINFO or IPV6_RECVPKTINFO.
 fn device_index(level: libc::c_int, kind: libc::c_int, data: &[u8]) -> Option<u32> {
-    // The index is first in the one, and behind an address in the other.
+    // The index comes first for IPv4, and after an address for IPv6.
     let at = match (level, kind) {
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => 0,
         (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => size_of::<libc::in6_addr>(),
@@ -359,8 +364,9 @@ fn device_index(level: libc::c_int, kind: libc::c_int, data: &[u8]) -> Option<u3
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// Divides a datagram at the start of `memory`, of so many bytes and behind an IP header of as many as is said, if it is a merged packet.
-/// Returns the bytes of each packet but the last, and those of all. `None`: it is merged and cannot be divided.
+/// Divides a datagram if it is a merged packet. `memory` begins with its `length` bytes, and `ip_header` is
+/// the length of the IP header in front. Returns the bytes of each packet except the last, and the total
+/// bytes. `None` if it is merged and cannot be divided.
 fn divided(
     fd: BorrowedFd<'_>,
     memory: &mut [u8],
@@ -368,7 +374,7 @@ fn divided(
     said: &AncillaryData,
 ) -> Option<(usize, usize)> {
     let Some(device) = said.device else { return Some((said.segment, length)) };
-    // The IP header of IPv6 is not received.
+    // IPv6 raw sockets do not receive the IP header.
     let ip_header = if ip_header == 0 { 40 } else { ip_header };
     let longest = || interface::state(fd, device).ok()?.mtu.checked_sub(ip_header);
     match gro::look(&memory[..length], longest) {
@@ -378,7 +384,8 @@ fn divided(
     }
 }
 
-/// Length of the IPv4 header, options included, that a datagram begins with; at most the datagram's own (WIRE-19).
+/// Length of the IPv4 header at the start of a datagram, including options; at most the datagram's own length
+/// (WIRE-19).
 fn ipv4_header_bytes(datagram: &[u8]) -> usize {
     let words = datagram.first().map_or(0, |byte| usize::from(byte & 15));
     (4 * words).min(datagram.len())

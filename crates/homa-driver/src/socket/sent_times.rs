@@ -1,7 +1,9 @@
-//! When the kernel gave packets to the device, as it tells on the error queue of the socket that sent them.
+//! Times at which the kernel passed packets to the device, which it reports on the error queue of the sending
+//! socket.
 //!
-//! It names a datagram by a number that it counts itself, and that only a call that succeeded is sure to have raised. So after each call
-//! that failed the count is begun anew, and what was awaited is given up.
+//! The kernel identifies a datagram by a counter of its own, and only a successful call is certain to have
+//! raised the counter. After each failed call the count is therefore restarted, and outstanding times are
+//! given up.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,27 +13,28 @@ use super::error_queue::{self, Report, TxTimestamp};
 use super::option;
 use crate::driver::{SentPacket, TxPacket};
 
-/// Most datagrams whose times are awaited. A kernel that tells none, since its device has none, is not remembered for ever.
+/// Maximum number of datagrams with outstanding times. Bounds the memory if a kernel reports none, because
+/// its device has none.
 const AWAITED_MAX: usize = 1_024;
 
-/// The packets whose times a socket is to tell.
+/// Sent packets whose times a socket is to report.
 #[derive(Debug, Default)]
 pub(crate) struct SentTimes {
-    /// What else the socket is asked for of SO_TIMESTAMPING; `None` where no times of sent packets are.
+    /// Other flags of SO_TIMESTAMPING set on the socket; `None` if send times are off.
     others: Option<libc::c_uint>,
-    /// The kernel's count is not known.
+    /// Whether the kernel's count is unknown.
     stale: bool,
-    /// The kernel's number of the first of those awaited.
+    /// The kernel's number of the first outstanding datagram.
     first: u32,
-    /// The packets of each datagram; none where they are told already.
+    /// The packets of each outstanding datagram; empty if their time was already reported.
     awaited: VecDeque<Vec<SentPacket>>,
     told: VecDeque<SentPacket>,
 }
 
 impl SentTimes {
-    /// Has the socket tell the times of what it sends from here on, beside `others` of SO_TIMESTAMPING.
+    /// Enables send times on the socket for later packets, in addition to the SO_TIMESTAMPING flags `others`.
     pub(crate) fn turn_on(&mut self, fd: BorrowedFd<'_>, others: libc::c_uint) -> io::Result<()> {
-        // The kernel begins to count as the option is set that was not.
+        // The kernel starts its count when the option changes from unset to set.
         set(fd, others)?;
         let sent = libc::SOF_TIMESTAMPING_TX_SOFTWARE
             | libc::SOF_TIMESTAMPING_SOFTWARE
@@ -43,15 +46,15 @@ impl SentTimes {
         Ok(())
     }
 
-    /// A call is about to send.
+    /// To be called before each call that sends.
     pub(crate) fn before_send(&mut self, fd: BorrowedFd<'_>) {
         if let (Some(others), true) = (self.others, self.stale) {
-            // Where the socket refuses, there are no times; nothing else is lost.
+            // If the socket refuses, there are no times; nothing else is lost.
             self.others = self.turn_on(fd, others).ok().and(Some(others));
         }
     }
 
-    /// The call sent datagrams of so many of the packets each.
+    /// Notes that the call sent datagrams; `datagrams` has the number of packets in each.
     pub(crate) fn sent(&mut self, mut packets: &[TxPacket<'_>], datagrams: &[u8]) {
         if self.others.is_none() {
             return;
@@ -67,12 +70,12 @@ impl SentTimes {
         }
     }
 
-    /// The call failed, or left a datagram for want of room.
+    /// Notes that the call failed, or left a datagram for want of room.
     pub(crate) fn failed(&mut self) {
         self.stale = true;
     }
 
-    /// The kernel tells when it gave a datagram to the device.
+    /// Handles the kernel's report of a datagram's time.
     pub(crate) fn told(&mut self, TxTimestamp { number, at_ns }: TxTimestamp) {
         let Some(packets) = self.awaited.get_mut(number.wrapping_sub(self.first) as usize) else { return };
         self.told.extend(std::mem::take(packets).into_iter().map(|packet| SentPacket { at_ns, ..packet }));
@@ -82,12 +85,12 @@ impl SentTimes {
         }
     }
 
-    /// Whether the kernel is worth a look, since nothing that it told is left.
+    /// Whether to read the error queue: no reported packet is left, and times are outstanding.
     pub(crate) fn wants_more(&self) -> bool {
         self.told.is_empty() && !self.awaited.is_empty()
     }
 
-    /// Asks the kernel where that is worth it: for a socket that has nothing else reported.
+    /// Reads the kernel's reports if times are outstanding; for a socket without other reports.
     pub(crate) fn ask(&mut self, fd: BorrowedFd<'_>) {
         while self.wants_more() {
             match error_queue::take(fd) {
@@ -139,7 +142,7 @@ mod tests {
             all.push((sent.priority, sent.at_ns));
         }
         assert_eq!(all, [(1, 70), (2, 70), (0, 60)]);
-        // After a failure nothing is told that may be another's.
+        // After a failure, ignore reports that may be of another datagram.
         times.failed();
         times.before_send(socket.as_fd());
         times.told(TxTimestamp { number: 2, at_ns: 80 });

@@ -1,36 +1,37 @@
-//! When a way out of the host counts as stuck: it takes nothing, and there is no telling when it will.
+//! Detects a stuck path out of the host: its socket accepts nothing, and it is unknown when it will.
 //!
 //! Times are nanoseconds of any clock that does not go back.
 
 const MS: u64 = 1_000_000;
 
-/// For so long a way takes not one packet before it counts as stuck. A link of 2.4 Mbit/s sends a packet of 1,500 bytes in this time; a
-/// slower one holds up the packets of all others for longer than a RESEND of theirs takes.
+/// A path that accepts not one packet for this time is stuck. A link of 2.4 Mbit/s sends a packet of 1,500
+/// bytes in this time. A slower one delays the packets of all others for longer than their RESEND takes.
 const STUCK_AFTER_NS: u64 = 5 * MS;
 
-/// For so long nothing is refused, while there is room, before a stuck way counts as free again. A queue that is full takes a packet now and
-/// then, and each time that it counted as free the others would wait for it again.
+/// A stuck path is free again if it has room and nothing was refused for this time. A full queue accepts a
+/// packet now and then; if it counted as free each time, the others would wait for it again.
 const FREE_AFTER_NS: u64 = 100 * MS;
 
-/// How soon packets that found no room are offered again, where poll(2) does not tell that there is room.
+/// Time until refused packets are offered again if poll(2) does not report room.
 pub(super) const RETRY_NS: u64 = MS;
 
-/// How often the ways are looked at while packets go by several.
+/// Interval of checking the paths while packets use several.
 pub(super) const LOOK_NS: u64 = FREE_AFTER_NS;
 
-/// What a way out has refused lately.
+/// Recent refusals of one path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StallDetector {
-    /// When the first of the refusals was between which it took nothing.
+    /// Time of the first refusal since the path last accepted a packet.
     since_ns: Option<u64>,
     last_ns: Option<u64>,
     stuck: bool,
 }
 
 impl StallDetector {
-    /// It refused a packet, having `taken` others of the same call or none. Returns whether it is stuck.
+    /// Notes that the path refused a packet, after accepting others of the same call if `taken`. Returns
+    /// whether it is stuck.
     pub(super) fn refused(&mut self, now_ns: u64, taken: bool) -> bool {
-        // Nobody has tried in between: nothing is known of that time.
+        // No packet was offered in between: nothing is known of that time.
         let lapsed = self.last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= FREE_AFTER_NS);
         if taken || lapsed {
             self.since_ns = Some(now_ns);
@@ -41,12 +42,13 @@ impl StallDetector {
         self.stuck
     }
 
-    /// It took all that it was offered. A stuck way stays so until [`StallDetector::is_over`] says otherwise.
+    /// Notes that the path accepted all packets offered. A stuck path stays stuck until
+    /// [`StallDetector::is_over`] returns true.
     pub(super) fn took_all(&mut self) {
         self.since_ns = None;
     }
 
-    /// Whether it takes packets again, or always has: nothing was refused lately, and its socket `has_room`.
+    /// Whether the path accepts packets again, or always has: no recent refusal, and its socket `has_room`.
     pub(super) fn is_over(&mut self, now_ns: u64, has_room: bool) -> bool {
         let quiet = self.last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= FREE_AFTER_NS);
         if quiet && has_room {

@@ -12,31 +12,33 @@ use super::option;
 use crate::carrier::Carrier;
 use crate::driver::{TxPacket, dscp_byte};
 
-/// Packets looked at for one system call.
+/// Maximum number of packets considered for one system call.
 pub(crate) const TX_PACKETS: usize = 64;
-/// Most segments that every kernel with UDP_SEGMENT (since 4.18) takes in one datagram.
+/// Maximum number of segments in one datagram that every kernel with UDP_SEGMENT (since 4.18) accepts.
 const SEGMENTS_MAX: usize = 64;
-/// Most bytes of a segmented datagram: the IPv6 payload length has 16 bits and counts the UDP header; 40 more bytes let the
-/// same number do for IPv4, whose length counts its own header.
+/// Maximum bytes of a segmented datagram: the IPv6 payload length has 16 bits and includes the UDP header. 40
+/// more bytes are left free so that the same number works for IPv4, whose length includes its own header.
 pub const MAX_SEGMENTED_BYTES: usize = 65_535 - 8 - 40;
 
-/// Up to this length a lone packet is joined in memory and sent without a header structure: copying it costs 10 to 30 ns, and
-/// the structure 100 to 150 (measured on a 3 GHz Xeon with Linux 6.18; of those 60 are the control message's).
+/// Up to this length a lone packet is joined in memory and sent without a header structure. Copying it costs
+/// 10 to 30 ns, the structure 100 to 150 ns, of which 60 are the control message's (measured on a 3 GHz Xeon
+/// with Linux 6.18).
 const JOINED_ALONE_BYTES: usize = 2_048;
 /// The same for a packet of a run, ...
 const JOINED_IN_RUN_BYTES: usize = 512;
 /// ... and the memory for all of them: a full ring of runs.
 const JOINED_BYTES: usize = TX_PACKETS * JOINED_IN_RUN_BYTES;
-/// Lone packets in a row of another priority than the socket's before the socket takes theirs. A call to set it costs about two
-/// control messages; most traffic of a socket has one priority for long.
+/// Number of consecutive lone packets with the same priority, different from the socket's, before the socket
+/// takes that priority. The call to set it costs about two control messages; most traffic of a socket keeps
+/// one priority for long.
 const DIFFERING_MAX: u8 = 8;
 
-/// The kernel's structures for one `sendmmsg`. The pointers in them mean something only within [`TxRing::fill`] and the
+/// The kernel's structures for one `sendmmsg`. Their pointers are valid only within [`TxRing::fill`] and the
 /// [`TxRing::send`] after it.
 pub(crate) struct TxRing {
     carrier: Carrier,
     family: AddressFamily,
-    /// Most bytes of a datagram that is to be cut.
+    /// Maximum bytes of a datagram that is to be cut.
     max_segmented_bytes: usize,
     names: Box<[RawAddress]>,
     parts: Box<[libc::iovec]>,
@@ -46,14 +48,14 @@ pub(crate) struct TxRing {
     packets: [u8; TX_PACKETS],
     /// Short packets, joined.
     joined: Box<[u8; JOINED_BYTES]>,
-    /// The socket's own priority: what a packet has that goes without a control message.
+    /// The socket's own priority: that of packets without a control message.
     priority: u8,
-    /// The priority of the last packet that differed from it, and how many in a row had that one.
+    /// The last priority that differed from it, and the number of consecutive packets with that priority.
     differing: (u8, u8),
 }
 
-// SAFETY: the raw pointers inside point into the boxes beside them or are stale, and are used only by methods that hold the
-// ring exclusively and have set them before.
+// SAFETY: the raw pointers inside point into the boxes of this structure or are stale. Only methods with
+// exclusive access use them, after setting them.
 unsafe impl Send for TxRing {}
 
 impl TxRing {
@@ -76,8 +78,9 @@ impl TxRing {
         }
     }
 
-    /// Sends the first of `packets`, at most [`TX_PACKETS`], and returns how many, at least one. Those that may share a
-    /// datagram do when `segment` is set. `Ok(None)`: the first has an address that this socket cannot send to.
+    /// Sends the first of `packets`, at most [`TX_PACKETS`], and returns how many, at least one. Packets that
+    /// may share a datagram do so if `segment` is set. `Ok(None)`: this socket cannot send to the address of
+    /// the first packet.
     pub(crate) fn send(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -94,9 +97,10 @@ impl TxRing {
         if messages == 0 {
             return Ok(None);
         }
-        // SAFETY: the descriptor is open while it is borrowed. The first `messages` headers were just filled with pointers to
-        // names, parts and controls of the lengths they say, in boxes that are neither moved nor written until the call
-        // returns; the parts point to the packets' bytes, which the kernel only reads.
+        // SAFETY: the descriptor is open while it is borrowed. The first `messages` headers were just filled
+        // with pointers to names, parts and controls of the lengths they say. These lie in boxes that are
+        // neither moved nor written until the call returns. The parts point to the packets' bytes, which the
+        // kernel only reads.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),
@@ -113,7 +117,7 @@ impl TxRing {
         Ok(Some(Sent { packets: count, messages: sent, all: sent == messages }))
     }
 
-    /// Sends a short packet of the socket's priority.
+    /// Sends a short packet that has the socket's priority.
     fn send_joined(&mut self, fd: BorrowedFd<'_>, packet: &TxPacket<'_>) -> io::Result<Option<Sent>> {
         self.packets[0] = 1;
         let Some(name_length) = self.names[0].set(destination(self.carrier, packet), self.family) else {
@@ -122,8 +126,8 @@ impl TxRing {
         let (header, payload) = self.joined[..packet.len()].split_at_mut(packet.header.len());
         header.copy_from_slice(packet.header);
         payload.copy_from_slice(packet.payload);
-        // SAFETY: the descriptor is open while it is borrowed; the kernel reads as many bytes of the packet and of the name as
-        // are told, and both are as long.
+        // SAFETY: the descriptor is open while it is borrowed; the kernel reads as many bytes of the packet
+        // and of the name as it is passed, and both are as long.
         let sent = unsafe {
             call::sendto(
                 fd.as_raw_fd(),
@@ -140,7 +144,7 @@ impl TxRing {
         Ok(Some(Sent { packets: 1, messages: 1, all: true }))
     }
 
-    /// Has the socket take a priority that lone packets go on having.
+    /// Sets the socket's priority to one that consecutive lone packets have.
     fn follow_priority(&mut self, fd: BorrowedFd<'_>, priority: u8) {
         if priority == self.priority {
             self.differing.1 = 0;
@@ -155,22 +159,22 @@ impl TxRing {
         let (level, name) = match self.family {
             AddressFamily::V4 => (libc::IPPROTO_IP, libc::IP_TOS),
             AddressFamily::V6 => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-            // Which of its two settings counts depends on the peer.
+            // The peer decides which of the socket's two settings applies.
             AddressFamily::Dual => return,
         };
-        // Where the socket refuses, packets go on with a control message each.
+        // If the socket refuses, packets still have a control message each.
         if option::set(fd, level, name, libc::c_int::from(dscp_byte(priority))).is_ok() {
             self.priority = priority;
         }
     }
 
-    /// How many packets each message of the last fill carries.
+    /// Number of packets in each message of the last fill.
     pub(crate) fn message_packets(&self) -> &[u8] {
         &self.packets
     }
 
-    /// Fills the structures for a prefix of `packets` and returns the number of messages: until the packets or the room end,
-    /// or one has an address that this socket cannot send to.
+    /// Fills the structures for a prefix of `packets` and returns the number of messages. It ends with the
+    /// packets, with the room, or at a packet whose address this socket cannot send to.
     fn fill(&mut self, packets: &[TxPacket<'_>], segment: bool) -> usize {
         let (mut next, mut messages, mut free) = (0, 0, &mut self.joined[..]);
         let packets = &packets[..packets.len().min(TX_PACKETS)];
@@ -210,24 +214,24 @@ impl TxRing {
     }
 }
 
-/// What a system call sent.
+/// The result of a sending system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) packets: usize,
-    /// The datagrams that they went in.
+    /// Number of datagrams with these packets.
     pub(crate) messages: usize,
-    /// Whether that is all that the call was given.
+    /// Whether the call sent everything it was passed.
     pub(crate) all: bool,
 }
 
-/// Joins a run of several short packets at the start of `free`, which is then what is left of it. `None` where they are to be
-/// gathered by the kernel, which takes longer over each part than copying it takes.
+/// Joins a run of several short packets at the start of `free`, and removes that part from `free`. `None` if
+/// the kernel is to gather them. The kernel takes longer for each part than copying a short one takes.
 fn join_run(run: &[TxPacket<'_>], free: &mut &mut [u8]) -> Option<libc::iovec> {
     let longest = run[0].len();
     if run.len() < 2 || longest > JOINED_IN_RUN_BYTES || run.len() * longest > free.len() {
         return None;
     }
-    // Split off: no later borrow of the rest includes what the part points to.
+    // Split off, so that no later borrow of the rest includes the bytes that the part points to.
     let (joined, rest) = mem::take(free).split_at_mut(run.iter().map(TxPacket::len).sum());
     *free = rest;
     let mut end = 0;
@@ -238,11 +242,11 @@ fn join_run(run: &[TxPacket<'_>], free: &mut &mut [u8]) -> Option<libc::iovec> {
     Some(part(joined))
 }
 
-/// Where a packet goes, as the socket names it.
+/// Destination of a packet, as passed to the socket.
 fn destination(carrier: Carrier, packet: &TxPacket<'_>) -> SocketAddr {
     let mut to = packet.to;
     if carrier == Carrier::Ip {
-        // IPv6 would take it for the protocol's number.
+        // IPv6 would take the port for the protocol number.
         to.set_port(0);
     }
     to
@@ -252,8 +256,9 @@ fn part(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// How many packets from the first on may be one datagram that the kernel or the device cuts: same peer, same priority, same
-/// length but for the last, which may be shorter; together no longer than `most_bytes`.
+/// Number of packets, starting with the first, that may be one datagram which the kernel or the device cuts.
+/// They have the same peer, priority and length, but the last may be shorter; together they have at most
+/// `most_bytes`.
 pub(crate) fn run_length(packets: &[TxPacket<'_>], most_bytes: usize) -> usize {
     let first = &packets[0];
     let segment = first.len();
@@ -278,8 +283,8 @@ pub(crate) fn run_length(packets: &[TxPacket<'_>], most_bytes: usize) -> usize {
     run
 }
 
-/// Writes the control messages for a run of packets and returns their length. Those of the socket's own priority need none for
-/// it.
+/// Writes the control messages for a run of packets and returns their length. Packets with the socket's own
+/// priority need no message for it.
 fn put_controls(control: &mut Control, first: &TxPacket<'_>, run: usize, own_priority: u8) -> usize {
     let mut end = 0;
     if first.priority != own_priority {
@@ -346,18 +351,19 @@ mod tests {
         assert_eq!(ring.fill(&[packet(1, 0, 50), packet(1, 0, 50), v6, packet(1, 0, 50)], false), 2);
     }
 
-    /// What the kernel reads of a message: where it goes, its bytes, and kinds and data of its control messages.
+    /// The kernel's view of a message: its destination, its bytes, and kinds and data of its control
+    /// messages.
     type Read = (SocketAddr, Vec<u8>, Vec<(libc::c_int, Vec<u8>)>);
 
     #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between C libraries")]
     fn as_the_kernel_reads(message: &libc::msghdr) -> Read {
-        // SAFETY: the fill has set so many parts, ...
+        // SAFETY: the fill has set this number of parts, ...
         let parts = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen as usize) };
         let bytes = parts.iter().flat_map(|part| {
-            // SAFETY: ... each of so many bytes, ...
+            // SAFETY: ... each of this number of bytes, ...
             unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) }.to_vec()
         });
-        // SAFETY: ... and a name and a control that are there as well.
+        // SAFETY: ... and a name and a control, which are there as well.
         let (name, control) =
             unsafe { (*message.msg_name.cast::<RawAddress>(), *message.msg_control.cast::<Control>()) };
         let controls = control.messages(message.msg_controllen as usize);
@@ -369,7 +375,8 @@ mod tests {
     fn the_kernel_finds_every_packet_of_a_fill_whole() {
         let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(10_000).collect();
         let mut start = 0;
-        // Runs that are joined, one of packets too long for that, and a lone packet of the socket's own priority.
+        // Runs that are joined, a run of packets too long for that, and a lone packet of the socket's own
+        // priority.
         let packets: Vec<_> =
             [(1, 3, 100, 3), (2, 3, 200, 2), (3, 4, 1_000, 2), (4, 0, 50, 1), (5, 5, 30, 2)]
                 .into_iter()
