@@ -1,4 +1,4 @@
-//! A device in use: what is known of it and of the peers behind it, and when to look again.
+//! A device in use: its state, the peers behind it, and when to check them again.
 
 use std::fmt;
 use std::io;
@@ -13,22 +13,22 @@ use super::reserve::Reservation;
 use crate::carrier::Carrier;
 use crate::driver::{SendErrors, TxPacket, Unreachable};
 
-/// How long the state of a device holds. It costs some hundred nanoseconds to look.
+/// Validity of a device's state. A check costs some hundred nanoseconds.
 const HOLDS_MS: u64 = 100;
 
 /// Why a packet has no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FramingError {
-    /// It is longer than the device takes.
+    /// The packet is longer than the device allows.
     TooBig,
-    /// Its peer is not known to be anywhere, or the device is down.
+    /// The peer's address cannot be resolved, or the device is down.
     Unreachable,
-    /// Its peer's address is of another IP version.
+    /// The peer's address is of another IP version.
     OtherVersion,
 }
 
 impl FramingError {
-    /// Counts the packet that was taken and goes nowhere.
+    /// Counts a packet that was accepted and cannot be sent.
     pub(crate) fn count(self, errors: &mut SendErrors) {
         match self {
             FramingError::TooBig => errors.too_big += 1,
@@ -38,12 +38,12 @@ impl FramingError {
     }
 }
 
-/// A device, with the address and port that are ours on it.
+/// A device, with our address and port on it.
 pub(crate) struct Device {
     carrier: Carrier,
     interface: Interface,
     local: SocketAddr,
-    /// Most bytes of a Homa packet, whatever the path takes.
+    /// Maximum bytes of a Homa packet for any path.
     max_packet_bytes: usize,
     neighbours: Neighbours,
     reservation: Reservation,
@@ -62,8 +62,8 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Finds the device by its name or by the address, and takes the port (any free one where it is 0). The address is that of
-    /// the device where `bind` has none.
+    /// Finds the device by its name or by the address, and binds the port (any free one if it is 0). If
+    /// `bind` has no address, the device's is used.
     pub(crate) fn open(
         carrier: Carrier,
         bind: SocketAddr,
@@ -88,7 +88,7 @@ impl Device {
         Device::with(carrier, interface, local, max_packet_bytes, reservation)
     }
 
-    /// The same device, address and port once more, for another path of the same host.
+    /// The same device, address and port again, for another path of the same host.
     pub(crate) fn again(&self) -> Result<Device, LinkError> {
         let reservation = self.reservation.again(self.carrier)?;
         Device::with(self.carrier, self.interface.clone(), self.local, self.max_packet_bytes, reservation)
@@ -138,22 +138,22 @@ impl Device {
         self.state.up
     }
 
-    /// Most bytes of an IP packet.
+    /// Maximum bytes of an IP packet.
     pub(crate) fn mtu(&self) -> usize {
         self.state.mtu
     }
 
-    /// As [`Driver::max_packet`](crate::Driver::max_packet).
+    /// Implements [`Driver::max_packet`](crate::Driver::max_packet).
     pub(crate) fn max_packet(&self, to: SocketAddr) -> usize {
         let device = self.state.mtu.saturating_sub(self.carrier.overhead_bytes(to.ip()));
         self.reservation.max_packet(to).min(device).min(self.max_packet_bytes)
     }
 
-    /// Looks at the device where that was not done lately, or when `doubtful`: a call has failed in a way that says that
-    /// something has changed.
+    /// Checks the device if its state has aged. `doubtful` forces the check: a call has failed in a way that
+    /// suggests a change.
     ///
     /// # Errors
-    /// The device is gone, for good: one of the same name is another.
+    /// The device is gone, for good: a new device of the same name is a different one.
     pub(crate) fn look(&mut self, now_ms: u64, doubtful: bool) -> io::Result<()> {
         if self.gone {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -168,7 +168,7 @@ impl Device {
                     self.reservation.forget_paths();
                 }
                 if state.up != self.state.up {
-                    // Routes and neighbours go with the device, and come back as others.
+                    // Routes and neighbours are removed with the device, and may differ afterwards.
                     self.neighbours.forget();
                 }
                 self.state = state;
@@ -178,7 +178,7 @@ impl Device {
                 self.gone = true;
                 Err(error)
             }
-            // What was known is the best guess.
+            // The last known state is the best guess.
             Err(_) => Ok(()),
         }
     }
@@ -201,7 +201,7 @@ impl Device {
         self.neighbours.headers(to, now_ms).ok_or(FramingError::Unreachable)
     }
 
-    /// As [`Reservation::note_sent`].
+    /// Like [`Reservation::note_sent`].
     pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
         self.reservation.note_sent(packets);
     }
@@ -210,7 +210,7 @@ impl Device {
         self.reservation.poll_unreachable()
     }
 
-    /// As [`DriverStats::network_errors`](crate::DriverStats::network_errors).
+    /// The count [`DriverStats::network_errors`](crate::DriverStats::network_errors).
     pub(crate) fn network_errors(&self) -> u64 {
         self.reservation.network_errors()
     }
@@ -219,7 +219,7 @@ impl Device {
         self.reservation.link_mbps()
     }
 
-    /// Shows an error while the network has something to report.
+    /// A descriptor that shows an error while there are network reports.
     pub(crate) fn reports_fd(&self) -> BorrowedFd<'_> {
         self.reservation.as_fd()
     }

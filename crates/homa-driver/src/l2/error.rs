@@ -1,11 +1,11 @@
-//! Why a device could not be had for packets.
+//! Errors of opening a device for packets.
 
 use std::io;
 use std::net::IpAddr;
 
 use crate::socket::error::BindError;
 
-/// Why a driver of a network device could not be made.
+/// Why a driver of a network device could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -15,13 +15,13 @@ pub enum LinkError {
          (sudo setcap {setcap}+ep {program}), or use the UDP driver (--driver udp), which needs none"
     )]
     NoCapability {
-        /// What was to be opened.
+        /// The kind of path that was to be opened.
         path: &'static str,
         /// The device.
         interface: String,
-        /// The capabilities, as a sentence has them.
+        /// The required capabilities, as words of a sentence.
         capability: &'static str,
-        /// The same as setcap takes them.
+        /// The same in setcap's format.
         setcap: &'static str,
         /// The program that runs.
         program: String,
@@ -31,7 +31,7 @@ pub enum LinkError {
     NoSuchInterface {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The existing devices.
         have: Vec<String>,
     },
     /// No device has the address.
@@ -39,7 +39,7 @@ pub enum LinkError {
     NotLocal {
         /// The address.
         ip: IpAddr,
-        /// Those that there are.
+        /// The existing addresses.
         have: Vec<IpAddr>,
     },
     /// The device does not have the address.
@@ -51,7 +51,7 @@ pub enum LinkError {
         name: String,
         /// The address.
         ip: IpAddr,
-        /// Those that it has.
+        /// The addresses of the device.
         have: Vec<IpAddr>,
     },
     /// Neither an address nor a device was named.
@@ -75,14 +75,14 @@ pub enum LinkError {
         /// The device.
         name: String,
     },
-    /// The memory that frames are to be received in cannot be had.
+    /// There is no memory for the frames to receive into.
     #[error("no memory for {bytes} bytes of frames on {name}: ask for fewer ({setting})")]
     NoMemory {
         /// The device.
         name: String,
-        /// What was asked for.
+        /// The requested bytes.
         bytes: usize,
-        /// The setting that says how many.
+        /// The setting that determines the size.
         setting: &'static str,
     },
     /// The device runs another XDP program.
@@ -93,7 +93,7 @@ pub enum LinkError {
     ProgramAttached {
         /// The device.
         name: String,
-        /// Name and id of the program, as far as the kernel tells them.
+        /// Name and id of the program, as far as the kernel reports them.
         program: String,
     },
     /// Another AF_XDP socket has the queue.
@@ -111,12 +111,12 @@ pub enum LinkError {
     NoSuchQueue {
         /// The device.
         name: String,
-        /// The queue that was named.
+        /// The requested queue.
         queue: u32,
-        /// The last one that there is.
+        /// The last existing queue.
         last: u32,
     },
-    /// The kernel has no AF_XDP.
+    /// The kernel does not support AF_XDP.
     #[error(
         "this kernel has no AF_XDP, by which {name} was to be opened: use the packet or the UDP driver (--driver udp)"
     )]
@@ -135,7 +135,8 @@ pub enum LinkError {
         /// Needed, in KiB.
         kib: usize,
     },
-    /// Packets of the device's MTU do not fit a frame, and the kernel takes no packet in several.
+    /// Packets of the device's MTU do not fit a frame, and the kernel does not support packets in several
+    /// frames.
     #[error(
         "interface {name} has an MTU of {mtu}, and AF_XDP of this kernel takes {most} at most: lower it (ip link set {name} mtu \
          {most}), or run Linux 6.6"
@@ -148,13 +149,13 @@ pub enum LinkError {
         /// The largest that fits, in bytes.
         most: usize,
     },
-    /// The device was to read and write frames itself.
+    /// The device cannot read and write frames itself, as requested.
     #[error("interface {name} cannot read and write frames itself (zero-copy): let the kernel copy them")]
     NoZeroCopy {
         /// The device.
         name: String,
     },
-    /// Several endpoints were asked for, and the kernel cannot choose among their rings.
+    /// Several endpoints were requested, and the kernel cannot choose among their rings.
     #[error(
         "this kernel cannot steer the frames of {name} among several endpoints: set endpoints to 1, run Linux 4.13 or later, or \
          use the UDP driver (--driver udp)"
@@ -163,23 +164,23 @@ pub enum LinkError {
         /// The device.
         name: String,
     },
-    /// The port cannot be had from the kernel.
+    /// The port cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Anything else.
+    /// Any other error.
     #[error("cannot open {name} for packets: {step} failed: {source}")]
     System {
         /// The device.
         name: String,
         /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
 impl LinkError {
-    /// The process lacks these capabilities, for this path on a device.
+    /// The error of a process that lacks these capabilities, for this path on a device.
     pub(crate) fn no_capability(
         path: &'static str,
         interface: String,

@@ -1,8 +1,8 @@
-//! Ethernet frames around Homa packets: headers made in front of them, and packets found in frames.
+//! Ethernet frames around Homa packets: writes headers in front of packets, and finds packets in frames.
 //!
-//! Both checksums are right in what is sent, or that of UDP is left to the kernel to finish. It could be 0 over IPv4, for none;
-//! but Homa has no checksum of its own, and the one of Ethernet ends at each switch, so that this is all that protects a
-//! message's bytes from end to end. It costs a fraction of copying them.
+//! Sent frames have both checksums, or the UDP checksum is left to the kernel to finish. Over IPv4 it could
+//! be 0, for none. But Homa has no checksum of its own, and that of Ethernet ends at each switch. Only the
+//! UDP checksum protects a message's bytes from end to end. It costs a fraction of copying them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -17,7 +17,7 @@ pub(crate) type Mac = [u8; 6];
 
 /// Bytes of an Ethernet header, without VLAN tag.
 pub(crate) const ETHERNET_BYTES: usize = 14;
-/// Most bytes in front of a packet to send: Ethernet, IPv6, UDP.
+/// Maximum bytes in front of a packet to send: Ethernet, IPv6, UDP.
 pub(crate) const HEADERS_MAX: usize = ETHERNET_BYTES + 40 + UDP_BYTES;
 
 const UDP_BYTES: usize = 8;
@@ -27,11 +27,11 @@ const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
 /// VLAN tags, of IEEE 802.1Q and 802.1ad.
 const TYPES_VLAN: [u16; 2] = [0x8100, 0x88a8];
-/// Of the IPv4 fragment field: more fragments, and the offset.
+/// Bits of the IPv4 fragment field: more fragments, and the offset.
 const FRAGMENT_BITS: u16 = 0x3fff;
 
 impl Carrier {
-    /// The number of the protocol in the IP header.
+    /// The protocol number in the IP header.
     pub(crate) fn protocol(self) -> u8 {
         match self {
             Carrier::Udp => PROTOCOL_UDP,
@@ -40,14 +40,15 @@ impl Carrier {
     }
 }
 
-/// What stands in front of every packet to one peer, made once. Only lengths, priority and checksums differ between packets.
+/// The headers in front of every packet to one peer, built once. Only lengths, priority and checksums differ
+/// between packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Headers {
     bytes: [u8; HEADERS_MAX],
     length: usize,
-    /// Sum over the IPv4 header with zeros for what differs.
+    /// Sum over the IPv4 header with zeros in the fields that differ.
     ip_sum: u64,
-    /// Sum over the UDP header with zeros for what differs.
+    /// Sum over the UDP header with zeros in the fields that differ.
     udp_sum: u64,
     /// Sum over the pseudo-header without the length.
     pseudo_sum: u64,
@@ -56,8 +57,8 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// For packets from one end to another, each an Ethernet address, an IP address and a UDP port. `None` where the ends are
-    /// of different IP versions.
+    /// Headers for packets from one address to another; each has an Ethernet address, an IP address and a UDP
+    /// port. `None` if their IP versions differ.
     pub(crate) fn new(
         carrier: Carrier,
         (from_mac, from): (Mac, SocketAddr),
@@ -90,8 +91,8 @@ impl Headers {
         Some(Headers { bytes, length: made.len(), ip_sum, udp_sum, pseudo_sum, carrier, ipv4 })
     }
 
-    /// Writes the headers of this packet to the front of `out` and returns their length, at most [`HEADERS_MAX`]. The packet's
-    /// own header and its payload follow on the wire.
+    /// Writes the headers of this packet to the front of `out` and returns their length, at most
+    /// [`HEADERS_MAX`]. The packet's own header and its payload follow on the wire.
     pub(crate) fn write(&self, packet: &TxPacket<'_>, out: &mut [u8; HEADERS_MAX]) -> usize {
         let length = self.write_unsummed(packet.priority, packet.len(), out);
         if self.carrier == Carrier::Udp {
@@ -101,9 +102,10 @@ impl Headers {
             let mut total =
                 self.pseudo_sum + self.udp_sum + 2 * u64::from(behind_ip) + quick_sum(packet.header);
             let payload = quick_sum(packet.payload);
-            // Behind a header of odd length the halves of all words change places, which sums may do at the end.
+            // After a header of odd length the bytes of all words are swapped; sums may be swapped at the end
+            // instead.
             total += if packet.header.len().is_multiple_of(2) { payload } else { payload.swap_bytes() >> 48 };
-            // 0 says that there is none; its complement means the same as the number 0.
+            // 0 means no checksum; its complement is equivalent to the number 0.
             let checksum = match fold(total) {
                 0 => 0xffff,
                 checksum => checksum,
@@ -113,8 +115,8 @@ impl Headers {
         length
     }
 
-    /// As [`Headers::write`] for `bytes` bytes behind, but the checksum of UDP is that of the pseudo-header alone, and not
-    /// complemented: who finishes it adds the rest.
+    /// Like [`Headers::write`] for `bytes` following bytes, but the UDP checksum covers only the
+    /// pseudo-header and is not complemented: the kernel or the device adds the rest.
     pub(crate) fn write_unsummed(&self, priority: u8, bytes: usize, out: &mut [u8; HEADERS_MAX]) -> usize {
         *out = self.bytes;
         let ip_at = ETHERNET_BYTES;
@@ -142,7 +144,7 @@ impl Headers {
     }
 }
 
-/// The sum over addresses and protocol that a UDP checksum begins with; the length is missing.
+/// The sum over addresses and protocol with which a UDP checksum begins; the length is missing.
 fn pseudo_sum(from: IpAddr, to: IpAddr) -> u64 {
     let of = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => sum(0, &ip.octets()),
@@ -151,8 +153,9 @@ fn pseudo_sum(from: IpAddr, to: IpAddr) -> u64 {
     of(from) + of(to) + u64::from(PROTOCOL_UDP)
 }
 
-/// The sum over bytes as [`sum`] has it, reduced to 16 bits, in a quarter of the steps: ones' complement sums come out the same
-/// whatever the size and order of the words, but for the order of the result's bytes (RFC 1071).
+/// The sum over bytes, as [`sum`] computes it, reduced to 16 bits, in a quarter of the steps. Ones'
+/// complement sums are the same for any size and order of the words, except for the byte order of the result
+/// (RFC 1071).
 fn quick_sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
@@ -165,9 +168,9 @@ fn quick_sum(bytes: &[u8]) -> u64 {
 /// A Homa packet found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FramedPacket {
-    /// Who sent it; the port is 0 over IP itself.
+    /// The sender; the port is 0 over IP itself.
     pub(crate) from: SocketAddr,
-    /// Whom it is for.
+    /// The destination.
     pub(crate) to: SocketAddr,
     /// Offset of the packet in the frame.
     pub(crate) start: usize,
@@ -180,20 +183,20 @@ pub(crate) struct FramedPacket {
 /// Why a frame carries no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParseError {
-    /// It is of another protocol, or a fragment, which Homa does not make.
+    /// It is of another protocol, or a fragment; Homa makes no fragments.
     Foreign,
-    /// Its lengths contradict each other, a checksum is wrong, or nobody could have sent it.
+    /// Its lengths contradict each other, a checksum is wrong, or it cannot have a valid sender.
     Damaged,
 }
 
-/// How to look at a frame.
+/// How to parse a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParseOptions {
     pub(crate) carrier: Carrier,
-    /// Length of the frame on the wire in bytes, of which there may be fewer.
+    /// Length of the frame on the wire in bytes; fewer may be present.
     pub(crate) wire_length: usize,
-    /// Whether to compare checksums. Not to be done where the device has, nor where the kernel left them to a device that the
-    /// frame never passed, as between the ends of a veth; nor can it be where bytes are missing.
+    /// Whether to verify checksums. False if the device has verified them, or if the kernel left them to a
+    /// device that the frame never passed, as between the ends of a veth. Also false if bytes are missing.
     pub(crate) verify: bool,
     /// Index of the device, which is the scope of link-local addresses.
     pub(crate) scope: u32,
@@ -238,11 +241,11 @@ pub(crate) fn parse(frame: &[u8], view: &ParseOptions) -> Result<FramedPacket, P
     })
 }
 
-/// What an IP header says.
+/// Fields of an IP header.
 struct IpPart {
     from: IpAddr,
     to: IpAddr,
-    /// Offset in the frame and length on the wire of what follows the header.
+    /// Offset in the frame, and length on the wire, of the part after the header.
     start: usize,
     length: usize,
     dscp_byte: u8,
@@ -274,7 +277,7 @@ fn parse_ipv4(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, Pa
     })
 }
 
-/// Headers of extension are not looked behind: nobody puts them in front of Homa.
+/// Extension headers are not parsed: no sender puts them in front of Homa.
 fn parse_ipv6(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, ParseError> {
     let header: &[u8; 40] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(ParseError::Damaged)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -302,12 +305,12 @@ fn parse_ipv6(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, Pa
 fn parse_udp(frame: &[u8], ip: &IpPart, view: &ParseOptions) -> Result<(usize, (u16, u16)), ParseError> {
     let field = |at| be16(frame, ip.start + at).ok_or(ParseError::Damaged);
     let (from, to, length, checksum) = (field(0)?, field(2)?, usize::from(field(4)?), field(6)?);
-    // Nobody can answer port 0.
+    // A packet from port 0 cannot be answered.
     if length < UDP_BYTES || length > ip.length || from == 0 {
         return Err(ParseError::Damaged);
     }
     if let (true, Some(datagram)) = (view.verify, frame.get(ip.start..ip.start + length)) {
-        // Only IPv4 may do without.
+        // Only IPv4 permits packets without a checksum.
         let right = match (checksum, ip.from) {
             (0, from) => from.is_ipv4(),
             _ => fold(pseudo_sum(ip.from, ip.to) + length as u64 + quick_sum(datagram)) == 0,
@@ -319,9 +322,10 @@ fn parse_udp(frame: &[u8], ip: &IpPart, view: &ParseOptions) -> Result<(usize, (
     Ok((length, (from, to)))
 }
 
-/// Whether the checksums around a packet are right, where nobody has said whether somebody looked at them or whether a device was
-/// still to make them. That of UDP may be the one that the kernel leaves for a device to finish: frames between the ends of a
-/// veth carry it. The packet was found by [`parse`], in a frame that is all there, and has no IP options.
+/// Whether the checksums around a packet are correct, if it is unknown whether they were verified or are
+/// still left to a device. The UDP checksum may be the unfinished one that the kernel leaves to a device:
+/// frames between the ends of a veth have it. [`parse`] has found the packet, in a complete frame without IP
+/// options.
 pub(crate) fn checksums_fit(carrier: Carrier, frame: &[u8], found: &FramedPacket) -> bool {
     let udp_at = found.start - if carrier == Carrier::Udp { UDP_BYTES } else { 0 };
     if found.from.is_ipv4() && fold(sum(0, &frame[udp_at - 20..udp_at])) != 0 {

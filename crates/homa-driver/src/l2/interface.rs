@@ -1,4 +1,4 @@
-//! Network devices: which one, its addresses, and whether it is still there.
+//! Network devices: finding one, its addresses, and its state.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mac: Mac,
-    /// Loopback: its frames have no addresses, and it needs no neighbours.
+    /// Loopback: its frames have no Ethernet addresses, and it needs no neighbours.
     pub(crate) loopback: bool,
 }
 
@@ -22,13 +22,14 @@ pub(crate) struct Interface {
 #[derive(Clone, Debug, Default)]
 struct InterfaceEntry {
     name: String,
-    /// Index, kind of hardware and address.
+    /// Index, hardware type and address.
     link: Option<(u32, u16, Mac)>,
     addresses: Vec<IpAddr>,
 }
 
-/// The device with this name, or, where there is none, with this address; and the address to send from, which is the device's
-/// first of its IP version where `local` is unspecified: a global one before one of the link.
+/// Finds the device with this name or, without a name, with this address. Also returns the source address: if
+/// `local` is unspecified, the device's first address of its IP version, a global one before a link-local
+/// one.
 pub(crate) fn find(named: Option<&str>, local: IpAddr) -> Result<(Interface, IpAddr), LinkError> {
     let all = list().map_err(|source| LinkError::System {
         name: named.unwrap_or("an interface").to_owned(),
@@ -84,7 +85,7 @@ fn has(device: &InterfaceEntry, ip: IpAddr) -> bool {
 /// The names of all devices in the calling thread's network namespace.
 ///
 /// # Errors
-/// The kernel does not list them.
+/// The kernel cannot list them.
 pub fn names() -> io::Result<Vec<String>> {
     Ok(list()?.into_iter().map(|device| device.name).collect())
 }
@@ -104,7 +105,7 @@ fn list() -> io::Result<Vec<InterfaceEntry>> {
     let mut all: Vec<InterfaceEntry> = Vec::new();
     let mut next = head;
     while !next.is_null() {
-        // SAFETY: not null, so an entry of the list, which nobody changes until it is freed.
+        // SAFETY: not null, so an entry of the list, which does not change until it is freed.
         let entry = unsafe { &*next };
         next = entry.ifa_next;
         // SAFETY: names in the list end with a zero byte.
@@ -149,7 +150,7 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Index, kind and address of a device, where this is an address of a link.
+/// Index, hardware type and address of a device, if this is a link-layer address.
 ///
 /// # Safety
 /// `address` is null or points to a socket address as long as its family needs.
@@ -164,19 +165,19 @@ unsafe fn link_of(address: *const libc::sockaddr) -> Option<(u32, u16, Mac)> {
     Some((link.sll_ifindex as u32, link.sll_hatype, [a, b, c, d, e, f]))
 }
 
-/// What may change of a device while it is used.
+/// The changing state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceState {
     /// Maximum length of an IP packet.
     pub mtu: usize,
-    /// Whether it is up.
+    /// Whether the device is up.
     pub up: bool,
 }
 
-/// The state of the device with this index now, asked through any socket of its network namespace.
+/// The current state of the device with this index, queried through any socket of its network namespace.
 ///
 /// # Errors
-/// It is gone (ENODEV), or the kernel cannot tell.
+/// The device is gone (ENODEV), or the kernel cannot answer.
 pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<InterfaceState> {
     // SAFETY: all-zero bytes are a value of the structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -205,7 +206,7 @@ pub struct NamedInterface {
 /// The device of this name in the calling thread's network namespace.
 ///
 /// # Errors
-/// There is none (ENODEV), or the kernel cannot tell.
+/// There is no such device (ENODEV), or the kernel cannot answer.
 pub fn by_name(name: &str) -> io::Result<NamedInterface> {
     let c_name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the name ends with a zero byte.
@@ -219,7 +220,8 @@ pub fn by_name(name: &str) -> io::Result<NamedInterface> {
 }
 
 fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: the descriptor is open while it is borrowed, and these requests read and write the structure that is given.
+    // SAFETY: the descriptor is open while it is borrowed, and these requests read and write only the passed
+    // structure.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), what, std::ptr::from_mut(request)) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,8 +1,8 @@
-//! What the drivers that send and receive frames of a device themselves have in common: the frames, the device, the way to a
-//! peer, and the port that the kernel keeps free for them.
+//! Common parts of the drivers that send and receive a device's frames themselves: the frames, the device,
+//! the route to a peer, and the port that the kernel reserves for them.
 //!
-//! The kernel remains the machine's network stack: it resolves addresses, knows the routes and gets the reports of ICMP. What
-//! is here asks it.
+//! The kernel remains the machine's network stack: it resolves addresses, chooses routes and receives ICMP
+//! reports. This module queries it.
 
 pub(crate) mod clock;
 pub(crate) mod device;

@@ -1,11 +1,12 @@
-//! The way to each peer on a device: which Ethernet address its frames go to.
+//! The Ethernet address for the frames to each peer on a device.
 //!
-//! The kernel resolves addresses, by ARP and neighbour discovery, and chooses routers by its routes; here is remembered what it
-//! said. Its answers are asked for again when they have aged, at their next use, so that a peer that moves is found again
-//! and peers that nobody talks to cost nothing.
+//! The kernel resolves addresses, by ARP and neighbour discovery, and chooses routers by its routes; this
+//! module caches its answers. An aged answer is queried again at its next use. A peer that moves is thus
+//! found again, and peers without traffic cost nothing.
 //!
-//! The first packet to a peer waits for the answer, a few milliseconds at most: lost, it would cost its RPC a RESEND's timeout,
-//! which is as long. But addresses that nobody has may be claimed by whoever sends packets, so the waiting has a budget.
+//! The first packet to a peer waits for the answer, a few milliseconds at most. If it were lost, its RPC
+//! would wait for a RESEND's timeout, which is as long. But any sender of packets may claim to be at an
+//! unused address, so the waiting has a budget.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,59 +25,61 @@ use super::netlink::{Neighbour, Netlink};
 use crate::carrier::Carrier;
 use crate::socket::set_option;
 
-/// The group of netlink that is told of neighbours.
+/// The netlink group for changes of neighbours.
 const RTNLGRP_NEIGH: libc::c_int = 3;
 
-/// Peers remembered. When there are more, all are forgotten and asked for again as they are used, at some system calls each.
+/// Maximum number of peers remembered. Beyond it all are dropped and queried again when used, at some system
+/// calls each.
 const PEERS_MAX: usize = 4_096;
 
-/// How long an answer holds. The kernel itself believes in a neighbour for 15 to 45 seconds after it was heard.
+/// Validity of an answer. The kernel itself trusts a neighbour for 15 to 45 seconds after its last sign of
+/// life.
 const HOLDS_MS: u64 = 3_000;
 
-/// How long the answer holds that a peer cannot be reached, so far.
+/// Validity of the answer that a peer cannot be reached.
 const FAILURE_HOLDS_MS: u64 = 50;
 
-/// Longest wait for one neighbour: in an Ethernet that answers at all it is a small part of that.
+/// Maximum wait for one neighbour: on a working Ethernet an answer takes a small part of that.
 const WAIT: Duration = Duration::from_millis(4);
 
-/// Most time that may be spent waiting at once: for a hundred peers that answer, and several that do not.
+/// Maximum time that may be spent waiting at once: for a hundred peers that answer, and several that do not.
 const WAIT_BUDGET_US: u64 = 20_000;
 
 /// Microseconds of waiting that each millisecond adds to the budget: a fiftieth of the time.
 const WAIT_US_PER_MS: u64 = 20;
 
-/// Longest that one look at the neighbour waits for news of it: whatever wakes it or does not.
+/// Maximum time between two checks of a neighbour during a wait, with or without a change notice.
 const LOOK: Duration = Duration::from_micros(500);
 
 /// A peer.
 #[derive(Debug)]
 struct Peer {
     to: SocketAddr,
-    /// `None`: it cannot be reached.
+    /// `None` if the peer cannot be reached.
     headers: Option<Headers>,
     mac: Mac,
     asked_ms: u64,
 }
 
-/// Headers for frames to peers. All its sockets are of the network namespace that it was made in.
+/// Headers for frames to peers. All sockets are of the network namespace in which this was made.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     carrier: Carrier,
     interface: Interface,
-    /// Where frames come from.
+    /// Source address of frames.
     local: SocketAddr,
     netlink: Netlink,
-    /// Sends what makes the kernel look for a neighbour, where the process may not just ask for it.
+    /// Sends packets that make the kernel look for a neighbour, if the process may not request it directly.
     knocker: Socket,
-    /// Told of changes of the kernel's neighbours while somebody waits for one.
+    /// Subscribed to changes of the kernel's neighbours during a wait.
     news: Socket,
     peers: Vec<Peer>,
     places: HashMap<SocketAddr, usize>,
-    /// The place of the peer that was asked for last, which is mostly the next one too.
+    /// Index of the last requested peer, which is usually the next one too.
     last: usize,
     budget_us: u64,
     budget_ms: u64,
-    /// Times that the kernel was asked for a peer.
+    /// Number of queries to the kernel for a peer.
     #[cfg(test)]
     asked: u64,
 }
@@ -109,7 +112,7 @@ impl Neighbours {
     /// [`coarse_ms`](super::clock::coarse_ms).
     pub(crate) fn headers(&mut self, to: SocketAddr, now_ms: u64) -> Option<&Headers> {
         if self.peers.get(self.last).is_none_or(|peer| peer.to != to) {
-            // A place beyond the last says that there is none.
+            // An index beyond the last peer means that there is none.
             self.last = self.places.get(&to).copied().unwrap_or(usize::MAX);
         }
         let old = self.peers.get(self.last);
@@ -126,13 +129,13 @@ impl Neighbours {
         self.peers.get(self.last)?.headers.as_ref()
     }
 
-    /// Forgets all answers: routes or the device have changed.
+    /// Drops all answers: routes or the device have changed.
     pub(crate) fn forget(&mut self) {
         self.peers.clear();
         self.places.clear();
     }
 
-    /// Notes an answer; its peer is then the last one.
+    /// Stores an answer and makes its peer the last one.
     fn remember(&mut self, to: SocketAddr, mac: Option<Mac>, now_ms: u64) {
         let from = (self.interface.mac, self.local);
         let headers = mac.and_then(|mac| Headers::new(self.carrier, from, (mac, to)));
@@ -150,7 +153,7 @@ impl Neighbours {
         self.peers.push(peer);
     }
 
-    /// The Ethernet address for a peer. `old`: what it was before; `first`: nothing was known of the peer.
+    /// The Ethernet address for a peer. `old`: its last address; `first`: the peer was unknown.
     fn resolve(&mut self, to: SocketAddr, old: Option<Mac>, first: bool, now_ms: u64) -> Option<Mac> {
         #[cfg(test)]
         {
@@ -180,7 +183,7 @@ impl Neighbours {
             }
             Neighbour::Unknown => {
                 self.seek(hop);
-                // What was right a moment ago is better than nothing while the kernel looks.
+                // The old address is better than none while the kernel looks.
                 old.or_else(|| self.wait_for(hop, now_ms))
             }
             Neighbour::Sought | Neighbour::Failed if first => {
@@ -195,14 +198,15 @@ impl Neighbours {
         }
     }
 
-    /// Has the kernel look for a neighbour.
+    /// Makes the kernel look for a neighbour.
     fn seek(&mut self, hop: IpAddr) {
-        // Asked like this, IPv6 looks only where the device has an address of its link that is known to be unique, which takes
-        // seconds from when it comes up; for a packet to be sent it looks from the packet's address.
+        // On such a request, IPv6 looks only if the device has a link-local address that is known to be
+        // unique, which takes seconds after it comes up. For a packet to be sent, the kernel looks from the
+        // packet's address.
         if hop.is_ipv4() && self.netlink.seek(self.interface.index, hop).is_ok() {
             return;
         }
-        // The discard port: whoever has the address drops it, and what is sent does not matter but that it is sent.
+        // The discard port: the neighbour drops the packet. Only the sending matters, not the content.
         let mut discard = SocketAddr::new(hop, 9);
         if let SocketAddr::V6(discard) = &mut discard
             && discard.ip().is_unicast_link_local()
@@ -239,14 +243,14 @@ impl Neighbours {
     }
 }
 
-/// Whether the kernel is to tell this socket of changes of its neighbours.
+/// Sets whether this socket receives changes of the kernel's neighbours.
 fn subscribe(socket: &Socket, on: bool) {
     let option = if on { libc::NETLINK_ADD_MEMBERSHIP } else { libc::NETLINK_DROP_MEMBERSHIP };
-    // Without it the wait looks in intervals.
+    // Without the subscription the wait checks at intervals.
     let _ = set_option(socket.as_fd(), libc::SOL_NETLINK, option, RTNLGRP_NEIGH);
 }
 
-/// Waits until there is something to read, and reads it off.
+/// Waits until the socket is readable, and discards the messages.
 fn wait_readable(fd: BorrowedFd<'_>, most: Duration) {
     let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
     if poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most)).is_ok_and(|ready| ready > 0) {

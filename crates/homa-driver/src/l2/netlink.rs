@@ -1,4 +1,4 @@
-//! Questions to the kernel about routes and neighbours (rtnetlink), one at a time, each answered at once.
+//! Queries to the kernel about routes and neighbours (rtnetlink), one at a time, each answered at once.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,9 +13,9 @@ use super::frame::Mac;
 const HEADER_BYTES: usize = 16;
 const ROUTE_BYTES: usize = 12;
 const NEIGHBOUR_BYTES: usize = 12;
-/// More than any of the answers has.
+/// More bytes than any of the answers has.
 const ANSWER_BYTES: usize = 4_096;
-/// The kernel answers within the call that asks; this is for a kernel that does not.
+/// Timeout: the kernel answers within the requesting call, so this is for a kernel that does not.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 const LINK_BYTES: usize = 16;
@@ -24,23 +24,23 @@ const IFLA_XDP_FD: u16 = 1;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_PROG_ID: u16 = 4;
-/// In `IFLA_XDP_ATTACHED`: in the device's driver.
+/// Value of `IFLA_XDP_ATTACHED` for a program in the device's driver.
 const XDP_ATTACHED_NATIVE: u8 = 1;
-/// Only where there is none yet.
+/// Attach only if there is no program yet.
 const XDP_FLAGS_UPDATE_IF_NOEXIST: u32 = 1;
-/// Of an attribute that has others in it.
+/// Flag of an attribute that contains others.
 const NESTED: u16 = 1 << 15;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// To be used: resolve it.
+/// Requests resolution of a neighbour for use.
 const NTF_USE: u8 = 1;
 
-/// Where packets to a peer go first.
+/// The first hop of packets to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     /// Index of the device.
     pub(super) interface: u32,
-    /// The router, where the peer is in another network.
+    /// The router, if the peer is in another network.
     pub(super) gateway: Option<IpAddr>,
 }
 
@@ -53,20 +53,21 @@ pub struct XdpProgram {
     pub native: bool,
 }
 
-/// What the kernel knows of a neighbour.
+/// The kernel's state of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Neighbour {
-    /// Nothing: it has not been asked for.
+    /// No entry: no packet has required the neighbour yet.
     Unknown,
-    /// It is being looked for.
+    /// Resolution is in progress.
     Sought,
-    /// It does not answer.
+    /// The neighbour does not answer.
     Failed,
-    /// It has this address. `stale`: nobody has heard of it lately, and nobody looks unless asked to.
+    /// The neighbour has this address. `stale`: there was no recent sign of life, and the kernel checks again
+    /// only on request.
     At { mac: Mac, stale: bool },
 }
 
-/// A socket for such questions, in the network namespace that it was opened in.
+/// A socket for such queries, in the network namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct Netlink {
     socket: Socket,
@@ -80,26 +81,27 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// The way to a peer from a local address. `scope`: the device of a link-local peer.
+    /// The route to a peer from a local address. `scope`: the device of a link-local peer.
     ///
     /// # Errors
-    /// There is none, or none that leaves this machine or stays in it for one peer.
+    /// There is no route, or none that leads to a single peer on this or another machine.
     pub(super) fn route(&mut self, to: IpAddr, from: IpAddr, scope: Option<u32>) -> io::Result<Route> {
         let answer = self.ask(libc::RTM_GETROUTE, 0, &route_request(to, Some(from), scope))?;
         parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))
     }
 
-    /// Index of the device by which packets to an address leave: from a local address, or from the one that the route has.
+    /// Index of the device through which packets to an address leave: from a local address, or from the
+    /// route's.
     ///
     /// # Errors
-    /// As [`Netlink::route`].
+    /// The errors of [`Netlink::route`].
     pub(crate) fn device_to(&mut self, to: IpAddr, from: Option<IpAddr>) -> io::Result<u32> {
         let answer = self.ask(libc::RTM_GETROUTE, 0, &route_request(to, from, None))?;
         let route = parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))?;
         Ok(route.interface)
     }
 
-    /// What the kernel knows of the neighbour with this address on a device.
+    /// The kernel's state of the neighbour with this address on a device.
     pub(super) fn neighbour(&mut self, interface: u32, ip: IpAddr) -> io::Result<Neighbour> {
         match self.ask(libc::RTM_GETNEIGH, 0, &neighbour_request(interface, ip, 0)) {
             Ok(answer) => Ok(parse_neighbour(&answer)),
@@ -108,10 +110,10 @@ impl Netlink {
         }
     }
 
-    /// Has the kernel look for a neighbour, or make sure of it where it is stale.
+    /// Makes the kernel look for a neighbour, or check it if it is stale.
     ///
     /// # Errors
-    /// It takes the capability CAP_NET_ADMIN.
+    /// The error of the kernel; requires the capability CAP_NET_ADMIN.
     pub(super) fn seek(&mut self, interface: u32, ip: IpAddr) -> io::Result<()> {
         let flags = (libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
         self.ask(libc::RTM_NEWNEIGH, flags, &neighbour_request(interface, ip, NTF_USE)).map(|_| ())
@@ -122,10 +124,11 @@ impl Netlink {
         Ok(parse_xdp_program(&self.ask(libc::RTM_GETLINK, 0, &link_request(interface))?))
     }
 
-    /// Gives a device an XDP program to keep, where it has none yet, or with `None` takes it away. The flag says where it runs.
+    /// Attaches an XDP program that the device keeps, if it has none yet, or with `None` detaches it. The
+    /// flag selects where it runs.
     ///
     /// # Errors
-    /// The kernel's: EBUSY or EEXIST where there is a program already.
+    /// The error of the kernel: EBUSY or EEXIST if there is a program already.
     pub(crate) fn set_xdp_program(
         &mut self,
         interface: u32,
@@ -142,7 +145,7 @@ impl Netlink {
         self.ask(libc::RTM_SETLINK, libc::NLM_F_ACK as u16, &request).map(|_| ())
     }
 
-    /// Sends a request and returns what the answer has behind its header; nothing for a mere acknowledgement.
+    /// Sends a request and returns the answer without its header; empty for a mere acknowledgement.
     fn ask(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -156,7 +159,7 @@ impl Netlink {
         let mut answer = vec![0; ANSWER_BYTES];
         loop {
             let (length, _) = recv(&self.socket, answer.as_mut_slice(), RecvFlags::empty())?;
-            // An answer that came too late for an earlier question is passed over.
+            // A late answer to an earlier query is skipped.
             if let Some(result) = parse_answer(&answer[..length], self.sequence) {
                 return result;
             }
@@ -164,7 +167,7 @@ impl Netlink {
     }
 }
 
-/// The body of the first message, where it answers the question with this number; an error where it says so.
+/// The body of the first message, if it answers the query with this number; or the error in it.
 fn parse_answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Vec<u8>>> {
     let length = u32_at(bytes, 0)? as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -199,7 +202,7 @@ fn parse_route(body: &[u8]) -> Option<Route> {
         match kind {
             libc::RTA_OIF => interface = u32_at(data, 0),
             libc::RTA_GATEWAY => gateway = ip(data),
-            // An IPv4 peer behind an IPv6 router: the address has its family in front.
+            // An IPv4 peer behind an IPv6 router: the address follows its family.
             libc::RTA_VIA => gateway = data.get(2..).and_then(ip),
             _ => (),
         }
@@ -257,7 +260,7 @@ fn attribute(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// Kind and data of each; ends at the first that does not fit.
+/// Type and data of each attribute; ends at the first that does not fit.
 fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut all = Vec::new();
     while let Some(&[a, b, c, d]) = bytes.first_chunk() {
@@ -304,7 +307,7 @@ mod tests {
         assert_eq!(netlink.route(LOCAL, LOCAL, None).unwrap(), Route { interface: 1, gateway: None });
         assert!(netlink.route([255; 4].into(), LOCAL, None).is_err());
         assert_eq!(netlink.neighbour(1, [203, 0, 113, 9].into()).unwrap(), Neighbour::Unknown);
-        // The next answers are those of the next questions.
+        // The next answers belong to the next queries.
         assert_eq!(netlink.route(LOCAL, LOCAL, None).unwrap().interface, 1);
     }
 

@@ -1,8 +1,9 @@
-//! The place among the kernel's sockets of a driver that bypasses them.
+//! The place of a kernel-bypassing driver among the kernel's sockets.
 //!
-//! The kernel sees the frames that the driver sees. Without a socket at the port, or of the protocol, it would answer that
-//! nobody is there (ICMP), and another program could take the port. So there is one, whose filter drops everything. It is also
-//! where the kernel tells what ICMP says of packets from this port, whoever sent them.
+//! The kernel sees the same frames as the driver. Without a socket at the port, or of the protocol, it would
+//! answer that the port or protocol is unreachable (ICMP), and another program could bind the port. A silent
+//! socket, whose filter drops everything, prevents both. The kernel also reports ICMP errors of packets from
+//! this port there, no matter who sent them.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,23 +13,24 @@ use crate::carrier::Carrier;
 use crate::driver::{TxPacket, Unreachable};
 use crate::socket::{BindError, PacketSocket, SocketConfig};
 
-/// Buffers of a socket that neither sends nor receives; the kernel rounds it up to its least.
+/// Buffers of a socket that neither sends nor receives; the kernel rounds it up to its minimum.
 const BUFFER_BYTES: usize = 1;
 
-/// A port, or the protocol, that is taken and silent.
+/// A port, or the protocol, that is bound and silent.
 pub(crate) struct Reservation {
     socket: PacketSocket,
-    /// When reports were asked for.
+    /// When reports were last read.
     asked_ms: u64,
 }
 
 impl Reservation {
-    /// Takes the port, any free one where it is 0, or over IP itself a share in the protocol.
+    /// Binds the port (any free one if it is 0), or over IP itself a further socket of the protocol.
     pub(crate) fn open(carrier: Carrier, bind: SocketAddr) -> Result<Reservation, BindError> {
         Reservation::with(carrier, bind, false)
     }
 
-    /// A second one for the same port. Over UDP the kernel then tells one of them what the network reports, and over IP itself all.
+    /// A second reservation of the same port. Over UDP the kernel then passes a network report to one of
+    /// them, and over IP itself to all.
     pub(crate) fn again(&self, carrier: Carrier) -> Result<Reservation, BindError> {
         let local = self.local_addr();
         if carrier == Carrier::Udp {
@@ -44,7 +46,7 @@ impl Reservation {
             max_packet_bytes: usize::MAX,
             send_buffer_bytes: BUFFER_BYTES,
             receive_buffer_bytes: BUFFER_BYTES,
-            // Merged datagrams would else be cut for it before its filter drops them.
+            // Otherwise the kernel would cut merged datagrams for this socket before its filter drops them.
             segmentation: carrier == Carrier::Udp,
             max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
             joins,
@@ -54,34 +56,34 @@ impl Reservation {
         Ok(Reservation { socket, asked_ms: 0 })
     }
 
-    /// The address that was taken, with its port.
+    /// The bound address, with its port.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.socket.local_addr()
     }
 
-    /// As [`Driver::max_packet`](crate::Driver::max_packet), by the kernel's route to the peer. What routers say of narrower
-    /// paths reaches it through this socket.
+    /// Implements [`Driver::max_packet`](crate::Driver::max_packet), by the kernel's route to the peer.
+    /// Routers' reports of narrower paths arrive through this socket.
     pub(crate) fn max_packet(&self, to: SocketAddr) -> usize {
         self.socket.max_packet(to)
     }
 
-    /// These packets were sent from the port.
+    /// Notes packets sent from the port.
     pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
         self.socket.note_sent(packets);
     }
 
-    /// Forgets what was known of paths: the device's MTU has changed.
+    /// Drops the known path MTUs: the device's MTU has changed.
     pub(crate) fn forget_paths(&mut self) {
         self.socket.forget_paths();
     }
 
-    /// Speed of the link in Mbit/s, where it tells one.
+    /// Speed of the link in Mbit/s, if the device reports it.
     pub(crate) fn link_mbps(&self) -> Option<u32> {
         self.socket.link_mbps()
     }
 
-    /// What the network reported, as [`Driver::poll_unreachable`](crate::Driver::poll_unreachable). It asks the kernel once in a
-    /// tick of its clock, so that it costs next to nothing to call it often.
+    /// Implements [`Driver::poll_unreachable`](crate::Driver::poll_unreachable). It queries the kernel once
+    /// per tick of the kernel's clock, so frequent calls cost next to nothing.
     pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
         if let Some(report) = self.socket.poll_unreachable() {
             return Some(report);
@@ -95,13 +97,13 @@ impl Reservation {
         self.socket.poll_unreachable()
     }
 
-    /// As [`DriverStats::network_errors`](crate::DriverStats::network_errors).
+    /// The count [`DriverStats::network_errors`](crate::DriverStats::network_errors).
     pub(crate) fn network_errors(&self) -> u64 {
         self.socket.stats().network_errors
     }
 }
 
-/// Shows an error while there are reports.
+/// The descriptor shows an error while there are reports.
 impl AsFd for Reservation {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd()
@@ -133,7 +135,7 @@ mod tests {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         peer.connect(local).unwrap();
         for _ in 0..3 {
-            // Nobody there would be told by the next call (ECONNREFUSED).
+            // If no socket had the port, the next call would return ECONNREFUSED.
             peer.send(b"?").unwrap();
         }
         let taken_fd = taken.as_fd();

@@ -31,7 +31,7 @@ fn parsed(carrier: Carrier, frame: &[u8]) -> Result<FramedPacket, ParseError> {
     parse(frame, &view(carrier, frame))
 }
 
-/// Bytes of any value, by a seed.
+/// Random bytes, by a seed.
 fn bytes(random: &mut Pcg64Mcg, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.random()).collect()
 }
@@ -102,7 +102,7 @@ fn a_checksum_that_comes_out_as_zero_is_sent_as_its_complement() {
         let first = zero_at(0);
         let udp_at = first.len() - 30 - 8;
         let sum = u16::from_be_bytes([first[udp_at + 6], first[udp_at + 7]]);
-        // A payload equal to the checksum that 0 has makes it zero.
+        // A payload equal to the checksum of a zero payload makes the checksum zero.
         let made = zero_at(sum);
         assert_eq!(made[udp_at + 6..udp_at + 8], [0xff, 0xff]);
         assert!(parsed(Carrier::Udp, &made).is_ok());
@@ -229,7 +229,7 @@ fn checksums_that_a_device_was_to_finish_fit_and_damaged_ones_do_not() {
                 assert!(!fits(&with(at, [made[at] ^ 4, made[at + 1]])));
             }
             assert_eq!(fits(&with(start - 2, [0, 0])), from.is_ipv4(), "none at all");
-            // As the kernel leaves it: the sum over what it will not look at again.
+            // The checksum as the kernel leaves it: the sum over the pseudo-header.
             let length = payload.len() as u64 + 8;
             let unfinished = !fold(pseudo_sum(from.ip(), to.ip()) + length);
             assert!(fits(&with(start - 2, unfinished.to_be_bytes())));
