@@ -1,4 +1,4 @@
-//! Batches: packets that a core takes from a device together, and how many they may be.
+//! Batches: packets that a core takes from a device together, and their maximum number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,30 +6,31 @@ use std::str::FromStr;
 use crate::cores::{CORE_NUMBERS, Core};
 use crate::error::SteerError;
 
-/// Which packet of a batch one is.
+/// The position of a packet in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Packets of the batch before it.
+    /// Number of packets of the batch before this one.
     pub position: u32,
-    /// Packets of the batch; more than the position. Whoever does not know what comes later says how many it is so far.
+    /// Number of packets of the batch; more than the position. A caller that does not know later packets
+    /// passes the number so far.
     pub size: u32,
 }
 
 impl Batch {
-    /// A packet that came alone: the core that takes packets from the device has time.
+    /// A packet that arrived alone: the core that takes packets from the device has time.
     pub const LONE: Batch = Batch { position: 0, size: 1 };
 
-    /// Whether the packet came alone.
+    /// Whether the packet arrived alone.
     #[must_use]
     pub fn is_lone(self) -> bool {
         self.size == 1
     }
 }
 
-/// Most packets that a core takes from a device before it hands them on.
+/// Maximum number of packets that a core takes from a device before it hands them on.
 ///
-/// The published notes on Homa in Linux found larger batches better up to 10 to 20 packets, since handing on costs a wake-up; beyond that
-/// grants wait in them for too long.
+/// The published notes on Homa in Linux found larger batches better up to 10 to 20 packets, since handing on
+/// costs a wake-up. Beyond that, grants wait in them for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchCap(u32);
 
@@ -40,7 +41,7 @@ impl BatchCap {
     /// A cap from 1 to [`BatchCap::MAX`].
     ///
     /// # Errors
-    /// It is none of these.
+    /// The number is outside this range.
     pub fn new(packets: u32) -> Result<BatchCap, SteerError> {
         if (1..=BatchCap::MAX).contains(&packets) {
             return Ok(BatchCap(packets));
@@ -52,13 +53,13 @@ impl BatchCap {
         })
     }
 
-    /// In packets.
+    /// The cap in packets.
     #[must_use]
     pub const fn packets(self) -> u32 {
         self.0
     }
 
-    /// How many packets are taken where so many wait.
+    /// Number of packets taken if `waiting` packets wait.
     #[must_use]
     pub fn take(self, waiting: u32) -> u32 {
         waiting.min(self.0)
@@ -68,9 +69,9 @@ impl BatchCap {
 impl FromStr for BatchCap {
     type Err = SteerError;
 
-    /// A number of packets.
+    /// Parses a number of packets.
     fn from_str(text: &str) -> Result<BatchCap, SteerError> {
-        // What is no number is as far out of range as a number can be.
+        // Text that is no number counts as out of range.
         BatchCap::new(text.parse().unwrap_or(u32::MAX))
     }
 }
@@ -82,19 +83,20 @@ impl fmt::Display for BatchCap {
 }
 
 impl Default for BatchCap {
-    /// In the middle of what was found best.
+    /// The middle of the range that was found best.
     fn default() -> BatchCap {
         BatchCap(16)
     }
 }
 
-/// Batches where nobody tells of them, from the times at which packets come: on a core that is behind they come without a pause.
-/// The first packet of a batch looks as if it came alone.
+/// Infers batches from arrival times, if the caller does not know them: on a core that is behind, packets
+/// arrive without a pause. The first packet of a batch seems to have arrived alone.
 ///
-/// The exact time of a packet may cost as much as all else that is done for it, and so it is asked for only as often as it takes: for
-/// the first [`Arrivals::FIRST`] packets of a batch, and then for every [`Arrivals::EVERY`]th. One between, in the same tick of a
-/// coarse clock as the one before it, is taken to be of the batch. So up to three packets that come alone behind a longer batch are
-/// taken to be of it, and lone packets behind lone ones never.
+/// Reading the exact time of a packet may cost as much as all other work for it, so it is read only when
+/// necessary: for the first [`Arrivals::FIRST`] packets of a batch, and then for every [`Arrivals::EVERY`]th.
+/// A packet between these, in the same tick of a coarse clock as its predecessor, counts as part of the
+/// batch. Up to three packets that arrive alone after a longer batch therefore count as part of it; lone
+/// packets after lone ones never do.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     gap_ns: u64,
@@ -102,39 +104,39 @@ pub struct Arrivals {
     last: Vec<Last>,
 }
 
-/// What is known of the last packet that came on a core.
+/// The last packet that arrived on a core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
-    /// The coarse clock then.
+    /// The coarse clock at its arrival.
     tick_ns: u64,
-    /// Its place in its batch.
+    /// Its position in its batch.
     position: u32,
-    /// The place in that batch of the last one whose exact time was asked for.
+    /// Position in that batch of the last packet whose exact time was read.
     read_at: u32,
-    /// That time; 0: never.
+    /// That time; 0: never read.
     read_ns: u64,
 }
 
-/// Packets that come with less time between them are of one batch, by default: longer than the kernel takes for a packet from a
-/// device that has more, and shorter
-/// than it takes to be called by an interrupt.
+/// Default time below which consecutive packets are of one batch. It is longer than the kernel takes for a
+/// packet from a device that has more, and shorter than an interrupt takes.
 pub const GAP_NS: u64 = 5_000;
 
 impl Arrivals {
-    /// Packets of a batch whose exact time is asked for in any case.
+    /// Number of leading packets of a batch whose exact time is always read.
     pub const FIRST: u32 = 3;
-    /// The others whose time is asked for are those at places that are multiples of this.
+    /// Later packets whose time is read are those at positions that are multiples of this.
     pub const EVERY: u32 = 4;
 
-    /// Packets that come less than `gap_ns` after each other, or as fast on average where not each time is asked for, are of one
-    /// batch, of `cap` packets at most.
+    /// Packets that arrive less than `gap_ns` after each other are of one batch, of `cap` packets at most. If
+    /// not each time is read, the average gap counts.
     #[must_use]
     pub fn new(gap_ns: u64, cap: BatchCap) -> Arrivals {
         Arrivals { gap_ns, cap, last: vec![Last::default(); CORE_NUMBERS] }
     }
 
-    /// A packet comes on this core, whose number is below [`CORE_NUMBERS`], at this time of a coarse clock: what is known of its batch,
-    /// and the time by the exact clock where it was asked, else when it last was for a packet on this core.
+    /// Notes the arrival of a packet on this core, whose number is below [`CORE_NUMBERS`], at this time of a
+    /// coarse clock. Returns the packet's batch, as far as it is known, and the exact time: that of this
+    /// packet if it was read, else the last one read for this core.
     pub fn arrive(&mut self, core: Core, tick_ns: u64, exact_ns: impl FnOnce() -> u64) -> (Batch, u64) {
         let last = &mut self.last[usize::from(core)];
         let next = last.position + 1;
@@ -149,12 +151,12 @@ impl Arrivals {
         let goes_on = crate::load::is_recent(now_ns, last.read_ns, self.gap_ns.saturating_mul(gaps));
         let position = if goes_on && has_room { next } else { 0 };
         *last = Last { tick_ns, position, read_at: position, read_ns: now_ns };
-        // What follows a full batch without a pause did not come alone.
+        // A packet that follows a full batch without a pause did not arrive alone.
         (Batch { position, size: if goes_on { (position + 1).max(2) } else { 1 } }, now_ns)
     }
 }
 
-/// Where the last batch of each core went, so that its packets stay together and in their order.
+/// The destination of the last batch of each core, so that its packets stay together and in order.
 #[derive(Clone, Debug)]
 pub(crate) struct LastBatch {
     cores: Vec<Option<Core>>,
@@ -165,12 +167,13 @@ impl LastBatch {
         LastBatch { cores: vec![None; CORE_NUMBERS] }
     }
 
-    /// Where the batch goes that this packet is of, unless it begins one.
+    /// The destination of this packet's batch; `None` if the packet begins a batch.
     pub(crate) fn of(&self, arrival: Core, batch: Batch) -> Option<Core> {
         if batch.position == 0 { None } else { *self.cores.get(usize::from(arrival))? }
     }
 
-    /// The batch that arrives on this core goes there; with `None` its next packet is to be decided anew.
+    /// Sets the destination of the batch that arrives on this core; with `None` its next packet is decided
+    /// separately.
     pub(crate) fn set(&mut self, arrival: Core, core: Option<Core>) {
         if let Some(place) = self.cores.get_mut(usize::from(arrival)) {
             *place = core;
@@ -207,7 +210,8 @@ mod tests {
         assert_eq!(at(0, 12_000), (0, 1), "time that goes back is a pause");
     }
 
-    /// Places of a batch whose time is asked for, of a flood with so much time between packets, and between ticks.
+    /// Positions and times at which the time is read, for a flood with this time between packets and between
+    /// ticks.
     fn asked(between_ns: u64, tick_ns: u64) -> Vec<(u32, u64)> {
         let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
         let mut asked = Vec::new();

@@ -5,26 +5,27 @@ use std::str::FromStr;
 
 use crate::error::SteerError;
 
-/// A core, by the number that the system gives it.
+/// A core, by its number in the system.
 pub type Core = u16;
 
-/// Most cores that a policy chooses among.
+/// Maximum number of cores that a policy chooses among.
 pub const MAX_CORES: usize = 64;
 
-/// Cores have numbers below this: also those on which packets arrive and that no policy chooses.
+/// Core numbers are below this, including cores on which packets arrive and that no policy chooses.
 pub const CORE_NUMBERS: usize = 256;
 
-/// From one to [`MAX_CORES`] cores, each once, in the order of their numbers, as the kernel's map for receive packet steering has them.
+/// From one to [`MAX_CORES`] cores, each once, in the order of their numbers, as in the kernel's map for
+/// receive packet steering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(Vec<Core>);
 
 impl Cores {
-    /// These cores, in whatever order they are given.
+    /// These cores, in any order.
     ///
     /// # Errors
-    /// There is none, or one has too large a number, or there are too many.
+    /// There is no core, a number is too large, or there are too many.
     pub fn new(numbers: impl IntoIterator<Item = Core>) -> Result<Cores, SteerError> {
-        // What is given may be long; what is kept is bounded by the numbers that there are.
+        // The input may be long; the result is bounded by the possible numbers.
         let mut named = [false; CORE_NUMBERS];
         for number in numbers {
             let place = named.get_mut(usize::from(number));
@@ -39,10 +40,10 @@ impl Cores {
         }
     }
 
-    /// The first so many cores.
+    /// The first `count` cores.
     ///
     /// # Errors
-    /// None or too many.
+    /// The count is zero or too large.
     pub fn first(count: usize) -> Result<Cores, SteerError> {
         if count > MAX_CORES {
             Err(SteerError::TooManyCores { count, max: MAX_CORES })
@@ -51,13 +52,13 @@ impl Cores {
         }
     }
 
-    /// Their numbers, ascending.
+    /// The core numbers, ascending.
     #[must_use]
     pub fn as_slice(&self) -> &[Core] {
         &self.0
     }
 
-    /// How many they are: 1 at least.
+    /// Number of cores: at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "they are never empty")]
     pub fn len(&self) -> usize {
@@ -70,14 +71,14 @@ impl Cores {
         self.0.binary_search(&core).is_ok()
     }
 
-    /// Where the first of them stands whose number is greater than this core's, or, where there is none, the first of all.
+    /// Index of the first core whose number is greater than this core's; if there is none, of the first core.
     #[must_use]
     pub fn place_after(&self, core: Core) -> usize {
         let place = self.0.partition_point(|&other| other <= core);
         if place == self.0.len() { 0 } else { place }
     }
 
-    /// All of them once, from the one at [`Cores::place_after`] on and round.
+    /// All cores once, in cyclic order from index `place` on; see [`Cores::place_after`].
     pub fn round_from(&self, place: usize) -> impl Iterator<Item = Core> {
         let (before, from) = self.0.split_at(place.min(self.0.len()));
         from.iter().chain(before).copied()
@@ -87,7 +88,7 @@ impl Cores {
 impl FromStr for Cores {
     type Err = SteerError;
 
-    /// Numbers and ranges with commas between, as in `0-3,6`.
+    /// Parses numbers and ranges separated by commas, as in `0-3,6`.
     fn from_str(text: &str) -> Result<Cores, SteerError> {
         let no_list = || SteerError::NoList { text: text.to_owned() };
         let number = |text: &str| -> Result<Core, SteerError> {

@@ -1,4 +1,4 @@
-//! Why a policy cannot be made.
+//! Errors of making a policy.
 
 /// Why a policy cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum SteerError {
     /// This is no list of cores.
     #[error("`{text}` is no list of cores: use numbers and ranges, as in 0-3,6")]
     NoList {
-        /// What was given.
+        /// The text.
         text: String,
     },
     /// A list names no core.
@@ -60,7 +60,7 @@ pub enum SteerError {
         setting: &'static str,
         /// Its value.
         value: u64,
-        /// What it may be.
+        /// The permitted values.
         range: &'static str,
     },
 }

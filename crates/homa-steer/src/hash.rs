@@ -1,20 +1,19 @@
-//! What packets of one flow, or of one RPC, have alike, in 32 bits that are as good as random.
+//! Hashes of 32 bits, as good as random, that all packets of a flow or of an RPC share.
 //!
-//! The hash is our own: a device's is not to be had where the first programs see a frame, and the kernel's is not told. It is
-//! made of few steps
-//! of 32 bits, so that the kernel's virtual machine computes it in some ten nanoseconds. With a seed that nobody knows, nobody can
-//! aim all flows at one core.
+//! The hash is our own: a device's hash is not available where the first programs see a frame, and the kernel
+//! does not expose its own. It has few steps of 32 bits, so that the kernel's virtual machine computes it in
+//! some ten nanoseconds. With a secret seed, no attacker can aim all flows at one core.
 
 use std::net::IpAddr;
 
-/// Odd, and its bits are those of the golden ratio, so that neighbouring words end far apart.
+/// Odd, with the bits of the golden ratio, so that neighbouring words hash far apart.
 pub const WORD_FACTOR: u32 = 0x9e37_79b1;
-/// How far the upper half comes down between two words.
+/// Distance by which the upper half is shifted down between two words.
 pub const WORD_SHIFT: u32 = 15;
-/// The last steps: shifts and factors of the 32-bit finalizer of MurmurHash3, after which each bit in changes each bit out about
-/// half of the time.
+/// Shifts of the last steps, those of the 32-bit finalizer of MurmurHash3. After it, each input bit changes
+/// each output bit about half of the time.
 pub const LAST_SHIFTS: [u32; 3] = [16, 13, 16];
-/// See [`LAST_SHIFTS`].
+/// Factors between the [`LAST_SHIFTS`].
 pub const LAST_FACTORS: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
 
 /// Adds a word to a hash.
@@ -30,7 +29,7 @@ fn finish(mut hash: u32) -> u32 {
     hash ^ hash >> third
 }
 
-/// The hash of these words. Words are four bytes of a packet with the first one lowest.
+/// The hash of these words. A word is four bytes of a packet, the first byte lowest.
 fn of_words(seed: u32, words: impl IntoIterator<Item = u32>) -> u32 {
     finish(words.into_iter().fold(seed, mix))
 }
@@ -39,13 +38,13 @@ fn words(octets: &[u8]) -> impl Iterator<Item = u32> {
     octets.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word))
 }
 
-/// Two ports as they follow each other in a packet.
+/// Two consecutive ports of a packet, as a word.
 fn word_of(ports: [u16; 2]) -> u32 {
     let [[a, b], [c, d]] = ports.map(u16::to_be_bytes);
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// What names a flow.
+/// The fields that identify a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Source address, of the IP version of the destination.
@@ -54,13 +53,13 @@ pub struct Flow {
     pub destination: IpAddr,
     /// The IP protocol.
     pub protocol: u8,
-    /// Source and destination port of TCP or UDP; 0 for other protocols and for fragments, which have none. So all of Homa in IP
-    /// between two hosts is one flow.
+    /// Source and destination port of TCP or UDP; 0 for other protocols and for fragments, which have none.
+    /// All of Homa in IP between two hosts is therefore one flow.
     pub ports: [u16; 2],
 }
 
 impl Flow {
-    /// Its hash.
+    /// The hash of the flow.
     #[must_use]
     pub fn hash(&self, seed: u32) -> u32 {
         let [source, destination] = [self.source, self.destination].map(|ip| match ip {
@@ -72,16 +71,17 @@ impl Flow {
     }
 }
 
-/// The hash of a Homa packet's source and destination port and its RPC's id: the same for all packets of an RPC that a host
-/// receives, and different from that of
-/// the next RPC between the same hosts. Bit 0 of the id does not count: it says only which side the packet is from.
+/// The hash of a Homa packet's source and destination port and its RPC's id. It is the same for all packets
+/// of an RPC that a host receives, and differs from that of the next RPC between the same hosts. Bit 0 of the
+/// id is ignored: it only identifies the packet's side.
 #[must_use]
 pub fn rpc_hash(seed: u32, ports: [u16; 2], rpc_id: u64) -> u32 {
     let id = (rpc_id & !1).to_be_bytes();
     of_words(seed, [word_of(ports)].into_iter().chain(words(&id)))
 }
 
-/// Which of `count` places a hash falls on: the kernel's scaling for receive packet steering, which looks at the upper bits.
+/// Maps a hash to one of `count` places: the kernel's scaling for receive packet steering, which uses the
+/// upper bits.
 #[must_use]
 pub fn place(hash: u32, count: usize) -> usize {
     ((u64::from(hash) * count as u64) >> 32) as usize
@@ -96,7 +96,7 @@ mod tests {
         Flow { source, destination, protocol: 6, ports: [port, 80] }
     }
 
-    /// How far the fullest of `places` is above the mean, where `hash` gives the hashes of 0 to 63,999.
+    /// Excess of the fullest of `places` over the mean, if `hash` gives the hashes of 0 to 63,999.
     fn excess(places: usize, hash: impl Fn(u32) -> u32) -> f64 {
         let mut counts = vec![0_u32; places];
         (0..64_000).for_each(|i| counts[place(hash(i), places)] += 1);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_any_machine() {
-        // From an implementation of its own in another language.
+        // Results of an independent implementation in another language.
         assert_eq!(flow(1000).hash(7), 0xafa6_12c9);
         let [source, destination] = ["fd00::1", "fd00::2"].map(|ip| ip.parse().unwrap());
         assert_eq!(Flow { source, destination, protocol: 17, ports: [1, 2] }.hash(0), 0x98c9_0349);

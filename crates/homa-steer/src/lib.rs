@@ -1,21 +1,23 @@
-//! Which core does the work: policies that choose the core on which a received packet is processed.
+//! Policies that choose the core on which a received packet is processed.
 //!
-//! A [`Policy`] sees a [`Packet`] and the recent [`load`] of the cores, and picks a core. [`POLICIES`] lists them by the names that
-//! the field knows them by. Beside them stand the two other choices that decide who is in whose way: how many packets a core takes
-//! at a time ([`batch`]), and which of several sleeping threads is woken ([`wake`]).
+//! A [`Policy`] sees a [`Packet`] and the recent [`load`] of the cores, and chooses a core. [`POLICIES`]
+//! lists them by their established names. Two further choices decide how much work interferes with other
+//! work: how many packets a core takes at a time ([`batch`]), and which of several sleeping threads is woken
+//! ([`wake`]).
 //!
 //! A datagram is steered by the header of its first packet, which suffices: by WIRE-23 of PROTOCOL.md all
 //! packets of a bundle are for the endpoint that owns the first packet's RPC.
 //!
-//! Nothing here has a clock, a thread or a device: times, hashes and loads are arguments, so that the same calls give the same cores in a
-//! simulator, in a transport, and in the kernel, where some of the policies run as programs (`homa-steer-xdp`) that are held
-//! against those here. Every structure is bounded when it is made.
+//! This crate has no clock, thread or device: times, hashes and loads are arguments. The same calls therefore
+//! give the same cores in a simulator, in a transport, and in the kernel. Some of the policies run there as
+//! programs (`homa-steer-xdp`), which are compared with those here. Every structure is bounded when it is
+//! made.
 //!
 //! # Design
 //!
 //! `homa-steer` has the policies that choose the core for a received packet, a file for each (`policies`),
-//! and one table of their names (`table`). A policy sees a packet and the loads of the cores, and both are
-//! arguments, so that a simulator, a transport and a test drive the same code.
+//! and one table of their names (`table`). A policy gets a packet and the loads of the cores as arguments, so
+//! that a simulator, a transport and a test use the same code.
 //!
 //! - **A packet is asked for alone, and tells of its batch.** Whoever merges packets (GRO) asks once for all
 //!   of them, whoever sees each packet asks for each; policies that look at loads keep a batch together

@@ -1,28 +1,28 @@
-//! What a policy sees of the cores.
+//! The state of the cores that a policy sees.
 
 use crate::cores::{CORE_NUMBERS, Core};
 
-/// The recent load of a core. Times are of the clock of [`crate::Packet::now_ns`], and 0 is never.
+/// The recent load of a core. Times are of the clock of [`crate::Packet::now_ns`]; 0 means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreLoad {
-    /// When it last took packets from a device (NAPI).
+    /// When the core last took packets from a device (NAPI).
     pub received_ns: u64,
-    /// When packets were last given to it to be processed.
+    /// When the core was last given packets to process.
     pub processed_ns: u64,
-    /// When an application's thread last ran there.
+    /// When an application's thread last ran on the core.
     pub application_ns: u64,
-    /// Whether nothing at all runs there or waits to.
+    /// Whether nothing runs or waits to run on the core.
     pub idle: bool,
-    /// Packets that wait there to be processed.
+    /// Number of packets waiting on the core to be processed.
     pub waiting_packets: u32,
-    /// Packets processed there since the beginning.
+    /// Number of packets processed on the core since the beginning.
     pub done_packets: u64,
-    /// Time that everything takes that waits there, in nanoseconds.
+    /// Total processing time of all waiting work, in nanoseconds.
     pub backlog_ns: u64,
 }
 
 impl Default for CoreLoad {
-    /// A core on which nothing has happened yet.
+    /// The load of a core without any activity yet.
     fn default() -> CoreLoad {
         CoreLoad {
             received_ns: 0,
@@ -37,21 +37,21 @@ impl Default for CoreLoad {
 }
 
 impl CoreLoad {
-    /// When it last did anything that is known of; 0: never.
+    /// When the core was last known to be active; 0: never.
     #[must_use]
     pub fn active_ns(&self) -> u64 {
         self.received_ns.max(self.processed_ns).max(self.application_ns)
     }
 }
 
-/// Whether something last happened at a time that is less than `within_ns` ago. What lies ahead, as another core's clock may have
-/// it, is not.
+/// Whether `last_ns` is less than `within_ns` ago. A time in the future, perhaps of another core's clock, is
+/// not recent.
 #[must_use]
 pub fn is_recent(now_ns: u64, last_ns: u64, within_ns: u64) -> bool {
     last_ns != 0 && now_ns.checked_sub(last_ns).is_some_and(|ago_ns| ago_ns < within_ns)
 }
 
-/// The loads of all cores, by their numbers. A core beyond them has none.
+/// The loads of all cores, indexed by their numbers. A core beyond the slice has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Loads<'a>(pub &'a [CoreLoad]);
 
@@ -63,8 +63,8 @@ impl Loads<'_> {
     }
 }
 
-/// Loads as far as one sees them without asking the scheduler: where packets arrived and where they were sent, which is all that a
-/// program in a device's receive path knows, and in a process also where its threads ran.
+/// Loads that can be observed without the scheduler: where packets arrived and where they were sent. A
+/// program in a device's receive path knows only these; a process also knows where its threads ran.
 #[derive(Clone, Debug)]
 pub struct Observed {
     cores: Vec<CoreLoad>,
@@ -77,28 +77,28 @@ impl Default for Observed {
 }
 
 impl Observed {
-    /// A packet has arrived on this core. Cores out of reach are not observed.
+    /// Notes that a packet has arrived on this core. Cores beyond the maximum are not observed.
     pub fn arrived(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.received_ns = now_ns;
         }
     }
 
-    /// A packet was given to this core to be processed.
+    /// Notes that this core was given a packet to process.
     pub fn given(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.processed_ns = now_ns;
         }
     }
 
-    /// A thread of an application ran on this core.
+    /// Notes that a thread of an application ran on this core.
     pub fn ran(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.application_ns = now_ns;
         }
     }
 
-    /// What is known now.
+    /// The loads observed so far.
     #[must_use]
     pub fn loads(&self) -> Loads<'_> {
         Loads(&self.cores)

@@ -1,57 +1,57 @@
-//! What a policy sees of a packet.
+//! The fields of a packet that a policy sees.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::batch::Batch;
 use crate::cores::Core;
 
-/// What a packet of Homa is for, as far as it matters where it is processed.
+/// The purpose of a Homa packet, as far as it matters for steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It has bytes of a message.
+    /// Contains bytes of a message.
     Data,
-    /// It lets a sender go on, which otherwise waits.
+    /// Lets a waiting sender continue.
     Grant,
-    /// Any other.
+    /// Any other packet.
     Control,
 }
 
-/// What a policy sees of a packet of Homa beside what every packet has.
+/// The additional fields of a Homa packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomaPacket {
-    /// As it is in the packet. The two directions of an RPC differ in bit 0 only.
+    /// As in the packet. The two directions of an RPC differ in bit 0 only.
     pub rpc_id: u64,
-    /// What it is for.
+    /// The purpose of the packet.
     pub kind: Kind,
-    /// Bytes of the whole message that it is of; 0 where it has none.
+    /// Bytes of the packet's whole message; 0 if it has none.
     pub message_bytes: u32,
 }
 
-/// What a policy sees of a packet.
+/// The fields of a packet that a policy sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Now, in nanoseconds of any clock that does not go back.
+    /// The current time, in nanoseconds of any clock that does not go back.
     pub now_ns: u64,
-    /// The core on which it was taken from the device, below [`crate::CORE_NUMBERS`].
+    /// The core that took the packet from the device, below [`crate::CORE_NUMBERS`].
     pub arrival: Core,
-    /// The device that it came by, by its index, from 1 on.
+    /// Index of the receiving device, from 1 on.
     pub device: u32,
-    /// What all packets of a flow have alike, such as [`crate::hash::Flow::hash`].
+    /// A hash that all packets of a flow share, such as [`crate::hash::Flow::hash`].
     pub flow_hash: u32,
-    /// Who sent it.
+    /// The sender.
     pub source: IpAddr,
-    /// Source and destination port: Homa's where it is of Homa, else those of TCP or UDP, or 0.
+    /// Source and destination port: Homa's for a Homa packet, else those of TCP or UDP, or 0.
     pub ports: [u16; 2],
-    /// Where it is of Homa.
+    /// The fields of a Homa packet; `None` for other packets.
     pub homa: Option<HomaPacket>,
-    /// Its length, headers included.
+    /// Length of the packet, including headers.
     pub bytes: u32,
-    /// Which of the packets it is that were taken from the device together.
+    /// The packet's position among the packets taken from the device together.
     pub batch: Batch,
 }
 
 impl Default for Packet {
-    /// A lone packet of no particular kind, at time 0 on core 0.
+    /// A lone packet with empty fields, at time 0 on core 0.
     fn default() -> Packet {
         Packet {
             now_ns: 0,

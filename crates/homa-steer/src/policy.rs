@@ -1,4 +1,4 @@
-//! What a policy is.
+//! The interface of a policy.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use crate::packet::Packet;
 
 /// Chooses the core on which a received packet is processed.
 ///
-/// What it chooses follows from what it was made with and from the calls alone: there is no clock and no randomness in it.
+/// Its choices depend only on its configuration and the calls: it has no clock and no randomness.
 pub trait Policy: fmt::Debug + Send {
-    /// The core for this packet, one of those that the policy was made for or the one on which the packet arrived. Asked once for each
-    /// packet, or once for each batch.
+    /// The core for this packet: one of the policy's cores, or the core on which the packet arrived. Called
+    /// once for each packet, or once for each batch.
     fn choose(&mut self, packet: &Packet, loads: Loads<'_>) -> Choice;
 
-    /// A thread of the application takes what is received with this flow hash, and runs on this core.
+    /// Notes that an application's thread on this core reads packets with this flow hash.
     fn consumed(&mut self, _flow_hash: u32, _core: Core) {}
 }
 
-/// A core and why it was chosen.
+/// A core, and the reason for choosing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The core.
     pub core: Core,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -33,7 +33,7 @@ impl Choice {
     }
 }
 
-/// Why a core was chosen. The numbers are those of counters.
+/// The reason for choosing a core. The numbers are those of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
@@ -41,23 +41,23 @@ pub enum Reason {
     FlowHash,
     /// By the hash of ports and RPC id.
     RpcHash,
-    /// The flow has this core.
+    /// The flow already has this core.
     KnownFlow,
-    /// The flow was given this core now.
+    /// The flow was assigned this core now.
     NewFlow,
-    /// A thread that takes what comes by the flow runs there.
+    /// A thread that reads the flow runs there.
     Consumer,
-    /// The packet stays where it arrived.
+    /// The packet stays on the core where it arrived.
     Stays,
-    /// The core was not used for longest.
+    /// The core is the least recently used one.
     LeastRecent,
-    /// The packets before it in the batch went there.
+    /// Earlier packets of the batch went there.
     SameBatch,
     /// The core used last keeps up.
     KeepsUp,
     /// No application's thread runs there, or nothing at all.
     Free,
-    /// It has the least to do.
+    /// The core has the least work.
     LeastLoaded,
 }
 
@@ -77,7 +77,7 @@ impl Reason {
         Reason::LeastLoaded,
     ];
 
-    /// Its name in tables and JSON.
+    /// The name in tables and JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

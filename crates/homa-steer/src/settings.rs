@@ -1,32 +1,34 @@
-//! What can be said about the policies.
+//! Settings of the policies.
 
 use crate::error::SteerError;
 use crate::policies::bypass::BypassRules;
 use crate::policies::sparse::MAX_LEVELS;
 
-/// What can be said about the policies; each takes what concerns it.
+/// Settings of the policies; each policy uses those that concern it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// For the hash of ports and RPC ids (`homa-hash`, `bypass`). 0 by default; whoever has peers that may want to aim at a core
-    /// takes a random number.
+    /// Seed of the hash of ports and RPC ids (`homa-hash`, `bypass`). 0 by default; use a random number if
+    /// peers may try to aim at a core.
     pub hash_seed: u32,
-    /// Levels of `sparse`, from 1 to [`MAX_LEVELS`]: flows that a core may have before the hash decides. 4 by default, as in the
-    /// patch that brought the algorithm.
+    /// Levels of `sparse`, from 1 to [`MAX_LEVELS`]: flows that a core may have before the hash decides. 4 by
+    /// default, as in the patch that introduced the algorithm.
     pub levels: u32,
-    /// Cores after the one of arrival that `gen2` looks at, from 1 on. 4 by default, as in Linux Homa: they are near, and looking
-    /// at all costs a cache line each.
+    /// Number of cores after the core of arrival that `gen2` considers, from 1 on. 4 by default, as in Linux
+    /// Homa: they are near, and reading each core's state costs a cache line.
     pub neighbours: usize,
-    /// A core that took packets from a device less than this ago is about to take more (`gen2`). 5 us by default: about what a batch takes.
+    /// A core that took packets from a device less than this ago is about to take more (`gen2`). 5 us by
+    /// default: about the duration of a batch.
     pub receive_busy_ns: u64,
-    /// A core on which an application's thread ran less than this ago is in use (`gen3`, `no-tasks`). 100 us by default: a
-    /// request and its answer with room to spare, and
-    /// far less than a thread runs that computes.
+    /// A core on which an application's thread ran less than this ago is in use (`gen3`, `no-tasks`). 100 us
+    /// by default: more than a request and its answer, and far less than a computing thread runs.
     pub application_busy_ns: u64,
-    /// Packets that may wait at the core that `gen3` used last before it counts as one that does not keep up. 16 by default: a batch.
+    /// Maximum number of packets that may wait at the core that `gen3` used last; beyond it the core does not
+    /// keep up. 16 by default: a batch.
     pub keeps_up_packets: u32,
-    /// Flows that `rfs` remembers, a power of two up to 2^20. 4,096 by default; flows beyond share entries.
+    /// Number of flows that `rfs` remembers, a power of two up to 2^20. 4,096 by default; further flows share
+    /// entries.
     pub rfs_entries: usize,
-    /// What `bypass` leaves where it arrived: by default everything that it can.
+    /// Packets that `bypass` leaves on the core where they arrived: by default all that its rules allow.
     pub bypass: BypassRules,
 }
 
@@ -46,10 +48,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks that each is in its range.
+    /// Checks the range of each setting.
     ///
     /// # Errors
-    /// Names the first that is not.
+    /// The first setting that is out of its range.
     pub fn check(&self) -> Result<(), SteerError> {
         if !(1..=MAX_LEVELS).contains(&self.levels) {
             return Err(SteerError::Levels { levels: self.levels, max: MAX_LEVELS });

@@ -19,7 +19,7 @@ use crate::policies::sparse::Sparse;
 use crate::policy::Policy;
 use crate::settings::Settings;
 
-/// Which policy.
+/// Name of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyName {
     /// [`RssHash`]
@@ -32,7 +32,7 @@ pub enum PolicyName {
     HomaHash,
     /// [`SameCore`]
     SameCore,
-    /// [`Bypass`], and [`HomaHash`] for what it leaves
+    /// [`Bypass`], with [`HomaHash`] for the remaining packets
     Bypass,
     /// [`Gen2`]
     Gen2,
@@ -46,14 +46,14 @@ pub enum PolicyName {
     LeastLoaded,
 }
 
-/// A policy's line in the table.
+/// An entry of the table of policies.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Which it is.
+    /// The policy.
     pub policy: PolicyName,
-    /// Its name on command lines and in results, the one that the field has for it where there is one.
+    /// Its name on command lines and in results; the established name if there is one.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// A one-line description.
     pub about: &'static str,
 }
 
@@ -101,13 +101,13 @@ pub const POLICIES: [Entry; 11] = [
 ];
 
 impl PolicyName {
-    /// Its line in the table.
+    /// Its entry in the table.
     #[must_use]
     pub fn entry(self) -> &'static Entry {
         &POLICIES[self as usize]
     }
 
-    /// The policy, among these cores.
+    /// The policy, choosing among these cores.
     ///
     /// # Errors
     /// A setting is out of its range.

@@ -1,4 +1,4 @@
-//! Which of several sleeping threads of an application is woken for the next message.
+//! The choice of the sleeping thread of an application that is woken for the next message.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,12 +11,13 @@ use crate::load::Loads;
 /// The order in which threads are woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WakeOrder {
-    /// The last to fall asleep first: its caches are the warmest, and at low load few threads do all the work.
+    /// The thread that fell asleep last: its caches are the warmest, and at low load few threads do all the
+    /// work.
     #[default]
     Lifo,
-    /// The first to fall asleep first.
+    /// The thread that fell asleep first.
     Fifo,
-    /// The one first whose core has been without any activity for longest; of equals the last to fall asleep.
+    /// The thread whose core has been inactive for longest; of equals, the one that fell asleep last.
     LeastRecent,
 }
 
@@ -25,8 +26,8 @@ impl WakeOrder {
     pub const ALL: [(WakeOrder, &'static str); 3] =
         [(WakeOrder::Lifo, "lifo"), (WakeOrder::Fifo, "fifo"), (WakeOrder::LeastRecent, "least-recent")];
 
-    /// Which of these sleepers is woken: each is the caller's name for it and the core on which it would run, in the order of falling
-    /// asleep. `None` where nobody sleeps.
+    /// The sleeper to wake. Each sleeper is the caller's name for it and the core on which it would run; they
+    /// are in the order of falling asleep. `None` if there is none.
     pub fn choose<T>(
         self,
         mut asleep: impl DoubleEndedIterator<Item = (T, Core)>,
@@ -60,7 +61,7 @@ impl FromStr for WakeOrder {
     }
 }
 
-/// A thread that sleeps, with the core on which it would run.
+/// A sleeping thread, with the core on which it would run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleeper {
     /// The caller's name for it.
@@ -69,7 +70,7 @@ pub struct Sleeper {
     pub core: Core,
 }
 
-/// The threads that sleep, bounded by how many there are.
+/// The sleeping threads, at most as many as there are threads.
 #[derive(Clone, Debug)]
 pub struct Sleepers {
     order: WakeOrder,
@@ -79,19 +80,19 @@ pub struct Sleepers {
 }
 
 impl Sleepers {
-    /// Nobody sleeps yet, of `most` threads.
+    /// No thread of `most` threads sleeps yet.
     #[must_use]
     pub fn new(order: WakeOrder, most: usize) -> Sleepers {
         Sleepers { order, asleep: VecDeque::new(), most }
     }
 
-    /// How many sleep.
+    /// Number of sleeping threads.
     #[must_use]
     pub fn count(&self) -> usize {
         self.asleep.len()
     }
 
-    /// A thread falls asleep. False where as many sleep already as there are.
+    /// Notes that a thread falls asleep. Returns false if the maximum number of threads sleeps already.
     #[must_use]
     pub fn sleep(&mut self, sleeper: Sleeper) -> bool {
         let has_room = self.asleep.len() < self.most;
@@ -101,7 +102,7 @@ impl Sleepers {
         has_room
     }
 
-    /// The thread that is woken; `None` where nobody sleeps.
+    /// The thread to wake; `None` if no thread sleeps.
     pub fn wake(&mut self, loads: Loads<'_>) -> Option<Sleeper> {
         let asleep = self.asleep.iter().enumerate().map(|(at, sleeper)| (at, sleeper.core));
         let at = self.order.choose(asleep, loads)?;

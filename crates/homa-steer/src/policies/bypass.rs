@@ -1,16 +1,18 @@
-//! What is done sooner than handed over is run to completion where it arrived; the rest goes by another policy.
+//! Runs a packet to completion where it arrived if that is faster than handing it over; another policy
+//! decides on the rest.
 
 use crate::cores::Core;
 use crate::load::Loads;
 use crate::packet::{Kind, Packet};
 use crate::policy::{Choice, Policy, Reason};
 
-/// What stays where it arrived.
+/// Packets that stay on the core where they arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BypassRules {
-    /// Packets that came alone: the core has time for them.
+    /// Packets that arrived alone: the core has time for them.
     pub lone: bool,
-    /// Packets of messages up to this many bytes; 0: of none. By default what one packet holds at an MTU of 1500.
+    /// Packets of messages up to this many bytes; 0: none. The default is the payload of one packet at an MTU
+    /// of 1500.
     pub short_bytes: u32,
     /// Grants: a sender waits for each.
     pub grants: bool,
@@ -34,7 +36,7 @@ impl BypassRules {
     }
 }
 
-/// See the table of policies.
+/// The policy `bypass` of [`POLICIES`](crate::POLICIES).
 #[derive(Debug)]
 pub struct Bypass {
     rules: BypassRules,
@@ -42,7 +44,7 @@ pub struct Bypass {
 }
 
 impl Bypass {
-    /// By these rules, and by another policy what they leave.
+    /// Applies these rules, and the other policy to the remaining packets.
     #[must_use]
     pub fn new(rules: BypassRules, otherwise: Box<dyn Policy>) -> Bypass {
         Bypass { rules, otherwise }

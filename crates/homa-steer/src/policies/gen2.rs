@@ -1,4 +1,5 @@
-//! The second generation of Linux Homa's steering: a lone packet stays, a batch goes to a near core that is not receiving.
+//! The second generation of Linux Homa's steering: a lone packet stays, and a batch goes to a near core that
+//! is not receiving.
 
 use crate::batch::LastBatch;
 use crate::cores::{Core, Cores};
@@ -6,9 +7,9 @@ use crate::load::{Loads, is_recent};
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// See the table of policies. A core that just did receive work is about to be interrupted by more of it. Where all of the near
-/// cores just did, the one used least recently has
-/// the batch all the same: it could wait nowhere else.
+/// The policy `gen2` of [`POLICIES`](crate::POLICIES). A core that received recently is about to be
+/// interrupted by further packets. If all near cores received recently, the least recently used one still
+/// gets the batch: it could wait nowhere else.
 #[derive(Clone, Debug)]
 pub struct Gen2 {
     cores: Cores,
@@ -18,14 +19,14 @@ pub struct Gen2 {
 }
 
 impl Gen2 {
-    /// Among these cores; a batch goes to one of so many after the one of arrival, none that took packets from a device less than
-    /// so many nanoseconds ago.
+    /// Chooses among these cores. A batch goes to one of `neighbours` cores after the core of arrival,
+    /// preferably one that has taken no packets from a device for `receive_busy_ns`.
     #[must_use]
     pub fn new(cores: Cores, neighbours: usize, receive_busy_ns: u64) -> Gen2 {
         Gen2 { cores, neighbours, receive_busy_ns, last: LastBatch::new() }
     }
 
-    /// Of the next few cores the one used least recently, the nearest of equals.
+    /// The least recently used of the next few cores; of equals, the nearest.
     fn least_recent(&self, packet: &Packet, loads: Loads<'_>) -> Option<Core> {
         let others = self.cores.round_from(self.cores.place_after(packet.arrival));
         others.take(self.neighbours).filter(|&core| core != packet.arrival).min_by_key(|&core| {

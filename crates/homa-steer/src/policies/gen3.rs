@@ -1,4 +1,4 @@
-//! The third generation of Linux Homa's steering: cores that receive, each with processing cores of its own.
+//! The third generation of Linux Homa's steering: receiving cores, each with processing cores of its own.
 
 use crate::batch::LastBatch;
 use crate::cores::{Core, Cores};
@@ -6,21 +6,22 @@ use crate::load::{CoreLoad, Loads, is_recent};
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// Processing cores of a group.
+/// Number of processing cores of a group.
 const PROCESSING: usize = 3;
 
-/// A core that receives, and those that process what it receives.
+/// A receiving core, and the cores that process its packets.
 #[derive(Clone, Debug)]
 struct Group {
     receive: Core,
-    /// Up to three, or one more where a last core would be alone; the receiving core itself where there is no other.
+    /// Up to three, or one more if a last core would otherwise be alone; the receiving core itself if there
+    /// is no other.
     processing: Vec<Core>,
-    /// Which of them was used last.
+    /// Index of the processing core used last.
     last: usize,
 }
 
-/// See the table of policies. No two receive cores disturb each other's processing; a group's core in use is warm, and is used on
-/// while it keeps up.
+/// The policy `gen3` of [`POLICIES`](crate::POLICIES). No two receiving cores disturb each other's
+/// processing. The core in use in a group is warm, and stays in use while it keeps up.
 #[derive(Clone, Debug)]
 pub struct Gen3 {
     groups: Vec<Group>,
@@ -30,9 +31,9 @@ pub struct Gen3 {
 }
 
 impl Gen3 {
-    /// Among these cores, the first of every four receiving. A core is busy with an application for so many nanoseconds after it
-    /// last ran there, and keeps up with
-    /// so many packets waiting.
+    /// Chooses among these cores; the first of every four receives. A core is busy with an application for
+    /// `application_busy_ns` after a thread of it last ran there. It keeps up with at most `keeps_up_packets`
+    /// packets waiting.
     #[must_use]
     pub fn new(cores: &Cores, application_busy_ns: u64, keeps_up_packets: u32) -> Gen3 {
         let mut groups: Vec<Group> = Vec::new();
@@ -49,12 +50,12 @@ impl Gen3 {
         Gen3 { groups, application_busy_ns, keeps_up_packets, batches: LastBatch::new() }
     }
 
-    /// The cores on which packets are to arrive.
+    /// The cores on which packets should arrive.
     pub fn receive_cores(&self) -> impl Iterator<Item = Core> + '_ {
         self.groups.iter().map(|group| group.receive)
     }
 
-    /// The group of a core; packets that arrive elsewhere are divided among all groups.
+    /// The group of a core; packets that arrive on a core without a group are divided among all groups.
     fn group(&self, arrival: Core) -> usize {
         let of = |group: &Group| group.receive == arrival || group.processing.contains(&arrival);
         self.groups.iter().position(of).unwrap_or(usize::from(arrival) % self.groups.len())

@@ -1,4 +1,4 @@
-//! By ports and RPC id where a packet is of Homa.
+//! Steers Homa packets by ports and RPC id.
 
 use crate::cores::Cores;
 use crate::hash;
@@ -7,7 +7,8 @@ use crate::packet::Packet;
 use crate::policies::rss_hash::RssHash;
 use crate::policy::{Choice, Policy, Reason};
 
-/// See the table of policies. To the hash of addresses all of Homa between two hosts is one flow, so that one core would do all of it.
+/// The policy `homa-hash` of [`POLICIES`](crate::POLICIES). For a hash of addresses, all of Homa between two
+/// hosts is one flow, and one core would process all of it.
 #[derive(Clone, Debug)]
 pub struct HomaHash {
     by_hash: RssHash,
@@ -15,7 +16,7 @@ pub struct HomaHash {
 }
 
 impl HomaHash {
-    /// Among these cores.
+    /// Chooses among these cores.
     #[must_use]
     pub fn new(cores: Cores, seed: u32) -> HomaHash {
         HomaHash { by_hash: RssHash::new(cores), seed }

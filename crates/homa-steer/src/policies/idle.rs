@@ -1,4 +1,4 @@
-//! To a core that has nothing else to do.
+//! Steers to an idle core.
 
 use crate::batch::LastBatch;
 use crate::cores::Cores;
@@ -7,7 +7,8 @@ use crate::packet::Packet;
 use crate::policies::rss_hash::RssHash;
 use crate::policy::{Choice, Policy, Reason};
 
-/// See the table of policies. It wins what the wake-up of an idle core does not cost.
+/// The policy `idle` of [`POLICIES`](crate::POLICIES). Its gain is reduced by the cost of waking up an idle
+/// core.
 #[derive(Clone, Debug)]
 pub struct Idle {
     cores: Cores,
@@ -16,7 +17,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Among these cores.
+    /// Chooses among these cores.
     #[must_use]
     pub fn new(cores: Cores) -> Idle {
         Idle { by_hash: RssHash::new(cores.clone()), cores, last: LastBatch::new() }

@@ -1,4 +1,5 @@
-//! To the core that has least to do of all: the optimum to compare with, since nobody knows all loads for nothing.
+//! Steers to the core with the least work: the optimum for comparisons, since knowing all loads is not free
+//! in practice.
 
 use crate::batch::LastBatch;
 use crate::cores::Cores;
@@ -6,7 +7,7 @@ use crate::load::Loads;
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// See the table of policies.
+/// The policy `least-loaded` of [`POLICIES`](crate::POLICIES).
 #[derive(Clone, Debug)]
 pub struct LeastLoaded {
     cores: Cores,
@@ -14,7 +15,7 @@ pub struct LeastLoaded {
 }
 
 impl LeastLoaded {
-    /// Among these cores.
+    /// Chooses among these cores.
     #[must_use]
     pub fn new(cores: Cores) -> LeastLoaded {
         LeastLoaded { cores, last: LastBatch::new() }
@@ -26,7 +27,7 @@ impl Policy for LeastLoaded {
         if let Some(core) = self.last.of(packet.arrival, packet.batch) {
             return Choice::new(core, Reason::SameBatch);
         }
-        // Of equals the one of arrival, to which nothing is handed over, and then the first.
+        // Of equals the core of arrival, which needs no hand-over, then the first.
         let least = self.cores.as_slice().iter().copied().min_by_key(|&core| {
             let load = loads.of(core);
             (load.backlog_ns, load.waiting_packets, core != packet.arrival)

@@ -1,4 +1,4 @@
-//! Away from the cores that run applications.
+//! Steers away from cores that run applications.
 
 use crate::batch::LastBatch;
 use crate::cores::Cores;
@@ -7,7 +7,7 @@ use crate::load::{Loads, is_recent};
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// See the table of policies.
+/// The policy `no-tasks` of [`POLICIES`](crate::POLICIES).
 #[derive(Clone, Debug)]
 pub struct NoTasks {
     cores: Cores,
@@ -16,7 +16,8 @@ pub struct NoTasks {
 }
 
 impl NoTasks {
-    /// Among these cores. One runs applications for so many nanoseconds after a thread of one last ran there.
+    /// Chooses among these cores. A core runs applications for `application_busy_ns` after one of their
+    /// threads last ran there.
     #[must_use]
     pub fn new(cores: Cores, application_busy_ns: u64) -> NoTasks {
         NoTasks { cores, application_busy_ns, last: LastBatch::new() }
@@ -28,7 +29,8 @@ impl Policy for NoTasks {
         if let Some(core) = self.last.of(packet.arrival, packet.batch) {
             return Choice::new(core, Reason::SameBatch);
         }
-        // From the core of its hash on, so that flows stay apart where there are several without tasks.
+        // Start with the core of the packet's hash, so that flows stay apart if several cores run no
+        // applications.
         let place = hash::place(packet.flow_hash, self.cores.len());
         let free = self
             .cores

@@ -1,4 +1,4 @@
-//! To the core of the thread that takes what the flow brings (receive flow steering).
+//! Steers to the core of the thread that reads the flow (receive flow steering).
 
 use crate::cores::{Core, Cores};
 use crate::load::Loads;
@@ -6,17 +6,18 @@ use crate::packet::Packet;
 use crate::policies::rss_hash::RssHash;
 use crate::policy::{Choice, Policy, Reason};
 
-/// What is known of the flows whose hashes share an entry.
+/// State of the flows whose hashes share an entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Where the thread ran that last took anything.
+    /// Core of the thread that last read from the flow.
     consumer: Option<Core>,
-    /// Where the last packet went, and how many packets that core will have done when it has done this one.
+    /// Destination of the last packet, and that core's count of processed packets when it has processed this
+    /// one.
     last: Option<(Core, u64)>,
 }
 
-/// See the table of policies. A flow follows its thread to another core only when the one before has done all of its packets, so
-/// that they stay in order.
+/// The policy `rfs` of [`POLICIES`](crate::POLICIES). A flow follows its thread to another core only when the
+/// previous core has processed all of its packets, so that they stay in order.
 #[derive(Clone, Debug)]
 pub struct Rfs {
     cores: Cores,
@@ -25,7 +26,7 @@ pub struct Rfs {
 }
 
 impl Rfs {
-    /// Among these cores, with so many entries for flows, a power of two.
+    /// Chooses among these cores, with `entries` entries for flows, a power of two.
     #[must_use]
     pub fn new(cores: Cores, entries: usize) -> Rfs {
         let entries = vec![Entry::default(); entries.next_power_of_two()];

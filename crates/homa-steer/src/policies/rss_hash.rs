@@ -1,4 +1,4 @@
-//! By the flow's hash, as the kernel divides what it receives by default (RPS).
+//! Steers by the flow's hash, as the kernel distributes received packets by default (RPS).
 
 use crate::cores::{Core, Cores};
 use crate::hash;
@@ -6,14 +6,15 @@ use crate::load::Loads;
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// See the table of policies. A flow never changes its core, and two flows may share one while others have none.
+/// The policy `rss-hash` of [`POLICIES`](crate::POLICIES). A flow never changes its core, and two flows may
+/// share a core while other cores have none.
 #[derive(Clone, Debug)]
 pub struct RssHash {
     cores: Cores,
 }
 
 impl RssHash {
-    /// Among these cores.
+    /// Chooses among these cores.
     #[must_use]
     pub fn new(cores: Cores) -> RssHash {
         RssHash { cores }

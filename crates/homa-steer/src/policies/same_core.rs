@@ -1,10 +1,11 @@
-//! Run to completion where the packet arrived.
+//! Runs each packet to completion on the core where it arrived.
 
 use crate::load::Loads;
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// See the table of policies. No packet is handed over, and the cores on which packets arrive limit the host.
+/// The policy `same-core` of [`POLICIES`](crate::POLICIES). No packet is handed over, so the cores on which
+/// packets arrive limit the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SameCore;
 

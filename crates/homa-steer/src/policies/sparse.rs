@@ -7,48 +7,52 @@ use crate::packet::Packet;
 use crate::policies::rss_hash::RssHash;
 use crate::policy::{Choice, Policy, Reason};
 
-/// Most levels.
+/// Maximum number of levels.
 pub const MAX_LEVELS: u32 = 5;
 
-/// A slot that was used longer ago than this, in nanoseconds, is free.
+/// Age in nanoseconds beyond which a slot is free.
 pub const ACTIVE_NS: u64 = 1_000_000_000;
 
-/// In place of a time that never was: it lies ahead of every other, and so counts as long ago.
+/// Stands for a time that never was: it lies in the future, and so counts as long ago.
 pub const NEVER: u64 = u64::MAX;
 
 /// A flow that has a core.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// 0: nobody ever had the slot.
+    /// 0: the slot was never used.
     device: u32,
     hash: u32,
-    /// When its last packet came.
+    /// When its last packet arrived.
     seen_ns: u64,
 }
 
-/// See the table of policies. Every core has a slot at each level. A search goes level by level, in each from the last core to the first, so that
-/// flows are spread over all cores before one gets a second. A new flow gets a slot only if for a second no flow had to go by its hash: where
-/// there are more flows than slots, all new ones go by their hashes, and nobody is moved back and forth.
+/// The policy `sparse` of [`POLICIES`](crate::POLICIES). Every core has a slot at each level. A search goes
+/// level by level, and in each from the last core to the first. Flows are thus spread over all cores before
+/// one core gets a second flow.
+///
+/// A new flow gets a slot only if no packet was steered by its hash for a second. If there are more flows
+/// than slots, all new ones are steered by their hashes, and no flow is moved back and forth.
 #[derive(Clone, Debug)]
 pub struct Sparse {
     cores: Cores,
     by_hash: RssHash,
-    /// Level by level, in each as the cores stand.
+    /// Level by level, in each in the order of the cores.
     slots: Vec<Slot>,
-    /// When a packet last went by its flow's hash.
+    /// When a packet was last steered by its flow's hash.
     hash_used_ns: u64,
 }
 
-/// Whether what was last seen then is over. A time that lies ahead, as another core's clock may have it, is over too.
+/// Whether the entry last seen then has expired. A time in the future, perhaps of another core's clock, has
+/// expired too.
 fn is_over(now_ns: u64, seen_ns: u64) -> bool {
     now_ns.checked_sub(seen_ns).is_none_or(|ago_ns| ago_ns > ACTIVE_NS)
 }
 
 impl Sparse {
-    /// Among these cores, with so many levels, from 1 to [`MAX_LEVELS`].
+    /// Chooses among these cores, with this number of levels, from 1 to [`MAX_LEVELS`].
     ///
     /// # Errors
-    /// There are no so many levels.
+    /// The number of levels is out of its range.
     pub fn new(cores: Cores, levels: u32) -> Result<Sparse, SteerError> {
         if !(1..=MAX_LEVELS).contains(&levels) {
             return Err(SteerError::Levels { levels, max: MAX_LEVELS });
@@ -57,7 +61,7 @@ impl Sparse {
         Ok(Sparse { by_hash: RssHash::new(cores.clone()), cores, slots, hash_used_ns: NEVER })
     }
 
-    /// The first slot that is such, in the order of the search, with the place of its core.
+    /// The first matching slot in the order of the search, with the index of its core.
     fn find(&mut self, is_such: impl Fn(&Slot) -> bool) -> Option<(usize, &mut Slot)> {
         self.slots
             .chunks_exact_mut(self.cores.len())
@@ -145,7 +149,8 @@ mod tests {
         ask(&mut policy, 0, 1, 1);
         ask(&mut policy, 0, 1, 2);
         assert_eq!(ask(&mut policy, 10, 1, u32::MAX), (1, Reason::FlowHash), "no slot is left");
-        // The slots are free by now, but the hash was used a moment ago, and this use counts as well.
+        // The slots are free by now, but the hash was used within the last second, and this use counts
+        // as well.
         let later = 10 + SECOND;
         assert_eq!(ask(&mut policy, later, 1, 0), (0, Reason::FlowHash));
         assert_eq!(ask(&mut policy, later + SECOND, 1, 0), (0, Reason::FlowHash));
@@ -169,7 +174,7 @@ mod tests {
         let mut policy = policy(2, 1);
         ask(&mut policy, 0, 1, 1);
         ask(&mut policy, 0, 1, 2);
-        // Flow 1 is gone from core 1, and flow 2 still has core 0, which comes later in the search.
+        // Flow 1 has left core 1, and flow 2 still has core 0, which comes later in the search.
         assert_eq!(ask(&mut policy, SECOND, 1, 2), (0, Reason::KnownFlow));
         assert_eq!(ask(&mut policy, SECOND + 1, 1, 2), (0, Reason::KnownFlow));
         assert_eq!(ask(&mut policy, SECOND + 1, 1, 3), (1, Reason::NewFlow));
