@@ -70,7 +70,7 @@ impl Width {
     }
 }
 
-/// An instruction as the kernel takes it.
+/// An instruction in the kernel's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
@@ -91,7 +91,7 @@ const CLASS_LOAD_DOUBLE: u8 = 0x00;
 const CLASS_LOAD: u8 = 0x01;
 const CLASS_STORE: u8 = 0x03;
 const CLASS_JUMP: u8 = 0x05;
-/// Computes with the lower 32 bits and zeroes the others.
+/// Operates on the lower 32 bits and zeroes the others.
 const CLASS_ALU: u8 = 0x04;
 /// Compares the lower 32 bits.
 const CLASS_JUMP32: u8 = 0x06;
@@ -120,7 +120,7 @@ const JUMP_UNEQUAL: u8 = 0x50;
 const JUMP_CALL: u8 = 0x80;
 const JUMP_EXIT: u8 = 0x90;
 
-// In the place of a source register: the immediate of the load is a map's descriptor, and what is loaded is
+// Values of the source register field. The immediate of the load is a map's descriptor; the instruction loads
 // the map, or the address of its first value.
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
@@ -129,9 +129,9 @@ const PSEUDO_MAP_VALUE: u8 = 2;
 #[derive(Debug, Default)]
 pub struct Assembler {
     code: Vec<Instruction>,
-    /// Where each label is placed.
+    /// Position of each placed label.
     places: Vec<Option<usize>>,
-    /// Jumps whose offset is to be filled in, with their targets.
+    /// Jumps whose offset is not filled in yet, with their targets.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -153,7 +153,7 @@ impl Assembler {
 
     fn push(&mut self, code: u8, destination: Register, source: u8, offset: i16, immediate: i32) {
         let destination = destination.number();
-        // The structure has the two as bit fields, whose order follows that of the bytes.
+        // The structure stores the two as bit fields, whose order depends on the byte order.
         let registers = if cfg!(target_endian = "little") {
             destination | source << 4
         } else {
@@ -331,7 +331,7 @@ impl Assembler {
     /// The program, with every jump resolved.
     ///
     /// # Panics
-    /// A label that is jumped to was not placed behind the jump, or a jump is too long for 16 bits.
+    /// The label of a jump was not placed after the jump, or a jump is too long for 16 bits.
     #[must_use]
     pub fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {

@@ -1,4 +1,4 @@
-//! Attaching a loaded program to a device, in the place that a mode allows.
+//! Attaching a loaded program to a device, in the driver or in generic mode.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,17 +15,17 @@ const PAUSE_MS: u64 = 4;
 /// Where an XDP program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum XdpMode {
-    /// In the device's driver where it takes a program, else generic.
+    /// In the device's driver if it supports programs, otherwise generic.
     #[default]
     Auto,
     /// In the device's driver, or not at all.
     Native,
-    /// In the kernel's receive path: any device and any MTU. The kernel has made a packet of its own of each
-    /// frame by then.
+    /// In the kernel's receive path: any device and any MTU. The kernel has already made a packet of each
+    /// frame.
     Generic,
 }
 
-/// Where the mode lets a program run, the preferred place first.
+/// The places where the mode permits a program to run, the preferred place first.
 #[must_use]
 pub fn places(mode: XdpMode) -> &'static [Place] {
     match mode {
@@ -42,7 +42,7 @@ pub struct Attachment(OwnedFd);
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // Fails where the program was detached before, or the device is gone.
+        // Fails if the program was detached before, or the device is gone.
         let _ = link::detach(self.0.as_fd());
     }
 }
@@ -50,7 +50,7 @@ impl Drop for Attachment {
 /// Attaches a program to a device. Waits a bounded time for another program that is being detached.
 ///
 /// # Errors
-/// The kernel's; [`is_taken`] tells whether it is another program.
+/// The error of the kernel; [`is_taken`] returns whether the cause is another program.
 pub fn attach(program: &OwnedFd, device: u32, place: Place) -> io::Result<Attachment> {
     let mut tries = 0;
     loop {

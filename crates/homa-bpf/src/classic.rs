@@ -5,18 +5,18 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// One instruction. The machine has the registers A and X. Jumps count the instructions that they skip; those
-/// of a condition have 8 bits.
+/// One instruction. The machine has the registers A and X. The operand of a jump is the number of
+/// instructions to skip; for conditional jumps it has 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    /// What it does: one of the constants of this module.
+    /// Operation: one of the constants of this module.
     pub code: u16,
-    /// Instructions to skip where the condition holds.
+    /// Number of instructions to skip if the condition holds.
     pub if_true: u8,
-    /// Instructions to skip where it does not.
+    /// Number of instructions to skip if it does not.
     pub if_false: u8,
-    /// Its number.
+    /// Operand.
     pub k: u32,
 }
 
@@ -74,18 +74,18 @@ pub const RETURN_NUMBER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 /// Ends the program with the result A.
 pub const RETURN_A: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
 
-/// The filter that lets nothing through.
+/// The filter that drops every packet.
 pub const DROP_ALL: [Instruction; 1] = [plain(RETURN_NUMBER, 0)];
 
-/// What a socket runs a program for.
+/// What a socket uses a program for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Its result is how many bytes of a packet the socket receives; 0: none (SO_ATTACH_FILTER).
+    /// The result is the number of bytes of a packet that the socket receives; 0: none (SO_ATTACH_FILTER).
     Filter,
-    /// Its result is the number of the socket that receives a packet, among those at one address
+    /// The result is the number of the socket that receives a packet, among the sockets at one address
     /// (SO_ATTACH_REUSEPORT_CBPF).
     ReusePort,
-    /// Its result is the number of the packet socket that receives a frame, in a group (PACKET_FANOUT_DATA).
+    /// The result is the number of the packet socket that receives a frame, in a group (PACKET_FANOUT_DATA).
     Fanout,
 }
 
@@ -116,8 +116,8 @@ const _: () = assert!(size_of::<Program>() == size_of::<libc::sock_fprog>());
 /// Attaches a program to a socket, in place of an earlier one for this purpose.
 ///
 /// # Errors
-/// The kernel's; EINVAL where it refuses the program, ENOMEM where that is longer than `net.core.optmem_max`
-/// allows.
+/// The error of the kernel; EINVAL if it refuses the program, ENOMEM if the program is longer than
+/// `net.core.optmem_max` allows.
 pub fn attach(socket: impl AsFd, purpose: Purpose, program: &[Instruction]) -> io::Result<()> {
     let Ok(length) = libc::c_ushort::try_from(program.len()) else {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));

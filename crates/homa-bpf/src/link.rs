@@ -59,7 +59,7 @@ struct Info {
 /// Attaches a program to a device while the returned descriptor is open.
 ///
 /// # Errors
-/// The kernel's; EBUSY or EEXIST where the device has another program.
+/// The error of the kernel; EBUSY or EEXIST if the device has another program.
 pub fn attach(program: BorrowedFd<'_>, device: u32, place: Place) -> io::Result<OwnedFd> {
     let mut attribute =
         Create { program: program.as_raw_fd() as u32, device, attach_kind: ATTACH_XDP, flags: place.flag() };
@@ -67,10 +67,11 @@ pub fn attach(program: BorrowedFd<'_>, device: u32, place: Place) -> io::Result<
     unsafe { open(CREATE, &mut attribute) }
 }
 
-/// The link that attaches this program to this device, whichever process has it; `None` where no link does.
+/// The link that attaches this program to this device, no matter which process has it; `None` if there is
+/// none.
 ///
 /// # Errors
-/// The kernel's: it takes CAP_SYS_ADMIN.
+/// The error of the kernel; requires CAP_SYS_ADMIN.
 pub fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
     const KIND_XDP: u32 = 6;
     let mut next = ObjectById { id: 0, next_id: 0, open_flags: 0 };
@@ -94,10 +95,10 @@ pub fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Detaches the program from its device, whichever process has the link.
+/// Detaches the program from its device, no matter which process has the link.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of the kernel.
 pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attribute: u32 = link.as_raw_fd() as u32;
     // SAFETY: the attribute is the one number of the command.

@@ -11,12 +11,12 @@ const LOOK_UP: libc::c_int = 1;
 const UPDATE: libc::c_int = 2;
 const BY_ID: libc::c_int = 14;
 
-/// What a map has. Keys are numbers from 0 on.
+/// The contents of a map. Keys are numbers from 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
     /// Values that all programs and processes share; the first begins a page.
     Array,
-    /// As `Array`, with values of its own for each core.
+    /// Like `Array`, with separate values for each core.
     ArrayPerCore,
     /// Cores that frames are redirected to (CPUMAP).
     Cores,
@@ -82,7 +82,7 @@ struct Info {
 /// Makes a map of keys below `entries`.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of the kernel.
 pub fn create(kind: MapKind, name: Name, value_bytes: usize, entries: u32) -> io::Result<OwnedFd> {
     let mut attribute = Create {
         kind: kind.number(),
@@ -97,11 +97,11 @@ pub fn create(kind: MapKind, name: Name, value_bytes: usize, entries: u32) -> io
     unsafe { open(CREATE, &mut attribute) }
 }
 
-/// Enters a value.
+/// Sets the value of a key.
 ///
 /// # Errors
-/// The kernel's. EINVAL where the length of the value is not the map's, where each core has values of its
-/// own, and for maps of kinds that are not in [`MapKind`].
+/// The error of the kernel. EINVAL if the value does not have the map's value length, if each core has
+/// separate values, and for maps of kinds that are not in [`MapKind`].
 pub fn put(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let info = info(map)?;
     if info.value_bytes as usize != value.len() || info.kind == MapKind::ArrayPerCore.number() {
@@ -114,25 +114,25 @@ pub fn put(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
         value: address(value.as_ptr()),
         flags: 0,
     };
-    // SAFETY: `info` has checked that the map's keys have four bytes, as this one; the value is as long as
-    // this map's; both outlive the call.
+    // SAFETY: `info` has checked that the map's keys have four bytes, as this one has. The value is as long
+    // as this map's values; key and value outlive the call.
     unsafe { call(UPDATE, &mut attribute) }.map(|_| ())
 }
 
-/// Enters an AF_XDP socket.
+/// Sets the value of a key to an AF_XDP socket.
 ///
 /// # Errors
-/// As for [`put`].
+/// The errors of [`put`].
 pub fn put_socket(map: BorrowedFd<'_>, key: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     put(map, key, &socket.as_raw_fd().to_ne_bytes())
 }
 
-/// The value of a key. Where each core has values of its own: all of them in the order of the cores, each
-/// padded to eight bytes.
+/// The value of a key. If each core has separate values: all of them in the order of the cores, each padded
+/// to eight bytes.
 ///
 /// # Errors
-/// The kernel's. EINVAL for maps of kinds that are not in [`MapKind`]; others where /sys does not say how
-/// many cores there could be.
+/// The error of the kernel. EINVAL for maps of kinds that are not in [`MapKind`]; other errors if /sys does
+/// not list the possible cores.
 pub fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
     let info = info(map)?;
     let bytes = if info.kind == MapKind::ArrayPerCore.number() {
@@ -148,28 +148,28 @@ pub fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
         value: address(value.as_mut_ptr()),
         flags: 0,
     };
-    // SAFETY: `info` has checked that the map's keys have four bytes, as this one, and that it is of a known
-    // kind: the kernel writes a value for each core that it could have, or one, and there is room for as
+    // SAFETY: `info` has checked that the map's keys have four bytes, as this one has, and that the map is of
+    // a known kind. The kernel writes one value, or one for each possible core, and there is room for as
     // many.
     unsafe { call(LOOK_UP, &mut attribute) }?;
     Ok(value)
 }
 
-/// How many cores the machine could have, for which the kernel keeps values.
+/// Number of possible cores of the machine, for which the kernel keeps values.
 fn possible_cores() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     last_core(&text).map(|last| last + 1).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The last core of a list as the kernel writes it.
+/// The last core of a list in the kernel's format.
 fn last_core(list: &str) -> Option<usize> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
-/// What the kernel knows of a map of one of our kinds.
+/// Properties of a map of one of our kinds.
 fn info(map: BorrowedFd<'_>) -> io::Result<Info> {
     let mut info = Info::default();
-    // SAFETY: the structure begins as that for maps does, and has no pointers.
+    // SAFETY: the structure begins like that for maps, and has no pointers.
     unsafe { object_info(map, &mut info) }?;
     let is_known = MapKind::ALL.iter().any(|kind| kind.number() == info.kind) && info.key_bytes == KEY_BYTES;
     if is_known { Ok(info) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
@@ -178,7 +178,7 @@ fn info(map: BorrowedFd<'_>) -> io::Result<Info> {
 /// The name of a map.
 ///
 /// # Errors
-/// The kernel's; EINVAL for maps of kinds that are not in [`MapKind`].
+/// The error of the kernel; EINVAL for maps of kinds that are not in [`MapKind`].
 pub fn name(map: BorrowedFd<'_>) -> io::Result<Name> {
     Ok(info(map)?.name)
 }
@@ -186,9 +186,9 @@ pub fn name(map: BorrowedFd<'_>) -> io::Result<Name> {
 /// The map with this id.
 ///
 /// # Errors
-/// The kernel's: it takes CAP_SYS_ADMIN.
+/// The error of the kernel; requires CAP_SYS_ADMIN.
 pub fn with_id(id: u32) -> io::Result<OwnedFd> {
-    // SAFETY: the command is that for maps.
+    // SAFETY: the command is the one for maps.
     unsafe { by_id(BY_ID, id) }
 }
 

@@ -12,7 +12,7 @@ impl Name {
     /// Makes a name.
     ///
     /// # Panics
-    /// The name has more than 15 bytes; in a constant that is an error of the compiler.
+    /// The name has more than 15 bytes; in a constant that is a compile-time error.
     #[must_use]
     pub const fn new(name: &str) -> Name {
         assert!(name.len() < NAME_BYTES, "a name leaves room for a zero");

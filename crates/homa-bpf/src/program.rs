@@ -1,4 +1,4 @@
-//! Programs: loading, running on a frame, and what the kernel knows of them.
+//! Programs: loading, running on a frame, and their properties.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,10 +12,10 @@ const BY_ID: libc::c_int = 13;
 const ENABLE_STATISTICS: libc::c_int = 32;
 const KIND_XDP: u32 = 6;
 
-/// Room for the verifier's log of a program that it refuses.
+/// Room for the verifier's log if it refuses a program.
 const LOG_BYTES: usize = 64 << 10;
 
-/// Maps of a program that are listed.
+/// Maximum number of listed maps of a program.
 const MAPS_MAX: usize = 8;
 
 /// Where a program is to be attached.
@@ -23,12 +23,12 @@ const MAPS_MAX: usize = 8;
 pub enum AttachPoint {
     /// To a device.
     Device,
-    /// To an entry of a map of cores: it runs on that core, on the frames redirected to it.
+    /// To an entry of a map of cores: it runs on that core, for the frames redirected to it.
     Core,
 }
 
 impl AttachPoint {
-    /// The expected kind of attachment, as the kernel numbers it.
+    /// The kernel's number of the expected attachment.
     fn number(self) -> u32 {
         match self {
             AttachPoint::Device => 37,
@@ -85,7 +85,7 @@ struct Info {
 
 const _: () = assert!(std::mem::offset_of!(Info, run_ns) == 192);
 
-/// What the kernel knows of a program.
+/// Properties of a loaded program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
     /// Its id.
@@ -103,13 +103,13 @@ pub struct ProgramInfo {
 /// Loads an XDP program.
 ///
 /// # Errors
-/// The kernel's; where the verifier refuses the program, with the last line of its log.
+/// The error of the kernel; if the verifier refuses the program, with the last line of its log.
 pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> io::Result<OwnedFd> {
     let mut attribute = Load {
         kind: KIND_XDP,
         instruction_count: program.len() as u32,
         instructions: address(program),
-        // The helpers that are used are open to programs of any license.
+        // The helpers used here are available to programs of any license.
         license: address(c"MIT OR Apache-2.0".as_ptr()),
         name,
         attach_kind: attach_point.number(),
@@ -134,7 +134,7 @@ pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> i
     let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
     let log = String::from_utf8_lossy(&log[..end]);
     let last = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
-    // Without a log the verifier never saw the program: the kernel knows no such kind.
+    // Without a log the verifier never saw the program: the kernel does not support this kind.
     let with = |last| io::Error::new(error.kind(), format!("{error}; the verifier says: {last}"));
     Err(last.map(with).unwrap_or(error))
 }
@@ -142,28 +142,28 @@ pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> i
 /// The loaded program with this id.
 ///
 /// # Errors
-/// The kernel's: it takes CAP_SYS_ADMIN.
+/// The error of the kernel; requires CAP_SYS_ADMIN.
 pub fn with_id(id: u32) -> io::Result<OwnedFd> {
-    // SAFETY: the command is that for programs.
+    // SAFETY: the command is the one for programs.
     unsafe { by_id(BY_ID, id) }
 }
 
-/// The name of the loaded program with this id; `None` where it has none or a capability is missing.
+/// The name of the loaded program with this id; `None` if it has none or a capability is missing.
 pub fn name_of(id: u32) -> Option<String> {
     let program = with_id(id).ok()?;
     let name = info(program.as_fd()).ok()?.name;
     (name != Name::default()).then(|| name.to_string())
 }
 
-/// What the kernel knows of a program.
+/// The properties of a loaded program.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of the kernel.
 pub fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     let mut maps = [0_u32; MAPS_MAX];
     let mut info = Info { map_count: MAPS_MAX as u32, maps: address(maps.as_mut_ptr()), ..Info::default() };
-    // SAFETY: the structure begins as that for programs does; `map_count` is the length of `maps`, and all
-    // other lengths in it are 0.
+    // SAFETY: the structure begins like that for programs; `map_count` is the length of `maps`, and all other
+    // lengths in it are 0.
     unsafe { object_info(program, &mut info) }?;
     let maps = maps.into_iter().take(info.map_count as usize).collect();
     Ok(ProgramInfo { id: info.id, name: info.name, maps, runs: info.runs, run_ns: info.run_ns })
@@ -173,7 +173,7 @@ pub fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
 /// open.
 ///
 /// # Errors
-/// The kernel's: it takes CAP_SYS_ADMIN.
+/// The error of the kernel; requires CAP_SYS_ADMIN.
 pub fn enable_statistics() -> io::Result<OwnedFd> {
     let mut run_time: u32 = 0;
     // SAFETY: the attribute is the one number of the command.
@@ -184,7 +184,7 @@ pub fn enable_statistics() -> io::Result<OwnedFd> {
 /// time of a run in nanoseconds.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of the kernel.
 pub fn test_run_times(program: BorrowedFd<'_>, frame: &[u8], times: u32) -> io::Result<(u32, u32)> {
     const TEST_RUN: libc::c_int = 10;
     #[repr(C)]
@@ -214,12 +214,12 @@ pub fn test_run_times(program: BorrowedFd<'_>, frame: &[u8], times: u32) -> io::
 /// Runs a loaded program on a frame once without a device and returns its result.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of the kernel.
 pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
     Ok(test_run_times(program, frame, 1)?.0)
 }
 
-/// A program's descriptor as the value of an entry in a map of cores contains it.
+/// A program's descriptor, in the format of a value in a map of cores.
 pub fn descriptor(program: BorrowedFd<'_>) -> [u8; 4] {
     program.as_raw_fd().to_ne_bytes()
 }

@@ -1,9 +1,9 @@
-//! The system call bpf(2), and the commands that maps, programs and links have in common.
+//! The system call bpf(2), and the commands that maps, programs and links share.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-// A command of linux/bpf.h; libc has none of them.
+// A command of linux/bpf.h; libc defines none of them.
 const OBJECT_INFO: libc::c_int = 15;
 
 #[repr(C)]
@@ -20,32 +20,32 @@ struct ObjectInfo {
     info: u64,
 }
 
-/// Address of what an attribute points to.
+/// The address of a value, for a pointer in an attribute.
 pub(crate) fn address<T: ?Sized>(of: *const T) -> u64 {
     of.cast::<u8>() as usize as u64
 }
 
-/// Calls bpf(2) and returns its result where that is not an error.
+/// Calls bpf(2) and returns its result unless that is an error.
 ///
 /// # Safety
-/// `T` is the attribute structure of the command, without padding. Its pointers lead to memory of the lengths
-/// given with them, which the kernel may read, and may write where the command does.
+/// `T` is the attribute structure of the command, without padding. Its pointers point to memory of the
+/// lengths given with them, which the kernel may read, and may write if the command does.
 pub(crate) unsafe fn call<T>(command: libc::c_int, attribute: &mut T) -> io::Result<libc::c_int> {
-    // SAFETY: the kernel reads and writes `size_of::<T>()` bytes of the attribute, which is as long; by this
-    // function's contract, its pointers lead to memory of the lengths given with them.
+    // SAFETY: the kernel reads and writes `size_of::<T>()` bytes of the attribute, which is as long. By this
+    // function's contract, its pointers point to memory of the lengths given with them.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attribute, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
 }
 
-/// As [`call`], for commands whose result is a new descriptor.
+/// Like [`call`], for commands whose result is a new descriptor.
 ///
 /// # Safety
-/// As for [`call`], and the command returns a descriptor.
+/// The requirements of [`call`]; and the command returns a descriptor.
 pub(crate) unsafe fn open<T>(command: libc::c_int, attribute: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: this function requires of its caller what `call` requires.
     let descriptor = unsafe { call(command, attribute) }?;
-    // SAFETY: by this function's contract the result is a descriptor; the kernel has just opened it, and
-    // nobody else owns it.
+    // SAFETY: by this function's contract the result is a descriptor; the kernel has just opened it, and it
+    // has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -55,26 +55,26 @@ pub(crate) unsafe fn open<T>(command: libc::c_int, attribute: &mut T) -> io::Res
 /// The command returns a descriptor for an id.
 pub(crate) unsafe fn by_id(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
     let mut attribute = ObjectById { id, next_id: 0, open_flags: 0 };
-    // SAFETY: the attribute is that of all commands that return a descriptor for an id, and has no pointers.
+    // SAFETY: all commands that return a descriptor for an id have this attribute, which has no pointers.
     unsafe { open(command, &mut attribute) }
 }
 
-/// Fills in what the kernel knows of an object.
+/// Fills in the kernel's information about an object.
 ///
 /// # Safety
-/// `T` begins as the structure for this kind of object does, any bytes are a value of it, and lengths in it
-/// are those of the memory that its pointers lead to.
+/// `T` begins like the structure for this kind of object, and any bytes are a value of it. Lengths in it are
+/// those of the memory that its pointers point to.
 pub(crate) unsafe fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     let object = object.as_raw_fd() as u32;
     let mut attribute =
         ObjectInfo { object, info_bytes: size_of::<T>() as u32, info: address(&raw mut *info) };
-    // SAFETY: the kernel writes at most `info_bytes` to `info`, which is as long and outlives the call; by
-    // this function's contract, pointers in `info` lead to memory of the lengths in it.
+    // SAFETY: the kernel writes at most `info_bytes` to `info`, which is as long and outlives the call. By
+    // this function's contract, pointers in `info` point to memory of the lengths in it.
     unsafe { call(OBJECT_INFO, &mut attribute) }.map(|_| ())
 }
 
-/// Whether the process lacks a capability. A kernel before 5.11 reports the same error where RLIMIT_MEMLOCK
-/// is too small for a map.
+/// Whether the process lacks a capability. A kernel before 5.11 reports the same error if RLIMIT_MEMLOCK is
+/// too small for a map.
 #[must_use]
 pub fn is_no_permission(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EPERM)

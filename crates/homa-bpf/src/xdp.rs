@@ -1,4 +1,4 @@
-//! What XDP programs are called with, what they return, and the helper that redirects frames.
+//! The context and the results of XDP programs, and the helper that redirects frames.
 
 /// Result of a program that passes the frame on to the kernel, and the usual fallback of a redirection to an
 /// empty place.

@@ -1,7 +1,6 @@
-//! What a captured frame carries: Homa in IP, Homa in UDP, or an ICMP error about either.
+//! Finds the contents of a captured frame: Homa in IP, Homa in UDP, or an ICMP error about either.
 //!
-//! Nothing here panics, whatever the bytes are. What is too short for its own headers counts as
-//! [`Content::Other`].
+//! Nothing here panics for any bytes. A frame too short for its own headers counts as [`Content::Other`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,13 +10,12 @@ use crate::write::PROTOCOL_UDP;
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
 
-/// IPv6 headers that may stand between the first and the payload; a packet with more of them is not looked
-/// at.
+/// Maximum number of IPv6 extension headers before the payload; packets with more are not parsed.
 const MAX_EXTENSIONS: usize = 8;
-/// VLAN tags on an Ethernet frame.
+/// Maximum number of VLAN tags on an Ethernet frame.
 const MAX_TAGS: usize = 4;
 
-/// What the bytes of a frame begin with.
+/// The first header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
     /// Loopback of the BSDs: a protocol family in four bytes, of either order.
@@ -26,14 +24,14 @@ pub enum LinkType {
     Ethernet,
     /// An IP header.
     RawIp,
-    /// Linux "cooked", as captures on the interface `any` have it.
+    /// Linux "cooked" capture, as on the interface `any`.
     LinuxCooked,
-    /// Its second version.
+    /// Version 2 of the same.
     LinuxCooked2,
 }
 
 impl LinkType {
-    /// By the number that capture files have; `None` for those not known here.
+    /// The type with this number in capture files; `None` if it is not supported here.
     pub fn from_code(code: u32) -> Option<LinkType> {
         match code {
             0 | 108 => Some(LinkType::Loopback),
@@ -47,22 +45,22 @@ impl LinkType {
     }
 }
 
-/// Part of a frame, as far as it was captured.
+/// Part of a frame, possibly truncated by the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured<'a> {
-    /// The bytes that are there.
+    /// The captured bytes.
     pub bytes: &'a [u8],
-    /// How many there were on the wire, at least `bytes.len()`.
+    /// Number of bytes on the wire, at least `bytes.len()`.
     pub wire_len: usize,
 }
 
 impl<'a> Captured<'a> {
-    /// Without the first `count` bytes; `None` where they are not there.
+    /// The part without the first `count` bytes; `None` if they were not captured.
     fn skip(self, count: usize) -> Option<Captured<'a>> {
         Some(Captured { bytes: self.bytes.get(count..)?, wire_len: self.wire_len - count })
     }
 
-    /// Only the first `count` bytes.
+    /// The first `count` bytes.
     fn cut(self, count: usize) -> Captured<'a> {
         let bytes = self.bytes.get(..count).unwrap_or(self.bytes);
         Captured { bytes, wire_len: self.wire_len.min(count) }
@@ -72,48 +70,48 @@ impl<'a> Captured<'a> {
 /// A datagram that may be Homa.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Who sent it; the port is that of UDP, and 0 over raw IP.
+    /// The sender; the port is that of UDP, and 0 over raw IP.
     pub from: SocketAddr,
-    /// Whom it is for.
+    /// The destination.
     pub to: SocketAddr,
     /// IPv4 type of service or IPv6 traffic class.
     pub dscp_byte: u8,
-    /// Whether it came in UDP; else in IP itself.
+    /// Whether it travelled in UDP; else in IP itself.
     pub udp: bool,
-    /// Its payload: over raw IP a Homa packet, over UDP perhaps one.
+    /// Its payload: over raw IP a Homa packet, over UDP possibly one.
     pub payload: Captured<'a>,
 }
 
-/// What a frame carries.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// A datagram that may be Homa.
     Datagram(Datagram<'a>),
-    /// An ICMP or ICMPv6 error about such a datagram, of which it quotes the beginning.
+    /// An ICMP or ICMPv6 error about such a datagram, with a quote of its beginning.
     Error {
-        /// Who reports.
+        /// The reporting host.
         from: IpAddr,
-        /// To whom.
+        /// The host that receives the report.
         to: IpAddr,
-        /// ICMP's type; which errors there are depends on the IP version.
+        /// ICMP type; the types of errors depend on the IP version.
         kind: u8,
-        /// ICMP's code.
+        /// ICMP code.
         code: u8,
-        /// What is quoted.
+        /// The quoted datagram.
         about: Datagram<'a>,
     },
-    /// A part of a Homa packet that IP has fragmented, which Homa does not do (WIRE-17).
+    /// A part of a Homa packet that was fragmented by IP; Homa itself never fragments (WIRE-17).
     Fragment {
-        /// Who sent it.
+        /// The sender.
         from: IpAddr,
-        /// Whom it is for.
+        /// The destination.
         to: IpAddr,
     },
     /// Nothing of interest.
     Other,
 }
 
-/// Finds what a frame of `wire_len` bytes, of which `bytes` were captured, carries.
+/// Finds the contents of a frame of `wire_len` bytes, of which `bytes` were captured.
 pub fn dissect(link: LinkType, bytes: &[u8], wire_len: u32) -> Content<'_> {
     let frame = Captured { bytes, wire_len: (wire_len as usize).max(bytes.len()) };
     link_payload(link, frame).and_then(content).unwrap_or(Content::Other)
@@ -123,7 +121,7 @@ pub fn dissect(link: LinkType, bytes: &[u8], wire_len: u32) -> Content<'_> {
 fn link_payload(link: LinkType, frame: Captured<'_>) -> Option<Captured<'_>> {
     let mut ether_type_at = match link {
         LinkType::RawIp => return Some(frame),
-        // The family's number differs by system; the IP version in the next byte says the same.
+        // The family's number differs by system; the IP version in the next byte is equivalent.
         LinkType::Loopback => return frame.skip(4),
         LinkType::Ethernet => 12,
         LinkType::LinuxCooked => 14,
@@ -140,7 +138,7 @@ fn link_payload(link: LinkType, frame: Captured<'_>) -> Option<Captured<'_>> {
     None
 }
 
-/// What the parts of an IP header say that matters here.
+/// The relevant fields of an IP header.
 struct Ip<'a> {
     from: IpAddr,
     to: IpAddr,
@@ -203,7 +201,7 @@ fn parse_ipv4(packet: Captured<'_>) -> Option<Ip<'_>> {
     if header_len < 20 {
         return None;
     }
-    // 0 stands for lengths that segmentation offload had not filled in yet.
+    // 0 stands for a length that segmentation offload had not filled in yet.
     let packet = match usize::from(be16(header, 2)?) {
         0 => packet,
         length => packet.cut(length),
@@ -231,14 +229,15 @@ fn parse_ipv6(packet: Captured<'_>) -> Option<Ip<'_>> {
     let (mut protocol, mut fragment) = (header[6], (0, false));
     for _ in 0..MAX_EXTENSIONS {
         let (next, length) = match protocol {
-            // Hop-by-hop options, routing, destination options: the length is in eights, less the first.
+            // Hop-by-hop options, routing, destination options: the length counts units of eight bytes
+            // without the first.
             0 | 43 | 60 => (*payload.bytes.first()?, 8 + 8 * usize::from(*payload.bytes.get(1)?)),
             44 => {
                 let field = be16(payload.bytes, 2)?;
                 fragment = (field >> 3, field & 1 != 0);
                 (*payload.bytes.first()?, 8)
             }
-            // The authentication header counts in fours, less two.
+            // The authentication header counts units of four bytes, less two.
             51 => (*payload.bytes.first()?, 8 + 4 * usize::from(*payload.bytes.get(1)?)),
             _ => break,
         };
@@ -358,7 +357,7 @@ mod tests {
         }
         let error = ipv6(58, &[&[1, 4, 0, 0, 0, 0, 0, 0], &ipv6(146, &HOMA)[..]].concat());
         assert!(matches!(whole(LinkType::RawIp, &error), Content::Error { kind: 1, code: 4, .. }));
-        // An echo is no error, whatever it carries.
+        // An echo is no error, whatever its payload.
         let echo = ipv4(1, &[], &[&[8, 0, 0, 0, 0, 0, 0, 0], &about[..]].concat());
         assert_eq!(whole(LinkType::RawIp, &echo), Content::Other);
     }

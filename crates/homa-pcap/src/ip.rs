@@ -1,13 +1,13 @@
-//! IP headers made up, for captures and for ICMP, and the Internet checksum (RFC 1071).
+//! Synthetic IP headers, for captures and for ICMP, and the Internet checksum (RFC 1071).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
-/// Hops that Linux gives packets by default.
+/// The hop limit that Linux uses by default.
 const HOP_LIMIT: u8 = 64;
 
-/// A length as its field has it.
+/// A length, capped to its field.
 #[inline]
 fn field(length: usize) -> u16 {
     length.min(usize::from(u16::MAX)) as u16
@@ -33,8 +33,7 @@ impl IpAddresses {
         }
     }
 
-    /// Appends the header of a packet with `length` bytes behind it, or as many as the header's field can
-    /// hold.
+    /// Appends the header of a packet with `length` bytes behind it, or the maximum of the length field.
     #[inline]
     pub fn append_header(self, out: &mut Vec<u8>, dscp_byte: u8, protocol: u8, length: usize) {
         match self {
@@ -43,7 +42,7 @@ impl IpAddresses {
                 header[0] = 0x45;
                 header[1] = dscp_byte;
                 header[2..4].copy_from_slice(&field(IPV4_BYTES + length).to_be_bytes());
-                // Don't fragment: the path never does.
+                // Don't fragment: this transport never fragments.
                 header[6] = 0x40;
                 header[8] = HOP_LIMIT;
                 header[9] = protocol;

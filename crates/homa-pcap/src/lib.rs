@@ -1,9 +1,9 @@
 //! Capture files with Homa packets.
 //!
 //! - [`read`]: records of pcap and pcapng files, of either byte order, one at a time.
-//! - [`frame`]: what a captured frame carries: Homa in IP or in UDP, or an ICMP error about either.
+//! - [`frame`]: the contents of a captured frame: Homa in IP or in UDP, or an ICMP error about either.
 //! - [`mod@write`]: pcap files that Wireshark opens, from packets without headers of IP and UDP.
-//! - [`ip`]: the IP headers made up for that, and the Internet checksum.
+//! - [`ip`]: the synthetic IP headers for these, and the Internet checksum.
 //!
 //! ```
 //! use homa_pcap::frame::{Content, dissect};
@@ -31,8 +31,8 @@
 //!
 //! - **Nothing panics, whatever the bytes are**, and no length in a file makes the reader allocate more than
 //!   the file has.
-//! - **What is captured stays as it is**: the payload of a datagram is bytes. Parsing them as Homa packets is
-//!   the caller's, so that this crate needs no protocol.
+//! - **Payloads stay as captured**: the payload of a datagram is bytes. The caller parses them as Homa
+//!   packets, so that this crate needs no protocol.
 //! - **Frames of any link type are read, IP packets are written** (LINKTYPE_RAW): a transport over sockets
 //!   has no frames.
 

@@ -1,41 +1,43 @@
 //! Capture files, read record by record: classic pcap and pcapng, of either byte order.
 //!
-//! One record is in memory at a time, and none may be longer than `MAX_RECORD` bytes, whatever the file says.
+//! One record is in memory at a time, and none may be longer than `MAX_RECORD` bytes, whatever its length
+//! field.
 
 use std::io::{self, Read};
 
 use crate::frame::LinkType;
 
-/// Longest record that is read, in bytes: four times the largest that libpcap writes.
+/// Maximum length of a record, in bytes: four times the largest that libpcap writes.
 const MAX_RECORD: u32 = 1 << 20;
 
-/// Interfaces of one section of a pcapng file; a file that lists more is damaged, or made to fill memory.
+/// Maximum number of interfaces in one section of a pcapng file; a file that lists more is damaged, or made
+/// to exhaust memory.
 const MAX_INTERFACES: usize = 65_536;
 
-/// Why a capture cannot be read (any further). What was read before is good.
+/// Why a capture cannot be read (any further). Records read before the error are valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Reading the file itself failed.
     #[error("cannot read the capture: {0}")]
     Io(#[from] io::Error),
-    /// It does not begin as a capture does.
+    /// The file does not begin like a capture.
     #[error("this is not a capture: it begins with {0:02x?}; pcap and pcapng are read")]
     NotACapture([u8; 4]),
-    /// It is compressed.
+    /// The file is compressed.
     #[error("the capture is compressed: unpack it first, as in `{0} -dc FILE | homa decode -`")]
     Compressed(&'static str),
-    /// It ends in the middle of a record.
+    /// The file ends in the middle of a record.
     #[error("the capture ends in the middle of record {0}: it was cut, or is still being written")]
     Cut(u64),
-    /// A length in it is out of its range.
+    /// A length in the file is out of its range.
     #[error("record {record} is damaged: {what}")]
     Damaged {
-        /// Which record, from 1.
+        /// Number of the record, from 1.
         record: u64,
-        /// What is wrong with it.
+        /// The defect.
         what: &'static str,
     },
-    /// Its frames are of a kind that is not known here.
+    /// Its frames are of an unsupported link type.
     #[error("frames of link type {0} are not known: Ethernet, Linux cooked, raw IP and loopback are")]
     UnknownLink(u32),
 }
@@ -43,17 +45,17 @@ pub enum ReadError {
 /// One captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When, in nanoseconds since 1970.
+    /// Time, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// What its bytes begin with.
+    /// The link type, that is, the first header of its bytes.
     pub link: LinkType,
-    /// What was captured of it.
+    /// The captured bytes.
     pub bytes: &'a [u8],
     /// Its length on the wire, at least `bytes.len()`.
     pub wire_len: u32,
 }
 
-/// A capture file of which the beginning has been read.
+/// A capture file whose header has been read.
 #[derive(Debug)]
 pub struct CaptureReader<R> {
     input: R,
@@ -69,7 +71,7 @@ enum FileFormat {
     Ng { interfaces: Vec<Interface> },
 }
 
-/// A pcapng interface: what its frames begin with, and units of its times in a second.
+/// A pcapng interface: its link type, and the units of its times per second.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u32,
@@ -105,14 +107,14 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-/// The option of an interface that says how its times count.
+/// The option of an interface that gives the unit of its times.
 const OPTION_RESOLUTION: u16 = 9;
 
 impl<R: Read> CaptureReader<R> {
-    /// Reads what a capture begins with.
+    /// Reads the header of a capture.
     ///
     /// # Errors
-    /// It is no capture, or of frames that are not known here.
+    /// The file is no capture, or its link type is not supported.
     pub fn new(mut input: R) -> Result<CaptureReader<R>, ReadError> {
         let mut magic = [0; 4];
         let got = read_up_to(&mut input, &mut magic)?;
@@ -140,8 +142,8 @@ impl<R: Read> CaptureReader<R> {
         if read_up_to(&mut input, &mut rest)? < rest.len() {
             return Err(ReadError::Cut(0));
         }
-        // The upper bits say how many bytes of checksum frames end in, which the lengths in IP leave out
-        // anyway.
+        // The upper bits give the number of checksum bytes at the end of frames, which the lengths in IP
+        // exclude anyway.
         let link = order.u32(&rest, 16) & 0xffff;
         let link = LinkType::from_code(link).ok_or(ReadError::UnknownLink(link))?;
         Ok(CaptureReader {
@@ -153,7 +155,7 @@ impl<R: Read> CaptureReader<R> {
         })
     }
 
-    /// Whether the file tells nanoseconds; else microseconds are all it has.
+    /// Whether the file's times have nanoseconds; otherwise they have microseconds.
     pub fn has_nanoseconds(&self) -> bool {
         match &self.form {
             FileFormat::Classic { nanoseconds, .. } => *nanoseconds,
@@ -166,7 +168,7 @@ impl<R: Read> CaptureReader<R> {
     /// The next record; `None` at the end of the file.
     ///
     /// # Errors
-    /// The file ends within a record or is damaged. There is no way to go on.
+    /// The file ends within a record or is damaged. Reading cannot continue.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
         match self.form {
             FileFormat::Classic { link, nanoseconds } => self.classic_record(link, nanoseconds),
@@ -196,7 +198,7 @@ impl<R: Read> CaptureReader<R> {
         if len > MAX_RECORD {
             return Err(ReadError::Damaged { record, what: "its length is beyond any packet's" });
         }
-        // Only as much memory as there are bytes: the length may be a lie.
+        // Allocate only as much memory as there are bytes: the length may be wrong.
         self.buffer.clear();
         let got = (&mut self.input).take(u64::from(len)).read_to_end(&mut self.buffer)?;
         if got < len as usize { Err(ReadError::Cut(record)) } else { Ok(()) }
@@ -232,7 +234,7 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// Reads the rest of a block, whose type was read: its body is in the buffer then.
+    /// Reads the rest of a block whose type was already read; its body is in the buffer afterwards.
     fn block(&mut self, record: u64) -> Result<(), ReadError> {
         let mut length = [0; 4];
         if read_up_to(&mut self.input, &mut length)? < 4 {
@@ -242,12 +244,12 @@ impl<R: Read> CaptureReader<R> {
         let body = length.checked_sub(8).filter(|body| *body >= 4 && body % 4 == 0);
         let body = body.ok_or(ReadError::Damaged { record, what: "the length of its block" })?;
         self.fill(body, record)?;
-        // The length stands again at the end.
+        // The length is repeated at the end.
         self.buffer.truncate(body as usize - 4);
         Ok(())
     }
 
-    /// Reads a section's header, whose type was read: it says in which order bytes are, and begins anew with
+    /// Reads a section's header, whose type was already read. It sets the byte order and starts a new list of
     /// interfaces.
     fn section(&mut self) -> Result<(), ReadError> {
         let record = self.records + 1;
@@ -321,7 +323,7 @@ impl<R: Read> CaptureReader<R> {
     }
 }
 
-/// Where a packet lies in the buffer.
+/// Position of a packet in the buffer.
 struct Packet {
     time_ns: u64,
     link: LinkType,
@@ -329,7 +331,7 @@ struct Packet {
     wire_len: u32,
 }
 
-/// Fills as much of `bytes` as the input has; returns how much.
+/// Fills `bytes` with as much as the input has; returns the number of bytes.
 fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < bytes.len() {

@@ -1,8 +1,8 @@
 //! Writing a capture file: the classic pcap format with nanoseconds, and packets that begin with their IP
 //! header.
 //!
-//! Numbers of the file's own structures are in the byte order of the machine that writes; a reader finds it
-//! by the magic.
+//! Numbers of the file's own structures are in the byte order of the writing machine; a reader detects it by
+//! the magic.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ use crate::ip::{IpAddresses, fold, sum};
 
 /// Magic of files whose times are in nanoseconds (libpcap 1.5 and later, Wireshark).
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// LINKTYPE_RAW: packets begin with an IPv4 or IPv6 header, as its version says.
+/// LINKTYPE_RAW: packets begin with an IPv4 or IPv6 header, distinguished by its version.
 const LINKTYPE_RAW: u32 = 101;
 /// No packet is longer than 65,535 + 40 bytes; libpcap's own cap is 262,144.
 const SNAPLEN: u32 = 262_144;
@@ -48,8 +48,8 @@ pub struct Packet<'a> {
     pub parts: [&'a [u8]; 2],
 }
 
-/// Appends the record of a packet: its time, made-up headers of IP and, over UDP, of UDP, and its bytes. The
-/// header is that of IPv4 if both addresses are, else that of IPv6.
+/// Appends the record of a packet: its time, synthetic headers of IP and, over UDP, of UDP, and its bytes.
+/// The header is IPv4 if both addresses are, otherwise IPv6.
 pub fn append(out: &mut Vec<u8>, packet: &Packet<'_>) {
     let payload: usize = packet.parts.iter().map(|part| part.len()).sum();
     let ip_payload = if packet.udp { UDP_BYTES + payload } else { payload };
@@ -59,7 +59,7 @@ pub fn append(out: &mut Vec<u8>, packet: &Packet<'_>) {
     };
     let length = (ip.header_bytes() + ip_payload) as u32;
     let seconds = packet.time_ns / 1_000_000_000;
-    // The format has 32 bits for seconds: good until 2106, when read without a sign.
+    // The format has 32 bits for seconds: valid until 2106, if read as unsigned.
     for word in [seconds as u32, (packet.time_ns % 1_000_000_000) as u32, length, length] {
         out.extend_from_slice(&word.to_ne_bytes());
     }
@@ -94,7 +94,7 @@ fn as_v6(address: SocketAddr) -> Ipv6Addr {
     }
 }
 
-/// IPv6 demands a UDP checksum (RFC 8200, 8.1); over IPv4 zero says that there is none.
+/// IPv6 requires a UDP checksum (RFC 8200, 8.1); over IPv4 zero means that there is none.
 fn udp_checksum_v6(from: Ipv6Addr, to: Ipv6Addr, udp: [u8; UDP_BYTES], parts: [&[u8]; 2]) -> u16 {
     let [first, second] = parts;
     let mut total = sum(0, &from.octets());
@@ -105,10 +105,10 @@ fn udp_checksum_v6(from: Ipv6Addr, to: Ipv6Addr, udp: [u8; UDP_BYTES], parts: [&
     if first.len() % 2 == 0 {
         total = sum(total, second);
     } else if let Some((&head, tail)) = second.split_first() {
-        // The parts meet in the middle of a word.
+        // The boundary of the parts is in the middle of a word.
         total = sum(total + u64::from(head), tail);
     }
-    // A sum that comes out as zero is sent as its other representation: zero would say that there is none.
+    // A sum of zero is sent as its other representation, since zero means that there is no checksum.
     match fold(total) {
         0 => 0xffff,
         checksum => checksum,
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_packet_has_its_class_and_a_checksum_that_verifies() {
-        // Parts of odd and even lengths meet in every way.
+        // The boundary of the parts is at every combination of odd and even lengths.
         for (head, tail) in [(4, 5), (5, 4), (5, 5), (0, 3), (3, 0), (0, 0)] {
             let (head, tail) = (&[0xab; 5][..head], &[0xcd; 5][..tail]);
             let record = record("[2001:db8::1]:7", "[2001:db8::2]:8", 0xe0, [head, tail]);
