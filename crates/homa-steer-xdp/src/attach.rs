@@ -1,4 +1,4 @@
-//! From a configuration to a program that steers, and back.
+//! Attaches a steering program from a configuration, and detaches it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -23,22 +23,22 @@ pub(crate) const COUNTERS: Name = Name::new("homa_steer_ct");
 const CORES: Name = Name::new("homa_steer_co");
 const ON_CORE: Name = Name::new("homa_steer_on");
 
-/// Most frames that the kernel lets wait for a core.
+/// Maximum number of frames that the kernel lets wait for a core.
 const QUEUE_MAX: u32 = 16_384;
 
-/// For how long a program steers.
+/// How long a program steers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachLifetime {
-    /// Until it is detached, or the device goes.
+    /// Until it is detached, or the device is removed.
     Device,
-    /// No longer than the [`Steering`] lives, and so the process, in whatever way that ends.
+    /// No longer than the [`Steering`], and so the process, lives; however the process ends.
     Process,
 }
 
-/// Devices that are steered. Dropped, it ends that where it was asked to ([`AttachLifetime::Process`]).
+/// Steered devices. Dropping it ends the steering with [`AttachLifetime::Process`].
 #[derive(Debug)]
 pub struct Steering {
-    /// A link for each device, where the process holds them.
+    /// A link for each device, if the process holds them.
     links: Vec<Attachment>,
     devices: Vec<NamedInterface>,
     cores: Cores,
@@ -52,42 +52,43 @@ impl Steering {
         self.native
     }
 
-    /// The first device that is steered no more, because somebody detached the program or the device is gone.
+    /// The first device that is no longer steered, because the program was detached or the device is gone.
     #[must_use]
     pub fn lost(&self) -> Option<&str> {
         let lost = |device: &&NamedInterface| AttachedProgram::at(device).is_err();
         self.devices.iter().find(lost).map(|device| device.name.as_str())
     }
 
-    /// Those of the cores that are switched off, in the order of their numbers. Their packets are not lost:
-    /// the kernel has another core do the work of each.
+    /// The cores that are offline, in the order of their numbers. Their packets are not lost: the kernel lets
+    /// another core do the work of each.
     #[must_use]
     pub fn offline(&self) -> Vec<Core> {
         let online = online_cores();
         self.cores.as_slice().iter().copied().filter(|&core| !is_online(online.as_deref(), core)).collect()
     }
 
-    /// Ends it at once, for programs that devices hold, too. What it cannot take off stays on.
+    /// Ends the steering at once, also for programs that devices hold. A program that cannot be detached
+    /// stays.
     ///
     /// # Errors
-    /// See [`SteeringError`]: that of the first device that is steered still.
+    /// A [`SteeringError`]: that of the first device that is still steered.
     pub fn detach(self) -> Result<(), SteeringError> {
         let held = !self.links.is_empty();
-        // Links take their programs with them.
+        // Dropping a link detaches its program.
         drop(self.links);
         let steered = self.devices.iter().filter(|_| !held);
         steered.map(|device| detach(&device.name)).fold(Ok(()), Result::and)
     }
 
-    /// How many programs this process holds.
+    /// Number of programs that this process holds.
     #[must_use]
     pub fn held(&self) -> usize {
         self.links.len()
     }
 }
 
-/// Has the packets of these devices steered, all by one program with one state: to `sparse` the same flow by
-/// two devices is two flows. Either all of them are steered or, with an error, none.
+/// Steers the packets of these devices, all by one program with one state: for `sparse`, the same flow
+/// through two devices is two flows. Either all devices are steered or, on an error, none.
 ///
 /// # Errors
 /// See [`SteeringError`].
@@ -110,7 +111,7 @@ pub fn attach(
                 steering.devices.push(device);
             }
             Err(error) => {
-                // That one more device is steered than was asked for is no worse than what the error says.
+                // An additional steered device is no worse than the error that is returned.
                 let _ = steering.detach();
                 return Err(error);
             }
@@ -138,14 +139,14 @@ fn check(config: &SteerConfig) -> Result<(), SteeringError> {
     }
 }
 
-/// The cores that are switched on, as the kernel lists them; `None` where /sys does not tell.
+/// The online cores, in the kernel's format; `None` if /sys does not list them.
 pub(crate) fn online_cores() -> Option<String> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     Some(online.trim().to_owned())
 }
 
-/// Whether a core is switched on, by a list as the kernel writes it. Where there is none nothing is known,
-/// and nothing is said.
+/// Whether a core is online, by a list in the kernel's format. Without a list this is unknown, and the result
+/// is true.
 pub(crate) fn is_online(online: Option<&str>, core: Core) -> bool {
     let Some(list) = online else { return true };
     list.split(',').any(|part| {
@@ -154,9 +155,9 @@ pub(crate) fn is_online(online: Option<&str>, core: Core) -> bool {
     })
 }
 
-/// The program, with maps that live as long as it does.
+/// Loads the program, with maps that live as long as it does.
 fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
-    // So a kernel says that it does not know a kind of map, a helper, or bpf(2) at all.
+    // These errors mean that the kernel does not support a kind of map, a helper, or bpf(2) at all.
     let step = |step| {
         move |source: io::Error| match source.raw_os_error() {
             Some(libc::EINVAL | libc::ENOSYS) => SteeringError::NoCoreMap { name: name.to_owned() },
@@ -184,7 +185,7 @@ fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
     load(NAME, &steering::build(config, maps), AttachPoint::Device)
 }
 
-/// Attaches the program to a device where the configuration says; the link, where the process is to hold one.
+/// Attaches the program to a device at the configured place. Returns the link, if the process is to hold one.
 fn put_on(
     program: &OwnedFd,
     device: &NamedInterface,
@@ -213,12 +214,13 @@ fn put_on(
     })
 }
 
-/// Gives the program to the device, which keeps it.
+/// Attaches the program so that the device keeps it.
 fn give(program: &OwnedFd, device: &NamedInterface, place: Place) -> io::Result<()> {
     netdev::set_xdp_program(device.index, Some(program.as_fd()), place)
 }
 
-/// Takes our program off a device, whoever holds it. Its packets go on into the kernel as before.
+/// Detaches our program from a device, no matter who holds it. The device's packets then continue into the
+/// kernel as before.
 ///
 /// # Errors
 /// See [`SteeringError`]; a program that is not ours stays.

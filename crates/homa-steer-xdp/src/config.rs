@@ -1,14 +1,14 @@
-//! What is asked of a steering program.
+//! Configuration of a steering program.
 
 use homa_bpf::attach::XdpMode;
 use homa_steer::batch::{BatchCap, GAP_NS};
 use homa_steer::{Cores, PolicyName, Settings};
 
-/// Policies that need no more than what a program at a device knows.
+/// Policies that need only the information available to a program at a device.
 pub const IN_KERNEL: [PolicyName; 4] =
     [PolicyName::RssHash, PolicyName::Sparse, PolicyName::HomaHash, PolicyName::Gen2];
 
-/// Which packets are steered. What is not goes on as if there was no program.
+/// The packets that are steered. Other packets continue as if there were no program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Homa: IP protocol 146, and UDP from or to [`SteerConfig::homa_port`].
@@ -17,17 +17,17 @@ pub struct Filter {
     pub tcp: bool,
     /// UDP.
     pub udp: bool,
-    /// Every packet of IP, of version 4 or 6.
+    /// Every IP packet, of version 4 or 6.
     pub all: bool,
 }
 
 impl Filter {
-    /// Nothing.
+    /// No packets.
     pub const NONE: Filter = Filter { homa: false, tcp: false, udp: false, all: false };
     /// All of IP.
     pub const ALL: Filter = Filter { all: true, ..Filter::NONE };
 
-    /// The names of its parts on command lines, in their order.
+    /// The names of its parts on command lines, in order.
     pub const NAMES: [&'static str; 4] = ["homa", "tcp", "udp", "all"];
 
     fn parts(self) -> [bool; 4] {
@@ -43,36 +43,35 @@ impl Filter {
         Filter { homa: has(0), tcp: has(1), udp: has(2), all: has(3) }
     }
 
-    /// Its parts by name.
+    /// The names of its parts.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Filter::NAMES.into_iter().zip(self.parts()).filter_map(|(name, part)| part.then_some(name))
     }
 }
 
-/// What is asked of a steering program.
+/// Configuration of a steering program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteerConfig {
     /// One of [`IN_KERNEL`].
     pub policy: PolicyName,
     /// The cores to choose among.
     pub cores: Cores,
-    /// What can be said about the policy. The seed of its hashes is of flows, too.
+    /// Settings of the policy. The seed also applies to the hashes of flows.
     pub settings: Settings,
     /// Packets that arrive on a core less than this after each other are of one batch (`gen2`).
     pub batch_gap_ns: u64,
-    /// Most packets of a batch (`gen2`).
+    /// Maximum number of packets in a batch (`gen2`).
     pub batch_cap: BatchCap,
-    /// Which packets are steered; all of IP by default.
+    /// The packets that are steered; all of IP by default.
     pub filter: Filter,
-    /// The UDP port of Homa servers, for Homa over UDP; `None`, the default: only Homa in IP is known as
-    /// such.
+    /// The UDP port of Homa servers, for Homa over UDP. `None`, the default: only Homa in IP is recognized.
     pub homa_port: Option<u16>,
-    /// Where the program runs. Generic by default: frames are handed over with everything that the kernel
-    /// knows of them. In the device's driver they are handed over sooner and lose that, so that sums that a
-    /// virtual device left out are missing for ever.
+    /// Where the program runs. Generic by default: frames are handed over with all of the kernel's metadata.
+    /// In the device's driver they are handed over sooner and lose it, so checksums that a virtual device left
+    /// out are never filled in.
     pub mode: XdpMode,
-    /// Frames that may wait for a core to take them, up to 16,384. 2,048 by default: at 1,500 bytes what
-    /// comes by 10 Gbit/s while a core does something else for 2 ms.
+    /// Maximum number of frames that wait for a core, up to 16,384. 2,048 by default: at 1,500 bytes this is
+    /// what arrives at 10 Gbit/s while a core is busy for 2 ms.
     pub queue_packets: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Devices, and the program that is attached to one.
+//! Devices, and the steering program attached to one.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,7 +34,7 @@ pub(crate) fn find(name: &str) -> Result<NamedInterface, SteeringError> {
     })
 }
 
-/// A program of ours at a device.
+/// One of our programs at a device.
 #[derive(Debug)]
 pub(crate) struct AttachedProgram {
     pub(crate) program: OwnedFd,
@@ -58,7 +58,7 @@ impl AttachedProgram {
         Ok(AttachedProgram { program, info, native })
     }
 
-    /// Its map of this name.
+    /// The program's map with this name.
     pub(crate) fn map(&self, device: &str, name: Name) -> Result<OwnedFd, SteeringError> {
         for &id in &self.info.maps {
             let map = map::with_id(id).map_err(failed(device, "opening a map"))?;
@@ -70,17 +70,17 @@ impl AttachedProgram {
     }
 }
 
-/// What program a device has.
+/// The program that a device runs.
 pub(crate) fn attached(device: &NamedInterface) -> Result<Option<XdpProgram>, SteeringError> {
     netdev::xdp_program(device.index).map_err(failed(&device.name, "asking for its program"))
 }
 
-/// A program as the kernel tells of it.
+/// Name and id of a program, as far as the kernel reports them.
 fn shown(id: u32) -> String {
     program::name_of(id).map_or_else(|| format!("id {id}"), |name| format!("{name} (id {id})"))
 }
 
-/// The error where a device has a program already.
+/// The error for a device that already has a program.
 pub(crate) fn taken(device: &NamedInterface) -> SteeringError {
     let name = device.name.clone();
     let id = attached(device).ok().flatten().map(|program| program.id);
@@ -92,8 +92,8 @@ pub(crate) fn taken(device: &NamedInterface) -> SteeringError {
     SteeringError::ProgramAttached { name, program, remedy }
 }
 
-/// Whether the kernel's own packet steering (RPS) is on for a device of this thread's network namespace, as
-/// far as /sys tells: it may be mounted for another namespace, and then nothing is known.
+/// Whether the kernel's own packet steering (RPS) is on for a device of this thread's network namespace,
+/// according to /sys. If /sys is mounted for another namespace, this is unknown, and the result is false.
 #[must_use]
 pub fn kernel_steers(name: &str) -> bool {
     let directory = std::path::Path::new("/sys/class/net").join(name);
@@ -107,7 +107,7 @@ pub fn kernel_steers(name: &str) -> bool {
     masks.into_iter().any(|mask| names_a_core(&mask))
 }
 
-/// Whether a mask as the kernel writes it, hexadecimal words with commas between, has a bit.
+/// Whether a mask has a set bit. The kernel writes it as hexadecimal words separated by commas.
 fn names_a_core(mask: &str) -> bool {
     mask.trim().chars().any(|digit| !matches!(digit, '0' | ','))
 }

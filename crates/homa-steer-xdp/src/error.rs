@@ -1,4 +1,4 @@
-//! Why packets cannot be steered.
+//! Errors of steering packets.
 
 use std::io;
 
@@ -15,19 +15,19 @@ pub enum SteeringError {
     NoSuchDevice {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The existing devices.
         have: Vec<String>,
     },
-    /// The device was there when it was looked up, and is no more.
+    /// The device existed when it was looked up, and is gone now.
     #[error("interface {name} vanished: nothing of it is steered any more")]
     Vanished {
-        /// The name that it had.
+        /// The former name.
         name: String,
     },
     /// No device was named.
     #[error("name a device: none is touched without that")]
     NoDevice,
-    /// The policy needs to know what a program at a device does not.
+    /// The policy needs information that a program at a device does not have.
     #[error(
         "{policy} cannot run at a device, where the loads of the cores are not known: choose one of {}",
         IN_KERNEL.map(|policy| policy.entry().name).join(", ")
@@ -36,15 +36,15 @@ pub enum SteeringError {
         /// The policy.
         policy: PolicyName,
     },
-    /// A core is not there, or is switched off.
+    /// A core does not exist, or is offline.
     #[error("core {core} is not online: choose among {online}")]
     NotOnline {
         /// The core.
         core: Core,
-        /// Those that are, as the kernel lists them.
+        /// The online cores, in the kernel's format.
         online: String,
     },
-    /// No packet could be steered.
+    /// The filter admits no packets.
     #[error("a filter that admits nothing steers nothing: name one of {} at least", Filter::NAMES.join(", "))]
     NothingToSteer,
     /// A number is out of its range.
@@ -54,7 +54,7 @@ pub enum SteeringError {
         setting: &'static str,
         /// Its value.
         value: u64,
-        /// What it may be.
+        /// The permitted values.
         range: &'static str,
     },
     /// The process may not load programs.
@@ -65,7 +65,7 @@ pub enum SteeringError {
         /// The device.
         name: String,
     },
-    /// The kernel has no programs at devices, or no maps of cores.
+    /// The kernel does not support programs at devices, or maps of cores.
     #[error(
         "this kernel cannot hand frames of {name} to other cores: it takes XDP and CPUMAP (Linux 5.15, CONFIG_BPF_SYSCALL)"
     )]
@@ -73,7 +73,7 @@ pub enum SteeringError {
         /// The device.
         name: String,
     },
-    /// The device's driver takes no program.
+    /// The device's driver does not support programs.
     #[error(
         "interface {name} takes no XDP program in its driver (its MTU is {mtu}; of a veth the other end's counts): use the generic mode, which any device has"
     )]
@@ -83,23 +83,23 @@ pub enum SteeringError {
         /// Its MTU in bytes.
         mtu: usize,
     },
-    /// The device runs a program already.
+    /// The device already runs a program.
     #[error("interface {name} runs the XDP program {program} already, and takes one only: {remedy}")]
     ProgramAttached {
         /// The device.
         name: String,
-        /// Name and id of the program, as far as the kernel tells them.
+        /// Name and id of the program, as far as the kernel reports them.
         program: String,
-        /// How to get rid of it.
+        /// How to remove it.
         remedy: String,
     },
-    /// Nothing steers the device's packets.
+    /// The device's packets are not steered.
     #[error("interface {name} is not steered: `homa steer attach {name}` has its packets steered")]
     NotSteered {
         /// The device.
         name: String,
     },
-    /// The device runs a program of somebody else.
+    /// The device runs a foreign program.
     #[error("interface {name} is not steered: it runs the XDP program {program}, which is not ours")]
     OtherProgram {
         /// The device.
@@ -107,7 +107,7 @@ pub enum SteeringError {
         /// Name and id of the program.
         program: String,
     },
-    /// The program is one of another version of this library.
+    /// The program is of another version of this library.
     #[error(
         "interface {name} is steered by another version of this program: attach and detach with the same"
     )]
@@ -118,14 +118,14 @@ pub enum SteeringError {
     /// The policy cannot be made.
     #[error(transparent)]
     Policy(#[from] SteerError),
-    /// Anything else.
+    /// Any other error.
     #[error("cannot steer packets of {name}: {step} failed: {source}")]
     System {
         /// The device.
         name: String,
         /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }

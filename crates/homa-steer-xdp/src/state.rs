@@ -1,5 +1,5 @@
-//! What a steering program keeps, and how it lies in the maps that the program and whoever asks for its
-//! status share.
+//! The state of a steering program, and its layout in the maps that the program shares with readers of its
+//! status.
 
 use homa_steer::{CORE_NUMBERS, Cores, MAX_CORES, MAX_LEVELS, NEVER, Reason};
 
@@ -8,7 +8,7 @@ use crate::config::{Filter, SteerConfig};
 /// Entries of the table of flows.
 pub(crate) const FLOW_ENTRIES: usize = 1_024;
 
-/// Bytes that processors take from each other together. What different cores write lies so far apart.
+/// Length of a cache line: data written by different cores is this far apart.
 const LINE: usize = 64;
 
 /// The state that all cores share: one value of an array, which begins a page.
@@ -19,36 +19,36 @@ pub(crate) mod at {
     pub(crate) const HASH_USED: usize = 0;
     /// The numbers of the cores that are chosen among, 32 bits each.
     pub(crate) const CORES: usize = LINE;
-    /// For some bits of a flow's hash when and where its last packet went, 32 bits each.
+    /// For some bits of a flow's hash, the time and destination of its last packet, 32 bits each.
     pub(crate) const FLOWS: usize = CORES + 4 * MAX_CORES;
     /// The slots of `sparse`, level by level.
     pub(crate) const SLOTS: usize = FLOWS + 4 * FLOW_ENTRIES;
-    /// What `gen2` knows of the core on which packets arrive, by its number. From here on nothing is at an
-    /// offset of an instruction.
+    /// The state of `gen2` for each core on which packets arrive, by its number. Offsets from here on do not
+    /// fit an instruction.
     pub(crate) const CORE: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
-    /// When a packet was last given to a core, by its number: others write it.
+    /// When a packet was last given to each core, by its number; written by other cores.
     pub(crate) const GIVEN: usize = CORE + CORE_NUMBERS * super::core::BYTES;
-    /// What was asked for; the program does not look at it.
+    /// The configuration; the program does not read it.
     pub(crate) const ASKED: usize = GIVEN + CORE_NUMBERS * super::core::BYTES;
-    /// Of all of it.
+    /// Length of the whole state.
     pub(crate) const BYTES: usize = ASKED + super::asked::BYTES;
 }
 
-/// What `gen2` knows of a core on which packets arrive, which alone writes it.
+/// The state of `gen2` for a core on which packets arrive; only that core writes it.
 pub(crate) mod core {
-    /// When a packet last arrived on it whose exact time was asked for.
+    /// Time of arrival of the last packet whose exact time was read.
     pub(crate) const RECEIVED: usize = 0;
-    /// Place in its batch of the last packet that arrived.
+    /// Position in its batch of the last packet that arrived.
     pub(crate) const POSITION: usize = 8;
-    /// One more than the core that the batch went to; 0: none.
+    /// One more than the core of the batch; 0: none.
     pub(crate) const BATCH_CORE: usize = 12;
-    /// Where the next greater core stands among those that are chosen among.
+    /// Index of the next greater core among the cores to choose from.
     pub(crate) const NEXT: usize = 16;
-    /// Place in its batch of the last packet whose exact time was asked for.
+    /// Position in its batch of the last packet whose exact time was read.
     pub(crate) const READ_AT: usize = 20;
     /// The coarse clock when a packet last arrived.
     pub(crate) const TICK: usize = 24;
-    /// From one core to the next, also of what is at [`super::at::GIVEN`].
+    /// Distance from one core to the next, also in the table at [`super::at::GIVEN`].
     pub(crate) const BYTES: usize = super::LINE;
 }
 
@@ -60,7 +60,7 @@ pub(crate) mod slot {
     pub(crate) const BYTES: usize = 16;
 }
 
-/// What was asked for, as numbers of 32 bits.
+/// The configuration, as numbers of 32 bits.
 pub(crate) mod asked {
     pub(crate) const VERSION: usize = 0;
     pub(crate) const POLICY: usize = 4;
@@ -70,10 +70,10 @@ pub(crate) mod asked {
     pub(crate) const BYTES: usize = 24;
 }
 
-/// Of [`asked::VERSION`]: grows when anything here changes its place or meaning.
+/// Value of [`asked::VERSION`]: incremented when the layout or a meaning here changes.
 pub(crate) const VERSION: u32 = 4;
 
-/// Counters of 64 bits, of which each core has its own.
+/// Counters of 64 bits, separate for each core.
 pub(crate) mod counter {
     use super::{CORE_NUMBERS, Reason};
 
@@ -81,19 +81,19 @@ pub(crate) mod counter {
     pub(crate) const REASONS: usize = 0;
     /// Frames that are not steered.
     pub(crate) const OTHERS: usize = 8 * 16;
-    /// Frames for each core by its number that it had taken from the device itself.
+    /// Frames for each core, by its number, that the core itself had taken from the device.
     pub(crate) const KEPT: usize = OTHERS + 8;
-    /// Frames for each core by its number that were handed over to it.
+    /// Frames for each core, by its number, that were handed over to it.
     pub(crate) const HANDED: usize = KEPT + 8 * CORE_NUMBERS;
-    /// Frames for each core by its number that came there from others, or to the core that does its work
-    /// while it is switched off.
+    /// Frames for each core, by its number, that arrived there from other cores, or at the core that does its
+    /// work while it is offline.
     pub(crate) const CAME: usize = HANDED + 8 * CORE_NUMBERS;
     pub(crate) const BYTES: usize = CAME + 8 * CORE_NUMBERS;
 
     const _: () = assert!(Reason::ALL.len() <= 16);
 }
 
-// Loads and stores have offsets of 16 bits with a sign.
+// Loads and stores have signed offsets of 16 bits.
 const _: () = {
     assert!(at::CORE < i16::MAX as usize && at::CORE.is_multiple_of(LINE));
     assert!(counter::BYTES < i16::MAX as usize);
@@ -134,7 +134,7 @@ pub(crate) fn initial(config: &SteerConfig) -> Vec<u8> {
     state
 }
 
-/// What was asked for, read from the state.
+/// The configuration, read from the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SteeringRequest {
     pub(crate) policy: homa_steer::PolicyName,
@@ -144,7 +144,7 @@ pub(crate) struct SteeringRequest {
 }
 
 impl SteeringRequest {
-    /// `None` where it is that of another version of this program.
+    /// `None` if the state is of another version of this program.
     pub(crate) fn read(state: &[u8]) -> Option<SteeringRequest> {
         let number = |place: usize| u32_at(state, at::ASKED + place);
         let policy = homa_steer::POLICIES.get(number(asked::POLICY) as usize)?.policy;
@@ -157,11 +157,11 @@ impl SteeringRequest {
     }
 }
 
-/// How long ago in nanoseconds the units of the times in the table of flows are, as a shift.
+/// Unit of the times in the table of flows, as a shift of nanoseconds.
 pub(crate) const FLOW_TIME_SHIFT: u32 = 30;
 
-/// About how many flows went to each core lately, in the order of `cores`. Flows whose hashes share an entry
-/// count as what that many of them make likely.
+/// Approximate number of recent flows of each core, in the order of `cores`. Flows whose hashes share an
+/// entry are estimated from the number of used entries.
 pub(crate) fn flows(state: &[u8], cores: &Cores, now_ns: u64) -> Vec<f64> {
     let now = (now_ns >> FLOW_TIME_SHIFT) as u32 & 0x00ff_ffff;
     let entries = (0..FLOW_ENTRIES).map(|entry| u32_at(state, at::FLOWS + 4 * entry));
@@ -170,7 +170,7 @@ pub(crate) fn flows(state: &[u8], cores: &Cores, now_ns: u64) -> Vec<f64> {
         .map(|entry| entry & 0xff)
         .collect();
     let empty = (FLOW_ENTRIES - lately.len()).max(1) as f64 / FLOW_ENTRIES as f64;
-    // Linear counting: what is expected to leave as many entries empty.
+    // Linear counting: the number of flows expected to leave this many entries empty.
     let factor =
         if lately.is_empty() { 0.0 } else { -empty.ln() * FLOW_ENTRIES as f64 / lately.len() as f64 };
     let of = |core: u16| lately.iter().filter(|&&other| other == u32::from(core)).count() as f64;

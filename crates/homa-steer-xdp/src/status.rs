@@ -1,4 +1,4 @@
-//! What a steering program has done.
+//! The status of a steering program.
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -15,42 +15,42 @@ use crate::device::{self, AttachedProgram, attached, failed};
 use crate::error::SteeringError;
 use crate::state::{self, SteeringRequest, counter, u64_at};
 
-/// What a core was given.
+/// The packets of a core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoreStatus {
     /// The core.
     pub core: Core,
-    /// Whether it is there: the kernel lets another one do the work of one that is switched off.
+    /// Whether the core is online: the kernel lets another core do the work of an offline one.
     pub is_online: bool,
-    /// Packets that were for it, both kinds.
+    /// Packets for this core, of both kinds.
     pub packets: u64,
-    /// Of these the ones that came to it from the core on which they had arrived.
+    /// The part of `packets` that was handed over from the core of arrival.
     pub handed_over: u64,
-    /// Of these the ones that never came, since too many waited. While packets come without a pause, the few
-    /// that are under way count with them.
+    /// The part of `handed_over` that never arrived, since too many packets waited. While packets arrive
+    /// without a pause, the few in transit are included.
     pub drops: u64,
-    /// About how many flows went there in the last second or two.
+    /// Approximate number of flows of this core in the last second or two.
     pub flows: f64,
 }
 
-/// What steers a device, and what it has done.
+/// The steering of a device, and its counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// The device.
     pub device: String,
-    /// Its policy.
+    /// The policy.
     pub policy: PolicyName,
-    /// Levels, where the policy has any.
+    /// Number of levels, if the policy has levels.
     pub levels: Option<u32>,
-    /// Which packets are steered.
+    /// The packets that are steered.
     pub filter: Filter,
     /// Whether the program runs in the device's driver.
     pub is_native: bool,
-    /// Whether it goes with the process that attached it.
+    /// Whether it ends with the process that attached it.
     pub held_by_process: bool,
-    /// The cores that it chooses among.
+    /// The cores that the policy chooses among.
     pub cores: Vec<CoreStatus>,
-    /// Decisions by their reason, those that there were.
+    /// Decisions by their reason; reasons without a decision are omitted.
     pub decisions: Vec<(Reason, u64)>,
     /// Packets that are not steered.
     pub others: u64,
@@ -70,16 +70,16 @@ impl Status {
     }
 }
 
-/// Counters of all cores at a moment.
+/// A snapshot of the counters of all cores.
 struct PerCoreCounters(Vec<u8>);
 
 impl PerCoreCounters {
-    /// This counter, of all cores together.
+    /// The sum of this counter over all cores.
     fn sum(&self, at: usize) -> u64 {
         self.0.chunks_exact(counter::BYTES).map(|values| u64_at(values, at)).sum()
     }
 
-    /// What came to a core from others.
+    /// Packets that arrived at a core from other cores.
     fn came(&self, core: Core) -> u64 {
         self.sum(counter::CAME + 8 * usize::from(core))
     }
@@ -93,12 +93,12 @@ impl PerCoreCounters {
     }
 }
 
-/// How often, and how many milliseconds apart, what is under way to a core is looked at: the least of it is
-/// what never comes.
+/// Number of samples of the packets in transit to a core, and milliseconds between them. The minimum is the
+/// number of packets that never arrive.
 const LOOKS: usize = 5;
 const PAUSE_MS: u64 = 1;
 
-/// What steers a device. All devices that were attached together have the same.
+/// The steering of a device. All devices that were attached together have the same.
 ///
 /// # Errors
 /// See [`SteeringError`].
@@ -150,12 +150,12 @@ pub fn status(name: &str) -> Result<Status, SteeringError> {
 /// The names of the devices in this thread's network namespace that are steered.
 ///
 /// # Errors
-/// The kernel does not tell of its devices, or a capability is missing.
+/// The kernel cannot list its devices, or a capability is missing.
 pub fn steered() -> Result<Vec<String>, SteeringError> {
     let names = netdev::names().map_err(failed("any device", "listing interfaces"))?;
     let mut steered = Vec::new();
     for name in names {
-        // One that has gone meanwhile is not steered.
+        // A device that is gone meanwhile is not steered.
         let Ok(device) = device::find(&name) else { continue };
         if attached(&device)?.is_none() {
             continue;
@@ -169,18 +169,18 @@ pub fn steered() -> Result<Vec<String>, SteeringError> {
     Ok(steered)
 }
 
-/// What decisions cost, the look at the frame and the counting included, without the hand-over itself.
+/// The cost of decisions, including classification and counting, without the hand-over itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// How many were measured.
+    /// Number of measured decisions.
     pub runs: u64,
-    /// How long they took together, in nanoseconds of the kernel's clock. Of each some 10 to 20 are the
-    /// measurement's own.
+    /// Their total time, in nanoseconds of the kernel's clock. Some 10 to 20 ns of each are the measurement's
+    /// own.
     pub run_ns: u64,
 }
 
-/// Has the kernel measure the program of a device for a while (BPF run statistics), and all others too
-/// meanwhile.
+/// Makes the kernel measure the program of a device for a while (BPF run statistics). All other programs are
+/// measured meanwhile, too.
 ///
 /// # Errors
 /// See [`SteeringError`].

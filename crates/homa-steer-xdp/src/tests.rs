@@ -1,4 +1,4 @@
-//! The programs against the library: what the kernel's virtual machine chooses is what `homa-steer` does.
+//! Compares the programs with the library: the kernel's virtual machine must choose as `homa-steer` does.
 
 mod costs;
 mod racing;
@@ -33,19 +33,19 @@ fn allowed<T>(result: std::io::Result<T>) -> Option<T> {
     }
 }
 
-/// What a packet is to the program, beside the frame.
+/// The inputs of the program for a packet, beside the frame.
 #[derive(Clone, Copy, Debug)]
 struct PacketContext {
     now_ns: u64,
-    /// What a coarse clock says meanwhile.
+    /// The coarse clock at that time.
     tick_ns: u64,
     device: u32,
     arrival: u16,
-    /// `None`: that of the frame.
+    /// `None`: use the hash of the frame.
     hash: Option<u32>,
 }
 
-/// A program that takes what it is to know from a map.
+/// A program that takes its inputs from a map.
 struct KernelPolicy {
     program: OwnedFd,
     inputs: OwnedFd,
@@ -242,7 +242,7 @@ fn pass(now_ns: &mut u64, rng: &mut Pcg64Mcg) {
     *now_ns += step;
 }
 
-/// Compares so many packets of each policy, divided among several maps of cores.
+/// Compares `packets` packets of each policy, divided among several maps of cores.
 fn compare(packets: usize) {
     const CORES: [(&str, u32); 6] =
         [("0-1", 4), ("0", 4), ("2,4,7", 5), ("0-3", 1), ("0-15", 2), ("0-63", 5)];
@@ -261,14 +261,14 @@ fn compare(packets: usize) {
                 // Few flows at first, then more than there are slots.
                 let most = if i / 1_000 % 2 == 0 { flows.div_ceil(2) } else { 2 * flows };
                 let hash = rng.random_range(0..most).wrapping_mul(0x9e37_79b1);
-                // Several come on a core before one comes on another.
+                // Several packets arrive on a core before one arrives on another.
                 if rng.random_bool(0.2) {
                     arrival = rng.random_range(0..config.cores.as_slice().last().unwrap() + 3);
                 }
                 let own = policy == PolicyName::HomaHash || rng.random_bool(0.05);
                 let given = PacketContext {
                     now_ns,
-                    // It lags, by more or less, as where another core moves it.
+                    // The coarse clock lags, by more or less, as if another core updates it.
                     tick_ns: (now_ns >> 20).saturating_sub(u64::from(rng.random_bool(0.001))),
                     device: rng.random_range(1..3),
                     arrival,
@@ -352,7 +352,7 @@ fn what_is_not_of_ip_is_not_steered() {
     for tags in 0..4 {
         let head = [&[2; 12], &tag.repeat(tags)[..]].concat();
         let frame = [&head[..], &ipv4].concat();
-        // Nothing is looked for behind a third tag.
+        // Headers after a third tag are not parsed.
         assert_eq!(kernel.choose(given, &frame).is_some(), tags < 3, "{tags}");
         for (at, byte) in [(0, 0x82), (1, 0x06), (2, 0x75)] {
             let mut other = frame.clone();

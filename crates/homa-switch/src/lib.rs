@@ -1,36 +1,38 @@
 //! A software top-of-rack switch and bridge.
 //!
-//! Frames come in by ports, go to the port behind which their destination was last seen (or to all others), wait there in one
-//! of eight queues by the priority in their IP header, and leave as a link of a set rate would let them: strictly the highest priority
-//! first, and no more than a buffer holds. What a hardware switch does to packets under load is done here to those of virtual devices, so
-//! that transports can be compared on one machine.
+//! Frames arrive at a port and are forwarded to the port behind which their destination was last seen, or to
+//! all other ports. There they wait in one of eight queues, by the priority in their IP header, up to the
+//! size of the buffer. They leave at a configured link rate, strictly the highest priority first. The switch
+//! thus treats frames of virtual devices as a hardware switch treats packets under load, so that transports
+//! can be compared on one machine.
 //!
-//! With a time trace it says of each frame when it came into a queue, when it had left the link, and what became of it where it did not.
-//! A frame is queued whole; if it holds a bundle (PROTOCOL.md WIRE-21), each of its packets has these records.
+//! A time trace records when each frame was queued and when it had left the link; for a dropped frame it
+//! records the reason. A frame is queued whole; if it holds a bundle (PROTOCOL.md WIRE-21), each of its
+//! packets has these records.
 //!
-//! [`Switch`] is all of that without devices, clock or thread: frames are whatever the caller keeps for them, and time is an argument.
-//! [`Bridge`] runs it with the frames of network devices ([`homa_driver::frames`]).
+//! [`Switch`] is all of that without devices, clock or thread: the caller chooses the type of frames, and
+//! time is an argument. [`Bridge`] runs it with the frames of network devices ([`homa_driver::frames`]).
 //!
 //! # Design
 //!
-//! `homa-switch` does to frames of network devices what the switch of a rack does. `Switch` decides and has
-//! neither devices nor a clock, so that its tests run on virtual time: where a frame goes (`table`), whether
-//! it may wait (`buffer`), in which queue (`queues`), and when it leaves (`port`). `Bridge` runs it, in one
-//! thread: from every port a burst, then to every port what is due.
+//! `homa-switch` treats frames of network devices like the switch of a rack. `Switch` decides and has neither
+//! devices nor a clock, so that its tests run on virtual time. It decides where a frame goes (`table`),
+//! whether it may wait (`buffer`), in which queue (`queues`), and when it leaves (`port`). `Bridge` runs it
+//! in one thread: it takes a burst from every port, then sends to every port the frames that are due.
 //!
-//! - **A link is a moment**: when it will be free, in picoseconds. A frame starts when the one before has
-//!   gone, not when somebody looks, so that a late look makes frames late and the rate no lower. There is no
-//!   timer; the loop polls, or naps between looks (`BridgeConfig::nap`).
-//! - **Frames stay where they are.** The devices share one memory (`homa_driver::frames`). By AF_XDP a frame
-//!   that comes by one device and leaves by another is not copied in user space; by packet sockets it is
-//!   copied once, since their ring must go round.
-//! - **A frame leaves when its last bit has gone**, as from a real link; `--cut-through` has it leave as its
-//!   first one goes.
-//! - **A full queue leaves room for the others of its port** (`buffer`), as switches have it: where one
-//!   priority could take all of a port, the lowest had control packets of the highest dropped, and an RPC was
-//!   given up whose peer was there.
-//! - **Depths are followed exactly for mean and maximum**, and sampled for the distribution: a record for
-//!   each frame would cost a tenth of what the frame does.
+//! - **A link is the time at which it becomes idle**, in picoseconds. A frame starts when the previous one
+//!   has left, not when the loop polls, so a late poll delays frames but does not lower the rate. There is no
+//!   timer; the loop polls, or naps between polls (`BridgeConfig::nap`).
+//! - **Frames are not moved.** The devices share one memory (`homa_driver::frames`). With AF_XDP a frame that
+//!   is received by one device and sent by another is not copied in user space. With packet sockets it is
+//!   copied once, since the frames of their ring must be returned in order.
+//! - **A frame leaves when its last bit has left**, as on a real link; with `--cut-through` it leaves when
+//!   its first bit does.
+//! - **A full queue leaves room for the other queues of its port** (`buffer`), as in hardware switches. When
+//!   one priority could fill a whole port, the lowest one caused drops of control packets of the highest. An
+//!   RPC was then given up although its peer was alive.
+//! - **Mean and maximum of queue lengths are exact**, and the distribution is sampled: a record for each
+//!   frame would cost a tenth of the frame's processing.
 //! - **Each nanosecond of an RPC has one cause** (`homa-analysis/critical_path`): the way from its end back
 //!   to its start is walked along what each moment waited for: the packet that completed the message, that
 //!   packet's stages, then the packet, the pacer or the grant before which it could not be sent; while a
@@ -39,16 +41,16 @@
 //!   that such packets took on that way (`least`); the rest of a hop is a queue's. What an RPC need not have
 //!   taken (`tail`): all of the avoidable causes, and of the others what is beyond the least disturbed tenth
 //!   of its size. Stages that no trace has fall to the cause around them, and every answer says so.
-//! - **A host whose thread runs late is one cause** (`Cause::is_late_thread`), however it shows: as a packet
-//!   that is not read, a grant or a packet that is not sent, a wake-up, by what was to be done just then.
-//!   Counted one by one, a hogged processor lost to any other cause by being divided; counted over all hosts,
-//!   the lateness of a busy machine won against what was planted.
-//! - **Time traces have the times of the links** (`Switch::set_trace`): a frame found late by the loop is
-//!   stamped with the time at which it left. They are of the clock that nobody adjusts, on which the traces
-//!   of hosts are, too, and name RPC and offset of Homa packets (`packet`), so that a packet is found in the
-//!   trace of its sender, of the switch and of its receiver.
-//! - **Who asks for counters has them from a thread** (`homa-cli/switch/control`). The loop only counts
-//!   together; to write them takes longer than the shortest buffer.
+//! - **A late thread of a host is one cause** (`Cause::is_late_thread`), whether it shows as a packet that is
+//!   not read, a grant or packet that is not sent, or a wake-up. Counted one by one, a hogged processor would
+//!   rank below any other cause, since it is divided. Counted over all hosts, the lateness of a busy machine
+//!   would rank above a planted cause.
+//! - **Time traces have the times of the links** (`Switch::set_trace`): a frame that the loop finds late is
+//!   stamped with its departure time. The clock is the unadjusted one, as in the traces of hosts. Records
+//!   name the RPC and offset of Homa packets (`packet`), so that a packet can be found in the traces of its
+//!   sender, the switch and its receiver.
+//! - **A separate thread answers requests for counters** (`homa-cli/switch/control`). The loop only adds up
+//!   counters; writing them takes longer than the shortest buffer lasts.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `rss-hash`, `homa-hash`, and what `sparse` falls back to: they differ in whose hash it is.
+//! The decisions `rss-hash`, `homa-hash` and the fallback of `sparse`: they differ in the kind of hash.
 
 use homa_bpf::assembler::Register::{R1, R2, R7, R9, R10};
 use homa_bpf::assembler::{Assembler, Width};
@@ -7,7 +7,7 @@ use super::REASON;
 use crate::config::SteerConfig;
 use crate::state::at;
 
-/// As `homa_steer::hash::place` scales it.
+/// Scales the hash like `homa_steer::hash::place`.
 pub(super) fn decide(program: &mut Assembler, config: &SteerConfig) {
     program.copy(R1, R7);
     program.multiply(R1, config.cores.len() as u32);

@@ -1,4 +1,4 @@
-//! What the program sees of a frame: whether it is to be steered, and its hash, as `homa_steer::hash` has it.
+//! Classification of a frame: whether it is steered, and its hash, as in `homa_steer::hash`.
 
 use homa_bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use homa_bpf::assembler::{Assembler, Label, Register, Width};
@@ -13,14 +13,15 @@ use homa_steer::{PolicyName, Reason};
 
 use crate::config::SteerConfig;
 
-/// Tags that are looked behind: one of a network, and one of a provider around it.
+/// Maximum number of VLAN tags that are skipped: one of a network, and one of a provider around it.
 const MOST_TAGS: usize = 2;
 /// Offset of the RPC's id in a packet of Homa, eight bytes in network order.
 const RPC_ID: i16 = 20;
-/// All bits of an id's lower half but bit 0, where its first byte is the lowest.
+/// Mask of an id's lower half without bit 0, if its first byte is the lowest.
 const NOT_BIT_0: u32 = 0xfeff_ffff;
 
-/// Begins the program. At `steered` R6 is the context, R7 the hash, and R9 whose hash it is, as a [`Reason`].
+/// Begins the program. At `steered`, R6 is the context, R7 the hash, and R9 the kind of hash, as a
+/// [`Reason`].
 pub(super) fn classify(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Label) {
     let (v4, v6) = (program.label(), program.label());
     program.copy(R6, R1);
@@ -39,7 +40,7 @@ pub(super) fn classify(program: &mut Assembler, config: &SteerConfig, steered: L
         VLAN_TYPES.into_iter().for_each(|tag| program.jump_if(R1, loaded_u16(tag), tagged));
         program.jump(pass);
         program.place(tagged);
-        // All that follows then stands where it would without the tag.
+        // The rest is then at the same offsets as without the tag.
         program.add(R7, VLAN_BYTES as u32);
     }
     program.place(v4);
@@ -62,8 +63,8 @@ fn ipv4(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Lab
     let part = Transport { config, at: behind, steered, pass, flow: program.label() };
     program.set(R5, 0);
     program.set(R0, 0);
-    // Behind options, and in fragments, there is no telling where the ports are: such a packet has none, and
-    // neither is it of Homa.
+    // With options, and in fragments, the offset of the ports is unknown: such a packet has no ports, and is
+    // not a Homa packet.
     program.load(Width::One, R1, R7, ETHER_BYTES);
     program.jump_unless(R1, IPV4_PLAIN, part.flow);
     program.load(Width::Two, R1, R7, ETHER_BYTES + 6);
@@ -86,15 +87,15 @@ fn ipv6(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Lab
     part.look(program);
 }
 
-/// What follows the IP header. R3 is the hash so far, R4 the protocol, R5 the ports, R0 whether it is Homa
-/// over UDP.
+/// The part after the IP header. R3 is the hash so far, R4 the protocol, R5 the ports, and R0 whether it is
+/// Homa over UDP.
 struct Transport<'a> {
     config: &'a SteerConfig,
-    /// Its offset in the frame.
+    /// Offset of this part in the frame.
     at: i16,
     steered: Label,
     pass: Label,
-    /// Where it is steered by its flow.
+    /// Target for packets that are steered by their flow.
     flow: Label,
 }
 
@@ -125,8 +126,7 @@ impl Transport<'_> {
                 self.hash_rpc(program, self.at + UDP_BYTES);
             }
         }
-        // The verifier wants no code that nothing leads to: a packet of Homa over UDP that was hashed is on
-        // its way by now.
+        // The verifier rejects unreachable code: all hashed packets of Homa over UDP have jumped away by now.
         if !by_rpc || self.config.homa_port.is_none() {
             program.jump(self.flow);
         }
@@ -141,7 +141,7 @@ impl Transport<'_> {
         self.finish(program, Reason::FlowHash);
     }
 
-    /// Steers by the packet of Homa at this offset, unless it is too short for one or is not to be steered.
+    /// Steers by the Homa packet at this offset, unless it is too short or the filter excludes it.
     fn hash_rpc(&self, program: &mut Assembler, at: i16) {
         need(program, at + RPC_ID + 8, self.flow);
         self.admit(program);
@@ -154,7 +154,7 @@ impl Transport<'_> {
         self.finish(program, Reason::RpcHash);
     }
 
-    /// Passes what the filter leaves out.
+    /// Jumps to `pass` for packets that the filter excludes.
     fn admit(&self, program: &mut Assembler) {
         let filter = self.config.filter;
         if filter.all {
@@ -201,14 +201,14 @@ fn mix_word(program: &mut Assembler, at: i16) {
     mix(program, R1);
 }
 
-/// Adds a word to the hash in R3. Spoils R2.
+/// Adds a word to the hash in R3. Overwrites R2.
 fn mix(program: &mut Assembler, word: Register) {
     program.xor_register_32(R3, word);
     program.multiply_32(R3, WORD_FACTOR);
     fold(program, WORD_SHIFT);
 }
 
-/// `R3 ^= R3 >> bits`. Spoils R2.
+/// `R3 ^= R3 >> bits`. Overwrites R2.
 fn fold(program: &mut Assembler, bits: u32) {
     program.copy(R2, R3);
     program.shift_right(R2, bits);

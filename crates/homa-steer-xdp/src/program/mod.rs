@@ -1,8 +1,8 @@
-//! The programs: a frame is looked at, a policy chooses a core for it, and the frame goes there.
+//! The programs: a frame is classified, a policy chooses a core for it, and the frame is sent to that core.
 //!
-//! Between the parts values are in registers: R7 has the flow's hash, R8 the time, R9 the address of the
-//! state, and R6 what the policy wants to know beside them (the device, or the core of arrival). A policy
-//! leaves its choice in R1 and the reason in R2.
+//! Registers pass values between the parts: R7 is the flow's hash, R8 the time, and R9 the address of the
+//! state. R6 is a further input of the policy (the device, or the core of arrival). A policy leaves its
+//! choice in R1 and the reason in R2.
 
 mod by_hash;
 mod frame;
@@ -23,10 +23,10 @@ use crate::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, at, counter};
 const MAP_LOOK_UP: u32 = 1;
 const TIME_NS: u32 = 5;
 const THIS_CORE: u32 = 8;
-/// As `TIME_NS`, to some milliseconds and for a quarter of the cost.
+/// Like `TIME_NS`, with a resolution of some milliseconds and at a quarter of the cost.
 const COARSE_TIME_NS: u32 = 160;
 
-// Places on the stack.
+// Offsets on the stack.
 const HASH: i16 = -8;
 const REASON: i16 = -16;
 const KEY: i16 = -20;
@@ -60,7 +60,7 @@ pub(super) fn build(config: &SteerConfig, maps: Maps) -> Vec<Instruction> {
     program.finish()
 }
 
-/// What the program asks the kernel: the time, the device, the core of arrival.
+/// Queries of the kernel: the time, the device, the core of arrival.
 fn look_around(program: &mut Assembler, config: &SteerConfig, pass: Label) {
     match config.policy {
         PolicyName::Sparse => program.load(Width::Four, R6, R6, context::DEVICE),
@@ -71,13 +71,13 @@ fn look_around(program: &mut Assembler, config: &SteerConfig, pass: Label) {
         }
         _ => {}
     }
-    // Only `gen2` has bounds of microseconds, and asks for the exact time where it cannot do without. The
-    // patch that brought `sparse` counts in ticks of the kernel, too.
+    // Only `gen2` has limits of microseconds, and reads the exact time where necessary. The patch that
+    // introduced `sparse` also counts in ticks of the kernel.
     program.call(COARSE_TIME_NS);
     program.copy(R8, R0);
 }
 
-/// Leaves the exact time in R0, and may spoil R1 to R5.
+/// Leaves the exact time in R0, and may overwrite R1 to R5.
 type Clock<'a> = &'a dyn Fn(&mut Assembler);
 
 fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>, decided: Label) {
@@ -88,8 +88,8 @@ fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>, decid
     }
 }
 
-/// Leaves in the table of flows where this one went, and when. Only what changes is written, so that cores do
-/// not take the table from each other.
+/// Stores the destination and time of this flow's packet in the table of flows. Only changes are written, so
+/// that cores do not take cache lines from each other.
 fn note_flow(program: &mut Assembler) {
     let same = program.label();
     program.copy(R3, R8);
@@ -107,8 +107,8 @@ fn note_flow(program: &mut Assembler) {
     program.place(same);
 }
 
-/// Counts the frame and gives it to the core in R1. Where that is the one that runs this, the kernel goes on
-/// with it at once.
+/// Counts the frame and hands it to the core in R1. If that is the current core, the kernel processes the
+/// frame at once.
 fn hand_over(program: &mut Assembler, maps: Maps) {
     let (same, counted, stays) = (program.label(), program.label(), program.label());
     program.copy(R8, R1);
@@ -132,7 +132,7 @@ fn hand_over(program: &mut Assembler, maps: Maps) {
     program.jump_if_same(R7, R8, stays);
     program.load_map(R1, maps.cores);
     program.copy(R2, R8);
-    // What the helper answers for a core that is not in the map.
+    // The helper's result for a core that is not in the map.
     program.set(R3, XDP_PASS);
     program.call(REDIRECT_MAP);
     program.exit();
@@ -141,7 +141,7 @@ fn hand_over(program: &mut Assembler, maps: Maps) {
     program.exit();
 }
 
-/// Does this with the address of this core's counters in R0.
+/// Runs `with` with the address of this core's counters in R0.
 fn count(program: &mut Assembler, counters: RawFd, with: impl FnOnce(&mut Assembler)) {
     let none = program.label();
     program.set(R1, 0);
@@ -161,20 +161,20 @@ fn place_of(program: &mut Assembler, index: Register, bytes: u32) {
     program.add_register(index, R0);
 }
 
-/// Adds 1 to the 64 bits at this offset. Spoils R2.
+/// Adds 1 to the 64 bits at this offset. Overwrites R2.
 fn increment(program: &mut Assembler, from: Register, offset: usize) {
     program.load(Width::Eight, R2, from, offset as i16);
     program.add(R2, 1);
     program.store(Width::Eight, from, offset as i16, R2);
 }
 
-/// Leaves this reason, and goes on where it is decided.
+/// Sets the reason and jumps to `decided`.
 fn because(program: &mut Assembler, reason: Reason, decided: Label) {
     program.set(R2, reason as u32);
     program.jump(decided);
 }
 
-/// The program that counts what comes to this core from others.
+/// The program that counts the frames handed to this core by others.
 pub(super) fn build_on_core(counters: RawFd, core: Core) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let counter = counter::CAME + 8 * usize::from(core);
@@ -184,8 +184,8 @@ pub(super) fn build_on_core(counters: RawFd, core: Core) -> Vec<Instruction> {
     program.finish()
 }
 
-/// For the comparison with the library: a program that takes what it is to know from a map, and leaves its
-/// choice there.
+/// For the comparison with the library: a program that takes its inputs from a map, and stores its choice
+/// there.
 #[cfg(test)]
 pub(super) mod given {
     use super::*;
@@ -194,11 +194,11 @@ pub(super) mod given {
     pub(crate) const DEVICE: usize = 8;
     pub(crate) const ARRIVAL: usize = 12;
     pub(crate) const HASH: usize = 16;
-    /// 0: the hash is that of the frame.
+    /// 0: use the hash of the frame.
     pub(crate) const IS_HASH: usize = 20;
     pub(crate) const CORE: usize = 24;
     pub(crate) const REASON: usize = 28;
-    /// The coarse clock, where the policy has both.
+    /// The coarse clock, if the policy uses both.
     pub(crate) const TICK: usize = 32;
     pub(crate) const BYTES: usize = 40;
 

@@ -1,4 +1,4 @@
-//! `sparse`: what `homa_steer::Sparse` does, with the search written out slot by slot.
+//! The policy `sparse`: as `homa_steer::Sparse`, with the search unrolled slot by slot.
 
 use homa_bpf::assembler::Register::{R1, R2, R3, R6, R7, R8, R9};
 use homa_bpf::assembler::{Assembler, Label, Width};
@@ -20,7 +20,8 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
         program.jump_unless_same(R1, R6, next);
         let same = program.label();
         program.load(Width::Eight, R2, R9, at + slot::SEEN as i16);
-        // Cores would take the slots from each other at every packet; the clock ticks much less often.
+        // Otherwise cores would take the slots' cache lines from each other at every packet; the clock ticks
+        // much less often.
         program.jump_if_same(R2, R8, same);
         jump_if_over(program, next);
         program.store(Width::Eight, R9, at + slot::SEEN as i16, R8);
@@ -58,7 +59,7 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
     by_hash::decide(program, config);
 }
 
-/// Goes on at the label where the time in R2 is over, or lies ahead. Spoils R3.
+/// Jumps to the label if the time in R2 has expired or is in the future. Overwrites R3.
 fn jump_if_over(program: &mut Assembler, over: Label) {
     program.jump_if_greater(R2, R8, over);
     program.copy(R3, R8);
@@ -66,7 +67,7 @@ fn jump_if_over(program: &mut Assembler, over: Label) {
     program.jump_if_above(R3, ACTIVE_NS as u32, over);
 }
 
-/// Cores and where their slots lie, in the order of the search.
+/// Cores and the offsets of their slots, in the order of the search.
 fn slots(config: &SteerConfig) -> Vec<(Core, i16)> {
     let cores = config.cores.as_slice();
     (0..config.settings.levels as usize)
