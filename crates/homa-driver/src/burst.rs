@@ -35,8 +35,8 @@ pub(crate) unsafe trait FrameSource: fmt::Debug + Send + Sync {
     /// The memory that all frames lie in.
     fn memory(&self) -> NonNull<[u8]>;
 
-    /// Whether a lent frame may be held beyond its burst, until one more release. A source without spare
-    /// frames returns false. A source whose frames must come back in order always does.
+    /// Whether a lent frame may be held beyond its burst, until one more release. False if the source has no
+    /// spare frames, or if its frames must come back in order.
     fn keep(&self, frame: u32) -> bool {
         let _ = frame;
         false

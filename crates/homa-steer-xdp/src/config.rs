@@ -67,8 +67,8 @@ pub struct SteerConfig {
     /// The UDP port of Homa servers, for Homa over UDP. `None`, the default: only Homa in IP is recognized.
     pub homa_port: Option<u16>,
     /// Where the program runs. Generic by default: frames are handed over with all of the kernel's metadata.
-    /// In the device's driver they are handed over sooner and lose it, so checksums that a virtual device left
-    /// out are never filled in.
+    /// In the device's driver they are handed over sooner and lose it. Checksums that a virtual device left
+    /// out are then never filled in.
     pub mode: XdpMode,
     /// Maximum number of frames that wait for a core, up to 16,384. 2,048 by default: at 1,500 bytes this is
     /// what arrives at 10 Gbit/s while a core is busy for 2 ms.

@@ -19,40 +19,40 @@
 //! and one table of their names (`table`). A policy gets a packet and the loads of the cores as arguments, so
 //! that a simulator, a transport and a test use the same code.
 //!
-//! - **A packet is asked for alone, and tells of its batch.** Whoever merges packets (GRO) asks once for all
-//!   of them, whoever sees each packet asks for each; policies that look at loads keep a batch together
-//!   (`batch`), since packets of a message that are processed on two cores at once come out of order and lock
-//!   each other out.
-//! - **A choice has its reason** (`Reason`), which is a counter's name: what a policy did is known without
-//!   knowing the policy.
-//! - **What is not known is not pretended**: loads that only the scheduler knows are the caller's to give,
-//!   and `load::Observed` has those that packets alone tell. `gen2` needs no others.
-//! - **`sparse` is the patch's algorithm to the letter**, its odd cases included: a slot in the future is
-//!   free, one of exactly a second is not, and a use of the hash fallback puts off the next new slot whoever
-//!   asks.
+//! - **Each packet is steered separately, with its position in a batch.** A caller that merges packets (GRO)
+//!   asks once for all of them; a caller that sees each packet asks for each. Policies that use loads keep a
+//!   batch together (`batch`): packets of a message that are processed on two cores at once come out of order
+//!   and lock each other out.
+//! - **Each choice has a reason** (`Reason`), which names a counter: a policy's behaviour is visible without
+//!   knowledge of the policy.
+//! - **Unknown loads are not invented**: the caller passes loads that only the scheduler knows, and
+//!   `load::Observed` has those that packets alone reveal. `gen2` needs no others.
+//! - **`sparse` follows the patch's algorithm exactly**, including its odd cases: a slot in the future is
+//!   free, and a slot of exactly a second ago is not. Each use of the hash fallback, by any flow, delays the
+//!   next new slot.
 //!
-//! **In the simulator** (`homa-sim/cores`) a host has cores that packets and threads compete for. A `Machine`
-//! has no clock, network or protocol: it is told what arrives and what has elapsed, and asks for timers, for
-//! packets to be processed and for jobs to be ended. What each piece of work costs stands in files with
-//! sources (`homa-sim/costs`), committed before anything was compared with them.
+//! **In the simulator** (`homa-sim/cores`) packets and threads compete for a host's cores. A `Machine` has no
+//! clock, network or protocol. Its caller passes arrivals and elapsed time; the machine requests timers,
+//! packet processing and the end of jobs. The cost of each piece of work is in files with sources
+//! (`homa-sim/costs`), which were committed before any comparison.
 //!
 //! - **It wraps a cluster's hosts** (`cluster/on_cores`): the fabric, the load and the deployed endpoint are
-//!   those of every other run, and the machine decides when the endpoint gets a packet and when an
-//!   application has sent or taken a message. A model with a protocol of its own would leave out what
-//!   steering changes, grants that come late and acknowledgements that cost a core its time. A `Network` is
-//!   for finding mistakes, has no loads, and checks what costs time: it has no cores.
-//! - **A core is at one thing at a time**: interrupt, batch from the device, packet of the protocol, thread.
-//!   Packets break off threads and never each other. Passes over device and backlog take turns as in the
-//!   kernel, and after its limits of time or rounds a core leaves packets to a thread, which waits for those
-//!   of applications: the tail of 5 to 7 ms.
-//! - **Cold is what another core did last**, or what this core did too much since: with the first alone a
-//!   core that does everything would never be cold, with the second alone spreading work over idle cores
-//!   would cost nothing.
-//! - **Data is paid for by the thread that sends its message**, all of it beforehand, since the kernel copies
-//!   a message before it sends; grants and other packets by the core whose packet they answer.
-//! - **The router of the sparse experiment** (`router`) is the same machine with other costs, between TCP
-//!   connections that are no more than a window, an acknowledgement for every second segment, and half the
-//!   window after a loss. Its links are never what limits, and so it needs no fabric.
+//!   those of every other run. The machine decides when the endpoint gets a packet, and when an application
+//!   has sent or taken a message. A model with a protocol of its own would omit what steering changes: late
+//!   grants, and acknowledgements that cost a core time. A `Network` has no cores: it is for finding errors,
+//!   has no loads, and makes checks that cost time.
+//! - **A core does one thing at a time**: an interrupt, a batch from the device, a packet of the protocol, or
+//!   a thread. Packets preempt threads and never each other. Passes over device and backlog alternate as in
+//!   the kernel. After its limits of time or rounds a core leaves packets to a thread, which waits for
+//!   application threads: the tail of 5 to 7 ms.
+//! - **Work is cold if another core did it last**, or if this core did too much since. With the first rule
+//!   alone, a core that does everything would never be cold. With the second alone, spreading work over idle
+//!   cores would cost nothing.
+//! - **The sending thread pays for the data of its message**, all of it in advance, since the kernel copies a
+//!   message before it sends. Grants and other packets are paid for by the core whose packet they answer.
+//! - **The router of the sparse experiment** (`router`) is the same machine with other costs, between
+//!   simplified TCP connections: a window, an acknowledgement for every second segment, and half the window
+//!   after a loss. Its links are never the bottleneck, so it needs no fabric.
 //!
 //! **At network devices** four of the policies run as programs: see `homa-steer-xdp`.
 #![forbid(unsafe_code)]

@@ -2,9 +2,9 @@
 
 use crate::config::Buffer;
 
-/// Threshold of a queue in a port's own buffer, as a multiple of the free bytes of that buffer: one busy queue
-/// gets eight ninths of it. Without a threshold, the lowest priority would fill the port, and the switch would
-/// drop control packets of the highest.
+/// Threshold of a queue in a port's own buffer, as a multiple of the free bytes of that buffer: one busy
+/// queue gets eight ninths of it. Without a threshold, the lowest priority would fill the port, and the
+/// switch would drop control packets of the highest.
 pub const QUEUE_ALPHA: u32 = 8;
 
 /// The bytes queued at all ports, and their limit.
@@ -89,7 +89,8 @@ mod tests {
         assert!(!pool.has_room(0, 0, 1_522));
     }
 
-    /// Fills three queues of one port, one after the other, with frames of 10 bytes; returns the bytes of each.
+    /// Fills three queues of one port, one after the other, with frames of 10 bytes; returns the bytes of
+    /// each.
     fn fill_queues(buffer: Buffer) -> [u64; 3] {
         let mut pool = Pool::new(buffer);
         let mut queues = [0_u64; 3];

@@ -20,8 +20,9 @@ pub enum Buffer {
         /// Bytes of frames.
         bytes: u64,
     },
-    /// One buffer for all ports. A queue may hold `alpha` times the bytes that are free (dynamic thresholds, as in
-    /// switch chips), so that one busy queue gets `alpha / (1 + alpha)` of the buffer, and each of several gets less.
+    /// One buffer for all ports. A queue may hold `alpha` times the bytes that are free (dynamic thresholds,
+    /// as in switch chips), so that one busy queue gets `alpha / (1 + alpha)` of the buffer, and each of
+    /// several gets less.
     Shared {
         /// Bytes of frames.
         bytes: u64,

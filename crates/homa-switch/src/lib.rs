@@ -33,18 +33,19 @@
 //!   RPC was then given up although its peer was alive.
 //! - **Mean and maximum of queue lengths are exact**, and the distribution is sampled: a record for each
 //!   frame would cost a tenth of the frame's processing.
-//! - **Each nanosecond of an RPC has one cause** (`homa-analysis/critical_path`): the way from its end back
-//!   to its start is walked along what each moment waited for: the packet that completed the message, that
-//!   packet's stages, then the packet, the pacer or the grant before which it could not be sent; while a
-//!   sender waits for a grant, the grant's own way and the receiver's reason. Time only goes back, so that
-//!   the causes add up to the duration whatever the traces hold. What the network itself takes is the least
-//!   that such packets took on that way (`least`); the rest of a hop is a queue's. What an RPC need not have
-//!   taken (`tail`): all of the avoidable causes, and of the others what is beyond the least disturbed tenth
-//!   of its size. Stages that no trace has fall to the cause around them, and every answer says so.
-//! - **A late thread of a host is one cause** (`Cause::is_late_thread`), whether it shows as a packet that is
-//!   not read, a grant or packet that is not sent, or a wake-up. Counted one by one, a hogged processor would
-//!   rank below any other cause, since it is divided. Counted over all hosts, the lateness of a busy machine
-//!   would rank above a planted cause.
+//! - **Each nanosecond of an RPC has one cause** (`homa-analysis/critical_path`). The analysis walks back
+//!   from the RPC's end to its start, along what each moment waited for: the packet that completed the
+//!   message, then that packet's stages. Next comes the packet, pacer or grant before which it could not be
+//!   sent. While a sender waits for a grant, the walk follows the grant's own path and the receiver's reason.
+//!   Time only goes back, so the causes add up to the duration for any traces. The network's own time is the
+//!   minimum that such packets took on that path (`least`); the rest of a hop is queueing. The avoidable time
+//!   of an RPC (`tail`) is all time of the avoidable causes, and for the others the time beyond the least
+//!   disturbed tenth of its size. Stages missing from all traces count for the cause around them, and every
+//!   answer says so.
+//! - **A late thread of a host is one cause** (`Cause::is_late_thread`), however it shows: as an unread
+//!   packet, as an unsent grant or packet, or as a wake-up. Counted one by one, a hogged processor would rank
+//!   below any other cause, since it is divided. Counted over all hosts, the lateness of a busy machine would
+//!   rank above a planted cause.
 //! - **Time traces have the times of the links** (`Switch::set_trace`): a frame that the loop finds late is
 //!   stamped with its departure time. The clock is the unadjusted one, as in the traces of hosts. Records
 //!   name the RPC and offset of Homa packets (`packet`), so that a packet can be found in the traces of its

@@ -130,7 +130,7 @@ impl XdpPort {
             });
             queue.missing -= count;
             if wake {
-                // A device that is down looks when it is up again.
+                // A device that is down looks at the ring when it is up again.
                 let _ = queue.socket.kick_receive();
             }
         }

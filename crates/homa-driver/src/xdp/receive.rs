@@ -172,7 +172,7 @@ impl Receiver {
             });
             queue.missing -= count;
             if count > 0 && sleeps {
-                // A device that is down looks when it is up again.
+                // A device that is down looks at the ring when it is up again.
                 let _ = queue.socket.kick_receive();
                 queue.receive_kicks += 1;
             }
