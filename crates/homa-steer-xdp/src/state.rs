@@ -23,8 +23,8 @@ pub(crate) mod at {
     pub(crate) const FLOWS: usize = CORES + 4 * MAX_CORES;
     /// The slots of `sparse`, level by level.
     pub(crate) const SLOTS: usize = FLOWS + 4 * FLOW_ENTRIES;
-    /// The state of `gen2` for each core on which packets arrive, by its number. Offsets from here on do not
-    /// fit an instruction.
+    /// The state of `gen2` for each core on which packets arrive, by its number. No offset from here on
+    /// is used in an instruction.
     pub(crate) const CORE: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
     /// When a packet was last given to each core, by its number; written by other cores.
     pub(crate) const GIVEN: usize = CORE + CORE_NUMBERS * super::core::BYTES;

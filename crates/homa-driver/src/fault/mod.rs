@@ -34,7 +34,7 @@ pub struct FaultConfig {
 ///
 /// The decisions repeat with the seed and the order of packets. The times at which delayed packets continue
 /// depend on the wall clock. Delayed packets continue only when the driver is called: see
-/// [`Driver::poll_timeout`]. Their number is bounded; packets beyond the bound are lost and counted.
+/// [`Driver::poll_timeout`]. Their number and bytes are bounded; packets beyond that are lost and counted.
 ///
 /// A corrupted packet is sent with correct lower checksums, so that it reaches the peer's protocol.
 #[derive(Debug)]

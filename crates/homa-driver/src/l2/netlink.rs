@@ -56,7 +56,7 @@ pub struct XdpProgram {
 /// The kernel's state of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Neighbour {
-    /// No entry: no packet has required the neighbour yet.
+    /// No entry: the neighbour was not requested yet.
     Unknown,
     /// Resolution is in progress.
     Sought,

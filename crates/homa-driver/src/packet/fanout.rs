@@ -2,9 +2,9 @@
 //! frame.
 //!
 //! The program chooses by the RPC id, like the program of sockets at one address. It sees every frame of the
-//! device, from its IP header on. Frames for other hosts may go to any ring, since each ring's filter drops
-//! them. Frames too short to have an id go to the first ring. The kernel numbers the sockets in the order in
-//! which they joined.
+//! device, from its IP header on. Foreign frames may go to any ring, since each ring's filter drops them.
+//! Frames too short to have an id go to the first ring. The kernel numbers the sockets in the order in which
+//! they joined.
 
 use std::io;
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::address::RawAddress;
 use super::control::{Control, software_time_ns};
 
-/// Origin of the kernel's reports about packets that a packet socket sent (`linux/if_packet.h`).
+/// Control message of the kernel's reports about packets that a packet socket sent (`linux/if_packet.h`).
 const PACKET_TX_TIMESTAMP: libc::c_int = 16;
 
 /// One report.
