@@ -5,50 +5,47 @@
 //! - [`experiment`]: experiments with their options ([`experiment::options`]); their results are findings.
 //! - [`experiment::comparison`]: Homa and TCP on a rack that this machine carries, in a given time.
 //!
-//! The library starts the program that it is part of again: in hosts, to hold namespaces, and to disturb. Such a
-//! program has a command [`RACK_COMMAND`] with the subcommands [`enter::COMMAND`], [`daemon::CHILD_COMMAND`],
-//! [`experiment::agent::CHILD_COMMAND`] and [`disturb::CHILD_COMMAND`], each of which calls the function of its
-//! module, and the command `switch run` (`homa-cli/switch`).
+//! The library starts its own program again as child processes: in hosts, to hold namespaces, and to disturb
+//! hosts. Such a program has a command [`RACK_COMMAND`] with the subcommands [`enter::COMMAND`],
+//! [`daemon::CHILD_COMMAND`], [`experiment::agent::CHILD_COMMAND`] and [`disturb::CHILD_COMMAND`], each of which
+//! calls the function of its module, and the command `switch run` (`homa-cli/switch`).
 //!
 //! # Design
 //!
-//! A host is a network namespace. Namespaces have no names: a process, the namespace daemon
-//! (`daemon`), holds them open, and they live as long as it and what runs in them. A crash leaves no device
-//! behind, and an unprivileged user needs nothing else than root does. What others know of a rack is a file
-//! and a lock (`state`): a lock that nobody holds belongs to a crash. What runs in a rack carries its tag in
-//! the environment (`leftovers`), and goes by way of `homa rack exec` (`enter`), which moves itself into the host
-//! and becomes the command.
+//! A host is a network namespace without a name. The namespace daemon (`daemon`) holds all namespaces open; they
+//! live as long as the daemon and the processes in them. A crash therefore leaves no device behind, and root and
+//! unprivileged users need the same. A rack is known to other processes by a file and a lock (`state`); a free
+//! lock means that the rack's daemon crashed. Processes in a rack carry its tag in their environment
+//! (`leftovers`). They are started through `homa rack exec` (`enter`), which moves itself into the host and
+//! becomes the command.
 //!
-//! - **Only real packets cross the links** (`wire`): late cutting, early merging and late checksums are off
-//!   for all, TCP included.
-//! - **A link has its rate both ways.** The switch paces what goes to a host; a token bucket in the host
-//!   paces what comes from it. On slow links its tokens are never enough for two full frames: what leaves at
-//!   once arrives at once, and a switch of a few packets dropped of it what no wire would have made it drop.
-//! - **A switch that has no processor of its own naps between looks** (`Spec::nap`), by a quarter of what a
-//!   full frame takes. One that polls takes half of two processors from the hosts, to forward what takes a
-//!   twentieth; and what it then measures is who gets a processor. One that is traced does not: a nap is a
-//!   delay that no trace tells of.
-//! - **Neighbours are known for ever.** A question for an address, lost in a full queue, would stall a host
-//!   for a second.
-//! - **A host of an experiment is one process** (`experiment/agent`), client and server on the same
-//!   transport, which takes orders on its standard input and gives every single latency back. Over Homa one
-//!   thread sends and answers by one socket (`experiment/one_thread`): two share an endpoint, and who leads
-//!   takes packets for the other, which wakes both. Where threads, ports or endpoints are what varies, all
-//!   hosts have threads that only answer: else the first point would be another architecture. TCP's threads
-//!   share nothing. Loads begin at one moment of the clock that all processes share (`experiment/testbed`).
-//!   Nobody polls and a link waits to the microsecond: hosts share processors, and one that polls would keep
-//!   others from running.
-//! - **The simulator is held against the rack** (`experiment/simulated`): the same settings, switch and load,
-//!   hosts that take as long for a packet as the shortest round trip alone says, and no processors. What
-//!   differs is the processors, the kernel, or a mistake in one of the two.
-//! - **What happens to the rack is part of the results.** A process in the switch's namespace tells of links
-//!   that go down and up (`experiment/cables`), the daemon starts a switch again that ended, some times, and
-//!   both are noted with the load they fell into. A host's process that ends, ends the experiment: its
-//!   messages are gone.
-//! - **Inside of a user namespace everybody looks like root**, so that who starts something there says where
-//!   the racks have their directories (`HOMA_RACK_DIR`).
-//! - **An experiment is a function** from a testbed to findings. The rack, the progress bar, the table, JSON and
-//!   the page are the same for all.
+//! - **Only real packets cross the links** (`wire`): segmentation offload, receive merging and checksum offload
+//!   are off for all protocols, TCP included.
+//! - **A link limits both directions.** The switch paces packets to a host; a token bucket in the host paces
+//!   packets from it. On slow links the bucket never holds tokens for two full frames: frames that leave together
+//!   arrive together, and a small switch would drop packets that a wire would not.
+//! - **A switch without a processor of its own sleeps between polls** (`Spec::nap`), for a quarter of the time of
+//!   a full frame. A polling switch takes half of two processors from the hosts, for a twentieth of the work, and
+//!   the experiment then measures processor scheduling. A traced switch polls: sleeping would be a delay that no
+//!   trace explains.
+//! - **Neighbour entries are permanent.** An ARP request lost in a full queue would stall a host for a second.
+//! - **A host of an experiment is one process** (`experiment/agent`): client and server on the same transport. It
+//!   takes orders on standard input and returns every latency. Over Homa one thread sends and answers through one
+//!   socket (`experiment/one_thread`): of two threads at one endpoint the leader receives packets for the other,
+//!   and each wakes the other. If threads, ports or endpoints are the variable, all hosts have answering threads,
+//!   so that the points of a series have one architecture. TCP's threads share nothing.
+//! - **Hosts sleep, to the microsecond.** They share processors, and a polling host would stop others. Loads begin
+//!   at one moment of the clock that all processes share (`experiment/testbed`).
+//! - **The simulator is compared with the rack** (`experiment/simulated`): the same settings, switch and load, the
+//!   host's delay for a packet taken from the shortest round trip without load, and no processors. A difference
+//!   comes from processors, from the kernel, or from an error in one of the two.
+//! - **Events of the rack are part of the results.** A process in the switch's namespace reports links that go down
+//!   and up (`experiment/cables`). The daemon restarts a switch that ended, a few times. Both are noted with the
+//!   load in which they happened. If a host's process ends, the experiment ends: its messages are lost.
+//! - **In a user namespace every user appears as root**, so programs started there name the directory of the racks
+//!   (`HOMA_RACK_DIR`).
+//! - **An experiment is a function** from a testbed to findings. The rack, the progress bar, the table, the JSON and
+//!   the page are common to all experiments.
 
 #![forbid(unsafe_code)]
 
