@@ -8,7 +8,8 @@ const LEAST_BYTES: usize = 128 << 10;
 
 /// Returns the pages that lie within this memory. Its content is undefined afterwards.
 pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
-    if memory.len() < LEAST_BYTES {
+    // Miri has no madvise.
+    if memory.len() < LEAST_BYTES || cfg!(miri) {
         return;
     }
     let page = page_bytes();
