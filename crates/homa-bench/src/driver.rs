@@ -39,8 +39,7 @@ pub enum Driver {
 /// The range, in words.
 pub fn batch_cap(text: &str) -> Result<BatchCap, String> {
     let max = homa_driver::BURST_PACKETS as u32;
-    let cap =
-        text.parse().ok().filter(|&packets| packets <= max).and_then(|packets| BatchCap::new(packets).ok());
+    let cap = text.parse().ok().filter(|cap: &BatchCap| cap.packets() <= max);
     cap.ok_or_else(|| format!("use 1 to {max} packets"))
 }
 

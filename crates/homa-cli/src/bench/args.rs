@@ -103,8 +103,9 @@ pub struct BenchArgs {
     /// Offered load of all clients, Gbps of request payload (open loop, Poisson arrivals)
     #[arg(long, value_name = "GBPS", group = "pace", value_parser = positive)]
     pub gbps: Option<f64>,
-    /// Offered load (open loop, Poisson) as a fraction of each link's rate, headers included [default: 0.7, with less than 20 seconds 0.5]; over loopback of the slower
-    /// protocol's maximum, which is measured first [default: 0.5]
+    /// Offered load (open loop, Poisson) as a fraction of each link's rate, headers included [default: 0.7,
+    /// with less than 20 seconds 0.5]; over loopback of the slower protocol's maximum, which is measured
+    /// first [default: 0.5]
     #[arg(long, value_name = "FRACTION", group = "pace", value_parser = positive)]
     pub load: Option<f64>,
     /// Closed loop: this many RPCs open per client port, each answer starts the next
