@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
 use crate::message_in::MAX_RANGES;
-use crate::rpc::{Rpc, RpcState};
+use crate::rpc::{EndedRpc, RpcState};
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
@@ -51,11 +51,11 @@ impl WaitingAcks {
 impl Endpoint {
     /// Queues the acknowledgement of a finished client RPC: its server may free it when a packet has carried
     /// that (ACK-1).
-    pub(crate) fn queue_ack(&mut self, rpc: &Rpc) {
+    pub(crate) fn queue_ack(&mut self, rpc: &EndedRpc) {
         if rpc.life != self.peers[rpc.peer].life {
             return;
         }
-        if !rpc.incoming.is_complete() {
+        if !rpc.is_complete {
             // ACK-12: a server that still works on a failed RPC is notified at once, by the header's id
             // (ACK-4).
             let common = self.common(rpc.port, rpc.peer_port, rpc.id);
@@ -78,9 +78,10 @@ impl Endpoint {
         }
     }
 
-    /// When waiting acknowledgements must be sent even without a request to carry them.
-    pub(crate) fn next_ack(&self) -> Option<Time> {
-        self.acks_due.front().map(|&(due, _)| due)
+    /// When waiting acknowledgements must be sent even without a request to carry them; [`Time::NEVER`] if none
+    /// wait.
+    pub(crate) fn next_ack(&self) -> Time {
+        self.acks_due.front().map_or(Time::NEVER, |&(due, _)| due)
     }
 
     /// Sends acknowledgements in their own packets if five have waited for half a `need_ack_interval_ns`.

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::config::FinishedPolicy;
 use crate::endpoint::Endpoint;
-use crate::message_in::charge;
+use crate::message_in::{UnscheduledState, charge};
 use crate::rpc::RpcState;
-use crate::unscheduled_loss::UnscheduledState;
 
 impl Endpoint {
     /// Checks the whole state. Takes time in proportion to its size: for tests and simulations.
@@ -26,7 +25,7 @@ impl Endpoint {
 
     fn check_rpcs(&self) {
         let (mut outgoing, mut incoming, mut counted) = (0, 0, 0);
-        for (slot, rpc) in &self.rpcs {
+        for (slot, rpc) in self.rpcs.iter() {
             let slot = slot as u32;
             assert_eq!(rpc.id & 1 == 0, rpc.state.is_client(), "the id of {rpc:?} says its side");
             let entry = if rpc.state.is_client() {
@@ -104,7 +103,7 @@ impl Endpoint {
 
     fn check_queues(&self) {
         let ready = self.ready.check();
-        for (slot, rpc) in &self.rpcs {
+        for (slot, rpc) in self.rpcs.iter() {
             let again = self.retransmits.bytes(slot as u32) > 0;
             let may_send = rpc.outgoing.is_ready() || again;
             let sends = matches!(rpc.state, RpcState::Requesting | RpcState::Responding) && may_send;
@@ -121,7 +120,7 @@ impl Endpoint {
 
     fn check_unasked(&self) {
         let (mut coming, mut aside) = (Vec::new(), Vec::new());
-        for (slot, rpc) in &self.rpcs {
+        for (slot, rpc) in self.rpcs.iter() {
             match rpc.incoming.unasked {
                 UnscheduledState::Settled => continue,
                 UnscheduledState::Coming => coming.push(slot as u32),

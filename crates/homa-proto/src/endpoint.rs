@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
 use homa_trace::{EventKind, Trace};
-use slab::Slab;
 
 use crate::ack::MAX_PUT_OFF;
 use crate::config::{Config, ConfigError};
@@ -20,7 +19,7 @@ use crate::ids::{IdOffset, own_count_from};
 use crate::incast::{IncastEstimator, UnscheduledQuota};
 use crate::keys::Keys;
 use crate::lists::Links;
-use crate::message_in::charge;
+use crate::message_in::{UnscheduledState, charge};
 use crate::message_out::{MessageOut, whole_packets};
 use crate::pacer::Pacer;
 use crate::peer::{Peers, peer_number};
@@ -30,7 +29,8 @@ use crate::priority::Cutoffs;
 use crate::reap::Reaper;
 use crate::receive_coalescing::ReceiveRun;
 use crate::retransmit::Retransmits;
-use crate::rpc::{Rpc, RpcInput, RpcState};
+use crate::rpc::{EndedRpc, Rpc, RpcInput, RpcState};
+use crate::rpc_table::RpcTable;
 use crate::shrink;
 use crate::stats::Stats;
 use crate::time::Time;
@@ -38,7 +38,7 @@ use crate::timer::TimerWheel;
 use crate::transmit::Ready;
 use crate::unproven::UnprovenRpcs;
 use crate::unreachable::RefusedPorts;
-use crate::unscheduled_loss::{LossAccounting, UnscheduledState};
+use crate::unscheduled_loss::LossAccounting;
 use crate::wire::Incarnation;
 
 /// Longest message that Linux Homa accepts.
@@ -67,8 +67,7 @@ pub struct Endpoint {
     /// TRACE-3: the endpoint only writes it, and only the caller reads it.
     pub(crate) trace: Trace,
     pub(crate) now: Time,
-    pub(crate) rpcs: Slab<Rpc>,
-    pub(crate) generations: Vec<u32>,
+    pub(crate) rpcs: RpcTable,
     pub(crate) client_ids: HashMap<u64, u32, FixedState>,
     pub(crate) server_ids: HashMap<(u32, u64), u32, FixedState>,
     pub(crate) peers: Peers,
@@ -150,8 +149,7 @@ impl Endpoint {
             stats,
             trace,
             now: Time::ZERO,
-            rpcs: Slab::with_capacity(reserve),
-            generations: Vec::with_capacity(reserve),
+            rpcs: RpcTable::with_capacity(reserve),
             client_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
             server_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
             peers: Peers::new(keys.tables),
@@ -280,18 +278,19 @@ impl Endpoint {
         if length > KERNEL_MAX_MESSAGE && known.heard && !known.is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
-        let id = self.take_id(peer).ok_or(SendError::NoIds)?; // ID-3: one counter for all ports.
+        let slot = self.rpcs.next_slot();
+        let id = self.take_id(peer, slot).ok_or(SendError::NoIds)?; // ID-3: one counter for all ports.
         let life = self.peers[peer].life;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let limit = self.unscheduled_quota.next(now, &self.config, unlimited);
         self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
-        let slot = self.insert_rpc(Rpc {
+        let inserted = self.insert_rpc(Rpc {
             outgoing: MessageOut::new(length, self.unscheduled_to(peer, u32::MAX)),
             response_limit: limit.unwrap_or(u32::MAX),
             options,
             ..Rpc::new(now, id, (peer, life), RpcState::Requesting, (from_port, to_port))
         });
-        self.client_ids.insert(id, slot);
+        debug_assert_eq!(inserted, slot, "the id leads to the RPC");
         self.outgoing_bytes += u64::from(length);
         self.stats.requests_started += 1;
         self.trace.record_with(EventKind::RpcStart, id, 0, length, peer_number(peer), 0);
@@ -427,11 +426,12 @@ impl Endpoint {
 
     /// When `handle_timeout` and `poll_transmit` must be called next; may be in the past.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let reap = self.has_reaping().then_some(self.now);
-        let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
-        let timers = earlier(earlier(self.timers.next(), self.peer_timers.next()), self.next_shrink());
-        let timers = earlier(timers, self.next_ack());
-        earlier(earlier(timers, self.unscheduled_loss.next(self.now)), earlier(reap, pacer))
+        let reap = if self.has_reaping() { self.now } else { Time::NEVER };
+        let pacer = if self.ready.waits_for_pacer { self.pacer.free_at() } else { Time::NEVER };
+        let timers = self.timers.next().min(self.peer_timers.next());
+        let tables = self.next_shrink().min(self.next_ack()).min(self.unscheduled_loss.next(self.now));
+        let next = timers.min(tables).min(reap).min(pacer);
+        (next != Time::NEVER).then_some(next)
     }
 
     /// Handles a bounded part of the due work, so that packets need not wait. `poll_timeout` reports whether
@@ -595,20 +595,18 @@ impl Endpoint {
     }
 
     pub(crate) fn key(&self, slot: u32) -> RpcKey {
-        RpcKey { slot, generation: self.generations[slot as usize] }
+        self.rpcs.key(slot)
     }
 
     /// The slot of a live RPC.
     pub(crate) fn slot(&self, key: RpcKey) -> Option<u32> {
-        let lives = self.generations.get(key.slot as usize) == Some(&key.generation)
-            && self.rpcs.contains(key.slot as usize);
-        lives.then_some(key.slot)
+        self.rpcs.slot(key)
     }
 
     /// Inserts a new RPC into the table, and makes room for it in every structure indexed by slot.
     pub(crate) fn insert_rpc(&mut self, rpc: Rpc) -> u32 {
         let (peer, port) = (rpc.peer, rpc.port);
-        let slot = self.rpcs.insert(rpc) as u32;
+        let slot = self.rpcs.insert(rpc);
         if slot as usize >= self.peer_rpcs.len() {
             self.fit_tables(slot as usize + 1);
         }
@@ -624,16 +622,14 @@ impl Endpoint {
     }
 
     /// Removes an RPC from the table and from every queue. The caller reports the reason in an event.
-    pub(crate) fn remove_rpc(&mut self, slot: u32) -> Rpc {
+    pub(crate) fn remove_rpc(&mut self, slot: u32) -> EndedRpc {
         self.timers.disarm(slot);
         self.ready.remove(slot);
         self.retransmits.remove(slot);
         self.place_unasked(slot, UnscheduledState::Settled);
         self.unproven.remove(slot);
-        let mut rpc = self.rpcs.remove(slot as usize);
+        let rpc = &mut self.rpcs[slot as usize];
         self.port_rpcs.remove(rpc.port, slot);
-        // ABORT-3: from here on the key is stale.
-        self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.grants.remove(slot, rpc.peer);
         self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.grants.dirty = true;
@@ -653,7 +649,9 @@ impl Endpoint {
         }
         self.outgoing_bytes -= u64::from(rpc.outgoing.length);
         self.incoming_bytes -= charged;
-        rpc
+        let ended = rpc.ended();
+        self.rpcs.remove(slot); // ABORT-3: from here on the key is stale.
+        ended
     }
 
     /// Ends a client RPC with its complete response.
@@ -667,7 +665,7 @@ impl Endpoint {
         self.trace.record_again(EventKind::RpcEnd, rpc.id, 0, 0, place);
         self.queue_ack(&rpc);
         let CallOptions { cookie, private, .. } = rpc.options; // ID-13
-        self.events.push_back(Event::Response { rpc: key, cookie, private, length: rpc.incoming.length });
+        self.events.push_back(Event::Response { rpc: key, cookie, private, length: rpc.length });
     }
 
     /// Ends a client RPC with an error. Its message is freed too, so that no byte of it can be sent again
@@ -715,14 +713,5 @@ impl Endpoint {
         } else {
             self.end_server(now, slot, DoneReason::Aborted);
         }
-    }
-}
-
-/// The earlier of two optional times.
-fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, None) => one,
-        (None, other) => other,
     }
 }

@@ -27,6 +27,11 @@ impl Gaps {
         self.gaps.first().map_or(self.end, |gap| gap.start)
     }
 
+    /// Forgets all bytes, and frees the memory.
+    pub(crate) fn clear(&mut self) {
+        *self = Gaps::default();
+    }
+
     /// The missing ranges below `end`, ascending.
     pub(crate) fn missing(&self) -> &[Range<u32>] {
         &self.gaps

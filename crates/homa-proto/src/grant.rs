@@ -142,10 +142,14 @@ impl Grants {
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, slot: u32, peer: u32) {
-        if !self.contains(slot) {
-            return;
+        if self.contains(slot) {
+            self.remove_waiting(slot, peer);
         }
+    }
+
+    fn remove_waiting(&mut self, slot: u32, peer: u32) {
         if let Some(queue) = &mut self.queues[peer as usize] {
             queue.remove(&mut self.links, slot);
         }
@@ -417,10 +421,17 @@ impl Endpoint {
 
     /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs
     /// less than choosing again after each packet.
+    #[inline]
     pub(crate) fn send_grants(&mut self, now: Time) {
-        if !std::mem::take(&mut self.grants.dirty) {
+        if !std::mem::take(&mut self.grants.dirty)
+            || self.grants.is_empty() && !self.unscheduled_loss.has_aside()
+        {
             return;
         }
+        self.choose_grants(now);
+    }
+
+    fn choose_grants(&mut self, now: Time) {
         if !self.ask_for_reclaimed(now) || self.grants.is_empty() {
             return;
         }

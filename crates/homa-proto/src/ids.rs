@@ -4,6 +4,8 @@
 //! Because of the shift, the ids that one server sees reveal nothing about the ids that others see. The shift
 //! preserves the endpoint to which an id steers, and is reversible.
 
+use std::collections::hash_map::Entry;
+
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::wire::owner_of;
@@ -77,15 +79,18 @@ pub(crate) fn own_count_from(count: u64, config: &Config) -> u64 {
 }
 
 impl Endpoint {
-    /// The next RPC's id for `peer`, which no open RPC has; `None` if the endpoint has used up its ids
-    /// (HOST-3).
-    pub(crate) fn take_id(&mut self, peer: u32) -> Option<u64> {
+    /// Takes the next id for a request to `peer` that will be in `slot`, and enters it in the table of ids.
+    /// No open RPC has it. `None` if the endpoint has used up its ids (HOST-3).
+    pub(crate) fn take_id(&mut self, peer: u32, slot: u32) -> Option<u64> {
         while self.ids_left > 0 {
             let id = self.peers[peer].ids.id(self.next_id, self.config.endpoints);
             self.next_id = own_count_from(self.next_id.wrapping_add(2), &self.config);
             self.ids_left -= 1;
             // 0 is no valid id. Counter values shifted by different offsets could collide.
-            if id != 0 && !self.client_ids.contains_key(&id) {
+            if id != 0
+                && let Entry::Vacant(entry) = self.client_ids.entry(id)
+            {
+                entry.insert(slot);
                 return Some(id);
             }
         }

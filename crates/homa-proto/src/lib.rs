@@ -64,6 +64,7 @@
 //! | | `wire/fields` | the fields by name, for tools; compared with PROTOCOL.md by a test |
 //! | the host | `host` | this endpoint's part of host-wide ids, grant budget, uplink, cutoffs and ports |
 //! | RPCs | `rpc` | the states and the one table of transitions |
+//! | | `rpc_table` | the RPCs by slot, and keys that go stale |
 //! | | `ports` | which Homa ports are open, and which of them accept requests |
 //! | | `port_rpcs` | the RPCs of each port |
 //! | peers | `peer` | lives, cutoffs, waiting acknowledgements, RESEND rate |
@@ -87,6 +88,7 @@
 //! | | `srpt`, `lists` | the order by bytes left; linked lists by slot |
 //! | loss | `timer` | when to check again |
 //! | | `patience` | what counts as progress, and when an RPC ends for lack of it |
+//! | | `resend_mark` | whether a peer's RESENDs show that bytes have arrived |
 //! | | `resend` | when to send RESEND and for which bytes; how to answer one; NEED_ACK; giving up |
 //! | | `retransmit` | ranges requested again and not yet sent again |
 //! | the end | `ack` | how a client lets its servers free finished RPCs |
@@ -131,8 +133,10 @@ mod reap;
 mod receive;
 mod receive_coalescing;
 mod resend;
+mod resend_mark;
 mod retransmit;
 mod rpc;
+mod rpc_table;
 mod rtt;
 mod share;
 mod shrink;

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::gaps::Gaps;
-use crate::unscheduled_loss::UnscheduledState;
 
 /// Maximum ranges requested in one round of RESENDs: enough for a burst of scattered losses, and a bound on
 /// the packets.
@@ -20,6 +19,18 @@ const LEAST_CHARGE: u32 = 1_024;
 /// Bytes that a message of `length` bytes counts for among the incoming ones; 0 if no message has begun.
 pub(crate) fn charge(length: u32) -> u64 {
     if length == 0 { 0 } else { length.max(LEAST_CHARGE).into() }
+}
+
+/// The state of a message with unscheduled bytes in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum UnscheduledState {
+    /// All of them have arrived, or nothing of the message has.
+    #[default]
+    Settled,
+    /// They are in flight.
+    Coming,
+    /// They seem to be lost, and the message waits for its turn to request them.
+    Aside,
 }
 
 /// An incoming message. The default is one of which nothing has arrived.

@@ -1,89 +1,15 @@
 //! How long an RPC waits: only progress restarts its timeouts (PROTOCOL.md PEER-3, PEER-14, PEER-15).
 
-use std::cmp::Ordering;
-
 use crate::endpoint::Endpoint;
 use crate::resend::backed_off;
-use crate::rpc::{Rpc, RpcState};
+use crate::resend_mark::Request;
+use crate::rpc::RpcState;
 use crate::time::{SEC, Time};
 
 /// Minimum pause before the next check of an RPC whose next step is local: a packet to send or a grant to
 /// give. A million RPCs may wait so, and each check takes 80 instructions. A driver that accepts no packets
 /// is detected with the same delay.
 const WATCH_NS: u64 = SEC;
-
-/// A RESEND compared with those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    /// It begins further on than any before, or is the first. The length of the message bounds how often this
-    /// can occur.
-    Beyond,
-    /// A round of RESENDs begins further on than the round before: the first missing bytes have arrived.
-    Ahead,
-    /// A round begins where the one before did: the retransmitted bytes have not arrived.
-    Repeated,
-    /// Another range of a round that has begun.
-    Between,
-}
-
-/// Offsets at which the RESENDs for an outgoing message began.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ResendMark {
-    any: bool,
-    /// Number of consecutive rounds that began where the one before did.
-    pub repeats: u8,
-    /// Offsets of the first RESEND of the present round, of the last RESEND, and of the one that began
-    /// furthest on.
-    first: u32,
-    last: u32,
-    most: u32,
-}
-
-impl ResendMark {
-    /// Records a RESEND that begins at `offset`. Within a round offsets rise.
-    pub(crate) fn note(&mut self, offset: u32) -> Request {
-        let last = std::mem::replace(&mut self.last, offset);
-        if !self.any {
-            (self.any, self.first, self.most) = (true, offset, offset);
-            return Request::Beyond;
-        }
-        if offset > self.most {
-            (self.most, self.repeats) = (offset, 0);
-            return Request::Beyond;
-        }
-        if offset > last {
-            return Request::Between;
-        }
-        let first = std::mem::replace(&mut self.first, offset);
-        match offset.cmp(&first) {
-            Ordering::Less => Request::Between,
-            Ordering::Equal => {
-                self.repeats = self.repeats.saturating_add(1);
-                Request::Repeated
-            }
-            Ordering::Greater => {
-                self.repeats = 0;
-                Request::Ahead
-            }
-        }
-    }
-}
-
-impl Rpc {
-    /// The RPC made progress: the next RESEND waits for the whole interval, and all timeouts restart.
-    pub(crate) fn progressed(&mut self, now: Time) {
-        self.answered = true;
-        self.tries = 0;
-        self.backoff = 0;
-        self.quiet_since = now;
-        self.progress_at = now;
-    }
-
-    /// When the RPC ends for lack of progress, whatever signs of life its peer sends.
-    pub(crate) fn stalled_at(&self, max_stall_ns: u64) -> Time {
-        self.progress_at + max_stall_ns
-    }
-}
 
 impl Endpoint {
     /// Records a RESEND for the RPC's outgoing message that begins at `offset` (PEER-3): it is progress only
@@ -157,25 +83,5 @@ impl Endpoint {
             let due = now + backed_off(floor, ceiling, rpc.backoff);
             self.timers.arm(slot, due);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn requests(offsets: &[u32]) -> Vec<Request> {
-        let mut requested = ResendMark::default();
-        offsets.iter().map(|&offset| requested.note(offset)).collect()
-    }
-
-    #[test]
-    fn rounds_that_begin_further_on_show_progress_and_those_from_the_same_place_none() {
-        use Request::{Ahead, Between, Beyond, Repeated};
-        assert_eq!(requests(&[100, 100, 100]), [Beyond, Repeated, Repeated]);
-        assert_eq!(requests(&[100, 200, 300, 100, 200]), [Beyond, Beyond, Beyond, Repeated, Between]);
-        assert_eq!(requests(&[100, 200, 300, 200, 300]), [Beyond, Beyond, Beyond, Ahead, Between]);
-        assert_eq!(requests(&[100, 200, 300, 400]), [Beyond; 4]);
-        assert_eq!(requests(&[300, 100, 100]), [Beyond, Between, Repeated]);
     }
 }

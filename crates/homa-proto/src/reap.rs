@@ -9,7 +9,7 @@ use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
 use crate::finished::EvictedBlocks;
 use crate::peer::{IncarnationEnd, peer_number};
-use crate::rpc::Rpc;
+use crate::rpc::EndedRpc;
 use crate::time::Time;
 
 /// Rounds of expiry if expired ids keep out a peer or a request: bounds the work for one packet.
@@ -73,10 +73,14 @@ impl Endpoint {
     }
 
     /// Ends at most `reap_limit` RPCs.
+    #[inline]
     pub(crate) fn reap(&mut self, now: Time) {
-        if !self.has_reaping() {
-            return;
+        if self.has_reaping() {
+            self.reap_some(now);
         }
+    }
+
+    fn reap_some(&mut self, now: Time) {
         let mut budget = self.config.reap_limit;
         while let Some(&peer) = self.reaper.peers.front() {
             if budget == 0 {
@@ -161,7 +165,7 @@ impl Endpoint {
 
     /// Stores the id of a finished request (AMO-3) under the client's present incarnation. The incarnation
     /// check refuses ids of an earlier incarnation (PEER-8).
-    pub(crate) fn remember_finished(&mut self, now: Time, rpc: &Rpc) {
+    pub(crate) fn remember_finished(&mut self, now: Time, rpc: &EndedRpc) {
         let mut forgotten = EvictedBlocks::default();
         if self.finished.insert(now, rpc.peer, self.peers[rpc.peer].restarts, rpc.id, &mut forgotten) {
             self.peers[rpc.peer].finished_blocks += 1;

@@ -6,14 +6,13 @@ use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::endpoint::{Endpoint, KERNEL_MAX_MESSAGE};
-use crate::message_in::charge;
+use crate::message_in::{UnscheduledState, charge};
 use crate::peer::peer_number;
 use crate::receive_coalescing::RunCursor;
 use crate::rpc::{Rpc, RpcInput, RpcState};
 use crate::share::{Refusal, Share};
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
-use crate::unscheduled_loss::UnscheduledState;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
 
 /// `Ok` if the packet was used; otherwise the reason to drop it.
@@ -43,16 +42,17 @@ impl Endpoint {
     ) -> Option<RunCursor> {
         self.stats.packets_received += 1;
         let (mut id, mut word) = (0, packet_word(0, rx.wire_len as u32));
-        let outcome = match wire::decode(rx.bytes, rx.wire_len) {
+        // Borrowed: a packet is long, and each move of it costs as much as finding its RPC.
+        let outcome = match &wire::decode(rx.bytes, rx.wire_len) {
             Ok(packet) => {
                 id = packet.common.sender_id ^ 1;
                 word = packet_word(packet.body.packet_type() as u8, rx.wire_len as u32);
                 let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
-                let sighted = self.sight_peer(now, rx, &packet);
+                let sighted = self.sight_peer(now, rx, packet);
                 let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
                 let priority = Place::priority_received(rx.priority);
                 self.trace.record_with(EventKind::PacketReceived, id, word, offset, number, priority); // TRACE-1
-                sighted.and_then(|peer| self.dispatch(now, rx, peer, &packet, sink))
+                sighted.and_then(|peer| self.dispatch(now, rx, peer, packet, sink))
             }
             Err(_) => Err(drop_as!(drop_invalid)),
         };
@@ -223,9 +223,10 @@ impl Endpoint {
             return Err(drop_as!(drop_owner_gone));
         }
         let id = common.sender_id | 1;
-        let earlier = peer.and_then(|peer| self.server_ids.get(&(peer, id)).copied());
-        if let Some(slot) = earlier {
-            self.end_of_life(now, slot); // Only an RPC of the peer's earlier life can still exist here.
+        // Only an RPC of the peer's earlier life can still exist here, while those are being ended.
+        let peer_of_earlier = peer.filter(|&peer| self.peers[peer].reaped);
+        if let Some(slot) = peer_of_earlier.and_then(|peer| self.server_ids.get(&(peer, id)).copied()) {
+            self.end_of_life(now, slot);
         }
         if self.has_run(now, peer, id) {
             return Err(drop_as!(drop_finished)); // AMO-1, AMO-3

@@ -7,13 +7,12 @@ use homa_trace::EventKind;
 
 use crate::contract::{DoneReason, RpcError};
 use crate::endpoint::Endpoint;
-use crate::message_in::{MAX_RANGES, RECLAIM_RANGES};
+use crate::message_in::{MAX_RANGES, RECLAIM_RANGES, UnscheduledState};
 use crate::peer::peer_number;
 use crate::rpc::RpcState;
 use crate::share::Refill;
 use crate::stats::{DropCause, drop_as};
 use crate::time::{MS, Time};
-use crate::unscheduled_loss::UnscheduledState;
 use crate::wire::{Body, Common, Resend, UnknownReason};
 
 /// A silent client is probed in the second half of the silence that ends its RPCs. A whole silence would hold

@@ -3,7 +3,7 @@
 use crate::contract::CallOptions;
 use crate::message_in::MessageIn;
 use crate::message_out::MessageOut;
-use crate::patience::ResendMark;
+use crate::resend_mark::ResendMark;
 use crate::time::Time;
 
 /// The state of an RPC. A freed RPC has no state: it is not in the table.
@@ -127,6 +127,21 @@ impl Rpc {
         }
     }
 
+    pub(crate) fn ended(&self) -> EndedRpc {
+        EndedRpc {
+            id: self.id,
+            peer: self.peer,
+            life: self.life,
+            state: self.state,
+            taken_early: self.taken_early,
+            is_complete: self.incoming.is_complete(),
+            port: self.port,
+            peer_port: self.peer_port,
+            length: self.incoming.length,
+            options: self.options,
+        }
+    }
+
     /// The peer has shown that it waits for us: the next RESEND waits for the whole interval.
     pub(crate) fn heard(&mut self, now: Time) {
         self.answered = true;
@@ -134,6 +149,37 @@ impl Rpc {
         self.backoff = 0;
         self.quiet_since = now;
     }
+
+    /// The RPC made progress: the next RESEND waits for the whole interval, and all timeouts restart.
+    pub(crate) fn progressed(&mut self, now: Time) {
+        self.answered = true;
+        self.tries = 0;
+        self.backoff = 0;
+        self.quiet_since = now;
+        self.progress_at = now;
+    }
+
+    /// When the RPC ends for lack of progress, whatever signs of life its peer sends.
+    pub(crate) fn stalled_at(&self, limit_ns: u64) -> Time {
+        self.progress_at + limit_ns
+    }
+}
+
+/// What is known of an RPC after it has left the table.
+#[derive(Debug)]
+pub(crate) struct EndedRpc {
+    pub id: u64,
+    pub peer: u32,
+    pub life: u32,
+    pub state: RpcState,
+    pub taken_early: bool,
+    /// Whether the whole incoming message has arrived.
+    pub is_complete: bool,
+    pub port: u16,
+    pub peer_port: u16,
+    /// Bytes of the incoming message; 0: none has begun.
+    pub length: u32,
+    pub options: CallOptions,
 }
 
 #[cfg(test)]

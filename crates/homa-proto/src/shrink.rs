@@ -27,9 +27,9 @@ impl Endpoint {
         room > 2 * self.least_room && room > ROOM_TIMES * self.rpcs.len()
     }
 
-    /// When `handle_timeout` must be called.
-    pub(crate) fn next_shrink(&self) -> Option<Time> {
-        self.is_roomy().then(|| self.shrink_at.unwrap_or(self.now))
+    /// When `handle_timeout` must be called; [`Time::NEVER`] if the tables need not shrink.
+    pub(crate) fn next_shrink(&self) -> Time {
+        if self.is_roomy() { self.shrink_at.unwrap_or(self.now) } else { Time::NEVER }
     }
 
     /// Shrinks the tables if they have been too large for a while.
@@ -49,12 +49,9 @@ impl Endpoint {
 
     fn shrink_tables(&mut self) {
         let least = self.least_room;
-        // The capacity now ends after the last slot in use, until more is reserved.
-        self.rpcs.shrink_to_fit();
-        let slots = self.rpcs.capacity();
+        let slots = self.rpcs.shrink(least);
         self.fit_tables(slots);
         self.unproven.cut(slots);
-        self.rpcs.reserve(least.saturating_sub(self.rpcs.len()));
         self.client_ids.shrink_to(least);
         self.server_ids.shrink_to(least);
         self.events.shrink_to(least);
@@ -64,8 +61,6 @@ impl Endpoint {
     /// Sets the number of valid indices of every structure indexed by slot to `slots`.
     #[cold]
     pub(crate) fn fit_tables(&mut self, slots: usize) {
-        // Keys of ended RPCs must stay stale for ever (ABORT-3): never shrink the generations.
-        self.generations.resize(slots.max(self.generations.len()), 0);
         self.timers.fit(slots);
         self.grants.fit(slots);
         self.unscheduled_loss.fit(slots);

@@ -98,7 +98,9 @@ impl<const SUB: u32> SrptQueue<SUB> {
                 self.summary &= !(1 << word);
             }
         }
-        if node == self.first {
+        if self.len == 0 {
+            (self.first, self.first_bucket) = (NONE, NONE);
+        } else if node == self.first {
             self.find_first();
         }
     }

@@ -3,6 +3,11 @@
 //! There is one timer per RPC and one per peer. A packet does not touch them. When a timer expires, the state
 //! determines whether anything is due, and the timer is rearmed for the remaining time. A request that the
 //! application is processing has no timer.
+//!
+//! Most timers never expire: their RPC ends long before, and a later RPC soon uses the slot again. A disarmed
+//! timer therefore keeps its place in the wheel, and an armed one that moves to a later deadline does too. The
+//! wheel finds such a timer when its place becomes due, and then removes it or moves it to its deadline: once
+//! for each place, instead of once for each RPC.
 
 use crate::lists::{Links, List};
 use crate::time::Time;
@@ -17,13 +22,28 @@ const LEVELS: usize = 8;
 const LAST_TICK: u64 = u64::MAX >> TICK_SHIFT;
 const _: () = assert!(SLOT_BITS * LEVELS as u32 + TICK_SHIFT >= u64::BITS);
 
+/// No tick: the timer is not armed, or not in the wheel.
+const NO_TICK: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Timer {
+    /// The tick for which the timer is armed; `NO_TICK`: it is not armed.
+    deadline: u64,
+    /// The tick that determined its place in the wheel, at most `deadline`; `NO_TICK`: it has no place.
+    placed: u64,
+}
+
+impl Timer {
+    const UNUSED: Timer = Timer { deadline: NO_TICK, placed: NO_TICK };
+}
+
 /// Timers of slots (of RPCs or of peers). Each slot is armed at most once.
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
     links: Links,
     lists: Vec<List>,
     bits: [u64; LEVELS],
-    deadlines: Vec<u64>,
+    timers: Vec<Timer>,
     /// No timer with an earlier tick is armed.
     current: u64,
     armed: usize,
@@ -57,7 +77,7 @@ impl TimerWheel {
             links: Links::with_capacity(timers),
             lists: vec![List::EMPTY; LEVELS * SLOTS],
             bits: [0; LEVELS],
-            deadlines: Vec::with_capacity(timers),
+            timers: Vec::with_capacity(timers),
             current: 0,
             armed: 0,
             first: None,
@@ -66,17 +86,20 @@ impl TimerWheel {
 
     /// Sets the number of valid indices to `slots`. Indices beyond must not be armed.
     pub(crate) fn fit(&mut self, slots: usize) {
-        let shrinks = slots < self.deadlines.len();
+        let shrinks = slots < self.timers.len();
+        for slot in slots..self.timers.len() {
+            self.unlink(slot as u32);
+        }
         self.links.fit(slots);
-        self.deadlines.resize(slots, 0);
+        self.timers.resize(slots, Timer::UNUSED);
         if shrinks {
-            self.deadlines.shrink_to_fit();
+            self.timers.shrink_to_fit();
         }
     }
 
     /// Makes `slot` a valid index.
     pub(crate) fn ensure(&mut self, slot: u32) {
-        if slot as usize >= self.deadlines.len() {
+        if slot as usize >= self.timers.len() {
             self.fit(slot as usize + 1);
         }
     }
@@ -86,40 +109,44 @@ impl TimerWheel {
     }
 
     pub(crate) fn is_armed(&self, slot: u32) -> bool {
-        self.links.list_of(slot).is_some()
+        self.timers.get(slot as usize).is_some_and(|timer| timer.deadline != NO_TICK)
     }
 
     /// Arms `slot` for `at` unless it is already armed for an earlier time.
     pub(crate) fn arm_by(&mut self, slot: u32, at: Time) {
-        let tick = at.as_ns().div_ceil(1 << TICK_SHIFT);
-        if !self.is_armed(slot) || tick < self.deadlines[slot as usize] {
+        // No armed timer has a later deadline than `NO_TICK`.
+        if at.as_ns().div_ceil(1 << TICK_SHIFT) < self.timers[slot as usize].deadline {
             self.arm(slot, at);
         }
     }
 
     /// Arms `slot` for `at`, or moves its timer there. It expires at the first tick not before `at`.
     pub(crate) fn arm(&mut self, slot: u32, at: Time) {
-        self.disarm(slot);
         let tick = at.as_ns().div_ceil(1 << TICK_SHIFT).clamp(self.current, LAST_TICK);
-        self.deadlines[slot as usize] = tick;
-        self.place(slot, tick);
-        self.armed += 1;
-    }
-
-    pub(crate) fn disarm(&mut self, slot: u32) {
-        if self.links.list_of(slot).is_some() {
+        let timer = &mut self.timers[slot as usize];
+        self.armed += usize::from(timer.deadline == NO_TICK);
+        timer.deadline = tick;
+        if tick < timer.placed {
             self.unlink(slot);
-            self.armed -= 1;
+            self.place(slot, tick);
         }
     }
 
-    /// The earliest time at which `pop_due` may have work: never later than the first deadline's tick.
-    pub(crate) fn next(&self) -> Option<Time> {
-        self.first.map(|slot| Time::from_ns(slot.tick << TICK_SHIFT))
+    pub(crate) fn disarm(&mut self, slot: u32) {
+        let timer = &mut self.timers[slot as usize];
+        self.armed -= usize::from(timer.deadline != NO_TICK);
+        timer.deadline = NO_TICK;
     }
 
-    /// Removes one timer that is due at `now`. Each step takes one from `budget`, even if it only moves a
-    /// timer to a finer level. At 0 the rest waits for the next call.
+    /// The earliest time at which `pop_due` may have work: never later than the first deadline's tick.
+    /// [`Time::NEVER`] if no timer is armed.
+    pub(crate) fn next(&self) -> Time {
+        let first = self.first.filter(|_| self.armed > 0);
+        first.map_or(Time::NEVER, |slot| Time::from_ns(slot.tick << TICK_SHIFT))
+    }
+
+    /// Disarms and returns one timer that is due at `now`. Each step takes one from `budget`, even if it only
+    /// moves a timer to its deadline, or removes one that is not armed. At 0 the rest waits for the next call.
     pub(crate) fn pop_due(&mut self, now: Time, budget: &mut u32) -> Option<u32> {
         let now_tick = now.as_ns() >> TICK_SHIFT;
         while *budget > 0 {
@@ -128,9 +155,12 @@ impl TimerWheel {
             self.current = self.current.max(first.tick);
             let slot = self.lists[first.list()].head()?;
             self.unlink(slot);
-            let deadline = self.deadlines[slot as usize];
+            let deadline = self.timers[slot as usize].deadline;
+            if deadline == NO_TICK {
+                continue;
+            }
             if first.level() == 0 && deadline <= self.current {
-                self.armed -= 1;
+                self.disarm(slot);
                 return Some(slot);
             }
             self.place(slot, deadline);
@@ -157,6 +187,7 @@ impl TimerWheel {
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
         let index = (tick >> (SLOT_BITS * level as u32)) as usize % SLOTS;
         let list = level * SLOTS + index;
+        self.timers[slot as usize].placed = tick;
         self.links.push_back(&mut self.lists[list], list as u32, slot);
         self.bits[level] |= 1 << index;
         let placed = self.slot_at(level, index);
@@ -167,6 +198,7 @@ impl TimerWheel {
 
     fn unlink(&mut self, slot: u32) {
         let Some(list) = self.links.list_of(slot) else { return };
+        self.timers[slot as usize].placed = NO_TICK;
         self.links.remove(&mut self.lists[list as usize], slot);
         if self.lists[list as usize].is_empty() {
             self.bits[list as usize / SLOTS] &= !(1 << (list as usize % SLOTS));
@@ -176,18 +208,22 @@ impl TimerWheel {
         }
     }
 
-    /// Panics unless lists, bits and count agree.
+    /// Panics unless lists, bits and count agree, and every armed timer has a place no later than its deadline.
     pub(crate) fn check(&self) {
-        let mut armed = 0;
+        let mut placed = 0;
         for (list, ends) in self.lists.iter().enumerate() {
-            armed += self.links.check(ends, list as u32);
+            placed += self.links.check(ends, list as u32);
             assert_eq!(
                 self.bits[list / SLOTS] >> (list % SLOTS) & 1 == 1,
                 !ends.is_empty(),
                 "bit of slot {list}"
             );
         }
-        assert_eq!(armed, self.armed, "armed timers");
+        let has_place = |timer: &&Timer| timer.placed != NO_TICK;
+        assert_eq!(placed, self.timers.iter().filter(has_place).count(), "timers in the wheel");
+        let is_armed = |timer: &&Timer| timer.deadline != NO_TICK;
+        assert_eq!(self.armed, self.timers.iter().filter(is_armed).count(), "armed timers");
+        assert!(self.timers.iter().filter(is_armed).all(|timer| timer.placed <= timer.deadline), "places");
         assert_eq!(self.first, self.earliest(), "the earliest slot");
     }
 }
@@ -212,7 +248,7 @@ mod tests {
         while wheel.pop_due(tick(100), &mut budget).is_some() {}
         assert_eq!(budget, 0);
         assert!(wheel.armed() >= 990);
-        assert!(wheel.next().unwrap() <= tick(100));
+        assert!(wheel.next() <= tick(100));
     }
 
     /// A wheel of limited reach once put all later deadlines on its last tick; after 39 hours they were due
@@ -231,7 +267,7 @@ mod tests {
             }
         }
         wheel.arm(0, Time::NEVER);
-        assert!(wheel.next().is_some_and(|at| at > tick(1 << 46)));
+        assert!(wheel.next() > tick(1 << 46) && wheel.next() != Time::NEVER);
     }
 
     proptest! {
@@ -266,9 +302,9 @@ mod tests {
                 }
                 wheel.check();
                 let first = model.iter().flatten().min().copied();
-                prop_assert_eq!(first.is_some(), wheel.next().is_some());
-                if let (Some(first), Some(next)) = (first, wheel.next()) {
-                    prop_assert!(next <= tick(first));
+                prop_assert_eq!(first.is_some(), wheel.next() != Time::NEVER);
+                if let Some(first) = first {
+                    prop_assert!(wheel.next() <= tick(first));
                 }
             }
         }

@@ -75,11 +75,16 @@ impl Ready {
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, slot: u32) {
-        if self.links.list_of(slot).is_some() {
-            self.shortest.remove(&mut self.links, slot);
-            self.fifo_links.remove(&mut self.fifo, slot);
+        if self.contains(slot) {
+            self.remove_ready(slot);
         }
+    }
+
+    fn remove_ready(&mut self, slot: u32) {
+        self.shortest.remove(&mut self.links, slot);
+        self.fifo_links.remove(&mut self.fifo, slot);
     }
 
     /// The message whose turn it is (SEND-3): the shortest, or the oldest if its credit covers a packet of

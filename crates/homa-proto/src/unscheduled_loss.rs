@@ -7,24 +7,12 @@
 
 use crate::endpoint::Endpoint;
 use crate::lists::Links;
-use crate::message_in::RECLAIM_RANGES;
+use crate::message_in::{RECLAIM_RANGES, UnscheduledState};
 use crate::srpt::SrptQueue;
 use crate::time::Time;
 
 /// Precision of the order in which lost bytes are requested: one part in 16, as for grants (GRANT-6).
 const SUB: u32 = 4;
-
-/// The state of a message with unscheduled bytes in flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum UnscheduledState {
-    /// All of them have arrived, or nothing of the message has.
-    #[default]
-    Settled,
-    /// They are in flight.
-    Coming,
-    /// They seem to be lost, and the message waits for its turn to request them.
-    Aside,
-}
 
 /// The messages with unscheduled bytes in flight, or lost.
 #[derive(Debug)]
@@ -57,9 +45,9 @@ impl LossAccounting {
         self.links.fit(slots);
     }
 
-    /// When `handle_timeout` must be called.
-    pub(crate) fn next(&self, now: Time) -> Option<Time> {
-        if self.more_to_ask { Some(now) } else { self.at }
+    /// When `handle_timeout` must be called; [`Time::NEVER`] if nothing is due.
+    pub(crate) fn next(&self, now: Time) -> Time {
+        if self.more_to_ask { now } else { self.at.unwrap_or(Time::NEVER) }
     }
 
     /// Whether a queue in the network overflowed in the last `ns` nanoseconds.
@@ -69,6 +57,11 @@ impl LossAccounting {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.coming.is_empty() && self.aside.is_empty()
+    }
+
+    /// Whether unscheduled bytes wait to be requested.
+    pub(crate) fn has_aside(&self) -> bool {
+        !self.aside.is_empty()
     }
 
     /// Moves a message with `bytes` missing bytes to another state.
@@ -99,13 +92,17 @@ impl LossAccounting {
 impl Endpoint {
     /// Moves a message to another state of its unscheduled bytes. While they are set aside, nothing more of
     /// it is granted.
+    #[inline]
     pub(crate) fn place_unasked(&mut self, slot: u32, to: UnscheduledState) {
+        if self.rpcs[slot as usize].incoming.unasked != to {
+            self.replace_unasked(slot, to);
+        }
+    }
+
+    fn replace_unasked(&mut self, slot: u32, to: UnscheduledState) {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
         let (bytes, ungranted) = (incoming.outstanding(), incoming.ungranted());
-        if incoming.unasked == to {
-            return;
-        }
         self.unscheduled_loss.place(slot, &mut incoming.unasked, to, bytes);
         if to == UnscheduledState::Aside {
             self.grants.remove(slot, rpc.peer);
