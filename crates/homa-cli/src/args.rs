@@ -5,9 +5,6 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use homa_bench::server::DEFAULT_POLL;
-use homa_bench::workloads::Truncation;
-use homa_steer::wake::WakeOrder;
 
 use crate::bench::BenchArgs;
 use crate::call::CallArgs;
@@ -77,21 +74,6 @@ pub enum Command {
     Packaging(crate::packaging::PackagingArgs),
 }
 
-/// Receive queues of a network device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queues(pub Vec<u32>);
-
-pub fn queues(text: &str) -> Result<Queues, String> {
-    let part = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        (first <= last).then_some(u32::from(first)..=u32::from(last))
-    };
-    let parts: Option<Vec<_>> = text.split(',').map(part).collect();
-    let parts = parts.ok_or("use numbers and ranges of them, as in 0-3,6")?;
-    Ok(Queues(parts.into_iter().flatten().collect()))
-}
-
 impl Cli {
     /// What the words of a command line mean.
     ///
@@ -112,49 +94,6 @@ impl Cli {
             args.choose_place(&given).map_err(|text| command.error(ErrorKind::ArgumentConflict, text))?;
         }
         Ok(cli)
-    }
-}
-
-/// As help shows it.
-pub const DEFAULT_POLL_US: u64 = DEFAULT_POLL.as_micros() as u64;
-/// More would let the threads of an idle protocol disturb the other's turn.
-const MAX_POLL_US: u64 = 10_000;
-/// Lengths on the wire are 32 bits, signed at some peers.
-const MAX_MESSAGE: u32 = i32::MAX as u32;
-
-/// As clap has it, for commands with options of their own.
-pub fn truncation(text: &str) -> Result<Truncation, String> {
-    if text == "none" {
-        return Ok(Truncation::Off);
-    }
-    message_bytes(text).map(Truncation::At).map_err(|error| format!("{error}, or `none`"))
-}
-
-/// As clap has it, for commands with options of their own.
-pub fn message_bytes(text: &str) -> Result<u32, String> {
-    match text.parse::<u64>() {
-        Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
-        _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
-    }
-}
-
-pub fn wake_order(text: &str) -> Result<WakeOrder, String> {
-    text.parse().map_err(|error: homa_steer::SteerError| error.to_string())
-}
-
-/// As clap has it, for commands with options of their own.
-pub fn poll_us(text: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(us) if us <= MAX_POLL_US => Ok(us),
-        _ => Err(format!("use 0 to {MAX_POLL_US} microseconds")),
-    }
-}
-
-/// As clap has it, for commands with options of their own.
-pub fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err("use a positive number".to_owned()),
     }
 }
 
@@ -179,6 +118,7 @@ mod tests {
     use homa_bench::driver::Driver;
     use homa_bench::limits::{Metric, PathChoice};
     use homa_bench::protocol::Protocol;
+    use homa_bench::workloads::Truncation;
     use std::path::PathBuf;
 
     use crate::bench::BenchCommand;

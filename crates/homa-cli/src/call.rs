@@ -16,9 +16,9 @@ use homa_report::output::{Output, print};
 use serde::Serialize;
 
 use crate::addr;
-use crate::args::{Queues, message_bytes, positive, queues};
 use crate::choice::choice;
 use crate::recording::RecordingArgs;
+use crate::values::{Queues, message_bytes, positive, queues};
 
 /// `homa call`.
 #[derive(Args, Clone, Debug)]

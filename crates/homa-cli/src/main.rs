@@ -21,6 +21,7 @@ mod sim;
 mod steer;
 mod switch;
 mod trace;
+mod values;
 mod warnings;
 mod watch;
 

@@ -20,9 +20,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::addr;
-use crate::args::{DEFAULT_POLL_US, Queues, message_bytes, poll_us, queues, wake_order};
 use crate::choice::choice;
 use crate::recording::RecordingArgs;
+use crate::values::{DEFAULT_POLL_US, Queues, message_bytes, poll_us, queues, wake_order};
 
 /// `homa serve`.
 #[derive(Args, Clone, Debug)]

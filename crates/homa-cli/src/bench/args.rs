@@ -21,10 +21,10 @@ use super::limits::LimitsArgs;
 use super::on_rack::ComparisonArgs;
 use super::switch::SwitchBenchArgs;
 use crate::addr;
-use crate::args::{DEFAULT_POLL_US, message_bytes, poll_us, positive, truncation, wake_order};
 use crate::choice::choice;
 use crate::rack::PROGRAM;
 use crate::recording::TraceSettingsArgs;
+use crate::values::{DEFAULT_POLL_US, message_bytes, poll_us, positive, truncation, wake_order};
 
 /// What `homa bench` does beside comparing under a workload.
 #[derive(Clone, Debug, Subcommand)]

@@ -4,8 +4,8 @@ use clap::Args;
 use homa_bench::tcp::Congestion;
 use homa_rack::spec::{MAX_HOSTS, rate};
 
-use crate::args::positive;
 use crate::choice::choice;
+use crate::values::positive;
 
 /// Options of the comparison on a rack.
 #[derive(Args, Clone, Debug)]

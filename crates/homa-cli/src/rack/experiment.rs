@@ -7,17 +7,19 @@ use clap::{Arg, ArgAction, Args, Subcommand};
 use homa_bench::driver::{Driver, XdpMode};
 use homa_bench::tcp::Congestion;
 use homa_bench::workloads::Truncation;
-use homa_rack::experiment::options::{self, MessageOptions, OfferedLoad, Planted, Policy, Setting, SimWhen};
+use homa_rack::experiment::options::{
+    self, MessageOptions, OfferedLoad, PlantedCause, Policy, Setting, SimWhen,
+};
 use homa_rack::experiment::{self};
 use homa_rack::spec::{self, MTUS};
 use homa_report::outputs::Outputs;
 
 use super::PROGRAM;
 use super::args::BuildArgs;
-use crate::args::{positive, truncation};
 use crate::choice::choice;
 use crate::recording::TraceSettingsArgs;
 use crate::trace::tail::percentile;
+use crate::values::{positive, truncation};
 
 /// `homa rack run`.
 #[derive(Args, Clone, Debug)]
@@ -499,9 +501,9 @@ pub struct CausesArgs {
         value_name = "LIST",
         value_delimiter = ',',
         default_value = "none,hog,stop,none-long,queue,pacer,windows,loss",
-        value_parser = choice::<Planted>()
+        value_parser = choice::<PlantedCause>()
     )]
-    pub causes: Vec<Planted>,
+    pub causes: Vec<PlantedCause>,
     /// The tail begins at this percentile of slowdown [default: of short messages 99, of long ones, of which there are fewer, 90]
     #[arg(long, value_name = "PERCENT", value_parser = percentile)]
     pub percentile: Option<f64>,

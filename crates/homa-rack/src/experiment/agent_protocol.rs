@@ -248,7 +248,7 @@ pub fn take_samples(bytes: &[u8]) -> Vec<Sample> {
 mod tests {
     use super::*;
     use crate::experiment::options::{CommonOptions, MessageOptions, Program};
-    use crate::experiment::setup;
+    use crate::experiment::setup::setup;
 
     #[test]
     fn samples_survive_their_bytes() {

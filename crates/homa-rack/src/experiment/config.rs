@@ -89,7 +89,7 @@ fn check(
     options: &ConfigOptions,
     change: &Change,
 ) -> Result<()> {
-    let mut setup = super::setup(harness.testbed.spec(), common, &options.messages, Protocol::Homa);
+    let mut setup = super::setup::setup(harness.testbed.spec(), common, &options.messages, Protocol::Homa);
     change.apply(&mut setup);
     homa_config(&setup, (setup.address, setup.udp_port).into(), harness.workload.max_bytes()).map(drop)
 }

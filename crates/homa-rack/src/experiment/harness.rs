@@ -18,8 +18,8 @@ use super::findings::processor_warnings;
 use super::framing;
 use super::links::Links;
 use super::options::{CommonOptions, MessageOptions, Setting};
+use super::setup::{seconds, setup};
 use super::testbed::{Load, Loaded, Machine, Testbed};
-use super::{seconds, setup};
 use crate::spec::Spec;
 
 /// For round trips without load.

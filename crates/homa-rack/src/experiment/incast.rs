@@ -7,9 +7,9 @@ use serde_json::json;
 use super::agent_protocol::Rate;
 use super::harness::Harness;
 use super::options::IncastOptions;
+use super::setup::PROTOCOLS;
 use super::sweep::{Named, chart_of_values, finish};
 use super::testbed::Testbed;
-use super::vs_tcp::PROTOCOLS;
 
 /// The receiver is the first host; `--senders` beyond the number of the others are RPCs that the others have open at once.
 pub fn run(testbed: &mut Testbed, options: &IncastOptions) -> Result<Findings> {

@@ -24,6 +24,7 @@ mod published;
 mod queue;
 mod rps;
 mod settings;
+mod setup;
 mod simulated;
 mod starve;
 mod steady;
@@ -35,17 +36,11 @@ mod vs_tcp;
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
-use homa_bench::protocol::Protocol;
-use homa_bench::recording::TraceSettings;
-use homa_bench::workloads::Truncation;
 use homa_report::findings::Findings;
-use homa_switch::Buffer;
 
-use crate::spec::{Spec, SwitchKind};
-use agent_protocol::Setup;
-use causes::Planted;
+use causes::planted::PlantedCause;
 pub use config::list as list_of_settings;
-use options::{CommonOptions, Experiment, MessageOptions, Program};
+use options::{CommonOptions, Experiment, MessageOptions};
 use testbed::Testbed;
 
 /// Checks what can be known to be wrong before there is a rack.
@@ -65,7 +60,7 @@ pub fn check(experiment: &Experiment) -> Result<()> {
         }
         Experiment::Causes(options) => {
             causes::check(options)?;
-            return check_common(&options.common, &causes::messages(Planted::None));
+            return check_common(&options.common, &causes::messages(PlantedCause::None));
         }
         _ => (),
     }
@@ -176,75 +171,4 @@ fn on_testbed(
     let mut findings = experiment(&mut testbed)?;
     testbed.report(&mut findings);
     Ok(findings)
-}
-
-/// The UDP port of Homa and the TCP port, at every host.
-const PORT: u16 = homa::DEFAULT_UDP_PORT;
-
-/// Events that a host's time trace keeps: 8 MB.
-const TRACE_RECORDS: u32 = 1 << 18;
-
-/// What the processes of a protocol are to be.
-fn setup(spec: &Spec, common: &CommonOptions, messages: &MessageOptions, protocol: Protocol) -> Setup {
-    let mut setup = Setup {
-        protocol,
-        driver: common.driver,
-        xdp_mode: common.xdp_mode,
-        address: crate::spec::ipv4(0),
-        udp_port: PORT,
-        link_mbps: spec.rate_mbps(),
-        port_bytes: port_bytes(common.program, spec),
-        mtu: spec.mtu,
-        workload: messages.workload.clone(),
-        max_message: match messages.max_message {
-            Truncation::At(bytes) => Some(bytes),
-            Truncation::Off => None,
-        },
-        longest: 0,
-        connections: common.connections,
-        server_threads: common.server_threads,
-        server_ports: 1,
-        client_threads: 1,
-        port_receivers: 0,
-        endpoints: 1,
-        max_segmented_bytes: None,
-        batch_cap: None,
-        wake_order: None,
-        endpoint_policy: None,
-        poll_us: common.poll_us,
-        one_way: messages.one_way,
-        congestion: common.cc.first().copied().filter(|_| protocol == Protocol::Tcp),
-        seed: common.seed,
-        settings: Vec::new(),
-        recording: TraceSettings {
-            records: Some(match (common.recording.records, &common.trace) {
-                (Some(records), _) => records,
-                (None, Some(_)) => TRACE_RECORDS,
-                // Hosts share processors, and nobody would see it.
-                (None, None) => 0,
-            }),
-            ..common.recording.clone()
-        },
-    };
-    common.set.iter().for_each(|setting| setting.change().apply(&mut setup));
-    setup
-}
-
-/// What a port of the switch queues while all have much to queue; `None`: not known, as of the kernel's bridge.
-fn port_bytes(program: Program, spec: &Spec) -> Option<u64> {
-    if spec.switch != SwitchKind::Homa {
-        return None;
-    }
-    match simulated::switch_of(program, spec).ok()?.buffer {
-        Buffer::PerPort { bytes } => Some(bytes),
-        Buffer::Shared { bytes, alpha } => {
-            Some((bytes as f64 * alpha / (1.0 + alpha * f64::from(spec.hosts))) as u64)
-        }
-    }
-}
-
-/// A time of so many seconds.
-fn seconds(name: &str, value: f64) -> Result<Duration> {
-    ensure!((0.01..=3600.0).contains(&value), "--{name} must be 0.01 to 3600 seconds");
-    Ok(Duration::from_secs_f64(value))
 }

@@ -8,9 +8,9 @@ use super::agent_protocol::Rate;
 use super::findings::cite;
 use super::harness::{Harness, Score};
 use super::options::MtuOptions;
+use super::setup::PROTOCOLS;
 use super::sweep::{Named, chart_of_values, finish};
 use super::testbed::Testbed;
-use super::vs_tcp::PROTOCOLS;
 
 /// RPCs that a host keeps open where there is always more to send.
 const OUTSTANDING: u32 = 8;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-pub use super::causes::Planted;
+pub use super::causes::planted::PlantedCause;
 pub use super::settings::Setting;
 use crate::spec::BuildOptions;
 
@@ -293,7 +293,7 @@ pub struct CausesOptions {
     /// What all experiments have.
     pub common: CommonOptions,
     /// What to plant, one at a time.
-    pub causes: Vec<Planted>,
+    pub causes: Vec<PlantedCause>,
     /// The tail begins at this percentile of slowdown. Default: 99 for short messages, 90 for long
     /// ones, of which there are fewer.
     pub percentile: Option<f64>,

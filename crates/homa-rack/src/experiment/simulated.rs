@@ -20,7 +20,8 @@ use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder, Workload};
 use serde::Serialize;
 
 use super::agent_protocol::Setup;
-use super::options::{CommonOptions, MessageOptions, Program, SimWhen};
+use super::options::{CommonOptions, MessageOptions, SimWhen};
+use super::setup::switch_of;
 use super::vs_tcp::ContenderRuns;
 use super::{agent, by_size, framing};
 use crate::spec::{Spec, SwitchKind};
@@ -149,19 +150,6 @@ pub fn is_wanted(
             Ok(true)
         }
     }
-}
-
-/// The switch of a rack, where it is `homa switch`.
-///
-/// # Errors
-/// Options that it does not have, or that make no switch.
-pub fn switch_of(program: Program, spec: &Spec) -> Result<homa_switch::SwitchConfig> {
-    let rate = format!("--rate={}mbit", spec.rate_mbps());
-    let words = ["--ports=a,b".to_owned(), rate, format!("--buffer={}", spec.buffer)];
-    let words: Vec<String> = words.into_iter().chain(spec.switch_options.iter().cloned()).collect();
-    let switch = (program.switch_config)(&words)?;
-    switch.check()?;
-    Ok(switch)
 }
 
 impl Simulation<'_> {
@@ -463,7 +451,7 @@ fn distance_table(pairs: &[(&ContenderRuns, &SimulatedRun)]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::options::VsTcpOptions;
+    use crate::experiment::options::{Program, VsTcpOptions};
 
     fn bin(max_bytes: u32, count: u64, slowdown: f64) -> BinSummary {
         let (slowdown_p50, slowdown_p99) = (slowdown, 2.0 * slowdown);

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::harness::{Harness, SCORE_HEAD, Score, UNLOADED, score_cells};
 use super::options::{BothOptions, LoadsOptions, MaxLoadOptions};
+use super::setup::PROTOCOLS;
 use super::testbed::Testbed;
-use super::vs_tcp::PROTOCOLS;
 
 /// A protocol keeps up with a load of which it answers this share while it lasts. What is under way at the end of the measured time
 /// is answered later, and it is not the same as what was under way at its beginning.

@@ -8,9 +8,9 @@ use super::agent_protocol::Setup;
 use super::findings::cite;
 use super::harness::{Harness, Score};
 use super::options::{ClientThreadsOptions, CommonOptions, MessageOptions, ServerPortsOptions};
+use super::setup::PROTOCOLS;
 use super::sweep::{Named, chart_of_values, finish};
 use super::testbed::Testbed;
-use super::vs_tcp::PROTOCOLS;
 
 /// Two numbers over their values: what varies along a plot, and what has a plot of its own.
 struct Grid<'a> {

@@ -9,7 +9,7 @@ use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use homa_steer::{POLICIES, PolicyName};
 
-use crate::args::wake_order;
+use crate::values::wake_order;
 
 /// A policy by its name.
 fn policy(name: &str) -> Result<PolicyName, String> {

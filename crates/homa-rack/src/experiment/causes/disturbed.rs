@@ -1,4 +1,4 @@
-//! What is planted while a load runs, and ends with it.
+//! Disturbances that begin with a load and end with it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::planted::Planted;
+use super::planted::{PlantedCause, VICTIM};
 use crate::disturb::{self, Disturbance};
 use crate::experiment::agents::Agents;
 use crate::experiment::testbed::Testbed;
@@ -23,9 +23,6 @@ use crate::{RACK_COMMAND, enter};
 /// How long a process is stopped, and how long it runs then.
 const STOPPED: Duration = Duration::from_millis(5);
 const RUNNING: Duration = Duration::from_millis(95);
-
-/// The host that is disturbed.
-pub const VICTIM: u16 = 1;
 
 /// Ends what it began when it is dropped.
 #[derive(Default)]
@@ -39,12 +36,12 @@ impl Disturbed {
     ///
     /// # Errors
     /// A process cannot be started.
-    pub fn begin(planted: Planted, testbed: &Testbed, agents: &Agents) -> Result<Disturbed> {
+    pub fn begin(planted: PlantedCause, testbed: &Testbed, agents: &Agents) -> Result<Disturbed> {
         let mut disturbed = Disturbed::default();
         let name = &testbed.spec().name;
         let victim = || agents.process(VICTIM).context("there is no such host");
         match planted {
-            Planted::Hog => {
+            PlantedCause::Hog => {
                 let allowed =
                     sched_getaffinity(None).context("cannot ask which processors this process may use")?;
                 let (mut hogged, mut others) = (CpuSet::new(), allowed);
@@ -62,20 +59,24 @@ impl Disturbed {
                 prefer(testbed.switch_process());
                 disturbed.start(None, &Disturbance::Spin { processor })?;
             }
-            Planted::Queue => {
+            PlantedCause::Queue => {
                 let host = format!("h{}", testbed.spec().hosts);
                 let rate_bps = testbed.spec().rate_bps / 2;
                 let flood = Disturbance::Flood { to: ipv4(VICTIM), rate_bps };
                 disturbed.start(Some((name, &host)), &flood)?;
             }
-            Planted::Stop => {
+            PlantedCause::Stop => {
                 let process = victim()?;
                 let end = Arc::new(AtomicBool::new(false));
                 let ended = Arc::clone(&end);
                 let stopper = thread::spawn(move || stop_again_and_again(process, &ended));
                 disturbed.stopper = Some((end, stopper));
             }
-            Planted::None | Planted::NoneLong | Planted::Pacer | Planted::Windows | Planted::Loss => (),
+            PlantedCause::None
+            | PlantedCause::NoneLong
+            | PlantedCause::Pacer
+            | PlantedCause::Windows
+            | PlantedCause::Loss => (),
         }
         Ok(disturbed)
     }

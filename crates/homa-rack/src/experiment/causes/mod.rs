@@ -1,7 +1,7 @@
 //! `causes`: something that makes RPCs slow is planted, time traces are taken, and `homa trace tail` is asked what it was.
 
 mod disturbed;
-mod planted;
+pub(super) mod planted;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use homa_report::findings::{Findings, Section, Table};
 use serde::Serialize;
 use serde_json::json;
 
-use super::TRACE_RECORDS;
 use super::harness::{Harness, Score};
 use super::options::{CausesOptions, MessageOptions};
+use super::setup::TRACE_RECORDS;
 use super::sweep::{Named, finish};
 use super::testbed::Testbed;
 use disturbed::Disturbed;
-pub use planted::Planted;
+use planted::PlantedCause;
 
 /// Load as a share of the links: long messages are so few then that they seldom meet.
 const LOAD: f64 = 0.1;
@@ -39,7 +39,7 @@ const OPEN: u32 = 2_000;
 /// What the tail of a run was put down to.
 #[derive(Clone, Debug, Serialize)]
 struct Verdict {
-    planted: Planted,
+    planted: PlantedCause,
     repetition: u32,
     /// Of whole RPCs in the traces.
     rpcs: usize,
@@ -78,7 +78,7 @@ const NO_RPC: &str = "no RPC is whole in the traces, from its start to its end";
 /// The experiment: Homa alone.
 pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
     let traces = Traces::new(options.common.trace.as_deref());
-    let first = messages(Planted::None);
+    let first = messages(PlantedCause::None);
     let mut harness = Harness::new(testbed, &options.common, &first)?;
     harness.measure_unloaded()?;
     let unloaded = harness.unloaded;
@@ -122,7 +122,7 @@ pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
 
 /// One run: a rack, a load on it, and what its traces say.
 struct PlantedRun<'a> {
-    planted: Planted,
+    planted: PlantedCause,
     repetition: u32,
     name: &'a str,
     /// Multiple of the configured measured time.
@@ -171,7 +171,7 @@ impl PlantedRun<'_> {
 }
 
 /// The messages of a run.
-pub fn messages(planted: Planted) -> MessageOptions {
+pub fn messages(planted: PlantedCause) -> MessageOptions {
     MessageOptions {
         workload: planted.message_bytes().to_string(),
         max_message: Truncation::Off,
@@ -191,7 +191,7 @@ fn model(directory: &Path) -> Result<Model> {
 
 /// What the traces say.
 fn look(
-    planted: Planted,
+    planted: PlantedCause,
     repetition: u32,
     model: &Model,
     options: &CausesOptions,
@@ -223,7 +223,7 @@ fn look(
     }))
 }
 
-fn table(causes: &[Planted], verdicts: &[Verdict]) -> Table {
+fn table(causes: &[PlantedCause], verdicts: &[Verdict]) -> Table {
     let mut table = Table::new(&[
         "planted",
         "found in",
@@ -287,7 +287,7 @@ impl Traces {
     }
 
     /// The directory of a run.
-    fn of(&self, planted: Planted, repetition: u32) -> Result<PathBuf> {
+    fn of(&self, planted: PlantedCause, repetition: u32) -> Result<PathBuf> {
         let directory = self.directory.join(format!("{}-{repetition}", planted.name()));
         if directory.exists() {
             bail!("there are time traces in {} already: choose another --trace", directory.display());
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn traces_that_nobody_wants_are_gone_afterwards() {
         let traces = Traces::new(None);
-        let directory = traces.of(Planted::Loss, 1).expect("a directory");
+        let directory = traces.of(PlantedCause::Loss, 1).expect("a directory");
         assert!(directory.is_dir());
         let root = traces.directory.clone();
         drop(traces);

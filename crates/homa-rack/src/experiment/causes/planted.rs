@@ -4,9 +4,11 @@ use homa_analysis::Cause;
 use serde::Serialize;
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-use super::disturbed::VICTIM;
 use crate::experiment::agent_protocol::Setup;
 use crate::experiment::settings::Change;
+
+/// The host that is disturbed.
+pub(super) const VICTIM: u16 = 1;
 
 /// Share of packets that are lost where that is planted.
 const LOSS: f64 = 0.01;
@@ -24,7 +26,7 @@ const SMALL_WINDOW: &str = "1460";
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
-pub enum Planted {
+pub enum PlantedCause {
     /// Nothing, to compare with
     None,
     /// The same with long messages
@@ -43,7 +45,7 @@ pub enum Planted {
     Loss,
 }
 
-impl Planted {
+impl PlantedCause {
     /// Its name among the options.
     pub fn name(self) -> &'static str {
         self.into()
@@ -52,10 +54,12 @@ impl Planted {
     /// Bytes of the messages.
     pub(super) fn message_bytes(self) -> u32 {
         match self {
-            Planted::None | Planted::Hog | Planted::Stop => SHORT_BYTES,
-            Planted::NoneLong | Planted::Queue | Planted::Pacer | Planted::Windows | Planted::Loss => {
-                LONG_BYTES
-            }
+            PlantedCause::None | PlantedCause::Hog | PlantedCause::Stop => SHORT_BYTES,
+            PlantedCause::NoneLong
+            | PlantedCause::Queue
+            | PlantedCause::Pacer
+            | PlantedCause::Windows
+            | PlantedCause::Loss => LONG_BYTES,
         }
     }
 
@@ -68,15 +72,15 @@ impl Planted {
     /// The causes that are right; none where nothing was planted.
     pub(super) fn right(self) -> &'static [Cause] {
         match self {
-            Planted::None | Planted::NoneLong => &[],
+            PlantedCause::None | PlantedCause::NoneLong => &[],
             // Who does not run while it sleeps is one whose packets wait for it.
-            Planted::Hog | Planted::Stop => {
+            PlantedCause::Hog | PlantedCause::Stop => {
                 &[Cause::NotRunning, Cause::ReadGap, Cause::Wakeup, Cause::SenderLate]
             }
-            Planted::Queue => &[Cause::SwitchQueue],
-            Planted::Pacer => &[Cause::Pacer],
-            Planted::Windows => &[Cause::GrantWindow],
-            Planted::Loss => &[Cause::LossWait],
+            PlantedCause::Queue => &[Cause::SwitchQueue],
+            PlantedCause::Pacer => &[Cause::Pacer],
+            PlantedCause::Windows => &[Cause::GrantWindow],
+            PlantedCause::Loss => &[Cause::LossWait],
         }
     }
 
@@ -84,28 +88,28 @@ impl Planted {
     /// the one processor that a hogged host leaves to the others would be as late as that one.
     pub(super) fn takes_part(self, number: u16, hosts: u16) -> bool {
         match self {
-            Planted::Hog => number <= 2,
-            Planted::Queue => number < hosts,
+            PlantedCause::Hog => number <= 2,
+            PlantedCause::Queue => number < hosts,
             _ => true,
         }
     }
 
     /// The node whose share of the cause has to be the largest, where one was disturbed.
     pub(super) fn node(self) -> Option<String> {
-        matches!(self, Planted::Hog | Planted::Stop).then(|| format!("h{VICTIM}"))
+        matches!(self, PlantedCause::Hog | PlantedCause::Stop).then(|| format!("h{VICTIM}"))
     }
 
     /// The port of the switch, as it counts them, of which the same is true.
     pub(super) fn port(self) -> Option<u16> {
-        (self == Planted::Queue).then_some(VICTIM - 1)
+        (self == PlantedCause::Queue).then_some(VICTIM - 1)
     }
 
     /// Options of the switch.
     pub(super) fn switch_options(self) -> Vec<String> {
         match self {
-            Planted::Loss => vec![format!("--loss={LOSS}")],
+            PlantedCause::Loss => vec![format!("--loss={LOSS}")],
             // One that polls would have a processor that the hosts need which are not disturbed.
-            Planted::Hog => vec!["--poll=0ms".to_owned()],
+            PlantedCause::Hog => vec!["--poll=0ms".to_owned()],
             _ => Vec::new(),
         }
     }
@@ -113,8 +117,8 @@ impl Planted {
     /// What the hosts' processes are to be.
     pub(super) fn change(self, setup: &mut Setup) {
         match self {
-            Planted::Pacer => setup.link_mbps = (setup.link_mbps / 2).max(1),
-            Planted::Windows => {
+            PlantedCause::Pacer => setup.link_mbps = (setup.link_mbps / 2).max(1),
+            PlantedCause::Windows => {
                 for name in ["unsched_bytes", "max_unsched_bytes", "window"] {
                     let change = Change::read(name, SMALL_WINDOW).expect("a setting and a number of bytes");
                     change.apply(setup);
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn every_cause_has_its_name_and_something_to_be_found() {
-        for planted in Planted::VARIANTS {
+        for planted in PlantedCause::VARIANTS {
             assert_eq!(serde_json::to_value(planted).expect("JSON"), planted.name());
             assert_eq!(planted.right().is_empty(), planted.name().starts_with("none"));
         }

@@ -22,7 +22,7 @@ use self::schedule::Schedule;
 use self::size::Size;
 use super::agents::Agents;
 use super::options::{Program, VsTcpOptions};
-use super::setup;
+use super::setup::setup;
 use super::testbed::Testbed;
 use super::vs_tcp::{Cell, Plan, Session};
 use crate::spec::Spec;

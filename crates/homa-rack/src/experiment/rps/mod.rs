@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::findings::cite;
 use super::options::{Policy, RpsOptions};
-use super::seconds;
+use super::setup::seconds;
 use crate::interruption;
 use flows::{Carried, carry};
 use net::{ADDRESSES, Net, mask, mask_of};

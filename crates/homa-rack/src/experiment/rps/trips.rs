@@ -24,11 +24,10 @@ use serde_json::json;
 use super::net::{ADDRESSES, Net, within};
 use super::{Ready, Spread, reported, way};
 use crate::experiment::options::{Policy, RpsOptions};
+use crate::experiment::setup::PROTOCOLS;
 
 /// Bytes of a request and of its answer, those of the published table.
 const BYTES: u32 = 100;
-
-const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
 
 /// The round trips of a protocol to a server with so many threads, under a policy.
 #[derive(Clone, Debug, Serialize)]

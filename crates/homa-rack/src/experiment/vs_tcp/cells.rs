@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{CellFindings, of_cell, table};
 use crate::experiment::harness::{self, workload_of};
 use crate::experiment::options::VsTcpOptions;
-use crate::experiment::simulated;
+use crate::experiment::setup;
 use crate::experiment::testbed::Testbed;
 use crate::spec::SwitchKind;
 
@@ -88,7 +88,7 @@ fn check_switch(cell: &Cell) -> Result<()> {
     if common.name.is_some() || spec.switch != SwitchKind::Homa {
         return Ok(());
     }
-    simulated::switch_of(common.program, &spec)
+    setup::switch_of(common.program, &spec)
         .map(drop)
         .with_context(|| format!("{} at {} Mbit/s", cell.name(), spec.rate_mbps()))
 }

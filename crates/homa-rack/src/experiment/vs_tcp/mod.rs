@@ -27,13 +27,10 @@ use super::harness::{self, UNLOADED, workload_of};
 use super::links::Links;
 use super::options::{CommonOptions, VsTcpOptions};
 use super::queue::QueueSample;
+use super::setup::{seconds, setup};
 use super::testbed::{Load, Loaded, Machine, Testbed};
 use super::{framing, simulated, steady};
-use super::{seconds, setup};
 use crate::spec::Spec;
-
-/// What is compared where TCP has one way to find its rate.
-pub const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
 
 /// From the TCP port of a contender to that of the next, at every host: more than the server ports that a host may have.
 const PORT_STEP: u16 = 100;

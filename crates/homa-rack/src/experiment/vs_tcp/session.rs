@@ -9,9 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::{Contender, ContenderRuns, PORT_STEP, Plan, Repetition, Total, config, sections, warn};
 use crate::experiment::agents::Agents;
+use crate::experiment::framing;
+use crate::experiment::harness;
 use crate::experiment::options::VsTcpOptions;
+use crate::experiment::setup::{PORT, setup};
 use crate::experiment::testbed::Testbed;
-use crate::experiment::{PORT, framing, harness, setup};
 
 /// A measurement under way.
 pub struct Session<'a> {

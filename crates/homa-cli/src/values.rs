@@ -1,0 +1,66 @@
+//! Parsers of option values that several commands share. Their errors are half a sentence: clap puts the option and
+//! the text before them.
+
+use homa_bench::server::DEFAULT_POLL;
+use homa_bench::workloads::Truncation;
+use homa_steer::wake::WakeOrder;
+
+/// Receive queues of a network device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queues(pub Vec<u32>);
+
+/// Receive queues: numbers and ranges, as in 0-3,6.
+pub fn queues(text: &str) -> Result<Queues, String> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some(u32::from(first)..=u32::from(last))
+    };
+    let parts: Option<Vec<_>> = text.split(',').map(part).collect();
+    let parts = parts.ok_or("use numbers and ranges of them, as in 0-3,6")?;
+    Ok(Queues(parts.into_iter().flatten().collect()))
+}
+
+/// The default time for which a thread polls, in microseconds, for help texts.
+pub const DEFAULT_POLL_US: u64 = DEFAULT_POLL.as_micros() as u64;
+/// More would let the threads of an idle protocol disturb the other's turn.
+const MAX_POLL_US: u64 = 10_000;
+/// Lengths on the wire are 32 bits, signed at some peers.
+const MAX_MESSAGE: u32 = i32::MAX as u32;
+
+/// The length at which messages are cut: bytes, or `none`.
+pub fn truncation(text: &str) -> Result<Truncation, String> {
+    if text == "none" {
+        return Ok(Truncation::Off);
+    }
+    message_bytes(text).map(Truncation::At).map_err(|error| format!("{error}, or `none`"))
+}
+
+/// The length of a message in bytes.
+pub fn message_bytes(text: &str) -> Result<u32, String> {
+    match text.parse::<u64>() {
+        Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
+        _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
+    }
+}
+
+/// The name of a wake order.
+pub fn wake_order(text: &str) -> Result<WakeOrder, String> {
+    text.parse().map_err(|error: homa_steer::SteerError| error.to_string())
+}
+
+/// A polling time in microseconds.
+pub fn poll_us(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(us) if us <= MAX_POLL_US => Ok(us),
+        _ => Err(format!("use 0 to {MAX_POLL_US} microseconds")),
+    }
+}
+
+/// A number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("use a positive number".to_owned()),
+    }
+}

@@ -1,0 +1,109 @@
+//! From an experiment's options to the description of a host's process.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use homa_bench::protocol::Protocol;
+use homa_bench::recording::TraceSettings;
+use homa_bench::workloads::Truncation;
+use homa_switch::{Buffer, SwitchConfig};
+
+use super::agent_protocol::Setup;
+use super::options::{CommonOptions, MessageOptions, Program};
+use crate::spec::{Spec, SwitchKind, ipv4};
+
+/// The protocols that experiments compare.
+pub(super) const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
+
+/// The UDP port of Homa and the TCP port, at every host.
+pub(super) const PORT: u16 = homa::DEFAULT_UDP_PORT;
+
+/// Events that a host's time trace keeps: 8 MB.
+pub(super) const TRACE_RECORDS: u32 = 1 << 18;
+
+/// The description of each host's process for one protocol.
+pub(super) fn setup(
+    spec: &Spec,
+    common: &CommonOptions,
+    messages: &MessageOptions,
+    protocol: Protocol,
+) -> Setup {
+    let mut setup = Setup {
+        protocol,
+        driver: common.driver,
+        xdp_mode: common.xdp_mode,
+        address: ipv4(0),
+        udp_port: PORT,
+        link_mbps: spec.rate_mbps(),
+        port_bytes: port_bytes(common.program, spec),
+        mtu: spec.mtu,
+        workload: messages.workload.clone(),
+        max_message: match messages.max_message {
+            Truncation::At(bytes) => Some(bytes),
+            Truncation::Off => None,
+        },
+        longest: 0,
+        connections: common.connections,
+        server_threads: common.server_threads,
+        server_ports: 1,
+        client_threads: 1,
+        port_receivers: 0,
+        endpoints: 1,
+        max_segmented_bytes: None,
+        batch_cap: None,
+        wake_order: None,
+        endpoint_policy: None,
+        poll_us: common.poll_us,
+        one_way: messages.one_way,
+        congestion: common.cc.first().copied().filter(|_| protocol == Protocol::Tcp),
+        seed: common.seed,
+        settings: Vec::new(),
+        recording: TraceSettings {
+            records: Some(match (common.recording.records, &common.trace) {
+                (Some(records), _) => records,
+                (None, Some(_)) => TRACE_RECORDS,
+                // Hosts share processors, and nobody would read the trace.
+                (None, None) => 0,
+            }),
+            ..common.recording.clone()
+        },
+    };
+    common.set.iter().for_each(|setting| setting.change().apply(&mut setup));
+    setup
+}
+
+/// Bytes that a port of the switch queues while all ports have much to queue; `None`: unknown, as for the kernel's
+/// bridge.
+fn port_bytes(program: Program, spec: &Spec) -> Option<u64> {
+    if spec.switch != SwitchKind::Homa {
+        return None;
+    }
+    match switch_of(program, spec).ok()?.buffer {
+        Buffer::PerPort { bytes } => Some(bytes),
+        Buffer::Shared { bytes, alpha } => {
+            Some((bytes as f64 * alpha / (1.0 + alpha * f64::from(spec.hosts))) as u64)
+        }
+    }
+}
+
+/// The time given in seconds by the option `name`.
+///
+/// # Errors
+/// It is not 0.01 to 3600 seconds.
+pub(super) fn seconds(name: &str, value: f64) -> Result<Duration> {
+    ensure!((0.01..=3600.0).contains(&value), "--{name} must be 0.01 to 3600 seconds");
+    Ok(Duration::from_secs_f64(value))
+}
+
+/// The switch of a rack, where it is `homa switch`.
+///
+/// # Errors
+/// Options that it does not have, or that make no switch.
+pub fn switch_of(program: Program, spec: &Spec) -> Result<SwitchConfig> {
+    let rate = format!("--rate={}mbit", spec.rate_mbps());
+    let words = ["--ports=a,b".to_owned(), rate, format!("--buffer={}", spec.buffer)];
+    let words: Vec<String> = words.into_iter().chain(spec.switch_options.iter().cloned()).collect();
+    let switch = (program.switch_config)(&words)?;
+    switch.check()?;
+    Ok(switch)
+}
