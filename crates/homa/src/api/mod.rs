@@ -1,4 +1,33 @@
-//! What applications use: hosts, clients, servers, requests, errors.
+//! What applications use: hosts, clients, servers, their configuration and their errors.
+//!
+//! # The shape of the interface
+//!
+//! Each act has one way. What can take time is an object that names the act. It is waited for by `wait()`,
+//! awaited as a future, or given a time limit by `timeout(Duration)` before either. A time limit counts from
+//! the start of the wait or from the first poll; zero only polls.
+//!
+//! | act | way |
+//! |---|---|
+//! | make a host | `Host::builder()`, one setter for each option, `bind()`; `bind_on(drivers)` for other packet paths |
+//! | call a server | `client.call(to, bytes)`: a `Call`, with `wait`, `timeout`, `start`, `try_wait`, `reader` |
+//! | have several calls in flight | `call(..).start()` sends the request and returns the same `Call` |
+//! | have many calls in flight in one thread | `client.completions()`: a `CompletionQueue`; `submit`, `submit_all`, `recv` |
+//! | read a response while it arrives | `call(..).reader()`: a `ResponseReader`; `next_part` |
+//! | receive a request | `server.recv()`: a `Recv`, with `wait`, `timeout`, `wait_batch` |
+//! | answer | `request.reply(bytes)`; `Request::reply_all` for a batch |
+//! | read a request while it arrives | `server.early(..)` once, then `request.reader()`: a `RequestReader` |
+//!
+//! # Why a call is lazy
+//!
+//! A `Call` sends nothing before it is waited for, polled, started or read, for three reasons:
+//!
+//! - A blocking round trip begins and waits under one acquisition of the host's lock. A call that began
+//!   eagerly would release the lock and take it again.
+//! - How the response is delivered is part of the request's start. A later `reader()` would come too late.
+//! - It is what a future does, and `#[must_use]` reports a call that was never made.
+//!
+//! Two calls that shall be in flight together are started: `start()` returns once the unscheduled part of the
+//! request is sent.
 
 pub(crate) mod address;
 pub(crate) mod client;
