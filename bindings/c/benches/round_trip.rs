@@ -300,7 +300,7 @@ fn compare(api: Api) {
     for (bytes, calls) in ROUND_TRIPS {
         let data = Bytes::from(vec![7_u8; bytes]);
         let by_client = || {
-            let response = rust.call(rust_to, data.clone()).expect("an answer");
+            let response = rust.call(rust_to, data.clone()).wait().expect("an answer");
             assert_eq!(response.len(), bytes);
         };
         let by_socket = || {

@@ -85,7 +85,7 @@ pub(crate) fn reply_text(error: &ReplyError) -> String {
 pub(crate) fn of_call(error: &CallError) -> homa_result {
     match error {
         CallError::Unreachable { .. } | CallError::ProtocolUnreachable { .. } => HOMA_UNREACHABLE,
-        CallError::TimedOut { .. } => HOMA_SILENT,
+        CallError::NoAnswer { .. } => HOMA_SILENT,
         CallError::NoSuchPort { .. } => HOMA_NO_PORT,
         CallError::PeerRestarted { .. } | CallError::ResponseLost { .. } => HOMA_PEER_GONE,
         CallError::TooLargeForReceiver { .. }
@@ -93,7 +93,7 @@ pub(crate) fn of_call(error: &CallError) -> homa_result {
         | CallError::MessageTooLarge { .. } => HOMA_SIZE,
         CallError::NoScope { .. } => HOMA_ARGUMENT,
         CallError::LimitReached { .. } => HOMA_LIMIT,
-        CallError::DeadlineExceeded { .. } => HOMA_TIMED_OUT,
+        CallError::TimedOut { .. } => HOMA_TIMED_OUT,
         CallError::Aborted { .. } => HOMA_CANCELLED,
         CallError::Closed => HOMA_CLOSED,
         _ => HOMA_INTERNAL,

@@ -218,8 +218,8 @@ fn wait_a_part(
             return Ok(true);
         }
         Err(RecvError::TimedOut) => {
-            let deadline = Duration::from_nanos(timeout_ns);
-            return Err(CallError::DeadlineExceeded { to: waiting.to, deadline }.into());
+            let timeout = Duration::from_nanos(timeout_ns);
+            return Err(CallError::TimedOut { to: waiting.to, timeout }.into());
         }
         outcome => outcome.map_err(Failure::from)?,
     };

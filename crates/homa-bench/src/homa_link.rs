@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use homa::{Client, Completion, Host, HostConfig, ServerAddr};
+use homa::{Completion, CompletionQueue, Host, HostConfig, ServerAddr};
 
 use crate::engine::link::{Answer, Link, take_from};
 use crate::recording::Recorded;
@@ -42,7 +42,7 @@ pub fn open_on(
 
 /// Client ports, each on one of some Homa hosts.
 pub(crate) struct HomaLink {
-    clients: Vec<Client>,
+    queues: Vec<CompletionQueue>,
     /// The calls that each port sends with the next flush.
     calls: Vec<Vec<(ServerAddr, Bytes, u64)>>,
     /// Calls that a port refused.
@@ -66,25 +66,26 @@ impl HomaLink {
         receivers: usize,
         poll: Duration,
     ) -> Result<HomaLink> {
-        let clients = hosts.iter().map(|recorded| recorded.host.client()).collect::<Result<Vec<_>, _>>()?;
+        let open = |recorded: &Arc<Recorded>| Ok(recorded.host.client()?.completions());
+        let queues = hosts.iter().map(open).collect::<Result<Vec<_>>>()?;
         let gone = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
-        for client in &clients {
+        for queue in &queues {
             for _ in 0..receivers {
-                let (client, sender, gone) = (client.clone(), sender.clone(), Arc::clone(&gone));
+                let (queue, sender, gone) = (queue.clone(), sender.clone(), Arc::clone(&gone));
                 thread::Builder::new()
                     .name("homa-receiver".to_owned())
-                    .spawn(move || receive_all(&client, &sender, &gone))
+                    .spawn(move || receive_all(&queue, &sender, &gone))
                     .context("cannot start a thread")?;
             }
         }
         let receivers = (receivers > 0).then_some(receiver);
         let servers = servers.to_vec();
         Ok(HomaLink {
-            calls: clients.iter().map(|_| Vec::new()).collect(),
+            calls: queues.iter().map(|_| Vec::new()).collect(),
             refused: Vec::new(),
             completions: Vec::with_capacity(BATCH),
-            clients,
+            queues,
             servers,
             receivers,
             spin: Spin::new(poll),
@@ -119,8 +120,8 @@ impl Link for HomaLink {
     }
 
     fn flush(&mut self) -> Result<()> {
-        for (client, calls) in self.clients.iter().zip(&mut self.calls) {
-            client.submit_all(calls, |cookie, error| {
+        for (queue, calls) in self.queues.iter().zip(&mut self.calls) {
+            queue.submit_all(calls, |cookie, error| {
                 let result = Err(error.to_string());
                 self.refused.push(Answer { cookie, at: Instant::now(), result });
             });
@@ -138,9 +139,10 @@ impl Link for HomaLink {
         }
         // One port: the host polls and sleeps by its own setting. Several: a thread cannot sleep on all of them, and the
         // generator does not ask it to.
-        let wait = if self.clients.len() == 1 { wait } else { Duration::ZERO };
-        for client in &self.clients {
-            client.recv_completions(Some(wait), BATCH, &mut self.completions);
+        let wait = if self.queues.len() == 1 { wait } else { Duration::ZERO };
+        for queue in &self.queues {
+            // Without an answer in time there is none to append, and what is sent next shows that the host is closed.
+            let _ = queue.recv().timeout(wait).wait_batch(BATCH, &mut self.completions);
             answers.extend(self.completions.drain(..).map(answer));
         }
         Ok(())
@@ -163,9 +165,9 @@ fn answer(completion: Completion) -> Answer {
     Answer { cookie: completion.cookie, at: Instant::now(), result }
 }
 
-fn receive_all(client: &Client, answers: &mpsc::Sender<Result<Answer, String>>, gone: &AtomicBool) {
+fn receive_all(queue: &CompletionQueue, answers: &mpsc::Sender<Result<Answer, String>>, gone: &AtomicBool) {
     while !gone.load(Ordering::Relaxed) {
-        if let Some(completion) = client.recv_completion(Some(RECEIVER_CHECK)) {
+        if let Ok(completion) = queue.recv().timeout(RECEIVER_CHECK).wait() {
             // The other end is gone once the link is dropped.
             let _ = answers.send(Ok(answer(completion)));
         }

@@ -214,7 +214,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     let recorder = path.map(|path| Recorder::start(path, &host, None)).transpose()?;
     let client = host.client()?;
     let begin = Instant::now();
-    let answer = client.call_deadline(to, request.clone(), deadline);
+    let answer = client.call(to, request.clone()).timeout(deadline).wait();
     let time = begin.elapsed();
     let seen = HostReport::of(&host);
     recorder.map_or(Ok(()), Recorder::finish)?;

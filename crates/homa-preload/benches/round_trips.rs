@@ -44,7 +44,7 @@ fn call(port: u16, length: usize, count: usize) {
     let mut times: Vec<f64> = (0..count)
         .map(|_| {
             let start = Instant::now();
-            assert_eq!(client.call(to, request.clone()).unwrap().len(), length);
+            assert_eq!(client.call(to, request.clone()).wait().unwrap().len(), length);
             start.elapsed().as_secs_f64() * 1e6
         })
         .collect();

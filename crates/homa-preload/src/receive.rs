@@ -555,7 +555,7 @@ impl Socket {
             CallError::ResponseLost { .. } => {
                 Refusal::new(libc::ETIMEDOUT, "the server gave its response up before it had all arrived")
             }
-            CallError::TimedOut { .. } => {
+            CallError::NoAnswer { .. } => {
                 Refusal::new(libc::ETIMEDOUT, "the server did not answer; the request may have run")
             }
             _ => Refusal::new(libc::ETIMEDOUT, "the call failed"),

@@ -325,7 +325,7 @@ fn programs_of_the_rust_api_are_peers() {
     let _echo = self::echo(&program, FAMILIES[0], port + 1, "1");
     let to = ServerAddr::new(format!("127.0.0.1:{}", udp_port + 1).parse().unwrap(), port + 1);
     let host = Host::bind(HostConfig::default()).unwrap();
-    assert_eq!(host.client().unwrap().call(to, vec![7; 300_000]).unwrap(), vec![7; 300_000]);
+    assert_eq!(host.client().unwrap().call(to, vec![7; 300_000]).wait().unwrap(), vec![7; 300_000]);
 }
 
 #[test]

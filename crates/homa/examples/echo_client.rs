@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut times = Vec::with_capacity(calls);
     for _ in 0..calls.max(1) {
         let start = Instant::now();
-        let answer = client.call_deadline(to, text.clone(), Duration::from_secs(5))?;
+        let answer = client.call(to, text.clone()).timeout(Duration::from_secs(5)).wait()?;
         times.push(start.elapsed());
         if calls <= 1 {
             println!("{}", String::from_utf8_lossy(&answer));

@@ -141,7 +141,7 @@ fn calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn
     while begin.elapsed() < time {
         let length = if times.len() % 20 == 19 { 20_000 } else { 100 };
         let start = Instant::now();
-        match client.call_deadline(to, vec![7; length], Duration::from_secs(5)) {
+        match client.call(to, vec![7; length]).timeout(Duration::from_secs(5)).wait() {
             Ok(answer) if answer.len() == length => times.push(start.elapsed()),
             Ok(answer) => {
                 eprintln!("an answer of {} bytes for {length}", answer.len());

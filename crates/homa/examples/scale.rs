@@ -72,7 +72,7 @@ fn call(host: &Host, to: ServerAddr, mix: Mix, seed: u64, over: &AtomicBool) -> 
         });
         let Some((_, request)) = chosen else { continue };
         let start = Instant::now();
-        if client.call(to, request.clone()).is_ok() {
+        if client.call(to, request.clone()).wait().is_ok() {
             times.push(start.elapsed().as_nanos() as u64);
         }
     }

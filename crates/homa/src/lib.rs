@@ -17,7 +17,7 @@
 //! # let one_call = std::thread::spawn(move || {
 //! #     let host = Host::bind(HostConfig::default()).unwrap();
 //! #     let to = homa::ServerAddr { host: echo_host, port: homa::DEFAULT_SERVER_PORT };
-//! #     assert_eq!(host.client().unwrap().call(to, "hello").unwrap(), "hello");
+//! #     assert_eq!(host.client().unwrap().call(to, "hello").wait().unwrap(), "hello");
 //! # });
 //! loop {
 //!     let rpc = server.recv()?;
@@ -48,7 +48,7 @@
 //! let client = host.client()?;
 //! # let address = &text;
 //! let to: ServerAddr = address.parse()?; // such as "10.0.0.7:14600/99": UDP address / Homa port
-//! let answer = client.call(to, "hello")?;
+//! let answer = client.call(to, "hello").wait()?;
 //! assert_eq!(answer, "hello");
 //! # echo.join().unwrap();
 //! # Ok(())
@@ -57,8 +57,8 @@
 //!
 //! # Who drives the network
 //!
-//! No extra thread stands between an application and the network. A thread that waits in [`Client::call`],
-//! [`Server::recv`] or [`Client::recv_completion`] receives and sends packets itself. It spins for
+//! No extra thread stands between an application and the network. A thread that waits in [`Call::wait`],
+//! [`Server::recv`] or [`RecvCompletion::wait`] receives and sends packets itself. It spins for
 //! [`HostConfig::poll`], then sleeps in the kernel until a packet arrives. If several threads wait, one is
 //! the leader and drives the network. The followers sleep, and are woken in the order of
 //! [`HostConfig::wake_order`]. A thread that sends while another thread waits also sends its own packets.
@@ -97,10 +97,13 @@ mod runtime;
 mod tenancy;
 
 pub use api::address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrError, ServerAddr};
-pub use api::client::{Client, Completion, Pending, ResponseReader};
+pub use api::call::Call;
+pub use api::client::Client;
+pub use api::completions::{Completion, CompletionQueue, RecvCompletion};
 pub use api::early::{EarlyServer, ReadEarly, RequestReader};
 pub use api::error::{CallError, HostError, ReadError, RecvError, ReplyError};
 pub use api::host::{DriverChoice, Host, HostConfig};
+pub use api::response_reader::{NextPart, ResponseReader};
 pub use api::server::{Rpc, Server};
 pub use bytes::Bytes;
 pub use homa_driver as driver;

@@ -12,7 +12,7 @@ fn requests_are_refused_where_they_are_not_wanted() {
     let socket = server.socket(Some(7)).unwrap();
     let to = ServerAddr::new(server.local_addr(), 7);
     socket.accept_requests(false).unwrap();
-    let refused = client.client().unwrap().call_deadline(to, "?", PATIENCE);
+    let refused = client.client().unwrap().call(to, "?").timeout(PATIENCE).wait();
     assert_eq!(refused, Err(CallError::NoSuchPort { to }));
     assert!(!socket.has_arrival());
     socket.accept_requests(true).unwrap();
@@ -21,7 +21,7 @@ fn requests_are_refused_where_they_are_not_wanted() {
             Ok(Arrival::Request { rpc, .. }) => rpc.reply("!").unwrap(),
             _ => panic!("a request was sent"),
         });
-        assert_eq!(client.client().unwrap().call_deadline(to, "?", PATIENCE).unwrap(), "!");
+        assert_eq!(client.client().unwrap().call(to, "?").timeout(PATIENCE).wait().unwrap(), "!");
     });
 }
 
@@ -89,7 +89,7 @@ fn where_there_are_several_endpoints_only_server_ports_accept_requests() {
     socket.accept_requests(false).unwrap();
     let (other, to) = (self::host(), ServerAddr::new(host.local_addr(), 7));
     for _ in 0..8 {
-        let refused = other.client().unwrap().call_deadline(to, "?", PATIENCE);
+        let refused = other.client().unwrap().call(to, "?").timeout(PATIENCE).wait();
         assert_eq!(refused, Err(CallError::NoSuchPort { to }));
     }
     drop(socket);

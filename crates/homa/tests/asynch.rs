@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use super::common::{Echo, PATIENCE, host, message, until_idle};
-use homa::{Bytes, Host, RecvError, Server, ServerAddr};
+use homa::{Bytes, CallError, Host, RecvError, Server, ServerAddr};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -40,7 +40,7 @@ async fn thousand_calls(host: &Host, server_host: &Host) {
             let client = client.clone();
             tokio::spawn(async move {
                 let request = message(1 + (tag as usize * 13) % 4_000, tag);
-                assert!(client.call_async(to, request.clone()).await.unwrap() == request);
+                assert!(client.call(to, request.clone()).await.unwrap() == request);
             })
         })
         .collect();
@@ -76,11 +76,11 @@ fn every_size_comes_back_to_the_byte() {
         let client = host.client().unwrap();
         for size in [1, 100, 100_000, 1_000_000] {
             let request = message(size, 1);
-            assert!(client.call_async(echo.to, request.clone()).await.unwrap() == request);
+            assert!(client.call(echo.to, request.clone()).await.unwrap() == request);
         }
-        let mut reader = client.start_reading(echo.to, message(1_000_000, 2)).unwrap();
+        let mut reader = client.call(echo.to, message(1_000_000, 2)).reader().unwrap();
         let mut read = Vec::new();
-        while let Some(part) = reader.next_part_async().await.unwrap() {
+        while let Some(part) = reader.next_part().await.unwrap() {
             read.extend_from_slice(&part);
         }
         assert!(read == message(1_000_000, 2));
@@ -96,7 +96,7 @@ fn calls_that_are_dropped_leave_nothing() {
     one_thread().block_on(async {
         let client = host.client().unwrap();
         for size in [1, 1_000_000] {
-            let call = client.call_async(to, vec![1; size]);
+            let call = client.call(to, vec![1; size]);
             assert!(timeout(Duration::from_millis(2), call).await.is_err());
         }
     });
@@ -115,7 +115,7 @@ fn a_receiver_that_is_dropped_loses_no_request() {
             assert!(timeout(Duration::from_micros(1), server.recv_async()).await.is_err());
             let call = tokio::spawn({
                 let client = client.clone();
-                async move { client.call_async(to, message(10, tag)).await }
+                async move { client.call(to, message(10, tag)).await }
             });
             let other = tokio::spawn({
                 let server = server.clone();
@@ -144,7 +144,7 @@ fn a_runtime_that_computes_keeps_its_client() {
         });
         server_host
     });
-    assert_eq!(host.client().unwrap().call(to, "compute").unwrap(), "done");
+    assert_eq!(host.client().unwrap().call(to, "compute").wait().unwrap(), "done");
     let server_host = handler.join().unwrap();
     assert!(server_host.metrics().endpoint.busys_sent > 0);
     assert_eq!(host.metrics().endpoint.rpcs_timed_out, 0);
@@ -159,13 +159,13 @@ fn blocking_and_async_callers_share_a_client() {
         let (client, to) = (client.clone(), echo.to);
         move || {
             for tag in 0..200 {
-                assert!(client.call(to, message(100, tag)).unwrap() == message(100, tag));
+                assert!(client.call(to, message(100, tag)).wait().unwrap() == message(100, tag));
             }
         }
     });
     one_thread().block_on(async {
         for tag in 0..200 {
-            assert!(client.call_async(echo.to, message(90, tag)).await.unwrap() == message(90, tag));
+            assert!(client.call(echo.to, message(90, tag)).await.unwrap() == message(90, tag));
         }
     });
     blocking.join().unwrap();
@@ -186,7 +186,7 @@ fn without_a_runtime_the_host_wakes_the_future() {
     let client = host.client().unwrap();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
-    let mut call = pin!(client.call_async(echo.to, "hello"));
+    let mut call = pin!(client.call(echo.to, "hello"));
     let response = loop {
         match call.as_mut().poll(&mut context) {
             Poll::Ready(response) => break response,
@@ -203,7 +203,7 @@ fn a_runtime_without_drivers_is_served_by_the_host() {
     let bare = Builder::new_current_thread().build().unwrap();
     bare.block_on(async {
         for tag in 0..3 {
-            assert!(client.call_async(echo.to, message(100, tag)).await.unwrap() == message(100, tag));
+            assert!(client.call(echo.to, message(100, tag)).await.unwrap() == message(100, tag));
         }
     });
 }
@@ -216,11 +216,72 @@ fn shutdown_ends_what_waits() {
     let client = host.client().unwrap();
     one_thread().block_on(async {
         let receiver = tokio::spawn(async move { awaited.recv_async().await.map(|_| ()) });
-        let call = tokio::spawn(async move { client.call_async(to, "x").await });
+        let call = tokio::spawn(async move { client.call(to, "x").await });
         tokio::task::yield_now().await;
         let closer = thread::spawn(move || (host.shutdown(PATIENCE), server_host.shutdown(PATIENCE)));
-        assert_eq!(call.await.unwrap(), Err(homa::CallError::Closed));
+        assert_eq!(call.await.unwrap(), Err(CallError::Closed));
         assert_eq!(receiver.await.unwrap(), Err(RecvError::Closed));
         closer.join().unwrap();
     });
+}
+
+/// A server that never answers, and the address of its port.
+fn silent() -> (UdpSocket, ServerAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = ServerAddr::new(socket.local_addr().unwrap(), 99);
+    (socket, to)
+}
+
+#[test]
+fn a_time_limit_ends_a_future_on_tokio() {
+    let ((_silent, to), host) = (silent(), host());
+    let timeout = Duration::from_millis(3);
+    one_thread().block_on(async {
+        let client = host.client().unwrap();
+        for request in [vec![1; 10], vec![1; 1_000_000]] {
+            let result = client.call(to, request).timeout(timeout).await;
+            assert_eq!(result, Err(CallError::TimedOut { to, timeout }));
+        }
+        let mut reader = client.call(to, "x").reader().unwrap();
+        let part = reader.next_part().timeout(timeout).await;
+        assert_eq!(part, Err(CallError::TimedOut { to, timeout }));
+    });
+    until_idle(&host);
+    assert_eq!(host.metrics().endpoint.rpcs_aborted, 3);
+}
+
+#[test]
+fn a_time_limit_ends_a_future_without_a_runtime() {
+    let ((_silent, to), host) = (silent(), host());
+    let timeout = Duration::from_millis(3);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut call = pin!(host.client().unwrap().call(to, "hello").timeout(timeout));
+    let result = loop {
+        match call.as_mut().poll(&mut context) {
+            Poll::Ready(result) => break result,
+            Poll::Pending => thread::park(),
+        }
+    };
+    assert_eq!(result, Err(CallError::TimedOut { to, timeout }));
+    until_idle(&host);
+}
+
+#[test]
+fn a_call_that_was_polled_can_be_waited_for() {
+    let (echo, host) = (Echo::new(1), host());
+    let client = host.client().unwrap();
+    for timeout in [None, Some(PATIENCE)] {
+        let mut call = client.call(echo.to, "hello");
+        if let Some(timeout) = timeout {
+            call = call.timeout(timeout);
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        // It may already be answered here, but seldom.
+        match std::pin::Pin::new(&mut call).poll(&mut context) {
+            Poll::Ready(result) => assert_eq!(result.unwrap(), "hello"),
+            Poll::Pending => assert_eq!(call.wait().unwrap(), "hello"),
+        }
+    }
+    until_idle(&host);
 }

@@ -23,8 +23,8 @@ fn call_all(client: &Client, to: ServerAddr, calls: u64) {
             batch.push((to, message(length(next), next), next));
             (next, open) = (next + 1, open + 1);
         }
-        client.submit_all(&mut batch, |cookie, error| panic!("{cookie}: {error}"));
-        assert!(client.recv_completions(Some(PATIENCE), 100, &mut completions) > 0);
+        client.completions().submit_all(&mut batch, |cookie, error| panic!("{cookie}: {error}"));
+        assert!(client.completions().recv().timeout(PATIENCE).wait_batch(100, &mut completions).unwrap() > 0);
         for completion in completions.drain(..) {
             let response = completion.result.unwrap();
             assert!(
@@ -101,7 +101,7 @@ fn a_lone_call_is_a_datagram_of_its_own() {
     let host = Host::bind(config()).unwrap();
     let client = host.client().unwrap();
     for tag in 0..10 {
-        client.call_deadline(echo.to, message(100, tag), PATIENCE).unwrap();
+        client.call(echo.to, message(100, tag)).timeout(PATIENCE).wait().unwrap();
     }
     assert_eq!(bundled(&host), (0, 0));
 }

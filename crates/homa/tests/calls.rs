@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::common::{Echo, PATIENCE, config, host, message, until_idle};
-use homa::{Bytes, CallError, Host, HostConfig, Rpc, ServerAddr};
+use homa::{Bytes, CallError, Host, HostConfig, RecvError, Rpc, ServerAddr};
 
 const SIZES: [usize; 8] = [1, 8, 100, 1_400, 1_425, 40_001, 100_000, 1_000_000];
 
@@ -13,7 +13,7 @@ fn echo_of_all_sizes(config: HostConfig) {
     let client = host.client().unwrap();
     for (tag, size) in SIZES.into_iter().enumerate() {
         let request = message(size, tag as u64);
-        let response = client.call(echo.to, request.clone()).unwrap();
+        let response = client.call(echo.to, request.clone()).wait().unwrap();
         assert!(response == request, "{size} bytes came back changed");
     }
     until_idle(&host);
@@ -54,7 +54,7 @@ fn request_and_response_differ_in_size() {
     });
     let client = host.client().unwrap();
     for (request, response) in shapes {
-        assert!(client.call(to, message(request, 1)).unwrap() == message(response, 2));
+        assert!(client.call(to, message(request, 1)).wait().unwrap() == message(response, 2));
     }
     until_idle(&answers.join().unwrap());
 }
@@ -72,7 +72,7 @@ fn eight_threads_share_a_client() {
                 for call in 0..CALLS {
                     let tag = thread * CALLS + call;
                     let request = message(1 + (tag as usize * 37) % 5_000, tag);
-                    assert!(client.call(to, request.clone()).unwrap() == request, "call {tag}");
+                    assert!(client.call(to, request.clone()).wait().unwrap() == request, "call {tag}");
                 }
             });
         }
@@ -93,15 +93,16 @@ fn many_calls_are_in_flight_from_one_thread() {
     let client = host.client().unwrap();
     let size = |cookie: u64| 1 + (cookie as usize * 61) % 3_000;
     for cookie in 0..CALLS {
-        client.submit(echo.to, message(size(cookie), cookie), cookie).unwrap();
+        client.completions().submit(echo.to, message(size(cookie), cookie), cookie).unwrap();
     }
     let mut seen = vec![false; CALLS as usize];
     for _ in 0..CALLS {
-        let done = client.recv_completion(Some(PATIENCE)).expect("every call completes");
+        let done = client.completions().recv().timeout(PATIENCE).wait().expect("every call completes");
         assert!(!std::mem::replace(&mut seen[done.cookie as usize], true), "{} twice", done.cookie);
         assert!(done.result.unwrap() == message(size(done.cookie), done.cookie));
     }
-    assert!(client.recv_completion(Some(std::time::Duration::ZERO)).is_none());
+    let left = client.completions().recv().timeout(std::time::Duration::ZERO).wait();
+    assert_eq!(left, Err(RecvError::TimedOut));
     until_idle(&host);
 }
 
@@ -116,14 +117,14 @@ fn one_thread_submits_while_another_takes_the_completions() {
         scope.spawn(move || {
             let mut sum = 0;
             for _ in 0..CALLS {
-                let done = taker.recv_completion(Some(PATIENCE)).expect("every call completes");
+                let done = taker.completions().recv().timeout(PATIENCE).wait().expect("every call completes");
                 assert_eq!(done.result.unwrap(), done.cookie.to_string());
                 sum += done.cookie;
             }
             assert_eq!(sum, CALLS * (CALLS - 1) / 2);
         });
         for cookie in 0..CALLS {
-            client.submit(echo.to, cookie.to_string(), cookie).unwrap();
+            client.completions().submit(echo.to, cookie.to_string(), cookie).unwrap();
         }
     });
     until_idle(&host);
@@ -135,13 +136,14 @@ fn the_response_of_a_pending_call_is_no_completion() {
     let echo = Echo::new(1);
     let host = host();
     let client = host.client().unwrap();
-    let pending = client.start(echo.to, "mine").unwrap();
-    client.submit(echo.to, "anybody's", 7).unwrap();
-    let done = client.recv_completion(Some(PATIENCE)).expect("what was submitted");
+    let pending = client.call(echo.to, "mine").start().unwrap();
+    client.completions().submit(echo.to, "anybody's", 7).unwrap();
+    let done = client.completions().recv().timeout(PATIENCE).wait().expect("what was submitted");
     assert_eq!((done.cookie, &done.result.unwrap()[..]), (7, &b"anybody's"[..]));
     // The pending call is over as well, at the latest when a later call is.
-    client.call(echo.to, "later").unwrap();
-    assert!(client.recv_completion(Some(std::time::Duration::ZERO)).is_none());
+    client.call(echo.to, "later").wait().unwrap();
+    let left = client.completions().recv().timeout(std::time::Duration::ZERO).wait();
+    assert_eq!(left, Err(RecvError::TimedOut));
     assert_eq!(&pending.wait().unwrap()[..], b"mine");
     until_idle(&host);
 }
@@ -152,7 +154,7 @@ fn pending_calls_are_waited_for_in_any_order() {
     let host = host();
     let client = host.client().unwrap();
     let mut pending: Vec<_> =
-        (0..50).map(|tag| (tag, client.start(echo.to, message(200, tag)).unwrap())).collect();
+        (0..50).map(|tag| (tag, client.call(echo.to, message(200, tag)).start().unwrap())).collect();
     let ids: std::collections::HashSet<_> = pending.iter().map(|(_, pending)| pending.id()).collect();
     assert_eq!(ids.len(), 50);
     pending.reverse();
@@ -179,9 +181,9 @@ fn a_large_response_is_read_while_it_arrives() {
     let to = ServerAddr::new(server_host.local_addr(), 7);
     let client = host.client().unwrap();
     let answer = thread::spawn(move || server.recv().unwrap().reply(message(1_000_000, 3)).unwrap());
-    let mut reader = client.start_reading(to, "all of it").unwrap();
+    let mut reader = client.call(to, "all of it").reader().unwrap();
     let (mut read, mut parts) = (Vec::new(), 0);
-    while let Some(part) = reader.next_part().unwrap() {
+    while let Some(part) = reader.next_part().wait().unwrap() {
         assert!(!part.is_empty());
         read.extend_from_slice(&part);
         assert_eq!(reader.position() as usize, read.len());
@@ -189,7 +191,7 @@ fn a_large_response_is_read_while_it_arrives() {
     }
     assert!(read == message(1_000_000, 3));
     assert!(parts > 1, "it came in one part");
-    assert_eq!(reader.next_part(), Ok(None));
+    assert_eq!(reader.next_part().wait(), Ok(None));
     drop(reader);
     answer.join().unwrap();
     until_idle(&host);
@@ -201,7 +203,7 @@ fn a_host_calls_its_own_server() {
     let server = host.server(5).unwrap();
     let to = ServerAddr::new(host.local_addr(), 5);
     let answer = thread::spawn(move || server.recv().unwrap().reply("self").unwrap());
-    assert_eq!(host.client().unwrap().call(to, "who?"), Ok(Bytes::from("self")));
+    assert_eq!(host.client().unwrap().call(to, "who?").wait(), Ok(Bytes::from("self")));
     answer.join().unwrap();
 }
 
@@ -239,8 +241,8 @@ fn calls_and_answers_in_batches_are_each_answered_once_and_right() {
             calls.push((to[(next % 2) as usize], message(length, next), next));
             (next, open) = (next + 1, open + 1);
         }
-        client.submit_all(&mut calls, |cookie, error| panic!("{cookie}: {error}"));
-        let count = client.recv_completions(Some(PATIENCE), 100, &mut completions);
+        client.completions().submit_all(&mut calls, |cookie, error| panic!("{cookie}: {error}"));
+        let count = client.completions().recv().timeout(PATIENCE).wait_batch(100, &mut completions).unwrap();
         assert!(count > 0 && count == completions.len());
         for completion in completions.drain(..) {
             let response = completion.result.unwrap();
@@ -262,7 +264,7 @@ fn a_refused_call_of_a_batch_is_told_and_the_others_go_out() {
     let client = host.client().unwrap();
     let mut calls: Vec<_> = (0..5).map(|cookie| (echo.to, Bytes::from_static(b"x"), cookie)).collect();
     let mut refused = Vec::new();
-    client.submit_all(&mut calls, |cookie, error| refused.push((cookie, error)));
+    client.completions().submit_all(&mut calls, |cookie, error| refused.push((cookie, error)));
     assert_eq!(refused.iter().map(|(cookie, _)| *cookie).collect::<Vec<_>>(), [3, 4]);
     assert!(
         matches!(refused[0].1, CallError::LimitReached { name: "max_completions" }),
@@ -270,9 +272,60 @@ fn a_refused_call_of_a_batch_is_told_and_the_others_go_out() {
         refused[0].1
     );
     let mut completions = Vec::new();
-    assert_eq!(client.recv_completions(Some(PATIENCE), 0, &mut completions), 0);
+    assert_eq!(client.completions().recv().timeout(PATIENCE).wait_batch(0, &mut completions).unwrap(), 0);
     while completions.len() < 3 {
-        assert!(client.recv_completions(Some(PATIENCE), 2, &mut completions) <= 2);
+        assert!(client.completions().recv().timeout(PATIENCE).wait_batch(2, &mut completions).unwrap() <= 2);
     }
     assert!(completions.iter().all(|completion| completion.result.is_ok()));
+}
+
+#[test]
+fn a_call_sends_nothing_before_it_is_started_and_ends_with_its_handle() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let client = host.client().unwrap();
+    let call = client.call(to, "later");
+    assert_eq!((call.id(), call.to()), (None, to));
+    assert_eq!(host.metrics().endpoint.data_sent, 0);
+    drop(client.call(to, "never"));
+    assert_eq!(
+        format!("{call:?}"),
+        format!("Call {{ to: {to:?}, timeout: None, state: \"not started\", .. }}")
+    );
+    let call = call.start().unwrap();
+    assert!(call.id().is_some());
+    assert_eq!(host.metrics().endpoint.data_sent, 1);
+    server.recv().unwrap().reply("ok").unwrap();
+    assert_eq!(call.start().unwrap().wait().unwrap(), "ok");
+    until_idle(&host);
+    assert_eq!(host.metrics().endpoint.rpcs_aborted, 0);
+}
+
+#[test]
+fn calls_that_are_started_are_in_flight_together() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let client = host.client().unwrap();
+    let [one, other] = ["one", "other"].map(|text| client.call(to, text).start().unwrap());
+    let requests = [(); 2].map(|()| server.recv_timeout(PATIENCE).unwrap());
+    for rpc in requests {
+        let request = rpc.request().clone();
+        rpc.reply(request).unwrap();
+    }
+    assert_eq!((other.wait().unwrap(), one.wait().unwrap()), ("other".into(), "one".into()));
+}
+
+#[test]
+fn a_part_of_a_response_has_a_time_limit_after_which_reading_goes_on() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let mut reader = host.client().unwrap().call(to, "x").reader().unwrap();
+    let timeout = std::time::Duration::from_millis(1);
+    assert_eq!(reader.next_part().timeout(timeout).wait(), Err(CallError::TimedOut { to, timeout }));
+    server.recv().unwrap().reply("answer").unwrap();
+    assert_eq!(reader.next_part().timeout(PATIENCE).wait(), Ok(Some(Bytes::from("answer"))));
+    assert_eq!(reader.next_part().wait(), Ok(None));
 }

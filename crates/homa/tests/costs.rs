@@ -79,7 +79,7 @@ fn a_blocking_rpc_allocates_nothing() {
         let client = host.client().unwrap();
         let request = Bytes::from(vec![7; length]);
         let each = allocations_per_rpc(|| {
-            assert_eq!(client.call(echo.to, request.clone()).unwrap().len(), length);
+            assert_eq!(client.call(echo.to, request.clone()).wait().unwrap().len(), length);
         });
         assert!(each <= ONCE_IN_A_WHILE, "{each} allocations per RPC of {length} bytes, on both sides");
     }
@@ -94,7 +94,7 @@ fn an_rpc_awaited_allocates_once_at_most() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let request = Bytes::from_static(&[7; 100]);
     let each = allocations_per_rpc(|| {
-        let response = runtime.block_on(client.call_async(echo.to, request.clone()));
+        let response = runtime.block_on(client.call(echo.to, request.clone()));
         assert_eq!(response.unwrap().len(), 100);
     });
     assert!(each <= 1.0 + ONCE_IN_A_WHILE, "{each} allocations per RPC, on both sides");
@@ -112,7 +112,7 @@ fn a_request_of_one_packet_takes_one_lock() {
     let stretches = (0..REQUESTS / STRETCH).map(|_| {
         let before = host.metrics().host.lock_acquisitions;
         for cookie in 0..STRETCH {
-            client.submit(echo.to, request.clone(), cookie).unwrap();
+            client.completions().submit(echo.to, request.clone(), cookie).unwrap();
         }
         host.metrics().host.lock_acquisitions - before
     });
@@ -121,6 +121,6 @@ fn a_request_of_one_packet_takes_one_lock() {
     let taken = stretches.min().expect("a stretch");
     assert!((STRETCH..2 * STRETCH).contains(&taken), "{STRETCH} requests took the lock {taken} times");
     for _ in 0..REQUESTS {
-        client.recv_completion(Some(common::PATIENCE)).unwrap().result.unwrap();
+        client.completions().recv().timeout(common::PATIENCE).wait().unwrap().result.unwrap();
     }
 }

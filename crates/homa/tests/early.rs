@@ -199,7 +199,10 @@ fn a_call_whose_reader_is_dropped_fails() {
         let server = server.clone();
         move || drop(server.recv().unwrap())
     });
-    assert_eq!(host.client().unwrap().call(to, vec![1; 1_000_000]), Err(CallError::ResponseLost { to }));
+    assert_eq!(
+        host.client().unwrap().call(to, vec![1; 1_000_000]).wait(),
+        Err(CallError::ResponseLost { to })
+    );
     dropper.join().unwrap();
     until_idle(&host);
     until_idle(&server_host);
@@ -225,7 +228,7 @@ fn a_slow_reader_holds_up_nobody() {
     });
     for (tag, size) in [1, 1_000, 50_000, 900_000].into_iter().enumerate() {
         let request = message(size, tag as u64);
-        assert!(client.call(to, request.clone()).unwrap() == request);
+        assert!(client.call(to, request.clone()).wait().unwrap() == request);
     }
     for (id, mut reader) in slow {
         data(&hand, id, PORT, FIRST, LENGTH);
@@ -366,10 +369,10 @@ fn many_clients_send_and_several_threads_read() {
     let client = host.client().unwrap();
     let request = |cookie: u64| message(1_000 + (cookie as usize * 61_007) % 900_000, cookie);
     for cookie in 0..CALLS {
-        client.submit(to, request(cookie), cookie).unwrap();
+        client.completions().submit(to, request(cookie), cookie).unwrap();
     }
     for _ in 0..CALLS {
-        let done = client.recv_completion(Some(PATIENCE)).expect("every call completes");
+        let done = client.completions().recv().timeout(PATIENCE).wait().expect("every call completes");
         assert!(done.result.unwrap() == request(done.cookie), "{} came back changed", done.cookie);
     }
     until_idle(&host);

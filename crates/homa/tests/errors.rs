@@ -4,14 +4,14 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use super::common::{self, Echo, PATIENCE, config, eventually, host, until_idle};
-use homa::{CallError, Host, HostConfig, HostError, ServerAddr};
+use homa::{CallError, Host, HostConfig, HostError, RecvError, ServerAddr};
 
 #[test]
 fn no_server_on_the_port() {
     let (peer, host) = (host(), host());
     let _other = peer.server(98).unwrap();
     let to = ServerAddr::new(peer.local_addr(), 99);
-    let error = host.client().unwrap().call(to, "x").unwrap_err();
+    let error = host.client().unwrap().call(to, "x").wait().unwrap_err();
     assert_eq!(error, CallError::NoSuchPort { to });
     assert!(error.to_string().contains("port 99"), "{error}");
     until_idle(&host);
@@ -22,7 +22,7 @@ fn nobody_at_the_address() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let host = host();
     let to = ServerAddr::new(nobody, 99);
-    assert_eq!(host.client().unwrap().call(to, "x"), Err(CallError::Unreachable { to }));
+    assert_eq!(host.client().unwrap().call(to, "x").wait(), Err(CallError::Unreachable { to }));
     until_idle(&host);
 }
 
@@ -30,7 +30,7 @@ fn nobody_at_the_address() {
 fn a_link_local_address_without_its_device_is_refused_at_the_call() {
     let host = host();
     let to = ServerAddr::new("[fe80::1]:14600".parse().unwrap(), 99);
-    let error = host.client().unwrap().call_deadline(to, "x", PATIENCE).unwrap_err();
+    let error = host.client().unwrap().call(to, "x").timeout(PATIENCE).wait().unwrap_err();
     assert!(error.to_string().contains("fe80::1%2"), "it shows how it is written: {error}");
     assert_eq!((error, host.metrics().endpoint.requests_started), (CallError::NoScope { to }, 0));
     until_idle(&host);
@@ -43,7 +43,7 @@ fn a_peer_that_says_nothing_times_out() {
     config.protocol.max_resends = 3;
     let host = Host::bind(config).unwrap();
     let to = ServerAddr::new(silent.local_addr().unwrap(), 99);
-    assert_eq!(host.client().unwrap().call(to, "x"), Err(CallError::TimedOut { to }));
+    assert_eq!(host.client().unwrap().call(to, "x").wait(), Err(CallError::NoAnswer { to }));
     assert_eq!(host.metrics().endpoint.rpcs_timed_out, 1);
     until_idle(&host);
 }
@@ -52,11 +52,11 @@ fn a_peer_that_says_nothing_times_out() {
 fn messages_of_no_length_and_of_too_much() {
     let (echo, host) = (Echo::new(1), host());
     let client = host.client().unwrap();
-    assert_eq!(client.call(echo.to, ""), Err(CallError::EmptyMessage));
-    let error = client.call(echo.to, vec![0; 1_000_001]).unwrap_err();
+    assert_eq!(client.call(echo.to, "").wait(), Err(CallError::EmptyMessage));
+    let error = client.call(echo.to, vec![0; 1_000_001]).wait().unwrap_err();
     assert_eq!(error, CallError::MessageTooLarge { length: 1_000_001, limit: 1_000_000 });
     assert!(error.to_string().contains("max_message"), "{error}");
-    assert_eq!(client.call(echo.to, vec![7; 1_000_000]).unwrap().len(), 1_000_000);
+    assert_eq!(client.call(echo.to, vec![7; 1_000_000]).wait().unwrap().len(), 1_000_000);
     until_idle(&host);
 }
 
@@ -67,7 +67,7 @@ fn two_hosts_that_raise_the_limit_exchange_more_than_a_megabyte() {
     let echo = Echo::with(config.clone(), 1);
     let host = Host::bind(config).unwrap();
     let request = common::message(5_000_000, 1);
-    assert!(host.client().unwrap().call(echo.to, request.clone()).unwrap() == request);
+    assert!(host.client().unwrap().call(echo.to, request.clone()).wait().unwrap() == request);
     until_idle(&host);
 }
 
@@ -79,11 +79,14 @@ fn a_limit_is_named() {
     config.protocol.max_rpcs = 3;
     let host = Host::bind(config).unwrap();
     let client = host.client().unwrap();
-    client.submit(to, "x", 1).unwrap();
-    client.submit(to, "x", 2).unwrap();
-    assert_eq!(client.submit(to, "x", 3), Err(CallError::LimitReached { name: "max_completions" }));
-    let third = client.start(to, "x").unwrap();
-    let error = client.start(to, "x").map(|_| ()).unwrap_err();
+    client.completions().submit(to, "x", 1).unwrap();
+    client.completions().submit(to, "x", 2).unwrap();
+    assert_eq!(
+        client.completions().submit(to, "x", 3),
+        Err(CallError::LimitReached { name: "max_completions" })
+    );
+    let third = client.call(to, "x").start().unwrap();
+    let error = client.call(to, "x").start().map(|_| ()).unwrap_err();
     assert_eq!(error, CallError::LimitReached { name: "max_rpcs" });
     assert!(error.to_string().contains("max_rpcs"), "{error}");
     drop(third);
@@ -98,12 +101,12 @@ fn a_deadline_that_passes_ends_the_call() {
     let to = ServerAddr::new(peer.local_addr(), 99);
     let client = host.client().unwrap();
     let deadline = Duration::from_millis(20);
-    let late = CallError::DeadlineExceeded { to, deadline };
-    assert_eq!(client.call_deadline(to, "x", deadline), Err(late.clone()));
-    assert_eq!(client.start(to, "x").unwrap().wait_deadline(deadline), Err(late));
+    let late = CallError::TimedOut { to, timeout: deadline };
+    assert_eq!(client.call(to, "x").timeout(deadline).wait(), Err(late.clone()));
+    assert_eq!(client.call(to, "x").start().unwrap().timeout(deadline).wait(), Err(late));
     until_idle(&host);
     eventually("the server hears of it", || peer.metrics().host.open_rpcs == 0);
-    assert_eq!(client.recv_completion(Some(deadline)), None);
+    assert_eq!(client.completions().recv().timeout(deadline).wait(), Err(RecvError::TimedOut));
     drop(server);
 }
 
@@ -114,8 +117,8 @@ fn a_call_that_is_dropped_leaves_nothing() {
     let to = ServerAddr::new(peer.local_addr(), 99);
     let client = host.client().unwrap();
     for size in [1, 1_000, 1_000_000] {
-        drop(client.start(to, vec![1; size]).unwrap());
-        drop(client.start_reading(to, vec![1; size]).unwrap());
+        drop(client.call(to, vec![1; size]).start().unwrap());
+        drop(client.call(to, vec![1; size]).reader().unwrap());
     }
     until_idle(&host);
     until_idle(&peer);
@@ -129,7 +132,7 @@ fn a_client_that_is_dropped_takes_its_calls_along() {
     let host = host();
     let client = host.client().unwrap();
     for cookie in 0..200 {
-        client.submit(to, "x", cookie).unwrap();
+        client.completions().submit(to, "x", cookie).unwrap();
     }
     assert_eq!(host.metrics().host.open_calls, 200);
     drop(client);
@@ -142,19 +145,19 @@ fn a_host_that_is_shut_down_ends_its_calls() {
     let to = ServerAddr::new(silent.local_addr().unwrap(), 99);
     let host = host();
     let client = host.client().unwrap();
-    let pending = client.start(to, "x").unwrap();
-    client.submit(to, "x", 7).unwrap();
+    let pending = client.call(to, "x").start().unwrap();
+    client.completions().submit(to, "x", 7).unwrap();
     let waiting = client.clone();
-    let waiter = std::thread::spawn(move || waiting.call(to, "x"));
+    let waiter = std::thread::spawn(move || waiting.call(to, "x").wait());
     eventually("all three are open", || host.metrics().host.open_calls == 3);
     assert!(host.shutdown(PATIENCE));
     assert_eq!(waiter.join().unwrap(), Err(CallError::Closed));
     assert_eq!(pending.wait(), Err(CallError::Closed));
-    let completion = client.recv_completion(None).unwrap();
+    let completion = client.completions().recv().wait().unwrap();
     assert_eq!((completion.cookie, completion.result), (7, Err(CallError::Closed)));
-    assert_eq!(client.recv_completion(None), None);
-    assert_eq!(client.call(to, "x"), Err(CallError::Closed));
-    assert_eq!(client.submit(to, "x", 8), Err(CallError::Closed));
+    assert_eq!(client.completions().recv().wait(), Err(RecvError::Closed));
+    assert_eq!(client.call(to, "x").wait(), Err(CallError::Closed));
+    assert_eq!(client.completions().submit(to, "x", 8), Err(CallError::Closed));
 }
 
 #[test]

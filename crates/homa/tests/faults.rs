@@ -40,10 +40,10 @@ fn every_request_runs_once_and_every_answer_is_right() {
     let client = host.client().unwrap();
     let request = |cookie: u64| message(16 + (cookie as usize * 977) % 60_000, cookie);
     for cookie in 0..CALLS {
-        client.submit(to, request(cookie), cookie).unwrap();
+        client.completions().submit(to, request(cookie), cookie).unwrap();
     }
     for _ in 0..CALLS {
-        let done = client.recv_completion(Some(PATIENCE)).expect("every call completes");
+        let done = client.completions().recv().timeout(PATIENCE).wait().expect("every call completes");
         assert!(done.result.unwrap() == request(done.cookie), "{} came back changed", done.cookie);
     }
     assert_eq!(ran.lock().unwrap().len() as u64, CALLS);
@@ -83,10 +83,10 @@ fn requests_read_while_they_arrive_run_once_and_are_right() {
     let client = host.client().unwrap();
     let request = |cookie: u64| message(16 + (cookie as usize * 9_773) % 300_000, cookie);
     for cookie in 0..CALLS {
-        client.submit(to, request(cookie), cookie).unwrap();
+        client.completions().submit(to, request(cookie), cookie).unwrap();
     }
     for _ in 0..CALLS {
-        let done = client.recv_completion(Some(PATIENCE)).expect("every call completes");
+        let done = client.completions().recv().timeout(PATIENCE).wait().expect("every call completes");
         assert!(done.result.unwrap() == request(done.cookie), "{} came back changed", done.cookie);
     }
     assert!(host.metrics().endpoint.retransmits > 0, "nothing was lost");

@@ -12,7 +12,7 @@ fn impatient() -> HostConfig {
 }
 
 fn call(host: &Host, echo: &Echo) {
-    host.client().unwrap().call_deadline(echo.to, message(100, 1), PATIENCE).unwrap();
+    host.client().unwrap().call(echo.to, message(100, 1)).timeout(PATIENCE).wait().unwrap();
 }
 
 fn freezes(dump: &Dump) -> Vec<Record> {
@@ -72,7 +72,7 @@ fn a_failed_call_counts_as_slow_when_it_took_long() {
     let echo = Echo::new(1);
     let host = Host::bind(impatient()).unwrap();
     let nobody = homa::ServerAddr::new(echo.to.host, 1_234);
-    host.client().unwrap().call_deadline(nobody, message(100, 1), PATIENCE).unwrap_err();
+    host.client().unwrap().call(nobody, message(100, 1)).timeout(PATIENCE).wait().unwrap_err();
     assert!(host.trace_is_frozen());
 }
 

@@ -25,7 +25,7 @@ fn call_until(host: &Host, echo: &Echo, holds: impl Fn(&PeerInfo) -> bool) -> Pe
     let client = host.client().unwrap();
     for tag in 0..MAX_CALLS {
         let request = message(LONG, tag);
-        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+        assert!(client.call(echo.to, request.clone()).timeout(PATIENCE).wait().unwrap() == request);
         let peers = host.peers();
         assert_eq!((peers.len(), peers[0].addr), (1, echo.to.host));
         if holds(&peers[0]) {
@@ -77,10 +77,10 @@ fn the_limit_of_a_crowded_server_shows_at_both_ends() {
     let clients: Vec<_> = hosts.iter().map(|host| host.client().unwrap()).collect();
     let told = || u32::try_from(echo.metrics().host.unsched_limit_bytes).unwrap();
     let limited = (0..MAX_CALLS).find_map(|tag| {
-        let start = |client: &Client| client.start(echo.to, message(6_000, tag)).unwrap();
+        let start = |client: &Client| client.call(echo.to, message(6_000, tag)).start().unwrap();
         let calls: Vec<_> = clients.iter().map(start).collect();
         for call in calls {
-            assert!(call.wait_deadline(PATIENCE).unwrap() == message(6_000, tag));
+            assert!(call.timeout(PATIENCE).wait().unwrap() == message(6_000, tag));
         }
         Some(hosts[0].peers()[0]).filter(|peer| peer.unsched_limit == Some(told()))
     });
@@ -98,7 +98,7 @@ fn peers_are_listed_by_address() {
     let client = host.client().unwrap();
     // The peers are first called from the highest address to the lowest.
     for echo in echoes.iter().rev() {
-        client.call_deadline(echo.to, message(8, 0), PATIENCE).unwrap();
+        client.call(echo.to, message(8, 0)).timeout(PATIENCE).wait().unwrap();
     }
     let peers = host.peers();
     let expected: Vec<_> = echoes.iter().map(|echo| echo.to.host).collect();
@@ -119,7 +119,7 @@ fn processors_are_kept_awake_while_rpcs_are_in_flight_and_no_longer() {
     for _ in 0..2 {
         let start = Instant::now();
         while !held() {
-            client.call(echo.to, "x").unwrap();
+            client.call(echo.to, "x").wait().unwrap();
             assert!(start.elapsed() < PATIENCE, "never held");
         }
         let start = Instant::now();
@@ -137,10 +137,10 @@ fn calls_and_answers_have_a_time_in_the_class_of_their_size() {
     let client = host.client().unwrap();
     for (tag, bytes) in [100, 5_000, 100, LONG].into_iter().enumerate() {
         let request = message(bytes, tag as u64);
-        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+        assert!(client.call(echo.to, request.clone()).timeout(PATIENCE).wait().unwrap() == request);
     }
     let nobody = homa::ServerAddr { port: echo.to.port + 1, ..echo.to };
-    assert!(client.call_deadline(nobody, &b"?"[..], PATIENCE).is_err());
+    assert!(client.call(nobody, &b"?"[..]).timeout(PATIENCE).wait().is_err());
     let metrics = host.metrics();
     let counts: Vec<u64> = metrics.call_times.classes().map(|(_, times)| times.count()).collect();
     assert_eq!(counts, [2, 1, 0, 1, 0]);

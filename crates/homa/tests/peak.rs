@@ -56,14 +56,14 @@ const REQUEST: Bytes = Bytes::from_static(&[7; 100]);
 
 fn echo(client: &Client, to: ServerAddr, calls: usize) {
     for _ in 0..calls {
-        client.call(to, REQUEST).expect("answered");
+        client.call(to, REQUEST).wait().expect("answered");
     }
 }
 
 /// Opens `calls` calls at a time, all of which the server holds; returns the memory at that time.
 fn peak(client: &Client, server: &Server, to: ServerAddr, calls: usize) -> (u64, u64) {
     for cookie in 0..calls {
-        client.submit(to, REQUEST, cookie as u64).expect("taken");
+        client.completions().submit(to, REQUEST, cookie as u64).expect("taken");
     }
     let mut in_hand = Vec::with_capacity(calls);
     while in_hand.len() < calls {
@@ -72,7 +72,7 @@ fn peak(client: &Client, server: &Server, to: ServerAddr, calls: usize) -> (u64,
     let most = memory();
     in_hand.into_iter().for_each(|rpc| rpc.reply(REQUEST).expect("wanted"));
     for _ in 0..calls {
-        client.recv_completion(Some(Duration::from_secs(20))).expect("a completion");
+        client.completions().recv().timeout(Duration::from_secs(20)).wait().expect("a completion");
     }
     most
 }

@@ -16,7 +16,7 @@ fn replies_come_from_other_threads_and_out_of_order() {
     let server = server_host.server(9).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 9);
     let client = host.client().unwrap();
-    let calls: Vec<_> = (0..20_u64).map(|tag| client.start(to, message(50, tag)).unwrap()).collect();
+    let calls: Vec<_> = (0..20_u64).map(|tag| client.call(to, message(50, tag)).start().unwrap()).collect();
     let mut rpcs: Vec<_> = (0..20).map(|_| server.recv_timeout(PATIENCE).unwrap()).collect();
     rpcs.reverse();
     let threads: Vec<_> = rpcs
@@ -45,7 +45,7 @@ fn two_ports_of_a_host_are_two_servers() {
     assert!(matches!(server_host.server(1), Err(HostError::Port(PortError::InUse(1)))));
     assert!(matches!(server_host.server(0), Err(HostError::Port(PortError::OutOfRange(0)))));
     let client = host.client().unwrap();
-    let call = |port| client.start(ServerAddr::new(server_host.local_addr(), port), "x").unwrap();
+    let call = |port| client.call(ServerAddr::new(server_host.local_addr(), port), "x").start().unwrap();
     let (first, second) = (call(1), call(2));
     two.recv().unwrap().reply("two").unwrap();
     one.recv().unwrap().reply("one").unwrap();
@@ -66,7 +66,7 @@ fn a_handler_that_computes_keeps_its_client() {
         }
         rpc.reply("done").unwrap();
     });
-    assert_eq!(host.client().unwrap().call(to, "compute").unwrap(), "done");
+    assert_eq!(host.client().unwrap().call(to, "compute").wait().unwrap(), "done");
     handler.join().unwrap();
     let (here, there) = (host.metrics(), server_host.metrics());
     assert!(there.endpoint.busys_sent > 0, "{:?}", there.endpoint);
@@ -79,7 +79,7 @@ fn requests_are_taken_in_while_nobody_receives() {
     let (server_host, host) = (host(), host());
     let server = server_host.server(99).unwrap();
     let client = host.client().unwrap();
-    let call = client.start(ServerAddr::new(server_host.local_addr(), 99), "hello").unwrap();
+    let call = client.call(ServerAddr::new(server_host.local_addr(), 99), "hello").start().unwrap();
     eventually("the request is queued", || server_host.metrics().host.queued_requests == 1);
     server.recv().unwrap().reply("there").unwrap();
     assert_eq!(call.wait().unwrap(), "there");
@@ -89,7 +89,7 @@ fn requests_are_taken_in_while_nobody_receives() {
 fn a_call_ends_while_its_caller_computes() {
     let (echo, host) = (Echo::new(1), host());
     let client = host.client().unwrap();
-    let call = client.start(echo.to, message(500_000, 1)).unwrap();
+    let call = client.call(echo.to, message(500_000, 1)).start().unwrap();
     eventually("the response is there", || host.metrics().endpoint.responses_delivered == 1);
     assert!(call.wait().unwrap() == message(500_000, 1));
 }
@@ -100,7 +100,7 @@ fn shutdown_delivers_the_answers_in_hand() {
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let (client, other) = (host.client().unwrap(), host.client().unwrap());
-    let call = client.start(to, "a large one, please").unwrap();
+    let call = client.call(to, "a large one, please").start().unwrap();
     let rpc = server.recv().unwrap();
     let (says, said) = mpsc::channel();
     let closer = thread::spawn(move || {
@@ -113,8 +113,8 @@ fn shutdown_delivers_the_answers_in_hand() {
     assert!(call.wait().unwrap() == message(1_000_000, 4));
     assert!(closer.join().unwrap(), "the answer was acknowledged");
     assert!(matches!(
-        other.call_deadline(to, "more", PATIENCE),
-        Err(CallError::Unreachable { .. } | CallError::TimedOut { .. })
+        other.call(to, "more").timeout(PATIENCE).wait(),
+        Err(CallError::Unreachable { .. } | CallError::NoAnswer { .. })
     ));
 }
 
@@ -128,7 +128,7 @@ fn dropping_the_host_delivers_an_answer_that_is_on_its_way() {
         rpc.reply(message(1_000_000, 5)).unwrap();
         drop((server, server_host));
     });
-    assert!(host.client().unwrap().call(to, "x").unwrap() == message(1_000_000, 5));
+    assert!(host.client().unwrap().call(to, "x").wait().unwrap() == message(1_000_000, 5));
     answer.join().unwrap();
 }
 
@@ -146,7 +146,7 @@ fn a_port_is_free_when_its_server_is_gone() {
                 Err(error) => panic!("{error}"),
             }
         };
-        let call = client.start(to, "x").unwrap();
+        let call = client.call(to, "x").start().unwrap();
         server.recv().unwrap().reply(round.to_string()).unwrap();
         drop(server);
         assert_eq!(call.wait().unwrap(), round.to_string());
@@ -158,9 +158,9 @@ fn an_rpc_dropped_unanswered_fails_its_client() {
     let (server_host, host) = (host(), host());
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
-    let call = host.client().unwrap().start(to, "x").unwrap();
+    let call = host.client().unwrap().call(to, "x").start().unwrap();
     drop(server.recv().unwrap());
-    let error = call.wait_deadline(PATIENCE).unwrap_err();
+    let error = call.timeout(PATIENCE).wait().unwrap_err();
     assert_eq!(error, CallError::ResponseLost { to });
     until_idle(&server_host);
 }
@@ -171,7 +171,7 @@ fn a_reply_to_a_client_that_gave_up_says_so() {
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let client = host.client().unwrap();
-    let call = client.start(to, "x").unwrap();
+    let call = client.call(to, "x").start().unwrap();
     let rpc = server.recv().unwrap();
     drop(call);
     eventually("the server hears of it", || server_host.metrics().host.open_rpcs == 0);
@@ -185,13 +185,13 @@ fn bad_replies_are_refused_and_fail_the_client() {
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let client = host.client().unwrap();
-    let call = client.start(to, "x").unwrap();
+    let call = client.call(to, "x").start().unwrap();
     assert_eq!(server.recv().unwrap().reply(""), Err(ReplyError::EmptyMessage));
-    assert_eq!(call.wait_deadline(PATIENCE), Err(CallError::ResponseLost { to }));
-    let call = client.start(to, "x").unwrap();
+    assert_eq!(call.timeout(PATIENCE).wait(), Err(CallError::ResponseLost { to }));
+    let call = client.call(to, "x").start().unwrap();
     let refused = server.recv().unwrap().reply(vec![0; 1_000_001]);
     assert_eq!(refused, Err(ReplyError::MessageTooLarge { length: 1_000_001, limit: 1_000_000 }));
-    assert_eq!(call.wait_deadline(PATIENCE), Err(CallError::ResponseLost { to }));
+    assert_eq!(call.timeout(PATIENCE).wait(), Err(CallError::ResponseLost { to }));
     until_idle(&server_host);
 }
 
@@ -202,10 +202,10 @@ fn requests_beyond_the_queue_are_refused_and_counted() {
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let client = host.client().unwrap();
-    let first = client.start(to, message(900, 1)).unwrap();
+    let first = client.call(to, message(900, 1)).start().unwrap();
     eventually("the first is queued", || server_host.metrics().host.queued_requests == 1);
-    let second = client.start(to, message(900, 2)).unwrap();
-    assert_eq!(second.wait_deadline(PATIENCE), Err(CallError::ResponseLost { to }));
+    let second = client.call(to, message(900, 2)).start().unwrap();
+    assert_eq!(second.timeout(PATIENCE).wait(), Err(CallError::ResponseLost { to }));
     assert_eq!(server_host.metrics().host.requests_refused, 1);
     server.recv().unwrap().reply("first").unwrap();
     assert_eq!(first.wait().unwrap(), "first");
@@ -224,7 +224,7 @@ fn a_client_that_goes_acknowledges_before() {
         let host = host();
         let client = host.client().unwrap();
         for tag in 0..3 {
-            client.call_deadline(echo.to, message(100, tag), PATIENCE).unwrap();
+            client.call(echo.to, message(100, tag)).timeout(PATIENCE).wait().unwrap();
         }
         if client_first {
             drop(client);
@@ -278,7 +278,7 @@ fn a_thousand_stalled_messages_do_not_stop_reception() {
     let client = host.client().unwrap();
     for length in [100, 20_000, 500_000] {
         let request = message(length, 1);
-        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+        assert!(client.call(echo.to, request.clone()).timeout(PATIENCE).wait().unwrap() == request);
     }
     let now = echo.metrics().host;
     assert!(now.open_rpcs >= STALLED / 2, "{} are open: they were to stall", now.open_rpcs);

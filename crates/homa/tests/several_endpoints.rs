@@ -15,7 +15,7 @@ use homa::proto::{PortError, SEC};
 use homa::steer::PolicyName;
 use homa::trace::EventKind;
 use homa::{
-    CallError, Client, ENDPOINT_POLICIES, Host, HostConfig, HostError, Pending, RecvError, Server, ServerAddr,
+    Call, CallError, Client, ENDPOINT_POLICIES, Host, HostConfig, HostError, RecvError, Server, ServerAddr,
 };
 
 fn with(endpoints: usize) -> HostConfig {
@@ -36,7 +36,10 @@ fn call_all(client: &Client, to: ServerAddr, tag: u64) -> u64 {
     let lengths = [1, 100, 1_400, 20_000, 3, 300_000, 64];
     for (n, length) in lengths.into_iter().enumerate() {
         let request = message(length, tag * 100 + n as u64);
-        assert!(client.call_deadline(to, request.clone(), PATIENCE).unwrap() == request, "{tag} {length}");
+        assert!(
+            client.call(to, request.clone()).timeout(PATIENCE).wait().unwrap() == request,
+            "{tag} {length}"
+        );
     }
     lengths.len() as u64
 }
@@ -72,7 +75,7 @@ fn packets_that_travel_alone_come_to_the_owner_of_their_rpc() {
     let host = host(4);
     for client in clients(&host, 4) {
         for tag in 0..50 {
-            assert!(client.call(echo.to, message(100, tag)).unwrap() == message(100, tag));
+            assert!(client.call(echo.to, message(100, tag)).wait().unwrap() == message(100, tag));
         }
     }
     for (side, metrics) in [("client", host.metrics()), ("server", echo.metrics())] {
@@ -196,7 +199,7 @@ fn stress(threads: usize, poll: Duration) {
             .map(|client| {
                 scope.spawn(move || {
                     for tag in 0..200 {
-                        let answer = client.call_deadline(to, message(40, tag), PATIENCE).unwrap();
+                        let answer = client.call(to, message(40, tag)).timeout(PATIENCE).wait().unwrap();
                         assert!(answer == message(40, tag));
                     }
                 })
@@ -231,7 +234,8 @@ fn a_thread_that_only_looks_finds_what_lies_at_any_endpoint() {
     let (server_host, host) = (host(4), host(4));
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
-    let calls: Vec<_> = clients(&host, 8).iter().map(|client| client.start(to, "x").unwrap()).collect();
+    let calls: Vec<_> =
+        clients(&host, 8).iter().map(|client| client.call(to, "x").start().unwrap()).collect();
     let mut rpcs = Vec::new();
     eventually("all requests are found", || {
         rpcs.extend(server.recv_timeout(Duration::ZERO));
@@ -241,7 +245,7 @@ fn a_thread_that_only_looks_finds_what_lies_at_any_endpoint() {
         rpc.reply("y").unwrap();
     }
     for call in calls {
-        assert_eq!(call.wait_deadline(PATIENCE).unwrap(), "y");
+        assert_eq!(call.timeout(PATIENCE).wait().unwrap(), "y");
     }
 }
 
@@ -260,15 +264,15 @@ fn an_endpoint_with_more_requests_than_it_can_serve_does_not_let_those_of_others
             let mut open = 0;
             while !over.load(Ordering::Relaxed) {
                 while open < 64 {
-                    clients[0].submit(to, "x", 0).unwrap();
+                    clients[0].completions().submit(to, "x", 0).unwrap();
                     open += 1;
                 }
-                clients[0].recv_completion(Some(PATIENCE)).unwrap().result.unwrap();
+                clients[0].completions().recv().timeout(PATIENCE).wait().unwrap().result.unwrap();
                 open -= 1;
             }
         });
         for _ in 0..100 {
-            clients[1].call_deadline(to, "y", PATIENCE).unwrap();
+            clients[1].call(to, "y").timeout(PATIENCE).wait().unwrap();
         }
         over.store(true, Ordering::Relaxed);
         eventually("the flood is over", || host.metrics().host.open_calls == 0);
@@ -282,18 +286,18 @@ fn completions_and_readers_work_at_every_endpoint() {
     let host = host(3);
     for client in clients(&host, 3) {
         for cookie in 0..20 {
-            client.submit(echo.to, message(500, cookie), cookie).unwrap();
+            client.completions().submit(echo.to, message(500, cookie), cookie).unwrap();
         }
         let mut seen = [0; 20];
         for _ in 0..20 {
-            let completion = client.recv_completion(Some(PATIENCE)).unwrap();
+            let completion = client.completions().recv().timeout(PATIENCE).wait().unwrap();
             assert!(completion.result.unwrap() == message(500, completion.cookie));
             seen[completion.cookie as usize] += 1;
         }
         assert_eq!(seen, [1; 20]);
-        let mut reader = client.start_reading(echo.to, message(900_000, 7)).unwrap();
+        let mut reader = client.call(echo.to, message(900_000, 7)).reader().unwrap();
         let mut whole = Vec::new();
-        while let Some(part) = reader.next_part().unwrap() {
+        while let Some(part) = reader.next_part().wait().unwrap() {
             whole.extend_from_slice(&part);
         }
         assert!(whole == message(900_000, 7));
@@ -311,12 +315,12 @@ fn endpoints_that_share_a_slow_uplink_send_everything() {
         scope.spawn(|| {
             for tag in 0..4 {
                 let request = message(500_000, tag);
-                assert!(one.call(echo.to, request.clone()).unwrap() == request);
+                assert!(one.call(echo.to, request.clone()).wait().unwrap() == request);
             }
         });
         for tag in 0..60 {
             let request = message(20_000, tag);
-            assert!(other.call(echo.to, request.clone()).unwrap() == request);
+            assert!(other.call(echo.to, request.clone()).wait().unwrap() == request);
         }
     });
     let by_endpoint = host.metrics_by_endpoint();
@@ -348,7 +352,7 @@ fn async_tasks_fewer_than_endpoints_serve_all() {
                     tokio::spawn(async move {
                         for n in 0..50 {
                             let request = message(200, tag * 100 + n);
-                            let answer = client.call_async(to, request.clone());
+                            let answer = client.call(to, request.clone());
                             let answer = tokio::time::timeout(PATIENCE, answer).await;
                             assert!(answer.expect("in time").unwrap() == request);
                         }
@@ -372,7 +376,7 @@ fn a_future_that_goes_leaves_its_request_to_others() {
         let to = ServerAddr::new(server_host.local_addr(), 99);
         let clients = clients(&host, 3);
         for n in 0..30 {
-            let call = clients[n % 3].start(to, "x").unwrap();
+            let call = clients[n % 3].call(to, "x").start().unwrap();
             // Dropped at some moment between its registration and its request.
             let brief = tokio::time::timeout(Duration::from_micros(n as u64 * 40), server.recv_async()).await;
             let rpc = match brief {
@@ -412,7 +416,10 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
                 scope.spawn(|| {
                     for tag in 0..4 {
                         let request = message(400_000, tag);
-                        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+                        assert!(
+                            client.call(echo.to, request.clone()).timeout(PATIENCE).wait().unwrap()
+                                == request
+                        );
                     }
                 })
             })
@@ -459,16 +466,17 @@ fn a_peers_restart_seen_by_one_endpoint_ends_the_calls_of_all() {
     let at = old.local_addr();
     let to = ServerAddr::new(at, 99);
     let server = old.server(99).unwrap();
-    let open: Vec<_> = clients.iter().map(|client| client.start(to, "never answered").unwrap()).collect();
+    let open: Vec<_> =
+        clients.iter().map(|client| client.call(to, "never answered").start().unwrap()).collect();
     let in_hand: Vec<_> = (0..3).map(|_| server.recv_timeout(PATIENCE).unwrap()).collect();
     drop(old);
     drop((in_hand, server));
     let echo = Echo::with(life(2_000, at), 1);
     // The restart may end the call of the old incarnation that shows it, or let it go on; another test covers
     // that.
-    let _ = clients[0].call_deadline(echo.to, "who is there?", PATIENCE);
+    let _ = clients[0].call(echo.to, "who is there?").timeout(PATIENCE).wait();
     for call in open {
-        assert_eq!(call.wait_deadline(PATIENCE).map(|_| ()), Err(CallError::PeerRestarted { to }));
+        assert_eq!(call.timeout(PATIENCE).wait().map(|_| ()), Err(CallError::PeerRestarted { to }));
     }
     let each = host.metrics_by_endpoint();
     assert!(each.iter().all(|one| one.endpoint.peer_restarts == 1), "each once");
@@ -481,7 +489,7 @@ fn that_nobody_is_at_an_address_is_told_to_all_endpoints() {
     let to = ServerAddr::new(nobody, 99);
     for _ in 0..5 {
         for client in clients(&host, 4) {
-            assert_eq!(client.call_deadline(to, "x", PATIENCE), Err(CallError::Unreachable { to }));
+            assert_eq!(client.call(to, "x").timeout(PATIENCE).wait(), Err(CallError::Unreachable { to }));
         }
     }
 }
@@ -498,13 +506,13 @@ fn acknowledgements_find_the_endpoint_whose_rpc_they_are_about() {
     let host = host(1);
     let client = host.client().unwrap();
     for tag in 0..200 {
-        client.call(echo.to, message(100, tag)).unwrap();
+        client.call(echo.to, message(100, tag)).wait().unwrap();
     }
     drop(client);
     eventually("all are acknowledged", || {
         // A request to each endpoint makes it check its mailbox.
         let client = host.client().unwrap();
-        (0..8).for_each(|_| drop(client.call(echo.to, "x").unwrap()));
+        (0..8).for_each(|_| drop(client.call(echo.to, "x").wait().unwrap()));
         drop(client);
         echo.metrics().host.open_rpcs <= 8
     });
@@ -517,7 +525,8 @@ fn shutting_down_delivers_what_every_endpoint_has_in_hand() {
     let (server_host, host) = (host(4), host(4));
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
-    let calls: Vec<_> = clients(&host, 8).iter().map(|client| client.start(to, "x").unwrap()).collect();
+    let calls: Vec<_> =
+        clients(&host, 8).iter().map(|client| client.call(to, "x").start().unwrap()).collect();
     let rpcs: Vec<_> = (0..8).map(|_| server.recv_timeout(PATIENCE).unwrap()).collect();
     let waits = thread::spawn({
         let server = server.clone();
@@ -529,7 +538,7 @@ fn shutting_down_delivers_what_every_endpoint_has_in_hand() {
         rpc.reply("y").unwrap();
     }
     for call in calls {
-        assert_eq!(call.wait_deadline(PATIENCE).unwrap(), "y");
+        assert_eq!(call.timeout(PATIENCE).wait().unwrap(), "y");
     }
     assert!(closes.join().unwrap(), "all was answered and acknowledged");
     assert_eq!(server.recv().map(|_| ()), Err(RecvError::Closed));
@@ -544,12 +553,12 @@ fn a_port_is_open_in_all_endpoints_or_in_none() {
     let to = ServerAddr::new(server_host.local_addr(), 7);
     let host = host(3);
     let clients = clients(&host, 3);
-    let pending: Vec<_> = clients.iter().map(|client| client.start(to, "x").unwrap()).collect();
+    let pending: Vec<_> = clients.iter().map(|client| client.call(to, "x").start().unwrap()).collect();
     for _ in 0..3 {
         server.recv_timeout(PATIENCE).unwrap().reply("y").unwrap();
     }
     for call in pending {
-        assert_eq!(call.wait_deadline(PATIENCE).unwrap(), "y");
+        assert_eq!(call.timeout(PATIENCE).wait().unwrap(), "y");
     }
     drop(server);
     let mut again = None;
@@ -557,9 +566,9 @@ fn a_port_is_open_in_all_endpoints_or_in_none() {
         again = server_host.server(7).ok();
         again.is_some()
     });
-    let call = clients[2].start(to, "x").unwrap();
+    let call = clients[2].call(to, "x").start().unwrap();
     again.unwrap().recv_timeout(PATIENCE).unwrap().reply("z").unwrap();
-    assert_eq!(call.wait_deadline(PATIENCE).unwrap(), "z");
+    assert_eq!(call.timeout(PATIENCE).wait().unwrap(), "z");
 }
 
 #[test]
@@ -616,10 +625,10 @@ fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
     assert_eq!(host.metrics().host.misdirected_packets, 0);
     // Completions of submitted calls arrive at one place, wherever calls go.
     for cookie in 0..8 {
-        client.submit(echo.to, message(100, cookie), cookie).unwrap();
+        client.completions().submit(echo.to, message(100, cookie), cookie).unwrap();
     }
     let mut cookies: Vec<u64> =
-        (0..8).map(|_| client.recv_completion(Some(PATIENCE)).unwrap().cookie).collect();
+        (0..8).map(|_| client.completions().recv().timeout(PATIENCE).wait().unwrap().cookie).collect();
     cookies.sort_unstable();
     assert_eq!(cookies, [0, 1, 2, 3, 4, 5, 6, 7]);
     drop(client);
@@ -647,17 +656,17 @@ fn calls_that_are_open_are_a_load_and_the_least_loaded_endpoint_has_the_next() {
     let placement = Some(PolicyName::LeastLoaded);
     let host = Host::bind(HostConfig { endpoint_policy: placement, ..with(3) }).unwrap();
     let client = host.client().unwrap();
-    let open: Vec<_> = (0..9).map(|tag| client.start(to, message(100, tag)).unwrap()).collect();
+    let open: Vec<_> = (0..9).map(|tag| client.call(to, message(100, tag)).start().unwrap()).collect();
     let each: Vec<u64> = host.metrics_by_endpoint().iter().map(|one| one.host.open_calls).collect();
     assert_eq!(each, [3, 3, 3]);
-    let mut ids: Vec<u64> = open.iter().map(Pending::id).collect();
+    let mut ids: Vec<u64> = open.iter().filter_map(Call::id).collect();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), open.len(), "each has a number of its own");
     thread::scope(|scope| {
         scope.spawn(|| answer(&server));
         for (tag, pending) in (0..).zip(open) {
-            assert!(pending.wait_deadline(PATIENCE).unwrap() == message(100, tag));
+            assert!(pending.timeout(PATIENCE).wait().unwrap() == message(100, tag));
         }
         until_idle(&host);
         assert!(server_host.shutdown(PATIENCE));

@@ -381,7 +381,7 @@ fn a_call_ends_at_its_own_deadline() {
     let calls = [late, later, answered, told];
     outcomes.sort_by_key(|outcome| calls.iter().position(|call| *call == outcome.id));
     let results: Vec<_> = outcomes.into_iter().map(|outcome| (outcome.id, outcome.result)).collect();
-    let exceeded = |times| Err(CallError::DeadlineExceeded { to, deadline: soon * times });
+    let exceeded = |times| Err(CallError::TimedOut { to, timeout: soon * times });
     let expected = [
         (late, exceeded(3)),
         (later, exceeded(2)),
@@ -405,7 +405,7 @@ fn deadlines_pass_while_nobody_waits() {
     let closing = host.socket(None).unwrap();
     closing.start_deadline(to, message(100, 0), 0, Duration::from_micros(1)).unwrap();
     drop(closing);
-    let exceeded = CallError::DeadlineExceeded { to, deadline: Duration::from_micros(1) };
+    let exceeded = CallError::TimedOut { to, timeout: Duration::from_micros(1) };
     assert_eq!(outcome(&socket).result, Err(exceeded));
     drop(server);
     until_idle(&host);

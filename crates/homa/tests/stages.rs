@@ -41,7 +41,7 @@ fn rpc_id(dump: &Dump) -> u64 {
 fn every_stage_of_a_call_is_there_and_in_its_order() {
     let echo = Echo::with(traced(), 1);
     let host = Host::bind(traced()).unwrap();
-    host.client().unwrap().call_deadline(echo.to, message(300, 1), PATIENCE).unwrap();
+    host.client().unwrap().call(echo.to, message(300, 1)).timeout(PATIENCE).wait().unwrap();
     let dump = host.trace_dump();
     let id = rpc_id(&dump);
     let records = in_order(
@@ -97,7 +97,7 @@ fn packets_in_bursts_are_as_many_as_those_recorded() {
     let client = host.client().unwrap();
     for tag in 0..3 {
         let request = message(100_000, tag);
-        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+        assert!(client.call(echo.to, request.clone()).timeout(PATIENCE).wait().unwrap() == request);
     }
     let dump = host.trace_dump();
     assert_eq!(dump.overwritten, 0);
@@ -125,7 +125,7 @@ fn who_sleeps_and_who_wakes_is_recorded() {
     let has = |dump: &Dump, kind, a| dump.records.iter().any(|r| r.event() == Some(kind) && r.a == a);
     // A leader that sleeps is woken by packets.
     eventually("a sleep that packets end", || {
-        client.call_deadline(echo.to, message(100, 1), PATIENCE).unwrap();
+        client.call(echo.to, message(100, 1)).timeout(PATIENCE).wait().unwrap();
         let dump = host.trace_dump();
         has(&dump, EventKind::Asleep, 0) && has(&dump, EventKind::Woken, 1)
     });
@@ -134,7 +134,7 @@ fn who_sleeps_and_who_wakes_is_recorded() {
         let threads = [0, 1].map(|_| {
             scope.spawn(|| {
                 eventually("a thread that another one wakes", || {
-                    client.call_deadline(echo.to, message(100, 1), PATIENCE).unwrap();
+                    client.call(echo.to, message(100, 1)).timeout(PATIENCE).wait().unwrap();
                     has(&host.trace_dump(), EventKind::Woken, 0)
                 });
             })
@@ -153,11 +153,11 @@ fn completions_and_batches_are_stamped_as_calls_are() {
     let host = Host::bind(traced()).unwrap();
     let client = host.client().unwrap();
     let mut calls: Vec<_> = (0..5).map(|n| (echo.to, message(200, n), n)).collect();
-    client.submit_all(&mut calls, |_, error| panic!("{error}"));
-    client.submit(echo.to, message(200, 9), 9).unwrap();
+    client.completions().submit_all(&mut calls, |_, error| panic!("{error}"));
+    client.completions().submit(echo.to, message(200, 9), 9).unwrap();
     let mut left = 6;
     while left > 0 {
-        left -= client.recv_completions(Some(PATIENCE), 4, &mut Vec::new());
+        left -= client.completions().recv().timeout(PATIENCE).wait_batch(4, &mut Vec::new()).unwrap();
     }
     let dump = host.trace_dump();
     let ids = |kind, a| -> BTreeSet<u64> {
@@ -174,7 +174,7 @@ fn completions_and_batches_are_stamped_as_calls_are() {
 fn a_host_without_a_trace_has_an_empty_dump() {
     let echo = Echo::with(traced(), 1);
     let host = Host::bind(HostConfig { trace_records: 0, ..config() }).unwrap();
-    host.client().unwrap().call_deadline(echo.to, message(300, 1), PATIENCE).unwrap();
+    host.client().unwrap().call(echo.to, message(300, 1)).timeout(PATIENCE).wait().unwrap();
     let dump = host.trace_dump();
     assert_eq!((dump.records.len(), dump.overwritten, dump.node.others.len()), (0, 0, 0));
 }
@@ -186,7 +186,7 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     // The kernel begins to stamp packets some time after the first socket on the machine requests it.
     let first = Host::bind(with_times.clone()).unwrap();
     eventually("a packet with a time", || {
-        first.client().unwrap().call_deadline(echo.to, message(10, 1), PATIENCE).unwrap();
+        first.client().unwrap().call(echo.to, message(10, 1)).timeout(PATIENCE).wait().unwrap();
         let dump = first.trace_dump();
         dump.records.iter().any(|record| record.event() == Some(EventKind::DeviceReceived))
     });
@@ -194,7 +194,7 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     let client = host.client().unwrap();
     // Messages of one packet each, and one so long that it may be received in place.
     for length in [100, 1_000, 60_000] {
-        client.call_deadline(echo.to, message(length, 1), PATIENCE).unwrap();
+        client.call(echo.to, message(length, 1)).timeout(PATIENCE).wait().unwrap();
     }
     let dump = host.trace_dump();
     let of = |kind| dump.records.iter().filter(move |record| record.event() == Some(kind));
@@ -230,7 +230,7 @@ fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
     const RPCS: usize = 100;
     // All in one thread, so that no thread sleeps or waits for a lock.
     for tag in 0..RPCS as u64 {
-        let call = caller.start(to, message(100, tag)).unwrap();
+        let call = caller.call(to, message(100, tag)).start().unwrap();
         let mut rpc = port.recv_timeout(PATIENCE).unwrap();
         let request = rpc.take_request();
         rpc.reply(request).unwrap();

@@ -108,7 +108,7 @@ pub enum CallError {
     #[error(
         "{to} did not answer: its host is down, or the network between us loses everything; the request may have run"
     )]
-    TimedOut {
+    NoAnswer {
         /// The server.
         to: ServerAddr,
     },
@@ -158,13 +158,14 @@ pub enum CallError {
         /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol`.
         name: &'static str,
     },
-    /// The caller's deadline passed; the RPC was aborted.
-    #[error("{to} did not answer within the caller's deadline of {deadline:?}: the request may have run")]
-    DeadlineExceeded {
+    /// The time limit that the caller gave has passed. A call is then aborted; a reader of its response can
+    /// read on.
+    #[error("{to} did not answer within the caller's deadline of {timeout:?}: the request may have run")]
+    TimedOut {
         /// The server.
         to: ServerAddr,
-        /// The deadline that the caller gave.
-        deadline: Duration,
+        /// The caller's limit.
+        timeout: Duration,
     },
     /// The call was aborted on this side.
     #[error("the call to {to} was aborted on this side: the request may have run")]
@@ -192,11 +193,11 @@ impl CallError {
         match self {
             CallError::Unreachable { .. }
             | CallError::ProtocolUnreachable { .. }
-            | CallError::TimedOut { .. }
+            | CallError::NoAnswer { .. }
             | CallError::PeerRestarted { .. }
             | CallError::ResponseLost { .. }
             | CallError::TooLargeForReceiver { .. }
-            | CallError::DeadlineExceeded { .. }
+            | CallError::TimedOut { .. }
             | CallError::Aborted { .. }
             | CallError::Closed => true,
             CallError::NoSuchPort { .. }
@@ -209,7 +210,7 @@ impl CallError {
 
     pub(crate) fn from_rpc(to: ServerAddr, error: RpcError) -> CallError {
         match error {
-            RpcError::Timeout => CallError::TimedOut { to },
+            RpcError::Timeout => CallError::NoAnswer { to },
             RpcError::Unreachable => CallError::Unreachable { to },
             RpcError::ProtocolUnreachable => CallError::ProtocolUnreachable { to },
             RpcError::NoSuchPort => CallError::NoSuchPort { to },
@@ -236,8 +237,8 @@ impl CallError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// No request came in the time given.
-    #[error("no request came in the time given")]
+    /// Nothing came in the time given.
+    #[error("nothing came in the time given")]
     TimedOut,
     /// The host or the socket was shut down: there will be no more messages.
     #[error("this host is shut down: there are no more requests")]
@@ -345,7 +346,7 @@ mod tests {
             RpcError::MessageTooLarge,
             RpcError::Aborted,
         ];
-        let deadline = CallError::DeadlineExceeded { to, deadline: Duration::from_secs(1) };
+        let deadline = CallError::TimedOut { to, timeout: Duration::from_secs(1) };
         let all =
             ends.map(|end| CallError::from_rpc(to, end)).into_iter().chain([deadline, CallError::Closed]);
         for error in all {

@@ -325,7 +325,8 @@ impl Host {
     /// See [`HostError`].
     pub fn client(&self) -> Result<Client, HostError> {
         self.start_progress()?;
-        self.endpoints.open_client(|| self.choose_client_port(), self.local_addr)
+        let opened = self.endpoints.open_client(|| self.choose_client_port(), self.local_addr);
+        opened.map(|(ports, home, placement)| Client::new(ports, home, placement))
     }
 
     /// Chooses a client port together with the other processes of this host, if there are any. This happens

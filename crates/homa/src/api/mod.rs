@@ -30,8 +30,11 @@
 //! request is sent.
 
 pub(crate) mod address;
+pub(crate) mod call;
 pub(crate) mod client;
+pub(crate) mod completions;
 pub(crate) mod early;
 pub(crate) mod error;
 pub(crate) mod host;
+pub(crate) mod response_reader;
 pub(crate) mod server;

@@ -13,7 +13,7 @@ use crate::payload::direct_receive::DirectReceive;
 use crate::runtime::bundles::DatagramEntry;
 use crate::runtime::engine::{CallOwner, Engine};
 use crate::runtime::progress::LEAST_TICK_NS;
-use crate::runtime::wait::WaitTarget;
+use crate::runtime::wait::{WaitTarget, Wakeup};
 use crate::tenancy::host_lease::HostLease;
 use crate::tenancy::processes::Share;
 
@@ -95,6 +95,9 @@ impl Engine {
             self.flush(now);
             told = true;
         }
+        while let Some(waker) = self.timers.pop_due(now) {
+            self.waiting.wakes.push(Wakeup::Task(waker));
+        }
         let busy = received || sent || told;
         if busy {
             self.last_activity = now;
@@ -172,7 +175,10 @@ impl Engine {
             (one, other) => one.or(other),
         };
         let deadline = self.deadlines.first().map(|(until, _)| *until);
-        [driver, backlog, share, stake, deadline].into_iter().fold(self.endpoint.poll_timeout(), earlier)
+        let timer = self.timers.first();
+        [driver, backlog, share, stake, deadline, timer]
+            .into_iter()
+            .fold(self.endpoint.poll_timeout(), earlier)
     }
 
     /// Receives packets; returns whether there were any, and the time after the driver returned them.

@@ -14,7 +14,6 @@ use homa_trace::Ticks;
 use slab::Slab;
 
 use crate::api::address::ServerAddr;
-use crate::api::client::Completion;
 use crate::api::early::{PartialRequest, ReadEarly, Reading};
 use crate::api::error::{CallError, HostError, ReplyError};
 use crate::kernel_api::socket::state::{LentReply, SocketCall, SocketState};
@@ -29,6 +28,7 @@ use crate::runtime::bundles::Datagrams;
 use crate::runtime::clock::HostClock;
 use crate::runtime::progress::Progress;
 use crate::runtime::shrink::ShrinkState;
+use crate::runtime::timers::Timers;
 use crate::runtime::wait::{TaskQueue, WaitTarget, Waiters};
 use crate::tenancy::endpoint_group::GroupMember;
 use crate::tenancy::endpoint_group::board::ExchangeOffer;
@@ -68,7 +68,7 @@ pub(crate) struct Call {
 
 /// The receiver of a call's result.
 pub(crate) enum CallOwner {
-    /// A `Pending` or a `ResponseReader`.
+    /// A `Call` of the application, or its `ResponseReader`.
     CallTicket(CallTicket),
     /// The completions of a client port.
     Queue { client: usize, cookie: u64 },
@@ -100,7 +100,8 @@ pub(crate) struct ClientPort {
 
 /// A completion that has not been taken.
 pub(crate) struct UntakenCompletion {
-    pub(crate) completion: Completion,
+    cookie: u64,
+    result: Result<Bytes, CallError>,
     pub(crate) traced: TraceKey,
 }
 
@@ -169,6 +170,8 @@ pub(crate) struct Engine {
     pub(crate) sockets: Slab<SocketState>,
     /// Calls of sockets that have a deadline and are not over, sorted by deadline.
     pub(crate) deadlines: BTreeSet<(Time, usize)>,
+    /// The time limits of futures.
+    pub(crate) timers: Timers,
     /// Answers whose bytes a socket must get back.
     pub(crate) lent_replies: HashMap<RpcKey, LentReply, FixedState>,
     pub(crate) server_of_port: HashMap<u16, usize, FixedState>,
@@ -241,6 +244,7 @@ impl Engine {
             servers: Slab::new(),
             sockets: Slab::new(),
             deadlines: BTreeSet::new(),
+            timers: Timers::default(),
             lent_replies: HashMap::default(),
             server_of_port: HashMap::default(),
             waiting: Waiters::default(),
@@ -407,11 +411,11 @@ impl Engine {
         }
     }
 
-    /// Takes a completion of a client port, if there is one.
-    pub(crate) fn take_completion(&mut self, client: usize) -> Option<Completion> {
-        let UntakenCompletion { completion, traced } = self.clients[client].completions.pop_front()?;
-        self.note_response(traced, &completion.result);
-        Some(completion)
+    /// Takes the cookie and the result of a completion of a client port, if there is one.
+    pub(crate) fn take_completion(&mut self, client: usize) -> Option<(u64, Result<Bytes, CallError>)> {
+        let UntakenCompletion { cookie, result, traced } = self.clients[client].completions.pop_front()?;
+        self.note_response(traced, &result);
+        Some((cookie, result))
     }
 
     /// Records that the application takes the result of a call.
@@ -469,8 +473,7 @@ impl Engine {
                         self.clients.remove(client);
                     }
                 } else {
-                    let (completion, traced) = (Completion { cookie, result }, entry.traced);
-                    port.completions.push_back(UntakenCompletion { completion, traced });
+                    port.completions.push_back(UntakenCompletion { cookie, result, traced: entry.traced });
                     self.waiting.note_ready(WaitTarget::Completions(client));
                 }
             }
@@ -493,10 +496,8 @@ impl Engine {
         port.closed = true;
         let number = port.port;
         let (open, completions) = (port.open, std::mem::take(&mut port.completions));
-        for UntakenCompletion { completion, .. } in completions {
-            if let Ok(response) = completion.result {
-                self.buffers.bury(response);
-            }
+        for response in completions.into_iter().filter_map(|completion| completion.result.ok()) {
+            self.buffers.bury(response);
         }
         if open == 0 {
             self.clients.remove(client);

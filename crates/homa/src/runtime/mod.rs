@@ -55,5 +55,6 @@ pub(crate) mod progress;
 pub(crate) mod shared_engine;
 pub(crate) mod shrink;
 pub(crate) mod sleep;
+pub(crate) mod timers;
 pub(crate) mod wait;
 pub(crate) mod wake_chooser;

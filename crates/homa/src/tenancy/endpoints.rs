@@ -5,17 +5,38 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::api::client::{Client, PortAt};
 use crate::api::early::ReadEarly;
 use crate::api::error::HostError;
 use crate::observe::metrics::Metrics;
-use crate::runtime::engine::Engine;
+use crate::runtime::engine::{Engine, Life};
 use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::wait::WaitTarget;
 use crate::tenancy::endpoint_group::EndpointGroup;
 use crate::tenancy::endpoint_group::board::RequestExchange;
 use crate::tenancy::placement::Placement;
 use crate::tenancy::process_group::PortClaim;
+
+/// A client port in one endpoint.
+pub(crate) struct PortAt {
+    pub(crate) shared: Arc<SharedEngine>,
+    /// Index of the port in that endpoint's engine.
+    pub(crate) client: usize,
+    pub(crate) number: u16,
+}
+
+impl Drop for PortAt {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        let mut engine = self.shared.lock();
+        if engine.life != Life::Closed {
+            engine.close_client(now, self.client);
+            engine.after_work(now);
+        }
+    }
+}
+
+/// The ports of a client: its ports, the index of its own, and what chooses the port of a call.
+pub(crate) type ClientPorts = (Vec<PortAt>, usize, Option<Arc<Placement>>);
 
 /// The endpoints of a host, with what opens ports in them: see the [module](self).
 pub(crate) struct Endpoints {
@@ -65,7 +86,7 @@ impl Endpoints {
         &self,
         choose: impl Fn() -> Result<Option<u16>, HostError>,
         to: SocketAddr,
-    ) -> Result<Client, HostError> {
+    ) -> Result<ClientPorts, HostError> {
         let open = |shared: &Arc<SharedEngine>| {
             let chosen = choose()?;
             let mut engine = shared.lock();
@@ -74,14 +95,16 @@ impl Endpoints {
             drop(engine);
             Ok(PortAt { shared: Arc::clone(shared), client, number })
         };
-        let Some(placement) = &self.placement else { return open(self.deal_client()).map(Client::new) };
+        let Some(placement) = &self.placement else {
+            return Ok((vec![open(self.deal_client())?], 0, None));
+        };
         let turn = self.next_client.fetch_add(1, Relaxed);
         let ports = self.members.iter().map(open).collect::<Result<Vec<_>, HostError>>()?;
         let rpcs = self.members.iter().map(|shared| shared.open_rpcs());
         // No server is known yet, so the client alone is the flow.
         let home =
             placement.place(self.first().now(), (turn % self.members.len(), turn as u16), (to, 0), rpcs);
-        Ok(Client::placed(ports, home, Arc::clone(placement)))
+        Ok((ports, home, Some(Arc::clone(placement))))
     }
 
     /// Opens a server port in all endpoints, or in none. Returns its index in each, and the exchange for its
@@ -142,7 +165,7 @@ impl Endpoints {
         for (shared, &server) in self.members.iter().zip(servers) {
             let now = shared.now();
             let mut engine = shared.lock();
-            if engine.life != crate::runtime::engine::Life::Closed {
+            if engine.life != Life::Closed {
                 engine.close_server(now, server);
                 engine.after_work(now);
             }

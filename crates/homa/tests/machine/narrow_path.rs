@@ -36,7 +36,7 @@ fn a_message_goes_on_over_a_path_that_has_become_narrower() {
                 let request = message(100_000, tag as u64);
                 let (client, bytes) = (host.client().unwrap(), request.clone());
                 // Runs in the namespace, whose routes the driver queries.
-                let answer = namespaces[0].run(move || client.call_deadline(to, bytes, PATIENCE));
+                let answer = namespaces[0].run(move || client.call(to, bytes).timeout(PATIENCE).wait());
                 assert!(answer.as_ref() == Ok(&request), "{driver:?} {ips:?}, MTU {mtu}: {:?}", answer.err());
             }
             // The driver reported the path, instead of the host losing long packets until shorter ones are

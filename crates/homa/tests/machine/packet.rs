@@ -44,7 +44,7 @@ fn the_kernel_tells_when_it_gave_each_packet_to_the_device() {
             let client = host.client().unwrap();
             // One packet, a few in one datagram, and more than one system call takes.
             for length in [100, 10_000, 300_000] {
-                client.call_deadline(to, message(length, 1), PATIENCE).unwrap();
+                client.call(to, message(length, 1)).timeout(PATIENCE).wait().unwrap();
             }
             host.trace_dump()
         });
@@ -79,7 +79,7 @@ fn messages_of_all_sizes_go_and_come_back_whatever_the_peer_uses() {
             let calls = host.client().unwrap();
             for (tag, length) in [1, 100, 1_416, 1_417, 40_001, 65_536, 1_000_000].into_iter().enumerate() {
                 let request = message(length, tag as u64);
-                let answer = calls.call_deadline(to, request.clone(), PATIENCE);
+                let answer = calls.call(to, request.clone()).timeout(PATIENCE).wait();
                 assert!(
                     answer.as_ref() == Ok(&request),
                     "{length} bytes {client:?} {server:?}: {:?}",
@@ -109,7 +109,7 @@ fn call_at_once(config: HostConfig, to: ServerAddr, lengths: &[usize]) -> Metric
             scope.spawn(move || {
                 for (n, &length) in lengths.iter().enumerate() {
                     let request = message(length, (1_000 * who + n) as u64);
-                    let answer = client.call_deadline(to, request.clone(), PATIENCE);
+                    let answer = client.call(to, request.clone()).timeout(PATIENCE).wait();
                     assert!(answer.as_ref() == Ok(&request), "{length} bytes: {:?}", answer.err());
                 }
             });
@@ -200,8 +200,9 @@ fn hosts_of_several_endpoints_share_an_address_over_ip() {
         let nobody = ServerAddr::new(SocketAddr::new(V4[1].parse::<IpAddr>().unwrap(), 0), 101);
         let refused = namespaces[0].run(move || {
             let host = Host::bind(HostConfig { endpoints: 2, ..config(driver, Carrier::Ip, V4[0]) }).unwrap();
-            [(); 4]
-                .map(|()| host.client().unwrap().call_deadline(nobody, message(9, 9), PATIENCE).unwrap_err())
+            [(); 4].map(|()| {
+                host.client().unwrap().call(nobody, message(9, 9)).timeout(PATIENCE).wait().unwrap_err()
+            })
         });
         assert!(refused.iter().all(|error| matches!(error, CallError::NoSuchPort { .. })), "{refused:?}");
         for (host, serving) in hosts {

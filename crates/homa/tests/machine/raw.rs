@@ -42,7 +42,7 @@ fn messages_of_all_sizes_go_and_come_back() {
                     // ID-12: a peer is an address; a UDP port in one means nothing.
                     let mut to = echo.to;
                     to.host.set_port(tag as u16 * 7);
-                    let answer = client.call_deadline(to, request.clone(), PATIENCE);
+                    let answer = client.call(to, request.clone()).timeout(PATIENCE).wait();
                     assert!(
                         answer.as_ref() == Ok(&request),
                         "{length} bytes at MTU {mtu}: {:?}",
@@ -66,10 +66,10 @@ fn many_calls_at_once_over_both_ip_versions() {
         let client = host.client().unwrap();
         for cookie in 0..200 {
             let to = server(if cookie % 2 == 0 { V4[1] } else { V6[1] }, 99);
-            client.submit(to, message(cookie as usize * 97 + 1, cookie), cookie).unwrap();
+            client.completions().submit(to, message(cookie as usize * 97 + 1, cookie), cookie).unwrap();
         }
         for _ in 0..200 {
-            let completion = client.recv_completion(Some(PATIENCE)).expect("an end");
+            let completion = client.completions().recv().timeout(PATIENCE).wait().expect("an end");
             let length = completion.cookie as usize * 97 + 1;
             assert_eq!(completion.result.unwrap(), message(length, completion.cookie));
         }
@@ -84,7 +84,7 @@ fn a_machine_without_homa_ends_the_call_by_its_own_error() {
     for ips in [V4, V6] {
         let host = host_in(&namespaces[0], ips[0]);
         let (error, metrics) = namespaces[0].run(move || {
-            let error = host.client().unwrap().call_deadline(server(ips[1], 99), "x", PATIENCE);
+            let error = host.client().unwrap().call(server(ips[1], 99), "x").timeout(PATIENCE).wait();
             (error.unwrap_err(), host.metrics())
         });
         assert_eq!(error, CallError::ProtocolUnreachable { to: server(ips[1], 99) });
@@ -104,11 +104,12 @@ fn a_port_without_a_server_ends_its_call_and_no_other() {
             let (good, bad) = (server(ips[1], 99), server(ips[1], 98));
             for cookie in 0..20 {
                 client
+                    .completions()
                     .submit(if cookie % 2 == 0 { good } else { bad }, message(5_000, cookie), cookie)
                     .unwrap();
             }
             for _ in 0..20 {
-                let completion = client.recv_completion(Some(PATIENCE)).expect("an end");
+                let completion = client.completions().recv().timeout(PATIENCE).wait().expect("an end");
                 match completion.cookie % 2 {
                     0 => assert_eq!(completion.result.unwrap(), message(5_000, completion.cookie)),
                     _ => assert_eq!(completion.result, Err(CallError::NoSuchPort { to: bad })),
@@ -205,7 +206,7 @@ fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
             let host = Host::bind(config(ips[0])).unwrap();
             let client = host.client().unwrap();
             for port in [98, 99] {
-                client.submit(server(ips[1], port), "hello", port.into()).unwrap();
+                client.completions().submit(server(ips[1], port), "hello", port.into()).unwrap();
             }
             (host, client)
         });
@@ -223,12 +224,12 @@ fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
             }
         });
         let (host, client) = calls;
-        let first = client.recv_completion(Some(PATIENCE)).expect("an end");
+        let first = client.completions().recv().timeout(PATIENCE).wait().expect("an end");
         assert_eq!(first.result, Err(CallError::NoSuchPort { to: server(ips[1], 98) }));
-        let second = client.recv_completion(Some(PATIENCE)).expect("an end");
+        let second = client.completions().recv().timeout(PATIENCE).wait().expect("an end");
         assert!(matches!(
             second.result,
-            Err(CallError::TimedOut { .. } | CallError::ProtocolUnreachable { .. })
+            Err(CallError::NoAnswer { .. } | CallError::ProtocolUnreachable { .. })
         ));
         drop(host);
     }
@@ -245,7 +246,7 @@ fn two_hosts_of_one_machine_have_two_addresses() {
         let host = Host::bind(config("127.0.0.2")).unwrap();
         let client = host.client().unwrap();
         let to = "127.0.0.1/99".parse().unwrap();
-        assert_eq!(client.call(to, message(300_000, 1)).unwrap(), message(300_000, 1));
+        assert_eq!(client.call(to, message(300_000, 1)).wait().unwrap(), message(300_000, 1));
         drop(echo);
     });
 }
@@ -261,7 +262,7 @@ fn the_filter_follows_the_ports_as_they_open_and_close() {
         drop(clients);
         let (server, to) = (host.server(4).unwrap(), server(V4[1], 4));
         let answer = thread::spawn(move || server.recv().unwrap().reply("and back").unwrap());
-        assert_eq!(host.client().unwrap().call(to, "to itself").unwrap(), "and back");
+        assert_eq!(host.client().unwrap().call(to, "to itself").wait().unwrap(), "and back");
         answer.join().unwrap();
     });
 }

@@ -103,7 +103,8 @@ fn child() {
             let mut number = 0;
             while !over.load(SeqCst) {
                 let request = request(port.into(), number);
-                let answer = client.call_deadline(address(V4[1], 99), request.clone(), PATIENCE).unwrap();
+                let answer =
+                    client.call(address(V4[1], 99), request.clone()).timeout(PATIENCE).wait().unwrap();
                 assert_eq!(answer, request);
                 number += 1;
             }
@@ -251,7 +252,7 @@ impl Caller {
                     return;
                 }
                 let request = request(7, number);
-                match client.call_deadline(address(V4[0], port), request.clone(), PATIENCE) {
+                match client.call(address(V4[0], port), request.clone()).timeout(PATIENCE).wait() {
                     Ok(answer) => {
                         assert_eq!(answer, request);
                         count.fetch_add(1, SeqCst);
@@ -410,20 +411,20 @@ fn a_request_in_the_hands_of_a_process_that_dies_goes_to_no_other() {
         assert_eq!(victim.hear(), "ready");
         let client = peer.host.client().unwrap();
         let to = address(V4[0], 101);
-        let call = client.start(to, request(7, 0)).unwrap();
+        let call = client.call(to, request(7, 0)).start().unwrap();
         assert_eq!(victim.hear(), "got it");
         drop(victim); // kill -9
         let mut heir = heir_at_once.then(|| Process::start(&namespaces[0], 101, &dir.0));
-        assert_eq!(call.wait_deadline(PATIENCE), Err(CallError::PeerRestarted { to }));
+        assert_eq!(call.timeout(PATIENCE).wait(), Err(CallError::PeerRestarted { to }));
         match &mut heir {
             // A call that begins now has not run, and its error says so.
             None => {
-                let refused = client.call_deadline(to, request(7, 1), PATIENCE);
+                let refused = client.call(to, request(7, 1)).timeout(PATIENCE).wait();
                 assert_eq!(refused, Err(CallError::NoSuchPort { to }));
             }
             Some(heir) => {
                 assert_eq!(heir.hear(), "ready");
-                assert_eq!(client.call_deadline(to, request(7, 1), PATIENCE), Ok(request(7, 1)));
+                assert_eq!(client.call(to, request(7, 1)).timeout(PATIENCE).wait(), Ok(request(7, 1)));
             }
         }
         let (ran, _) = executed_by_servers(&dir.0, 101);

@@ -66,11 +66,11 @@ fn call_all(host: &Host, to: ServerAddr, calls: u64, patient: bool) {
     let client = host.client().unwrap();
     if patient {
         let short = Duration::from_millis(200);
-        eventually("an answer", || client.call_deadline(to, message(10, 0), short).is_ok());
+        eventually("an answer", || client.call(to, message(10, 0)).timeout(short).wait().is_ok());
     }
     for tag in 0..calls {
         let request = message(3_000, tag);
-        let answer = client.call_deadline(to, request.clone(), PATIENCE);
+        let answer = client.call(to, request.clone()).timeout(PATIENCE).wait();
         assert!(answer.as_ref() == Ok(&request), "call {tag} of {to}: {:?}", answer.err());
     }
 }
@@ -123,16 +123,17 @@ fn one_link_is_stuck(
             .unwrap();
         let (host, drops) = namespaces[0].run(move || {
             let client = host.client().unwrap();
-            let calls: Vec<_> =
-                (0..STUCK_CALLS).map(|tag| client.start(stuck, message(8_000, tag)).unwrap()).collect();
+            let calls: Vec<_> = (0..STUCK_CALLS)
+                .map(|tag| client.call(stuck, message(8_000, tag)).start().unwrap())
+                .collect();
             eventually("no room", || host.metrics().driver.would_block > 0);
             for to in [good, loopback] {
                 call_all(&host, to, CALLS, false);
             }
             // All of them end, whether by an answer or by an error.
             for call in calls {
-                let result = call.wait_deadline(2 * PATIENCE);
-                assert!(!matches!(result, Err(homa::CallError::DeadlineExceeded { .. })), "{result:?}");
+                let result = call.timeout(2 * PATIENCE).wait();
+                assert!(!matches!(result, Err(homa::CallError::TimedOut { .. })), "{result:?}");
             }
             let drops = host.metrics().driver.send_errors.link_stuck;
             (host, drops)

@@ -47,7 +47,7 @@ impl Client {
             }
             let request = Bytes::from(vec![length as u8; length]);
             let called = Instant::now();
-            match client.call_deadline(self.to, request.clone(), PATIENCE) {
+            match client.call(self.to, request.clone()).timeout(PATIENCE).wait() {
                 Ok(response) if response == request => honest.times.push((length, called.elapsed())),
                 Ok(_) => honest.failed.push(format!("{length} bytes: a wrong response")),
                 Err(error) => honest.failed.push(describe(length, &error)),

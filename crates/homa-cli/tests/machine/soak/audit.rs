@@ -207,7 +207,7 @@ impl fmt::Display for Audit {
 
 #[test]
 fn a_failure_is_explained_by_what_happened_during_the_call_alone() {
-    let failure = failure(CallError::TimedOut { to: server() });
+    let failure = failure(CallError::NoAnswer { to: server() });
     let defects = |cause, begin_ns, end_ns, target| {
         let mut audit = Audit::default();
         audit.explain(&failure, udp_stream(target), &[Window { cause, begin_ns, end_ns }]);

@@ -54,8 +54,8 @@ const NOT_RUN: u8 = 0x80;
 
 fn code(error: &CallError) -> u8 {
     match error {
-        CallError::DeadlineExceeded { .. } => DEADLINE,
-        CallError::TimedOut { .. } => 5,
+        CallError::TimedOut { .. } => DEADLINE,
+        CallError::NoAnswer { .. } => 5,
         CallError::Unreachable { .. } => 6,
         CallError::ProtocolUnreachable { .. } => 7,
         CallError::NoSuchPort { .. } => 8,

@@ -221,7 +221,7 @@ fn call_until(stop: &AtomicBool, stream: Stream, client: &Client, ledger: &Ledge
         let mut outcome = Outcome::begun(request_bytes >= HEADER);
         ledger.note(id, outcome);
         let begin_ns = now_ns();
-        let result = client.call_deadline(to, request, DEADLINE);
+        let result = client.call(to, request).timeout(DEADLINE).wait();
         let end_ns = now_ns();
         outcome = match &result {
             Ok(response) => outcome.answered(*response == right),

@@ -221,7 +221,7 @@ impl Socket {
     }
 
     /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up after `deadline`,
-    /// or up to a tick of the background thread later. Its outcome is then [`CallError::DeadlineExceeded`].
+    /// or up to a tick of the background thread later. Its outcome is then [`CallError::TimedOut`].
     ///
     /// # Errors
     /// See [`CallError`].

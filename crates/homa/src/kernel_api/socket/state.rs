@@ -269,10 +269,10 @@ impl Engine {
             // The call was aborted after it was over.
             return;
         }
-        if let Some((until, deadline)) = owner.deadline
+        if let Some((until, timeout)) = owner.deadline
             && !self.deadlines.remove(&(until, call))
         {
-            result = Err(CallError::DeadlineExceeded { to: entry.to, deadline });
+            result = Err(CallError::TimedOut { to: entry.to, timeout });
         }
         owner.result = Some(result);
         if owner.private {

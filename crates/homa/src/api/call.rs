@@ -1,0 +1,325 @@
+//! Calls: from the request to the response.
+
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use homa_proto::RpcKey;
+
+use crate::api::address::ServerAddr;
+use crate::api::client::Client;
+use crate::api::error::CallError;
+use crate::runtime::async_driver;
+use crate::runtime::engine::{self, CallOwner, CallTicket, Engine};
+use crate::runtime::shared_engine::{EngineGuard, SharedEngine};
+use crate::runtime::timers::TimeLimit;
+use crate::runtime::wait::{self, WaitTarget};
+use crate::tenancy::endpoints::PortAt;
+
+/// A call of a server, made by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
+///
+/// Nothing is sent before the call is waited for, polled, [started](Call::start) or [read](Call::reader).
+/// Dropping a call that was started aborts it.
+///
+/// ```
+/// # use homa::{Host, ServerAddr};
+/// # use std::time::Duration;
+/// # fn calls(host: &Host, to: ServerAddr) -> Result<(), Box<dyn std::error::Error>> {
+/// let client = host.client()?;
+/// // One call, for at most a second.
+/// let answer = client.call(to, "hello").timeout(Duration::from_secs(1)).wait()?;
+/// // Two calls in flight at the same time.
+/// let (one, other) = (client.call(to, "one").start()?, client.call(to, "other").start()?);
+/// println!("{answer:?} {:?} {:?}", one.wait()?, other.wait()?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # As a future
+///
+/// On a tokio runtime with its I/O and time drivers enabled, a task of that runtime drives the network. On
+/// other runtimes the host's background thread does. Dropping the future aborts the call.
+#[must_use = "a call sends nothing before it is waited for, awaited or started"]
+pub struct Call {
+    client: Client,
+    to: ServerAddr,
+    limit: TimeLimit,
+    state: CallState,
+}
+
+enum CallState {
+    /// Not started yet: the request.
+    Unsent(Bytes),
+    Open(OpenCall),
+    /// The result has been taken.
+    Over,
+}
+
+/// A call in flight.
+#[derive(Clone, Copy)]
+struct OpenCall {
+    /// Index of the client's port that carries the call.
+    place: usize,
+    /// Index of the call in that port's endpoint.
+    index: usize,
+    rpc: RpcKey,
+}
+
+impl Client {
+    /// Makes a call of the server with this request. The [`Call`] sends nothing yet.
+    pub fn call(&self, to: ServerAddr, request: impl Into<Bytes>) -> Call {
+        let state = CallState::Unsent(request.into());
+        Call { client: self.clone(), to, limit: TimeLimit::default(), state }
+    }
+}
+
+/// Starts a call with a ticket, and returns the lock still held. A reader of the response is woken each time
+/// that so many more bytes have arrived as `step` says; 0: once, at its end.
+fn begin<'a>(
+    client: &'a Client,
+    to: &mut ServerAddr,
+    request: Bytes,
+    step: u32,
+) -> Result<(EngineGuard<'a>, OpenCall), CallError> {
+    let place = client.place(*to);
+    let PortAt { shared, client: port, .. } = client.at(place);
+    let length = request.len();
+    let (at, now) = shared.clock.look();
+    let mut engine = shared.lock_since(at);
+    let owner = CallOwner::CallTicket(CallTicket::default());
+    let index = engine.start_call(now, *port, *to, request, owner, step)?;
+    engine.note_call(at, index, length);
+    engine.flush(now);
+    let engine::Call { rpc, to: address, .. } = &engine.calls[index];
+    *to = *address;
+    let open = OpenCall { place, index, rpc: *rpc };
+    Ok((engine, open))
+}
+
+impl Call {
+    /// Limits the time that the call may take: counted from the start of [`wait`](Call::wait), or from the
+    /// first poll of the future. When it has passed, the call is aborted and ends in
+    /// [`CallError::TimedOut`]; a future may learn of it a tick of the background thread later, which is a
+    /// millisecond, and up to ten on links below 100 Mbit/s.
+    pub fn timeout(mut self, timeout: Duration) -> Call {
+        self.limit.set(timeout);
+        self
+    }
+
+    /// Sends the part of the request that may be sent at once, and returns the call in flight. The host sends
+    /// the rest. Does nothing if the call was started before.
+    ///
+    /// # Errors
+    /// The call cannot start: see [`CallError`].
+    pub fn start(mut self) -> Result<Call, CallError> {
+        self.send(0)?;
+        Ok(self)
+    }
+
+    /// Waits for the response.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// If [`try_wait`](Call::try_wait) has returned the result.
+    pub fn wait(mut self) -> Result<Bytes, CallError> {
+        let Call { client, to, limit, state } = &mut self;
+        let until = limit.end(|| client.shared().now());
+        let (engine, open) = match mem::replace(state, CallState::Over) {
+            // One lock for starting the call and for beginning to wait.
+            CallState::Unsent(request) => begin(client, to, request, 0)?,
+            CallState::Open(open) => (client.at(open.place).shared.lock(), open),
+            CallState::Over => panic!("the result of this call was taken"),
+        };
+        *state = CallState::Open(open);
+        let shared = &*client.at(open.place).shared;
+        let on = WaitTarget::Call(open.index);
+        let result = wait::wait(shared, engine, on, until, |engine| engine.take_result(open.index));
+        if result.is_some() {
+            *state = CallState::Over;
+            if limit.is_armed() {
+                let timer = limit.disarm(&mut shared.lock().timers);
+                drop(timer);
+            }
+        }
+        result.unwrap_or_else(|| Err(timed_out(*to, limit)))
+    }
+
+    /// The result, if it is available; starts the call if it was not started before. Returns `None` after the
+    /// result was taken. A time limit does not apply.
+    pub fn try_wait(&mut self) -> Option<Result<Bytes, CallError>> {
+        if let Err(error) = self.send(0) {
+            return Some(Err(error));
+        }
+        let CallState::Open(OpenCall { place, index, .. }) = self.state else { return None };
+        let shared = &self.client.at(place).shared;
+        let mut engine = shared.lock();
+        let now = shared.now();
+        if engine.ticket(index).result.is_none() {
+            engine.drive(now);
+        }
+        let result = engine.take_result(index);
+        let timer = result.is_some().then(|| self.limit.disarm(&mut engine.timers));
+        engine.leave(now);
+        drop(engine);
+        drop(timer);
+        if result.is_some() {
+            self.state = CallState::Over;
+        }
+        result
+    }
+
+    /// The number of the call on its host; `None` before it is started and after its result was taken. No two
+    /// calls that are open at the same time have the same number.
+    #[must_use]
+    pub fn id(&self) -> Option<u64> {
+        let CallState::Open(OpenCall { place, rpc, .. }) = self.state else { return None };
+        let index = self.client.at(place).shared.index() as u64;
+        // Calls open in one endpoint have different slots, so some bits of the generation can hold the
+        // endpoint's index.
+        let generation = u64::from(rpc.generation) & 0x03ff_ffff | index << 26;
+        Some(generation << 32 | u64::from(rpc.slot))
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn to(&self) -> ServerAddr {
+        self.to
+    }
+
+    /// Starts the call if it was not started before.
+    pub(crate) fn send(&mut self, step: u32) -> Result<(), CallError> {
+        let CallState::Unsent(request) = &mut self.state else { return Ok(()) };
+        let request = mem::take(request);
+        // If this fails, the call is over.
+        self.state = CallState::Over;
+        let (mut engine, open) = begin(&self.client, &mut self.to, request, step)?;
+        engine.after_work(self.client.at(open.place).shared.now());
+        drop(engine);
+        self.state = CallState::Open(open);
+        Ok(())
+    }
+
+    /// The endpoint of a call in flight, the call's index there, and its RPC.
+    pub(crate) fn in_flight(&self) -> Option<(&Arc<SharedEngine>, usize, RpcKey)> {
+        let CallState::Open(OpenCall { place, index, rpc }) = self.state else { return None };
+        Some((&self.client.at(place).shared, index, rpc))
+    }
+
+    /// Notes that the result of the call was taken.
+    pub(crate) fn finish(&mut self) {
+        self.state = CallState::Over;
+    }
+
+    /// Polls a call in flight with `take`, which returns the data available to the application, if any.
+    /// `Ready(None)` means that the limit has passed.
+    pub(crate) fn poll_with<T>(
+        &self,
+        context: &Context<'_>,
+        limit: &mut TimeLimit,
+        take: impl Fn(&mut Engine) -> Option<T>,
+    ) -> Poll<Option<T>> {
+        let (shared, index, _) = self.in_flight().expect("the call is in flight");
+        let waker = context.waker().clone();
+        let mut engine = shared.lock();
+        let mut taken = take(&mut engine);
+        let mut over = taken.is_some();
+        if !over && limit.timeout().is_some() {
+            let now = shared.now();
+            over = limit.has_passed(now);
+            if over {
+                // Packets that are waiting may bring the result: a limit of zero polls once.
+                engine.drive(now);
+                taken = take(&mut engine);
+                engine.leave(now);
+            }
+        }
+        if over {
+            let timer = limit.disarm(&mut engine.timers);
+            drop(engine);
+            drop(timer);
+            return Poll::Ready(taken);
+        }
+        let replaced = engine.ticket(index).waker.replace(waker);
+        let (is_new, timer) = limit.arm(&mut engine.timers, context.waker());
+        if is_new {
+            engine.after_work(shared.now());
+        }
+        drop(engine);
+        drop((replaced, timer));
+        async_driver::ensure_driver(shared);
+        Poll::Pending
+    }
+}
+
+/// The error of a call whose time limit has passed.
+fn timed_out(to: ServerAddr, limit: &TimeLimit) -> CallError {
+    CallError::TimedOut { to, timeout: limit.timeout().unwrap_or_default() }
+}
+
+impl Future for Call {
+    type Output = Result<Bytes, CallError>;
+
+    /// # Panics
+    /// If polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let call = &mut *self;
+        call.send(0)?;
+        let (_, index, _) = call.in_flight().expect("a call is not polled after it was ready");
+        let mut limit = mem::take(&mut call.limit);
+        let polled = call.poll_with(context, &mut limit, |engine| engine.take_result(index));
+        call.limit = limit;
+        match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(result)) => {
+                call.state = CallState::Over;
+                Poll::Ready(result)
+            }
+            Poll::Ready(None) => {
+                call.abort();
+                Poll::Ready(Err(timed_out(call.to, &call.limit)))
+            }
+        }
+    }
+}
+
+impl Call {
+    /// Aborts a call in flight, and removes its timer.
+    fn abort(&mut self) {
+        let CallState::Open(OpenCall { place, index, .. }) = self.state else { return };
+        self.state = CallState::Over;
+        let shared = &self.client.at(place).shared;
+        let now = shared.now();
+        let mut engine = shared.lock();
+        let timer = self.limit.disarm(&mut engine.timers);
+        engine.abandon_call(now, index);
+        engine.after_work(now);
+        drop(engine);
+        drop(timer);
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            CallState::Unsent(_) => "not started",
+            CallState::Open(_) => "in flight",
+            CallState::Over => "over",
+        };
+        let mut call = f.debug_struct("Call");
+        call.field("to", &self.to).field("timeout", &self.limit.timeout()).field("state", &state);
+        call.finish_non_exhaustive()
+    }
+}

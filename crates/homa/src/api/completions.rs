@@ -1,0 +1,184 @@
+//! Completion queues: many calls in flight in one thread.
+
+use std::fmt;
+use std::iter;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::api::address::ServerAddr;
+use crate::api::client::Client;
+use crate::api::error::{CallError, RecvError};
+use crate::runtime::engine::{CallOwner, Engine, Life};
+use crate::runtime::timers::TimeLimit;
+use crate::runtime::wait::{self, WaitTarget};
+
+/// The outcome of a submitted call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Completion {
+    /// The cookie that the caller passed to [`submit`](CompletionQueue::submit).
+    pub cookie: u64,
+    /// The response, or why there is none.
+    pub result: Result<Bytes, CallError>,
+}
+
+/// Many calls in flight in one thread: calls are submitted with a cookie, and their outcomes are received in
+/// the order in which they end. Other threads may receive them, too.
+///
+/// Each [`Client`] has one queue. All handles of it, from clones of the client or of a handle, share it.
+///
+/// ```
+/// # use homa::{Host, ServerAddr};
+/// # fn fetch(host: &Host, to: ServerAddr) -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = host.client()?.completions();
+/// for part in 0..100 {
+///     queue.submit(to, format!("part {part}"), part)?;
+/// }
+/// for _ in 0..100 {
+///     let done = queue.recv().wait()?;
+///     println!("{}: {} bytes", done.cookie, done.result?.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct CompletionQueue {
+    client: Client,
+}
+
+impl Client {
+    /// The queue for calls of this client that are [submitted](CompletionQueue::submit). It is the same queue
+    /// each time.
+    #[must_use]
+    pub fn completions(&self) -> CompletionQueue {
+        CompletionQueue { client: self.clone() }
+    }
+}
+
+impl CompletionQueue {
+    /// Starts a call whose outcome [`recv`](CompletionQueue::recv) returns. The part of the request that may
+    /// be sent at once is sent before this returns.
+    ///
+    /// # Errors
+    /// See [`CallError`]; errors after the start are in the completion. The limit `max_completions` counts
+    /// calls whose completion has not been taken.
+    pub fn submit(&self, to: ServerAddr, request: impl Into<Bytes>, cookie: u64) -> Result<(), CallError> {
+        let port = self.client.home();
+        let (at, now) = port.shared.clock.look();
+        let request = request.into();
+        let length = request.len();
+        let mut engine = port.shared.lock_since(at);
+        let owner = CallOwner::Queue { client: port.client, cookie };
+        let call = engine.start_call(now, port.client, to, request, owner, 0)?;
+        engine.note_call(at, call, length);
+        engine.flush(now);
+        engine.after_work(now);
+        Ok(())
+    }
+
+    /// Starts several calls as [`submit`](CompletionQueue::submit) does, each given as server, request and
+    /// cookie, and empties `calls`. They are sent together, which costs a fraction of sending them one by
+    /// one, above all if their requests are short and of the same length. Once all other calls have been
+    /// sent, `refused` gets the cookie and the error of each call that could not start.
+    pub fn submit_all(
+        &self,
+        calls: &mut Vec<(ServerAddr, Bytes, u64)>,
+        mut refused: impl FnMut(u64, CallError),
+    ) {
+        if calls.is_empty() {
+            return;
+        }
+        let port = self.client.home();
+        let (at, now) = port.shared.clock.look();
+        let mut errors = Vec::new();
+        let mut engine = port.shared.lock_since(at);
+        for (to, request, cookie) in calls.drain(..) {
+            let owner = CallOwner::Queue { client: port.client, cookie };
+            let length = request.len();
+            match engine.start_call(now, port.client, to, request, owner, 0) {
+                Ok(call) => engine.note_call(at, call, length),
+                Err(error) => errors.push((cookie, error)),
+            }
+        }
+        engine.flush(now);
+        engine.after_work(now);
+        drop(engine);
+        errors.into_iter().for_each(|(cookie, error)| refused(cookie, error));
+    }
+
+    /// Receives the next completion; the result is [waited for](RecvCompletion::wait).
+    pub fn recv(&self) -> RecvCompletion<'_> {
+        RecvCompletion { client: &self.client, limit: TimeLimit::default() }
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue").field("port", &self.client.home().number).finish_non_exhaustive()
+    }
+}
+
+/// The wait for the next completion: see [`CompletionQueue::recv`].
+#[must_use = "a completion is received when it is waited for"]
+#[derive(Debug)]
+pub struct RecvCompletion<'a> {
+    client: &'a Client,
+    limit: TimeLimit,
+}
+
+impl RecvCompletion<'_> {
+    /// Limits the wait. When the time has passed, the result is [`RecvError::TimedOut`]; zero only polls.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.limit.set(timeout);
+        self
+    }
+
+    /// Waits for the completion.
+    ///
+    /// # Errors
+    /// No call ended in time; or the host was shut down, and all completions are taken.
+    pub fn wait(self) -> Result<Completion, RecvError> {
+        self.wait_with(|engine, client| engine.take_completion(client))?
+            .map(|(cookie, result)| Completion { cookie, result })
+            .ok_or(RecvError::Closed)
+    }
+
+    /// Waits for the completion, then appends all available completions to `completions`, at most `max`.
+    /// Returns how many.
+    ///
+    /// # Errors
+    /// The same as of [`wait`](RecvCompletion::wait).
+    pub fn wait_batch(self, max: usize, completions: &mut Vec<Completion>) -> Result<usize, RecvError> {
+        if max == 0 {
+            return Ok(0);
+        }
+        self.wait_with(|engine, client| {
+            let before = completions.len();
+            let taken = iter::from_fn(|| engine.take_completion(client)).take(max);
+            completions.extend(taken.map(|(cookie, result)| Completion { cookie, result }));
+            completions.len() - before
+        })
+    }
+
+    /// Waits until there are completions, and calls `take` under the same lock.
+    fn wait_with<T>(&self, mut take: impl FnMut(&mut Engine, usize) -> T) -> Result<T, RecvError> {
+        let port = self.client.home();
+        let (shared, client) = (&*port.shared, port.client);
+        let until = self.limit.end(|| shared.now());
+        let mut engine = shared.lock();
+        if self.limit.timeout() == Some(Duration::ZERO) && engine.clients[client].completions.is_empty() {
+            // Otherwise a caller that only polls would never drive the network.
+            engine.drive(shared.now());
+        }
+        let taken =
+            wait::wait(shared, engine, WaitTarget::Completions(client), until, |engine| {
+                match &engine.clients[client].completions {
+                    queue if !queue.is_empty() => Some(Ok(take(engine, client))),
+                    _ if engine.life != Life::Open => Some(Err(RecvError::Closed)),
+                    _ => None,
+                }
+            });
+        taken.unwrap_or(Err(RecvError::TimedOut))
+    }
+}

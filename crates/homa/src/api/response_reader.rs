@@ -1,0 +1,179 @@
+//! Responses that are read while they arrive.
+
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use homa_proto::RpcKey;
+
+use crate::api::call::Call;
+use crate::api::error::CallError;
+use crate::runtime::engine::Engine;
+use crate::runtime::timers::TimeLimit;
+use crate::runtime::wait::{self, WaitTarget};
+
+/// Additional bytes of a response that must arrive before a [`ResponseReader`] is woken. This is a few round
+/// trips of a fast link, so that a large response costs few wake-ups and its reader is never far behind.
+const READ_STEP_BYTES: u32 = 64 << 10;
+
+/// Reads a large response while it arrives. Dropping the reader aborts the call.
+#[must_use = "dropping a reader aborts its call"]
+pub struct ResponseReader {
+    call: Call,
+    /// Bytes handed out.
+    read: u32,
+    /// The response, once it is whole.
+    rest: Option<Bytes>,
+}
+
+impl Call {
+    /// Starts the call, and returns a reader of its response. A call that was started before has its response
+    /// in one part. The call's time limit does not apply; each part of the response may have one.
+    ///
+    /// # Errors
+    /// The call cannot start: see [`CallError`].
+    pub fn reader(mut self) -> Result<ResponseReader, CallError> {
+        self.send(READ_STEP_BYTES)?;
+        Ok(ResponseReader { call: self, read: 0, rest: None })
+    }
+}
+
+impl ResponseReader {
+    /// The next bytes of the response, in order; `None` at its end. The result is a future, and threads
+    /// [wait](NextPart::wait) for it. Dropping it loses no bytes.
+    pub fn next_part(&mut self) -> NextPart<'_> {
+        NextPart { reader: self, limit: TimeLimit::default() }
+    }
+
+    /// Bytes handed out so far.
+    #[must_use]
+    pub fn position(&self) -> u32 {
+        self.read
+    }
+
+    /// The unread part of a response that is whole; `None` if the response is not whole yet.
+    fn next_of_rest(&mut self) -> Option<Option<Bytes>> {
+        let rest = self.rest.as_mut()?;
+        self.read += rest.len() as u32;
+        Some(Some(mem::take(rest)).filter(|rest| !rest.is_empty()))
+    }
+
+    fn accept(&mut self, part: Part) -> Result<Option<Bytes>, CallError> {
+        match part {
+            Part::More(bytes) => {
+                self.read += bytes.len() as u32;
+                Ok(Some(bytes))
+            }
+            Part::End(result) => {
+                self.call.finish();
+                self.rest = Some(Bytes::new());
+                let whole = result?;
+                self.rest = Some(whole.slice(self.read as usize..));
+                Ok(self.next_of_rest().flatten())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ResponseReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut reader = f.debug_struct("ResponseReader");
+        reader.field("to", &self.call.to()).field("position", &self.read).finish_non_exhaustive()
+    }
+}
+
+/// The wait for the next part of a response: see [`ResponseReader::next_part`].
+#[must_use = "a part is read when it is waited for or awaited"]
+#[derive(Debug)]
+pub struct NextPart<'a> {
+    reader: &'a mut ResponseReader,
+    limit: TimeLimit,
+}
+
+impl NextPart<'_> {
+    /// Limits the wait. When the time has passed, the result is [`CallError::TimedOut`], and reading can go
+    /// on; zero only polls.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.limit.set(timeout);
+        self
+    }
+
+    /// Waits for the part.
+    ///
+    /// # Errors
+    /// See [`CallError`]. The bytes returned before the error are valid.
+    pub fn wait(mut self) -> Result<Option<Bytes>, CallError> {
+        if let Some(next) = self.reader.next_of_rest() {
+            return Ok(next);
+        }
+        let read = self.reader.read;
+        let Some((shared, call, rpc)) = self.reader.call.in_flight() else { return Ok(None) };
+        let until = self.limit.end(|| shared.now());
+        let mut engine = shared.lock();
+        // Otherwise a caller whose limit has already passed would never drive the network.
+        if until.is_some() && !has_part(&mut engine, call, read) {
+            engine.drive(shared.now());
+        }
+        let part = wait::wait(shared, engine, WaitTarget::Call(call), until, |engine| {
+            take_part(engine, call, rpc, read)
+        });
+        self.end(part)
+    }
+
+    fn end(&mut self, part: Option<Part>) -> Result<Option<Bytes>, CallError> {
+        let timeout = self.limit.timeout().unwrap_or_default();
+        let part = part.ok_or(CallError::TimedOut { to: self.reader.call.to(), timeout })?;
+        self.reader.accept(part)
+    }
+}
+
+impl Future for NextPart<'_> {
+    type Output = Result<Option<Bytes>, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let part = &mut *self;
+        if let Some(next) = part.reader.next_of_rest() {
+            return Poll::Ready(Ok(next));
+        }
+        let read = part.reader.read;
+        let Some((_, call, rpc)) = part.reader.call.in_flight() else { return Poll::Ready(Ok(None)) };
+        let polled =
+            part.reader.call.poll_with(context, &mut part.limit, |engine| take_part(engine, call, rpc, read));
+        polled.map(|taken| part.end(taken))
+    }
+}
+
+impl Drop for NextPart<'_> {
+    fn drop(&mut self) {
+        if self.limit.is_armed()
+            && let Some((shared, ..)) = self.reader.call.in_flight()
+        {
+            let timer = self.limit.disarm(&mut shared.lock().timers);
+            drop(timer);
+        }
+    }
+}
+
+enum Part {
+    More(Bytes),
+    End(Result<Bytes, CallError>),
+}
+
+/// Whether a reader that has `read` bytes has more, or a result, to take.
+fn has_part(engine: &mut Engine, call: usize, read: u32) -> bool {
+    let ticket = engine.ticket(call);
+    ticket.result.is_some() || ticket.readable_end > read
+}
+
+/// The bytes of a response that have arrived beyond the first `read` bytes.
+fn take_part(engine: &mut Engine, call: usize, rpc: RpcKey, read: u32) -> Option<Part> {
+    let end = engine.ticket(call).readable_end;
+    if let Some(result) = engine.take_result(call) {
+        return Some(Part::End(result));
+    }
+    (end > read).then(|| Part::More(engine.buffers.copy_incoming(rpc, read, end)))
+}

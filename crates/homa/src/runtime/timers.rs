@@ -1,0 +1,122 @@
+//! Time limits of waits: the end of a blocking wait, and the timers that wake futures.
+//!
+//! The timers belong to the endpoint, and whoever drives it fires them. A future with a time limit therefore
+//! needs no timer of a runtime, and works without any runtime.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+use std::time::Duration;
+
+use homa_proto::Time;
+
+/// The tasks to wake at given times.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    wakers: BTreeMap<(Time, u64), Waker>,
+    next_id: u64,
+}
+
+impl Timers {
+    /// When the next timer is due.
+    pub(crate) fn first(&self) -> Option<Time> {
+        self.wakers.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Removes a timer that is due, and returns its waker.
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Waker> {
+        self.first().filter(|due| *due <= now)?;
+        self.wakers.pop_first().map(|(_, waker)| waker)
+    }
+}
+
+/// The time limit of one wait; `None` waits for ever.
+#[derive(Debug, Default)]
+pub(crate) struct TimeLimit {
+    timeout: Option<Duration>,
+    /// The limit of a future's wait, which begins with its first poll.
+    until: Option<Time>,
+    /// The id of the future's timer, once it is set.
+    timer: Option<u64>,
+}
+
+impl TimeLimit {
+    pub(crate) fn set(&mut self, timeout: Duration) {
+        self.timeout = Some(timeout);
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// The end of a wait that begins at the time that `now` returns.
+    pub(crate) fn end(&self, now: impl FnOnce() -> Time) -> Option<Time> {
+        let timeout = self.timeout?;
+        Some(now() + u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether a future's wait is over, which begins with the first call of this function.
+    pub(crate) fn has_passed(&mut self, now: Time) -> bool {
+        if self.until.is_none() {
+            self.until = self.end(|| now);
+        }
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// Wakes `waker` at the end of the wait. The first part of the result says whether the timer is new, so
+    /// that sleeping threads must learn of it; the second part is the waker that it replaces.
+    pub(crate) fn arm(&mut self, timers: &mut Timers, waker: &Waker) -> (bool, Option<Waker>) {
+        let Some(until) = self.until else { return (false, None) };
+        let is_new = self.timer.is_none();
+        let id = *self.timer.get_or_insert_with(|| {
+            timers.next_id += 1;
+            timers.next_id
+        });
+        (is_new, timers.wakers.insert((until, id), waker.clone()))
+    }
+
+    /// Whether a timer must be removed before this is dropped.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.timer.is_some()
+    }
+
+    /// Removes the timer, and returns its waker, to be dropped when no lock is held.
+    pub(crate) fn disarm(&mut self, timers: &mut Timers) -> Option<Waker> {
+        let (until, id) = (self.until?, self.timer.take()?);
+        timers.wakers.remove(&(until, id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_fire_in_the_order_of_their_times_and_once() {
+        let mut timers = Timers::default();
+        let mut limits: Vec<TimeLimit> = [30, 10, 20]
+            .map(|ns| TimeLimit { timeout: Some(Duration::from_nanos(ns)), ..TimeLimit::default() })
+            .into();
+        for limit in &mut limits {
+            assert!(!limit.has_passed(Time::ZERO));
+            assert!(limit.arm(&mut timers, Waker::noop()).0);
+            // A later poll moves neither the limit nor the timer.
+            assert!(!limit.has_passed(Time::from_ns(5)));
+            assert!(matches!(limit.arm(&mut timers, Waker::noop()), (false, Some(_))));
+        }
+        assert_eq!(timers.first(), Some(Time::from_ns(10)));
+        assert!(timers.pop_due(Time::from_ns(9)).is_none());
+        assert!(timers.pop_due(Time::from_ns(10)).is_some());
+        assert!(limits[1].disarm(&mut timers).is_none(), "it has fired");
+        assert!(limits[2].disarm(&mut timers).is_some());
+        assert_eq!(timers.first(), Some(Time::from_ns(30)));
+        assert!(limits[0].has_passed(Time::from_ns(30)));
+    }
+
+    #[test]
+    fn without_a_limit_there_is_no_timer() {
+        let (mut timers, mut limit) = (Timers::default(), TimeLimit::default());
+        assert!(!limit.has_passed(Time::NEVER));
+        assert!(matches!(limit.arm(&mut timers, Waker::noop()), (false, None)));
+        assert!(timers.first().is_none() && !limit.is_armed());
+    }
+}
