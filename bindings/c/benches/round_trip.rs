@@ -252,8 +252,8 @@ fn rust_side() -> (Client, ServerAddr) {
     let answering = rust_host();
     let server = answering.server(SERVER_PORT).expect("a server port");
     thread::spawn(move || {
-        while let Ok(mut rpc) = server.recv() {
-            let request = rpc.take_request();
+        while let Ok(mut rpc) = server.recv().wait() {
+            let request = rpc.take_payload();
             rpc.reply(request).expect("the client waits");
         }
     });
@@ -266,7 +266,7 @@ fn socket_side() -> (Socket, ServerAddr) {
     let server = answering.socket(Some(SERVER_PORT)).expect("a server port");
     thread::spawn(move || {
         while let Ok(Arrival::Request { mut rpc, .. }) = server.recv(None) {
-            let request = rpc.take_request();
+            let request = rpc.take_payload();
             rpc.reply(request).expect("the client waits");
         }
     });

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use bytes::Bytes;
-use homa::{Arrival, Outcome, ReturnedReply, Rpc};
+use homa::{Arrival, Outcome, Request, ReturnedReply};
 
 use crate::address::homa_address;
 use crate::border::{Failure, answer, give, value};
@@ -38,7 +38,7 @@ pub(crate) struct Message {
     error: Option<(homa_result, String)>,
     kind: homa_kind,
     /// What answers a request, until it does.
-    pub(crate) rpc: Option<Rpc>,
+    pub(crate) rpc: Option<Request>,
     /// The socket by which it came; 0 where that is of no use.
     pub(crate) socket: u64,
     id: u64,
@@ -51,7 +51,7 @@ impl Message {
     pub(crate) fn of(arrival: Arrival, socket: u64) -> Message {
         match arrival {
             Arrival::Request { mut rpc, id, client_port } => Message {
-                bytes: rpc.take_request(),
+                bytes: rpc.take_payload(),
                 error: None,
                 kind: homa_kind::HOMA_REQUEST,
                 from: homa_address::new(rpc.peer(), client_port),

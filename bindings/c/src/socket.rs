@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homa::{CallError, Host, ReadinessFd, RecvError, ReplyError, Rpc, ServerAddr};
+use homa::{CallError, Host, ReadinessFd, RecvError, ReplyError, Request, ServerAddr};
 
 use crate::address::{HOMA_MAX_SERVER_PORT, homa_address};
 use crate::border::{Failure, answer, bytes, cancellation_point, give, object, room, without_signals};
@@ -118,7 +118,7 @@ impl Socket {
         request: *mut homa_message,
         data: *const c_void,
         length: usize,
-    ) -> Result<(Rpc, Option<Bytes>), Failure> {
+    ) -> Result<(Request, Option<Bytes>), Failure> {
         if data.is_null() && length > 0 {
             return Err(Failure::null("data"));
         }

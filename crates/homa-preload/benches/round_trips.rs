@@ -28,8 +28,8 @@ fn serve(port: u16) {
     let host = Host::bind(HostConfig { bind, ..HostConfig::default() }).unwrap();
     let server = host.server(port).unwrap();
     println!("ready");
-    while let Ok(mut rpc) = server.recv() {
-        let request = rpc.take_request();
+    while let Ok(mut rpc) = server.recv().wait() {
+        let request = rpc.take_payload();
         // Its client may be gone.
         let _ = rpc.reply(request);
     }

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use homa::{ReadinessFd, Rpc};
+use homa::{ReadinessFd, Request};
 
 use crate::open_requests::OpenRequests;
 use crate::receive::PendingMessage;
@@ -29,7 +29,7 @@ pub(crate) struct DeliveryQueue {
 #[derive(Default)]
 pub(crate) struct QueueState {
     /// Requests to be answered.
-    pub(crate) in_hand: OpenRequests<Rpc>,
+    pub(crate) in_hand: OpenRequests<Request>,
     /// With which error calls were aborted.
     pub(crate) aborted: HashMap<u64, i32>,
     /// Messages for which the program's buffers had no room, the shortest first.

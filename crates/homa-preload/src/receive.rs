@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use homa::{Arrival, CallError, CallInfo, Outcome, RecvError, Rpc, ServerAddr};
+use homa::{Arrival, CallError, CallInfo, Outcome, RecvError, Request, ServerAddr};
 use libc::msghdr;
 
 use crate::abi::{MAX_PAGES, RecvArgs};
@@ -29,7 +29,7 @@ pub(crate) struct PendingMessage {
     from: Name,
     message: Result<Bytes, CallError>,
     /// For a request: what answers it.
-    rpc: Option<Rpc>,
+    rpc: Option<Request>,
     /// It was found to have room, and has been shown since.
     pub(crate) shown: bool,
 }
@@ -72,7 +72,7 @@ impl PendingMessage {
             Arrival::Request { mut rpc, id, client_port } => {
                 let from =
                     Name { ip: rpc.peer().ip().to_canonical(), scope: scope(&rpc.peer()), port: client_port };
-                let message = Ok(rpc.take_request());
+                let message = Ok(rpc.take_payload());
                 PendingMessage { id, cookie: 0, private: false, from, message, rpc: Some(rpc), shown: false }
             }
             Arrival::Outcome(outcome) => PendingMessage::of_outcome(outcome, false),
@@ -287,7 +287,7 @@ impl Socket {
             Err(error) => Err(self.errno_of(message.id, error)),
         };
         if let Some(rpc) = message.rpc.take() {
-            let vanished = self.state().in_hand.insert((message.id, from.ip), rpc, Rpc::is_wanted);
+            let vanished = self.state().in_hand.insert((message.id, from.ip), rpc, Request::is_wanted);
             drop(vanished);
         }
         Ok(RecvResult { result, from })

@@ -313,8 +313,8 @@ fn programs_of_the_rust_api_are_peers() {
     let host = Host::bind(HostConfig { bind, ..HostConfig::default() }).unwrap();
     let server = host.server(port).unwrap();
     let echo = std::thread::spawn(move || {
-        while let Ok(mut rpc) = server.recv() {
-            let request = rpc.take_request();
+        while let Ok(mut rpc) = server.recv().wait() {
+            let request = rpc.take_payload();
             rpc.reply(request).unwrap();
         }
     });

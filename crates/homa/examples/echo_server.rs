@@ -8,8 +8,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = host.server(DEFAULT_SERVER_PORT)?;
     println!("echo server at {}/{}", host.local_addr(), server.port());
     loop {
-        let mut rpc = server.recv()?;
-        let request = rpc.take_request();
+        let mut rpc = server.recv().wait()?;
+        let request = rpc.take_payload();
         if let Err(error) = rpc.reply(request) {
             eprintln!("{error}");
         }

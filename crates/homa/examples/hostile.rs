@@ -220,8 +220,8 @@ fn run(options: Options) -> Result<bool, Box<dyn Error + Send + Sync>> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                if let Ok(mut rpc) = server.recv_timeout(Duration::from_millis(50)) {
-                    let request = rpc.take_request();
+                if let Ok(mut rpc) = server.recv().timeout(Duration::from_millis(50)).wait() {
+                    let request = rpc.take_payload();
                     let _ = rpc.reply(request); // The client may have ended, or may never have existed.
                 }
             }

@@ -48,8 +48,8 @@ fn host(endpoints: usize, poll: Duration) -> Result<Host, Box<dyn Error>> {
 }
 
 fn answer(server: &Server) {
-    while let Ok(mut rpc) = server.recv() {
-        let request = rpc.take_request();
+    while let Ok(mut rpc) = server.recv().wait() {
+        let request = rpc.take_payload();
         // A client may give up at any time.
         let _ = rpc.reply(request);
     }

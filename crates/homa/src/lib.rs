@@ -84,7 +84,7 @@
 //!
 //! `homa_host_open` is [`Host::bind`]; its settings have the names of `homa serve`'s options. `homa_call`,
 //! `homa_start` and `homa_receive` are [`Socket::start`], [`Socket::start_deadline`] and [`Socket::recv`].
-//! `homa_reply` is [`Rpc::reply`], and `homa_socket_fd` is a [`ReadinessFd`]. A message stays in its receive
+//! `homa_reply` is [`Request::reply`], and `homa_socket_fd` is a [`ReadinessFd`]. A message stays in its receive
 //! buffer until `homa_message_free`. `bindings/c/examples` has a client and a server in C.
 
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -100,11 +100,14 @@ pub use api::address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrErr
 pub use api::call::Call;
 pub use api::client::Client;
 pub use api::completions::{Completion, CompletionQueue, RecvCompletion};
-pub use api::early::{EarlyServer, ReadEarly, RequestReader};
+pub use api::early::EarlyDelivery;
 pub use api::error::{CallError, HostError, ReadError, RecvError, ReplyError};
 pub use api::host::{DriverChoice, Host, HostConfig};
-pub use api::response_reader::{NextPart, ResponseReader};
-pub use api::server::{Rpc, Server};
+pub use api::recv::Recv;
+pub use api::request::Request;
+pub use api::request_reader::{RequestPart, RequestReader, WholeRequest};
+pub use api::response_reader::{ResponsePart, ResponseReader};
+pub use api::server::Server;
 pub use bytes::Bytes;
 pub use homa_driver as driver;
 pub use homa_proto as proto;

@@ -47,7 +47,7 @@ fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
             match socket.recv(Some(PATIENCE)).unwrap() {
                 Arrival::Request { mut rpc, client_port, .. } => {
                     assert_eq!((rpc.port(), client_port), (socket.port(), caller.port()));
-                    let request = rpc.take_request();
+                    let request = rpc.take_payload();
                     rpc.reply(request).unwrap();
                     requests += 1;
                 }
@@ -106,7 +106,7 @@ fn a_request_that_has_begun_to_arrive_is_received_though_no_more_are_wanted() {
     socket.accept_requests(false).unwrap();
     hand.data(2, 9, &request, 1_000..2_000);
     let Ok(Arrival::Request { mut rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("it came") };
-    assert_eq!(rpc.take_request(), request);
+    assert_eq!(rpc.take_payload(), request);
 }
 
 #[test]
@@ -123,5 +123,5 @@ fn a_port_that_is_taken_over_accepts_requests_whatever_its_last_owner_wanted() {
     rpc.reply("!").unwrap();
     let server = host.server(9).unwrap();
     hand.data(4, 9, b"?", 0..1);
-    assert!(server.recv_timeout(PATIENCE).is_ok());
+    assert!(server.recv().timeout(PATIENCE).wait().is_ok());
 }

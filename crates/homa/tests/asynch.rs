@@ -19,9 +19,9 @@ fn one_thread() -> Runtime {
 
 async fn serve(server: Server) {
     loop {
-        match server.recv_async().await {
+        match server.recv().await {
             Ok(rpc) => {
-                let answer = rpc.request().clone();
+                let answer = rpc.payload().clone();
                 let _ = rpc.reply(answer);
             }
             Err(RecvError::Closed) => return,
@@ -112,14 +112,14 @@ fn a_receiver_that_is_dropped_loses_no_request() {
     one_thread().block_on(async {
         let client = host.client().unwrap();
         for tag in 0..20 {
-            assert!(timeout(Duration::from_micros(1), server.recv_async()).await.is_err());
+            assert!(timeout(Duration::from_micros(1), server.recv()).await.is_err());
             let call = tokio::spawn({
                 let client = client.clone();
                 async move { client.call(to, message(10, tag)).await }
             });
             let other = tokio::spawn({
                 let server = server.clone();
-                async move { timeout(PATIENCE, server.recv_async()).await.unwrap().unwrap() }
+                async move { timeout(PATIENCE, server.recv()).await.unwrap().unwrap() }
             });
             other.await.unwrap().reply("ok").unwrap();
             assert_eq!(call.await.unwrap().unwrap(), "ok");
@@ -134,7 +134,7 @@ fn a_runtime_that_computes_keeps_its_client() {
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let handler = thread::spawn(move || {
         one_thread().block_on(async {
-            let rpc = server.recv_async().await.unwrap();
+            let rpc = server.recv().await.unwrap();
             let start = std::time::Instant::now();
             while start.elapsed() < Duration::from_millis(500) {
                 std::hint::spin_loop();
@@ -215,7 +215,7 @@ fn shutdown_ends_what_waits() {
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let client = host.client().unwrap();
     one_thread().block_on(async {
-        let receiver = tokio::spawn(async move { awaited.recv_async().await.map(|_| ()) });
+        let receiver = tokio::spawn(async move { awaited.recv().await.map(|_| ()) });
         let call = tokio::spawn(async move { client.call(to, "x").await });
         tokio::task::yield_now().await;
         let closer = thread::spawn(move || (host.shutdown(PATIENCE), server_host.shutdown(PATIENCE)));
@@ -284,4 +284,30 @@ fn a_call_that_was_polled_can_be_waited_for() {
         }
     }
     until_idle(&host);
+}
+
+#[test]
+fn a_time_limit_ends_the_wait_for_a_request() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let timeout = Duration::from_millis(2);
+    one_thread().block_on(async {
+        for limit in [Duration::ZERO, timeout] {
+            assert_eq!(server.recv().timeout(limit).await.map(|_| ()), Err(RecvError::TimedOut));
+        }
+        // A limit that has not passed loses no request, and leaves no timer.
+        let call = host.client().unwrap().call(to, "hello").start().unwrap();
+        server.recv().timeout(PATIENCE).await.unwrap().reply("there").unwrap();
+        assert_eq!(call.await.unwrap(), "there");
+    });
+    // Without a runtime, the host's background thread ends the wait.
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut recv = pin!(server.recv().timeout(timeout));
+    loop {
+        match recv.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => break assert_eq!(result.map(|_| ()), Err(RecvError::TimedOut)),
+            Poll::Pending => thread::park(),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::common::{Echo, PATIENCE, config, host_with_faults, message};
-use homa::{Client, Host, HostConfig, RecvError, Rpc, ServerAddr};
+use homa::{Client, Host, HostConfig, RecvError, Request, ServerAddr};
 
 /// Short messages, some of many packets, and some that are received directly into their memory.
 fn length(call: u64) -> usize {
@@ -49,15 +49,15 @@ fn echo_in_batches(host: &Host) -> ServerAddr {
     thread::spawn(move || {
         let (mut requests, mut replies) = (Vec::new(), Vec::new());
         loop {
-            match server.recv_all(64, &mut requests) {
+            match server.recv().wait_batch(64, &mut requests) {
                 Ok(_) => replies.extend(requests.drain(..).map(|mut rpc| {
-                    let request = rpc.take_request();
+                    let request = rpc.take_payload();
                     (rpc, request)
                 })),
                 Err(RecvError::Closed) => return,
                 Err(error) => panic!("{error}"),
             }
-            Rpc::reply_all(&mut replies, |error| panic!("{error}"));
+            Request::reply_all(&mut replies, |error| panic!("{error}"));
         }
     });
     ServerAddr::new(host.local_addr(), 98)

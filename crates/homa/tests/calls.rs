@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::common::{Echo, PATIENCE, config, host, message, until_idle};
-use homa::{Bytes, CallError, Host, HostConfig, RecvError, Rpc, ServerAddr};
+use homa::{Bytes, CallError, Host, HostConfig, RecvError, Request, ServerAddr};
 
 const SIZES: [usize; 8] = [1, 8, 100, 1_400, 1_425, 40_001, 100_000, 1_000_000];
 
@@ -45,8 +45,8 @@ fn request_and_response_differ_in_size() {
     let shapes = [(1, 1_000_000), (1_000_000, 1), (100_000, 300_000)];
     let answers = thread::spawn(move || {
         for (request, response) in shapes {
-            let rpc = server.recv().unwrap();
-            assert!(*rpc.request() == message(request, 1));
+            let rpc = server.recv().wait().unwrap();
+            assert!(*rpc.payload() == message(request, 1));
             assert_eq!(rpc.port(), 7);
             rpc.reply(message(response, 2)).unwrap();
         }
@@ -180,7 +180,7 @@ fn a_large_response_is_read_while_it_arrives() {
     let server = server_host.server(7).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 7);
     let client = host.client().unwrap();
-    let answer = thread::spawn(move || server.recv().unwrap().reply(message(1_000_000, 3)).unwrap());
+    let answer = thread::spawn(move || server.recv().wait().unwrap().reply(message(1_000_000, 3)).unwrap());
     let mut reader = client.call(to, "all of it").reader().unwrap();
     let (mut read, mut parts) = (Vec::new(), 0);
     while let Some(part) = reader.next_part().wait().unwrap() {
@@ -202,7 +202,7 @@ fn a_host_calls_its_own_server() {
     let host = host();
     let server = host.server(5).unwrap();
     let to = ServerAddr::new(host.local_addr(), 5);
-    let answer = thread::spawn(move || server.recv().unwrap().reply("self").unwrap());
+    let answer = thread::spawn(move || server.recv().wait().unwrap().reply("self").unwrap());
     assert_eq!(host.client().unwrap().call(to, "who?").wait(), Ok(Bytes::from("self")));
     answer.join().unwrap();
 }
@@ -216,14 +216,14 @@ fn calls_and_answers_in_batches_are_each_answered_once_and_right() {
     let servers = [one, other].map(|server| {
         thread::spawn(move || {
             let (mut requests, mut replies, mut batches) = (Vec::new(), Vec::new(), 0_u64);
-            while server.recv_all(20, &mut requests).is_ok() {
+            while server.recv().wait_batch(20, &mut requests).is_ok() {
                 assert!((1..=20).contains(&requests.len()));
                 batches += 1;
                 replies.extend(requests.drain(..).map(|mut rpc| {
-                    let request = rpc.take_request();
+                    let request = rpc.take_payload();
                     (rpc, request)
                 }));
-                Rpc::reply_all(&mut replies, |error| panic!("{error}"));
+                Request::reply_all(&mut replies, |error| panic!("{error}"));
                 assert!(replies.is_empty());
             }
             batches
@@ -296,7 +296,7 @@ fn a_call_sends_nothing_before_it_is_started_and_ends_with_its_handle() {
     let call = call.start().unwrap();
     assert!(call.id().is_some());
     assert_eq!(host.metrics().endpoint.data_sent, 1);
-    server.recv().unwrap().reply("ok").unwrap();
+    server.recv().wait().unwrap().reply("ok").unwrap();
     assert_eq!(call.start().unwrap().wait().unwrap(), "ok");
     until_idle(&host);
     assert_eq!(host.metrics().endpoint.rpcs_aborted, 0);
@@ -309,9 +309,9 @@ fn calls_that_are_started_are_in_flight_together() {
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let client = host.client().unwrap();
     let [one, other] = ["one", "other"].map(|text| client.call(to, text).start().unwrap());
-    let requests = [(); 2].map(|()| server.recv_timeout(PATIENCE).unwrap());
+    let requests = [(); 2].map(|()| server.recv().timeout(PATIENCE).wait().unwrap());
     for rpc in requests {
-        let request = rpc.request().clone();
+        let request = rpc.payload().clone();
         rpc.reply(request).unwrap();
     }
     assert_eq!((other.wait().unwrap(), one.wait().unwrap()), ("other".into(), "one".into()));
@@ -325,7 +325,7 @@ fn a_part_of_a_response_has_a_time_limit_after_which_reading_goes_on() {
     let mut reader = host.client().unwrap().call(to, "x").reader().unwrap();
     let timeout = std::time::Duration::from_millis(1);
     assert_eq!(reader.next_part().timeout(timeout).wait(), Err(CallError::TimedOut { to, timeout }));
-    server.recv().unwrap().reply("answer").unwrap();
+    server.recv().wait().unwrap().reply("answer").unwrap();
     assert_eq!(reader.next_part().timeout(PATIENCE).wait(), Ok(Some(Bytes::from("answer"))));
     assert_eq!(reader.next_part().wait(), Ok(None));
 }

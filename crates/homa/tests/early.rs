@@ -9,7 +9,8 @@ use super::common::hand::Hand;
 use super::common::{PATIENCE, config, eventually, host, message, until_idle};
 use homa::proto::{MS, SEC, wire};
 use homa::{
-    CallError, EarlyServer, Host, HostConfig, ReadEarly, ReadError, RecvError, RequestReader, ServerAddr,
+    CallError, EarlyDelivery, Host, HostConfig, ReadError, RecvError, ReplyError, Request, RequestReader,
+    Server, ServerAddr,
 };
 
 const PORT: u16 = 99;
@@ -18,7 +19,9 @@ const PACKET: u32 = 10_000;
 /// Bytes that the tests send first.
 const FIRST: u32 = 3 * PACKET;
 
-const EARLY: ReadEarly = ReadEarly { least_bytes: LENGTH, step_bytes: 2 * PACKET };
+fn delivery() -> EarlyDelivery {
+    EarlyDelivery::default().min_bytes(LENGTH).step_bytes(2 * PACKET)
+}
 
 /// A host that waits longer than any test for clients whose packets the test sends.
 fn patient() -> HostConfig {
@@ -28,9 +31,9 @@ fn patient() -> HostConfig {
     config
 }
 
-fn early(config: HostConfig) -> (Host, EarlyServer) {
+fn early(config: HostConfig) -> (Host, Server) {
     let host = Host::bind(config).unwrap();
-    let server = host.early_server(PORT, EARLY).unwrap();
+    let server = host.server(PORT).unwrap().early(delivery());
     assert_eq!(server.port(), PORT);
     (host, server)
 }
@@ -48,15 +51,15 @@ fn read_to(reader: &mut RequestReader, id: u64, end: u32) {
     let all = message(LENGTH as usize, id);
     while reader.position() < end {
         let at = reader.position() as usize;
-        let part = reader.next_part_timeout(PATIENCE).unwrap().unwrap();
+        let part = reader.next_part().timeout(PATIENCE).wait().unwrap().unwrap();
         assert!(!part.is_empty() && part == all[at..][..part.len()], "bytes from {at} on");
     }
 }
 
 /// A request of which three packets were sent, and two or three are read.
-fn half_read(hand: &Hand, server: &EarlyServer, id: u64) -> RequestReader {
+fn half_read(hand: &Hand, server: &Server, id: u64) -> RequestReader {
     data(hand, id, PORT, 0, FIRST);
-    let mut reader = server.recv().unwrap();
+    let mut reader = server.recv().wait().unwrap().reader();
     assert_eq!((reader.length(), reader.port(), reader.position()), (LENGTH, PORT, 0));
     assert_eq!(reader.peer(), hand.socket.local_addr().unwrap());
     read_to(&mut reader, id, FIRST - PACKET);
@@ -73,19 +76,19 @@ fn the_first_bytes_are_read_before_the_last_were_sent() {
         assert_eq!(host.metrics().host.open_readings, 1);
         while reader.position() < FIRST {
             // The third packet is less than a step: it may be reported only with the rest.
-            match reader.next_part_timeout(Duration::ZERO) {
+            match reader.next_part().timeout(Duration::ZERO).wait() {
                 Ok(Some(_)) => {}
                 Err(ReadError::TimedOut) => break,
                 other => panic!("{other:?}"),
             }
         }
         assert!(reader.position() <= FIRST);
-        assert_eq!(reader.next_part_timeout(Duration::ZERO), Err(ReadError::TimedOut));
+        assert_eq!(reader.next_part().timeout(Duration::ZERO).wait(), Err(ReadError::TimedOut));
         data(&hand, id, PORT, FIRST, LENGTH);
         read_to(&mut reader, id, LENGTH);
-        assert_eq!((reader.next_part(), reader.next_part()), (Ok(None), Ok(None)));
-        let rpc = reader.whole().unwrap();
-        assert!(*rpc.request() == message(LENGTH as usize, id));
+        assert_eq!((reader.next_part().wait(), reader.next_part().wait()), (Ok(None), Ok(None)));
+        let rpc = reader.whole().wait().unwrap();
+        assert!(*rpc.payload() == message(LENGTH as usize, id));
         rpc.reply("whole").unwrap();
         hand.hear(id, |body| matches!(body, wire::Body::Data(_)));
         hand.send(id, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
@@ -101,12 +104,12 @@ fn what_nobody_took_before_it_was_whole_is_whole_when_it_is_taken() {
     let hand = Hand::new(&host);
     data(&hand, 2, PORT, 0, LENGTH);
     eventually("the request is whole", || host.metrics().endpoint.requests_delivered == 1);
-    let mut reader = server.recv().unwrap();
+    let mut reader = server.recv().wait().unwrap().reader();
     assert!(
-        reader.next_part().unwrap().unwrap() == message(LENGTH as usize, 2),
+        reader.next_part().wait().unwrap().unwrap() == message(LENGTH as usize, 2),
         "in one part, and not a copy"
     );
-    assert_eq!(reader.next_part(), Ok(None));
+    assert_eq!(reader.next_part().wait(), Ok(None));
     drop(reader);
     until_idle(&host);
 }
@@ -120,21 +123,21 @@ fn a_client_that_gives_up_half_way_ends_the_reader() {
     let gone = ReadError::ClientGaveUp { peer: hand.socket.local_addr().unwrap() };
     let error = loop {
         // The third packet may be reported before.
-        if let Err(error) = reader.next_part() {
+        if let Err(error) = reader.next_part().wait() {
             break error;
         }
     };
     assert_eq!(error, gone);
-    assert_eq!(reader.next_part(), Err(gone), "again and again");
+    assert_eq!(reader.next_part().wait(), Err(gone), "again and again");
     until_idle(&host);
     // The request does not run again, however late its packets arrive.
     data(&hand, 2, PORT, 0, LENGTH);
     data(&hand, 6, PORT, 0, LENGTH);
-    let next = server.recv().unwrap().whole().unwrap();
-    assert!(*next.request() == message(LENGTH as usize, 6));
-    assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    let next = server.recv().wait().unwrap().reader().whole().wait().unwrap();
+    assert!(*next.payload() == message(LENGTH as usize, 6));
+    assert_eq!(server.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
     assert_eq!(host.metrics().endpoint.drop_finished, u64::from(LENGTH / PACKET));
-    assert_eq!(reader.whole().map(|_| ()), Err(gone));
+    assert_eq!(reader.whole().wait().map(|_| ()), Err(gone));
 }
 
 #[test]
@@ -148,9 +151,13 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
     data(&hand, 6, PORT, 0, PACKET);
     hand.prove();
     let peer = hand.socket.local_addr().unwrap();
-    assert_eq!(reader.whole().map(|_| ()), Err(ReadError::ClientRestarted { peer }));
+    assert_eq!(reader.whole().wait().map(|_| ()), Err(ReadError::ClientRestarted { peer }));
     data(&hand, 2, PORT, 0, FIRST);
-    assert_eq!(server.recv().unwrap().length(), LENGTH, "the new life's request of the same id");
+    assert_eq!(
+        server.recv().wait().unwrap().reader().length(),
+        LENGTH,
+        "the new life's request of the same id"
+    );
 }
 
 #[test]
@@ -164,7 +171,7 @@ fn a_client_that_falls_silent_half_way_ends_the_reader() {
     let (host, server) = early(config);
     let hand = Hand::new(&host);
     data(&hand, 2, PORT, 0, FIRST);
-    let error = server.recv().unwrap().whole().map(|_| ()).unwrap_err();
+    let error = server.recv().wait().unwrap().reader().whole().wait().map(|_| ()).unwrap_err();
     assert_eq!(error, ReadError::ClientSilent { peer: hand.socket.local_addr().unwrap() });
     until_idle(&host);
 }
@@ -179,14 +186,14 @@ fn a_reader_that_is_dropped_half_way_leaves_nothing_and_tells_its_client() {
     data(&hand, 2, PORT, FIRST, LENGTH);
     hand.send(2, PORT, &wire::Body::Resend(wire::Resend { offset: 0, length: None, priority: 5 }), &[]);
     hand.hear(2, |body| *body == wire::Body::RpcUnknown(wire::UnknownReason::Finished));
-    assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    assert_eq!(server.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
     // The same holds for a request that has not been taken from the queue.
     data(&hand, 6, PORT, 0, FIRST);
     eventually("it is in the queue", || host.metrics().host.queued_requests == 1);
     assert_eq!(host.metrics().host.queued_request_bytes, u64::from(LENGTH));
     hand.send(6, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
     until_idle(&host);
-    assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    assert_eq!(server.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
 }
 
 #[test]
@@ -197,7 +204,7 @@ fn a_call_whose_reader_is_dropped_fails() {
     // The port stays open: otherwise the client would get an error about the port.
     let dropper = thread::spawn({
         let server = server.clone();
-        move || drop(server.recv().unwrap())
+        move || drop(server.recv().wait().unwrap())
     });
     assert_eq!(
         host.client().unwrap().call(to, vec![1; 1_000_000]).wait(),
@@ -219,9 +226,9 @@ fn a_slow_reader_holds_up_nobody() {
     let echo = thread::spawn({
         let server = server.clone();
         move || {
-            while let Ok(reader) = server.recv() {
-                let rpc = reader.whole().unwrap();
-                let answer = rpc.request().clone();
+            while let Ok(reader) = server.recv().wait().map(Request::reader) {
+                let rpc = reader.whole().wait().unwrap();
+                let answer = rpc.payload().clone();
                 rpc.reply(answer).unwrap();
             }
         }
@@ -242,20 +249,23 @@ fn a_slow_reader_holds_up_nobody() {
 fn requests_that_are_short_or_for_other_servers_are_handed_out_whole() {
     let (host, server) = early(patient());
     let plain = host.server(PORT + 1).unwrap();
-    let longer = ReadEarly { least_bytes: LENGTH + 1, ..EARLY };
-    let longer = host.early_server(PORT + 2, longer).unwrap();
+    let longer = delivery().min_bytes(LENGTH + 1);
+    let longer = host.server(PORT + 2).unwrap().early(longer);
     let hand = Hand::new(&host);
     data(&hand, 2, PORT + 1, 0, FIRST);
     data(&hand, 6, PORT + 2, 0, FIRST);
     data(&hand, 10, PORT, 0, FIRST);
     // All are of one endpoint, so the others have arrived when the last has.
-    let reader = server.recv().unwrap();
-    assert_eq!(plain.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
-    assert_eq!(longer.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    let reader = server.recv().wait().unwrap().reader();
+    assert_eq!(plain.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
+    assert_eq!(longer.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
     data(&hand, 2, PORT + 1, FIRST, LENGTH);
     data(&hand, 6, PORT + 2, FIRST, LENGTH);
-    assert!(*plain.recv().unwrap().request() == message(LENGTH as usize, 2));
-    assert!(*longer.recv().unwrap().whole().unwrap().request() == message(LENGTH as usize, 6));
+    assert!(*plain.recv().wait().unwrap().payload() == message(LENGTH as usize, 2));
+    assert!(
+        *longer.recv().wait().unwrap().reader().whole().wait().unwrap().payload()
+            == message(LENGTH as usize, 6)
+    );
     drop(reader);
     until_idle(&host);
 }
@@ -271,7 +281,7 @@ fn the_limit_of_queued_bytes_holds_for_what_is_queued_early() {
     assert_eq!(host.metrics().host.queued_requests, 1);
     data(&hand, 6, PORT, FIRST, LENGTH);
     eventually("the other is refused", || host.metrics().host.requests_refused == 1);
-    let mut reader = server.recv().unwrap();
+    let mut reader = server.recv().wait().unwrap().reader();
     read_to(&mut reader, 2, FIRST - PACKET);
     drop(reader);
     until_idle(&host);
@@ -285,14 +295,14 @@ fn a_host_that_is_shut_down_ends_its_readers() {
     let mut later = half_read(&hand, &server, 4);
     let thread = thread::spawn(move || {
         loop {
-            if let Err(error) = waits.next_part() {
+            if let Err(error) = waits.next_part().wait() {
                 return error;
             }
         }
     });
     assert!(!host.shutdown(Duration::ZERO), "two requests are in hand");
     assert_eq!(thread.join().unwrap(), ReadError::Closed);
-    assert_eq!(later.next_part(), Err(ReadError::Closed));
+    assert_eq!(later.next_part().wait(), Err(ReadError::Closed));
 }
 
 #[test]
@@ -301,11 +311,11 @@ fn a_host_that_shuts_down_lets_its_readers_read_on() {
     let hand = Hand::new(&host);
     let reader = half_read(&hand, &server, 2);
     let closing = thread::spawn(move || host.shutdown(PATIENCE));
-    while server.recv_timeout(Duration::ZERO).map(|_| ()) != Err(RecvError::Closed) {
+    while server.recv().timeout(Duration::ZERO).wait().map(|_| ()) != Err(RecvError::Closed) {
         thread::yield_now();
     }
     data(&hand, 2, PORT, FIRST, LENGTH);
-    reader.whole().unwrap().reply("whole").unwrap();
+    reader.whole().wait().unwrap().reply("whole").unwrap();
     hand.hear(2, |body| matches!(body, wire::Body::Data(_)));
     hand.send(2, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
     assert!(closing.join().unwrap());
@@ -319,20 +329,20 @@ fn tasks_read_what_arrives() {
         let hand = Hand::new(&host);
         for id in [2, 4] {
             data(&hand, id, PORT, 0, FIRST);
-            let mut reader = server.recv_async().await.unwrap();
-            let first = reader.next_part_async().await.unwrap().unwrap();
+            let mut reader = server.recv().await.unwrap().reader();
+            let first = reader.next_part().await.unwrap().unwrap();
             assert!(first.len() < LENGTH as usize && first == message(LENGTH as usize, id)[..first.len()]);
             // Dropping the future loses no bytes.
-            let nothing = tokio::time::timeout(Duration::from_millis(1), reader.next_part_async());
+            let nothing = tokio::time::timeout(Duration::from_millis(1), reader.next_part());
             let more = nothing.await.map_or(0, |part| part.unwrap().unwrap().len());
             data(&hand, id, PORT, FIRST, LENGTH);
             let mut read = first.len() + more;
-            while let Some(part) = reader.next_part_async().await.unwrap() {
+            while let Some(part) = reader.next_part().await.unwrap() {
                 assert!(part == message(LENGTH as usize, id)[read..][..part.len()]);
                 read += part.len();
             }
             assert_eq!(read, LENGTH as usize);
-            reader.whole_async().await.unwrap().reply("whole").unwrap();
+            reader.whole().await.unwrap().reply("whole").unwrap();
             hand.hear(id, |body| matches!(body, wire::Body::Data(_)));
             hand.send(id, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
         }
@@ -350,14 +360,14 @@ fn many_clients_send_and_several_threads_read() {
             let server = server.clone();
             thread::spawn(move || {
                 let mut seen = Vec::new();
-                while let Ok(mut reader) = server.recv() {
+                while let Ok(mut reader) = server.recv().wait().map(Request::reader) {
                     let mut read = Vec::new();
-                    while let Some(part) = reader.next_part().unwrap() {
+                    while let Some(part) = reader.next_part().wait().unwrap() {
                         read.extend_from_slice(&part);
                         assert_eq!(reader.position() as usize, read.len());
                     }
-                    let rpc = reader.whole().unwrap();
-                    assert!(*rpc.request() == read[..]);
+                    let rpc = reader.whole().wait().unwrap();
+                    assert!(*rpc.payload() == read[..]);
                     seen.push(read[..8].to_vec());
                     rpc.reply(read).unwrap();
                 }
@@ -381,4 +391,47 @@ fn many_clients_send_and_several_threads_read() {
     let seen: Vec<Vec<u8>> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     assert_eq!(seen.len() as u64, CALLS);
     assert_eq!(seen.into_iter().collect::<HashSet<_>>().len() as u64, CALLS, "a request ran twice");
+}
+
+#[test]
+fn a_request_that_is_not_whole_cannot_be_answered() {
+    let (host, server) = early(patient());
+    let hand = Hand::new(&host);
+    let peer = hand.socket.local_addr().unwrap();
+    let part = |id| {
+        data(&hand, id, PORT, 0, FIRST);
+        let request = server.recv().wait().unwrap();
+        assert!(!request.is_whole() && request.payload().is_empty());
+        request
+    };
+    let refused = Err(ReplyError::StillArriving { peer });
+    assert_eq!(part(2).reply("too early"), refused);
+    let (mut replies, mut errors) = (vec![(part(4), "too early".into())], Vec::new());
+    Request::reply_all(&mut replies, |error| errors.push(Err(error)));
+    assert_eq!((replies.len(), errors), (0, vec![refused]));
+    // Both were given up, and nothing of them is left.
+    until_idle(&host);
+    assert_eq!(host.metrics().endpoint.responses_started, 0);
+}
+
+#[test]
+fn a_time_limit_ends_the_futures_of_a_reader() {
+    let (host, server) = early(patient());
+    let hand = Hand::new(&host);
+    let timeout = Duration::from_millis(2);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut reader = half_read(&hand, &server, 2);
+        while reader.position() < FIRST {
+            match reader.next_part().timeout(timeout).await {
+                Ok(Some(_)) => {}
+                Err(ReadError::TimedOut) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(reader.next_part().timeout(timeout).await, Err(ReadError::TimedOut));
+        assert_eq!(reader.whole().timeout(timeout).await.map(|_| ()), Err(ReadError::TimedOut));
+    });
+    // The request was given up.
+    until_idle(&host);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::common::{PATIENCE, host_with_faults, message, until_idle};
-use homa::{Arrival, Host, ReadEarly, RecvError, ServerAddr};
+use homa::{Arrival, EarlyDelivery, Host, RecvError, Request, ServerAddr};
 
 fn bad_host(seed: u64) -> Host {
     host_with_faults(seed, 0.05, 1_480)
@@ -25,9 +25,9 @@ fn every_request_runs_once_and_every_answer_is_right() {
         let ran = Arc::clone(&ran);
         move || {
             loop {
-                match server.recv() {
+                match server.recv().wait() {
                     Ok(mut rpc) => {
-                        let request = rpc.take_request();
+                        let request = rpc.take_payload();
                         assert!(ran.lock().unwrap().insert(request.clone()), "a request ran twice");
                         let _ = rpc.reply(request);
                     }
@@ -60,24 +60,24 @@ fn requests_read_while_they_arrive_run_once_and_are_right() {
     let seed = 9;
     println!("seed {seed}");
     let (server_host, host) = (bad_host(seed), bad_host(seed + 1));
-    let early = ReadEarly { least_bytes: 20_000, step_bytes: 5_000 };
-    let server = server_host.early_server(99, early).unwrap();
+    let early = EarlyDelivery::default().min_bytes(20_000).step_bytes(5_000);
+    let server = server_host.server(99).unwrap().early(early);
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let echo = thread::spawn(move || {
         let (mut ran, mut parts) = (HashSet::new(), 0);
         loop {
-            let mut reader = match server.recv() {
+            let mut reader = match server.recv().wait().map(Request::reader) {
                 Ok(reader) => reader,
                 Err(RecvError::Closed) => return parts,
                 Err(error) => panic!("{error}"),
             };
             let mut read = Vec::with_capacity(reader.length() as usize);
-            while let Some(part) = reader.next_part().unwrap() {
+            while let Some(part) = reader.next_part().wait().unwrap() {
                 read.extend_from_slice(&part);
                 parts += 1;
             }
             assert!(ran.insert(read.clone()), "a request ran twice");
-            reader.whole().unwrap().reply(read).unwrap();
+            reader.whole().wait().unwrap().reply(read).unwrap();
         }
     });
     let client = host.client().unwrap();
@@ -116,7 +116,7 @@ fn what_is_lost_of_a_message_that_was_sent_from_where_it_lay_is_sent_again() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while let Ok(Arrival::Request { mut rpc, .. }) = server.recv(Some(PATIENCE)) {
-                let (request, mut rpc) = (rpc.take_request(), Some(rpc));
+                let (request, mut rpc) = (rpc.take_payload(), Some(rpc));
                 let tag = (0..CALLS).find(|tag| request == message(length(*tag), *tag)).unwrap();
                 pass(length(tag + 1), tag + 1, &mut |pieces| {
                     server.reply_pieces(rpc.take().unwrap(), pieces).unwrap();

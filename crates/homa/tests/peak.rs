@@ -67,7 +67,7 @@ fn peak(client: &Client, server: &Server, to: ServerAddr, calls: usize) -> (u64,
     }
     let mut in_hand = Vec::with_capacity(calls);
     while in_hand.len() < calls {
-        in_hand.push(server.recv_timeout(Duration::from_secs(20)).expect("a request"));
+        in_hand.push(server.recv().timeout(Duration::from_secs(20)).wait().expect("a request"));
     }
     let most = memory();
     in_hand.into_iter().for_each(|rpc| rpc.reply(REQUEST).expect("wanted"));
@@ -89,8 +89,8 @@ fn the_memory_of_a_peak_goes_back() {
     let to = ServerAddr { host: at_server.local_addr(), port: 99 };
     let answers = |count: usize| {
         for _ in 0..count {
-            let mut rpc = server.recv().expect("a request");
-            let bytes = rpc.take_request();
+            let mut rpc = server.recv().wait().expect("a request");
+            let bytes = rpc.take_payload();
             rpc.reply(bytes).expect("wanted");
         }
     };

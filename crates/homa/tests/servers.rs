@@ -17,14 +17,14 @@ fn replies_come_from_other_threads_and_out_of_order() {
     let to = ServerAddr::new(server_host.local_addr(), 9);
     let client = host.client().unwrap();
     let calls: Vec<_> = (0..20_u64).map(|tag| client.call(to, message(50, tag)).start().unwrap()).collect();
-    let mut rpcs: Vec<_> = (0..20).map(|_| server.recv_timeout(PATIENCE).unwrap()).collect();
+    let mut rpcs: Vec<_> = (0..20).map(|_| server.recv().timeout(PATIENCE).wait().unwrap()).collect();
     rpcs.reverse();
     let threads: Vec<_> = rpcs
         .into_iter()
         .map(|rpc| {
             assert_eq!(rpc.peer(), host.local_addr());
             thread::spawn(move || {
-                let answer = rpc.request().clone();
+                let answer = rpc.payload().clone();
                 rpc.reply(answer).unwrap();
             })
         })
@@ -47,10 +47,10 @@ fn two_ports_of_a_host_are_two_servers() {
     let client = host.client().unwrap();
     let call = |port| client.call(ServerAddr::new(server_host.local_addr(), port), "x").start().unwrap();
     let (first, second) = (call(1), call(2));
-    two.recv().unwrap().reply("two").unwrap();
-    one.recv().unwrap().reply("one").unwrap();
+    two.recv().wait().unwrap().reply("two").unwrap();
+    one.recv().wait().unwrap().reply("one").unwrap();
     assert_eq!((first.wait().unwrap(), second.wait().unwrap()), ("one".into(), "two".into()));
-    assert_eq!(one.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    assert_eq!(one.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_handler_that_computes_keeps_its_client() {
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let handler = thread::spawn(move || {
-        let rpc = server.recv().unwrap();
+        let rpc = server.recv().wait().unwrap();
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(500) {
             hint::spin_loop();
@@ -81,7 +81,7 @@ fn requests_are_taken_in_while_nobody_receives() {
     let client = host.client().unwrap();
     let call = client.call(ServerAddr::new(server_host.local_addr(), 99), "hello").start().unwrap();
     eventually("the request is queued", || server_host.metrics().host.queued_requests == 1);
-    server.recv().unwrap().reply("there").unwrap();
+    server.recv().wait().unwrap().reply("there").unwrap();
     assert_eq!(call.wait().unwrap(), "there");
 }
 
@@ -101,14 +101,14 @@ fn shutdown_delivers_the_answers_in_hand() {
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let (client, other) = (host.client().unwrap(), host.client().unwrap());
     let call = client.call(to, "a large one, please").start().unwrap();
-    let rpc = server.recv().unwrap();
+    let rpc = server.recv().wait().unwrap();
     let (says, said) = mpsc::channel();
     let closer = thread::spawn(move || {
         says.send(()).unwrap();
         server_host.shutdown(PATIENCE)
     });
     said.recv().unwrap();
-    assert_eq!(server.recv().map(|_| ()), Err(RecvError::Closed));
+    assert_eq!(server.recv().wait().map(|_| ()), Err(RecvError::Closed));
     rpc.reply(message(1_000_000, 4)).unwrap();
     assert!(call.wait().unwrap() == message(1_000_000, 4));
     assert!(closer.join().unwrap(), "the answer was acknowledged");
@@ -124,7 +124,7 @@ fn dropping_the_host_delivers_an_answer_that_is_on_its_way() {
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let server = server_host.server(99).unwrap();
     let answer = thread::spawn(move || {
-        let rpc = server.recv().unwrap();
+        let rpc = server.recv().wait().unwrap();
         rpc.reply(message(1_000_000, 5)).unwrap();
         drop((server, server_host));
     });
@@ -147,7 +147,7 @@ fn a_port_is_free_when_its_server_is_gone() {
             }
         };
         let call = client.call(to, "x").start().unwrap();
-        server.recv().unwrap().reply(round.to_string()).unwrap();
+        server.recv().wait().unwrap().reply(round.to_string()).unwrap();
         drop(server);
         assert_eq!(call.wait().unwrap(), round.to_string());
     }
@@ -159,7 +159,7 @@ fn an_rpc_dropped_unanswered_fails_its_client() {
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let call = host.client().unwrap().call(to, "x").start().unwrap();
-    drop(server.recv().unwrap());
+    drop(server.recv().wait().unwrap());
     let error = call.timeout(PATIENCE).wait().unwrap_err();
     assert_eq!(error, CallError::ResponseLost { to });
     until_idle(&server_host);
@@ -172,7 +172,7 @@ fn a_reply_to_a_client_that_gave_up_says_so() {
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let client = host.client().unwrap();
     let call = client.call(to, "x").start().unwrap();
-    let rpc = server.recv().unwrap();
+    let rpc = server.recv().wait().unwrap();
     drop(call);
     eventually("the server hears of it", || server_host.metrics().host.open_rpcs == 0);
     let peer = host.local_addr();
@@ -186,10 +186,10 @@ fn bad_replies_are_refused_and_fail_the_client() {
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let client = host.client().unwrap();
     let call = client.call(to, "x").start().unwrap();
-    assert_eq!(server.recv().unwrap().reply(""), Err(ReplyError::EmptyMessage));
+    assert_eq!(server.recv().wait().unwrap().reply(""), Err(ReplyError::EmptyMessage));
     assert_eq!(call.timeout(PATIENCE).wait(), Err(CallError::ResponseLost { to }));
     let call = client.call(to, "x").start().unwrap();
-    let refused = server.recv().unwrap().reply(vec![0; 1_000_001]);
+    let refused = server.recv().wait().unwrap().reply(vec![0; 1_000_001]);
     assert_eq!(refused, Err(ReplyError::MessageTooLarge { length: 1_000_001, limit: 1_000_000 }));
     assert_eq!(call.timeout(PATIENCE).wait(), Err(CallError::ResponseLost { to }));
     until_idle(&server_host);
@@ -207,7 +207,7 @@ fn requests_beyond_the_queue_are_refused_and_counted() {
     let second = client.call(to, message(900, 2)).start().unwrap();
     assert_eq!(second.timeout(PATIENCE).wait(), Err(CallError::ResponseLost { to }));
     assert_eq!(server_host.metrics().host.requests_refused, 1);
-    server.recv().unwrap().reply("first").unwrap();
+    server.recv().wait().unwrap().reply("first").unwrap();
     assert_eq!(first.wait().unwrap(), "first");
 }
 

@@ -121,9 +121,9 @@ fn packets_that_come_to_the_wrong_endpoint_are_handed_over() {
 
 fn answer(server: &Server) {
     loop {
-        match server.recv() {
+        match server.recv().wait() {
             Ok(mut rpc) => {
-                let request = rpc.take_request();
+                let request = rpc.take_payload();
                 rpc.reply(request).unwrap();
             }
             Err(RecvError::Closed) => return,
@@ -164,8 +164,8 @@ fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
     assert_eq!(sender.send(&packets).unwrap(), 32);
     let mut seen: HashMap<u64, u32> = HashMap::new();
     for _ in 0..32 {
-        let rpc = server.recv_timeout(PATIENCE).unwrap();
-        *seen.entry(u64::from_be_bytes(rpc.request()[..].try_into().unwrap())).or_default() += 1;
+        let rpc = server.recv().timeout(PATIENCE).wait().unwrap();
+        *seen.entry(u64::from_be_bytes(rpc.payload()[..].try_into().unwrap())).or_default() += 1;
         mem::forget(rpc);
     }
     assert!((1..=32).all(|n| seen[&(2 * n)] == 1), "{seen:?}");
@@ -238,7 +238,7 @@ fn a_thread_that_only_looks_finds_what_lies_at_any_endpoint() {
         clients(&host, 8).iter().map(|client| client.call(to, "x").start().unwrap()).collect();
     let mut rpcs = Vec::new();
     eventually("all requests are found", || {
-        rpcs.extend(server.recv_timeout(Duration::ZERO));
+        rpcs.extend(server.recv().timeout(Duration::ZERO).wait());
         rpcs.len() == 8
     });
     for rpc in rpcs {
@@ -340,8 +340,8 @@ fn async_tasks_fewer_than_endpoints_serve_all() {
             for _ in 0..tasks {
                 let server = server.clone();
                 tokio::spawn(async move {
-                    while let Ok(mut rpc) = server.recv_async().await {
-                        let request = rpc.take_request();
+                    while let Ok(mut rpc) = server.recv().await {
+                        let request = rpc.take_payload();
                         rpc.reply(request).unwrap();
                     }
                 });
@@ -378,12 +378,10 @@ fn a_future_that_goes_leaves_its_request_to_others() {
         for n in 0..30 {
             let call = clients[n % 3].call(to, "x").start().unwrap();
             // Dropped at some moment between its registration and its request.
-            let brief = tokio::time::timeout(Duration::from_micros(n as u64 * 40), server.recv_async()).await;
+            let brief = tokio::time::timeout(Duration::from_micros(n as u64 * 40), server.recv()).await;
             let rpc = match brief {
                 Ok(rpc) => rpc.unwrap(),
-                Err(_) => {
-                    tokio::time::timeout(PATIENCE, server.recv_async()).await.expect("in time").unwrap()
-                }
+                Err(_) => tokio::time::timeout(PATIENCE, server.recv()).await.expect("in time").unwrap(),
             };
             rpc.reply("y").unwrap();
             assert_eq!(call.await.unwrap(), "y");
@@ -468,7 +466,7 @@ fn a_peers_restart_seen_by_one_endpoint_ends_the_calls_of_all() {
     let server = old.server(99).unwrap();
     let open: Vec<_> =
         clients.iter().map(|client| client.call(to, "never answered").start().unwrap()).collect();
-    let in_hand: Vec<_> = (0..3).map(|_| server.recv_timeout(PATIENCE).unwrap()).collect();
+    let in_hand: Vec<_> = (0..3).map(|_| server.recv().timeout(PATIENCE).wait().unwrap()).collect();
     drop(old);
     drop((in_hand, server));
     let echo = Echo::with(life(2_000, at), 1);
@@ -527,10 +525,10 @@ fn shutting_down_delivers_what_every_endpoint_has_in_hand() {
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let calls: Vec<_> =
         clients(&host, 8).iter().map(|client| client.call(to, "x").start().unwrap()).collect();
-    let rpcs: Vec<_> = (0..8).map(|_| server.recv_timeout(PATIENCE).unwrap()).collect();
+    let rpcs: Vec<_> = (0..8).map(|_| server.recv().timeout(PATIENCE).wait().unwrap()).collect();
     let waits = thread::spawn({
         let server = server.clone();
-        move || server.recv().map(|_| ())
+        move || server.recv().wait().map(|_| ())
     });
     let closes = thread::spawn(move || server_host.shutdown(PATIENCE));
     assert_eq!(waits.join().unwrap(), Err(RecvError::Closed));
@@ -541,7 +539,7 @@ fn shutting_down_delivers_what_every_endpoint_has_in_hand() {
         assert_eq!(call.timeout(PATIENCE).wait().unwrap(), "y");
     }
     assert!(closes.join().unwrap(), "all was answered and acknowledged");
-    assert_eq!(server.recv().map(|_| ()), Err(RecvError::Closed));
+    assert_eq!(server.recv().wait().map(|_| ()), Err(RecvError::Closed));
 }
 
 #[test]
@@ -555,7 +553,7 @@ fn a_port_is_open_in_all_endpoints_or_in_none() {
     let clients = clients(&host, 3);
     let pending: Vec<_> = clients.iter().map(|client| client.call(to, "x").start().unwrap()).collect();
     for _ in 0..3 {
-        server.recv_timeout(PATIENCE).unwrap().reply("y").unwrap();
+        server.recv().timeout(PATIENCE).wait().unwrap().reply("y").unwrap();
     }
     for call in pending {
         assert_eq!(call.timeout(PATIENCE).wait().unwrap(), "y");
@@ -567,7 +565,7 @@ fn a_port_is_open_in_all_endpoints_or_in_none() {
         again.is_some()
     });
     let call = clients[2].call(to, "x").start().unwrap();
-    again.unwrap().recv_timeout(PATIENCE).unwrap().reply("z").unwrap();
+    again.unwrap().recv().timeout(PATIENCE).wait().unwrap().reply("z").unwrap();
     assert_eq!(call.timeout(PATIENCE).wait().unwrap(), "z");
 }
 

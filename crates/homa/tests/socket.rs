@@ -40,7 +40,7 @@ fn two_sockets_call_and_answer_each_other() {
                     match socket.recv(Some(PATIENCE)).unwrap() {
                         Arrival::Request { mut rpc, id, client_port } => {
                             assert_eq!((id % 2, client_port), (1, 7));
-                            let request = rpc.take_request();
+                            let request = rpc.take_payload();
                             rpc.reply(request).unwrap();
                             requests += 1;
                         }
@@ -188,7 +188,7 @@ fn what_is_told_of_rpcs_is_what_they_are() {
         panic!("a request was sent")
     };
     let there = server.rpcs();
-    assert_eq!((there_id, client_port, rpc.request().len()), (id | 1, socket.port(), 300));
+    assert_eq!((there_id, client_port, rpc.payload().len()), (id | 1, socket.port(), 300));
     assert_eq!((there.len(), there[0].id, there[0].in_length, there[0].in_missing), (1, id | 1, 300, 0));
     assert_eq!((there[0].out_length, there[0].in_gaps, there[0].in_gap_bytes), (0, 0, 0));
 }
@@ -227,7 +227,7 @@ fn nobody_sleeps_while_there_is_something_for_him() {
                         let Ok(Arrival::Request { mut rpc, .. }) = socket.recv(Some(PATIENCE)) else {
                             panic!("a request lay there, or a thread was left asleep");
                         };
-                        rpc.take_request();
+                        rpc.take_payload();
                         rpc.reply("well").unwrap();
                     }
                 });
@@ -328,7 +328,7 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
         match server.recv(Some(PATIENCE)).unwrap() {
             Arrival::ReturnedReply(this) => returned = Some(this),
             Arrival::Request { rpc, .. } => {
-                assert_eq!(rpc.request()[..], b"!"[..]);
+                assert_eq!(rpc.payload()[..], b"!"[..]);
                 requests += 1;
             }
             Arrival::Outcome(_) => panic!("nobody calls by this socket"),
@@ -438,7 +438,7 @@ fn echo_until(
         let patience = wait();
         match socket.recv(patience) {
             Ok(Arrival::Request { mut rpc, .. }) => {
-                let request = rpc.take_request();
+                let request = rpc.take_payload();
                 rpc.reply(request).unwrap();
                 requests_left -= 1;
             }
@@ -563,7 +563,7 @@ fn threads_of_one_socket_share_what_comes_to_several_endpoints() {
             .map(|_| {
                 scope.spawn(|| {
                     while let Ok(Arrival::Request { mut rpc, .. }) = socket.recv(None) {
-                        let request = rpc.take_request();
+                        let request = rpc.take_payload();
                         rpc.reply(request).unwrap();
                     }
                 })
@@ -691,7 +691,7 @@ fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while let Ok(Arrival::Request { mut rpc, .. }) = server.recv(Some(PATIENCE)) {
-                let (request, mut rpc) = (rpc.take_request(), Some(rpc));
+                let (request, mut rpc) = (rpc.take_payload(), Some(rpc));
                 let tag = request.len() as u64;
                 assert!(request == message(request.len(), tag));
                 in_pieces(request.len(), tag + 1, &mut |pieces| {

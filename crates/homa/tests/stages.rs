@@ -231,8 +231,8 @@ fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
     // All in one thread, so that no thread sleeps or waits for a lock.
     for tag in 0..RPCS as u64 {
         let call = caller.call(to, message(100, tag)).start().unwrap();
-        let mut rpc = port.recv_timeout(PATIENCE).unwrap();
-        let request = rpc.take_request();
+        let mut rpc = port.recv().timeout(PATIENCE).wait().unwrap();
+        let request = rpc.take_payload();
         rpc.reply(request).unwrap();
         call.wait().unwrap();
     }

@@ -83,14 +83,14 @@ const BATCH: usize = 32;
 
 fn echo(server: &homa::Server, served: &AtomicU64, one_way: bool) {
     let (mut requests, mut replies) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-    while let Ok(count) = server.recv_all(BATCH, &mut requests) {
+    while let Ok(count) = server.recv().wait_batch(BATCH, &mut requests) {
         served.fetch_add(count as u64, Ordering::Relaxed);
         for mut rpc in requests.drain(..) {
-            let request = rpc.take_request();
+            let request = rpc.take_payload();
             let answer = if one_way { one_way_answer(&request) } else { request };
             replies.push((rpc, answer));
         }
         // An error means that the client gave up, or that we are at a limit: in both cases it learns by itself.
-        homa::Rpc::reply_all(&mut replies, drop);
+        homa::Request::reply_all(&mut replies, drop);
     }
 }

@@ -118,7 +118,7 @@ impl Shared {
     fn reply(&self, arrival: Arrival) {
         let Arrival::Request { mut rpc, .. } = arrival else { return };
         self.served.fetch_add(1, Ordering::Relaxed);
-        let request = rpc.take_request();
+        let request = rpc.take_payload();
         let response: Bytes = if self.one_way { one_way_answer(&request) } else { request };
         // An error means that the client gave up, or that we are at a limit: in both cases it learns by itself.
         let _ = rpc.reply(response);

@@ -20,7 +20,6 @@ use homa_steer::wake::WakeOrder;
 use homa_trace::{Clock, MonotonicClock, Trace};
 
 use crate::api::client::Client;
-use crate::api::early::{EarlyServer, ReadEarly};
 use crate::api::error::HostError;
 use crate::api::server::Server;
 use crate::observe::freeze::FreezeState;
@@ -340,42 +339,6 @@ impl Host {
     /// # Errors
     /// See [`HostError`].
     pub fn server(&self, port: u16) -> Result<Server, HostError> {
-        self.open_server(port, None)
-    }
-
-    /// Binds a server to a Homa port, 1 to 32767, that gets large requests before they are whole, and reads
-    /// them while they arrive. This suits servers that can use the first bytes early, for example to write
-    /// them to a disk.
-    ///
-    /// ```
-    /// use homa::{Host, HostConfig, ReadEarly};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let host = Host::bind(HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() })?;
-    /// let server = host.early_server(99, ReadEarly::default())?;
-    /// # let to = homa::ServerAddr { host: host.local_addr(), port: 99 };
-    /// # let one_call = std::thread::spawn(move || {
-    /// #     let host = Host::bind(HostConfig::default()).unwrap();
-    /// #     host.client().unwrap().call(to, vec![1; 900_000])
-    /// # });
-    /// let mut request = server.recv()?;
-    /// let mut sum = 0_u64;
-    /// while let Some(part) = request.next_part()? {
-    ///     sum += part.iter().map(|byte| u64::from(*byte)).sum::<u64>();
-    /// }
-    /// request.whole()?.reply(sum.to_string())?;
-    /// # assert_eq!(one_call.join().unwrap()?, "900000");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// See [`HostError`].
-    pub fn early_server(&self, port: u16, early: ReadEarly) -> Result<EarlyServer, HostError> {
-        self.open_server(port, Some(early)).map(EarlyServer::new)
-    }
-
-    fn open_server(&self, port: u16, early: Option<ReadEarly>) -> Result<Server, HostError> {
         self.start_progress()?;
         let bound = match &self.segment {
             Some(_) if port == 0 || port >= FIRST_CLIENT_PORT => {
@@ -384,7 +347,7 @@ impl Host {
             Some(segment) => Some(segment.bind(port)?),
             None => None,
         };
-        Server::open(Arc::clone(&self.endpoints), port, bound, early)
+        Server::open(Arc::clone(&self.endpoints), port, bound)
     }
 
     /// Every counter of the host, summed over its endpoints.
@@ -693,7 +656,7 @@ mod tests {
             let path = IdleDriver { cap: Arc::clone(&asked), ..IdleDriver::default() };
             let host = Host::with_driver(Box::new(path), config).unwrap();
             let server = host.server(1).unwrap();
-            assert!(server.recv_timeout(Duration::from_millis(1)).is_err(), "nothing comes");
+            assert!(server.recv().timeout(Duration::from_millis(1)).wait().is_err(), "nothing comes");
             assert_eq!(asked.load(Ordering::Relaxed), batch_cap.packets());
         }
     }

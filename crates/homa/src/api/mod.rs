@@ -36,5 +36,8 @@ pub(crate) mod completions;
 pub(crate) mod early;
 pub(crate) mod error;
 pub(crate) mod host;
+pub(crate) mod recv;
+pub(crate) mod request;
+pub(crate) mod request_reader;
 pub(crate) mod response_reader;
 pub(crate) mod server;

@@ -44,9 +44,9 @@ impl Call {
 
 impl ResponseReader {
     /// The next bytes of the response, in order; `None` at its end. The result is a future, and threads
-    /// [wait](NextPart::wait) for it. Dropping it loses no bytes.
-    pub fn next_part(&mut self) -> NextPart<'_> {
-        NextPart { reader: self, limit: TimeLimit::default() }
+    /// [wait](ResponsePart::wait) for it. Dropping it loses no bytes.
+    pub fn next_part(&mut self) -> ResponsePart<'_> {
+        ResponsePart { reader: self, limit: TimeLimit::default() }
     }
 
     /// Bytes handed out so far.
@@ -89,12 +89,12 @@ impl fmt::Debug for ResponseReader {
 /// The wait for the next part of a response: see [`ResponseReader::next_part`].
 #[must_use = "a part is read when it is waited for or awaited"]
 #[derive(Debug)]
-pub struct NextPart<'a> {
+pub struct ResponsePart<'a> {
     reader: &'a mut ResponseReader,
     limit: TimeLimit,
 }
 
-impl NextPart<'_> {
+impl ResponsePart<'_> {
     /// Limits the wait. When the time has passed, the result is [`CallError::TimedOut`], and reading can go
     /// on; zero only polls.
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -131,7 +131,7 @@ impl NextPart<'_> {
     }
 }
 
-impl Future for NextPart<'_> {
+impl Future for ResponsePart<'_> {
     type Output = Result<Option<Bytes>, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -147,7 +147,7 @@ impl Future for NextPart<'_> {
     }
 }
 
-impl Drop for NextPart<'_> {
+impl Drop for ResponsePart<'_> {
     fn drop(&mut self) {
         if self.limit.is_armed()
             && let Some((shared, ..)) = self.reader.call.in_flight()

@@ -1,38 +1,30 @@
-//! Servers: receiving requests and answering them.
+//! Server ports.
 
 use std::cell::Cell;
-use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use bytes::Bytes;
-use homa_proto::{RpcKey, Time};
-
-use crate::api::early::{PartialRequest, ReadEarly};
-use crate::api::error::{HostError, RecvError, ReplyError};
-use crate::payload::buffers::{Buffers, Role};
-use crate::payload::deferred_copy::{self, Outgoing};
-use crate::runtime::async_driver;
+use crate::api::early::EarlyDelivery;
+use crate::api::error::{HostError, RecvError};
+use crate::api::request::Request;
 use crate::runtime::engine::{Engine, Life};
 use crate::runtime::shared_engine::SharedEngine;
-use crate::runtime::wait::{self, WaitTarget};
+use crate::runtime::wait::WaitTarget;
 use crate::tenancy::endpoint_group::board::{self, RequestExchange, WaitOutcome};
 use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::process_group::PortClaim;
 
 /// A server port of a [`Host`](crate::Host). Clones share the port and its requests. When the last clone and
-/// the last [`Rpc`] are dropped, untaken requests are given up, answers are still delivered, and then the
+/// the last [`Request`] are dropped, untaken requests are given up, answers are still delivered, and then the
 /// port is free.
 #[derive(Clone)]
 pub struct Server {
     port: Arc<PortHandle>,
 }
 
-struct PortHandle {
+pub(crate) struct PortHandle {
     endpoints: Arc<Endpoints>,
     /// The port's index in each endpoint.
     servers: Vec<usize>,
@@ -90,33 +82,53 @@ impl WaitSites {
 }
 
 impl PortHandle {
-    fn home(&self) -> usize {
+    /// The endpoint at which the calling thread waits.
+    pub(crate) fn home(&self) -> usize {
         self.homes.of_thread(self.servers.len())
     }
 
-    fn shared(&self, endpoint: usize) -> &Arc<SharedEngine> {
+    /// The endpoint at which a new task waits.
+    pub(crate) fn deal(&self) -> usize {
+        self.homes.deal(self.servers.len())
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The port's index in this endpoint.
+    pub(crate) fn index(&self, endpoint: usize) -> usize {
+        self.servers[endpoint]
+    }
+
+    /// All endpoints of the host.
+    pub(crate) fn members(&self) -> &[Arc<SharedEngine>] {
+        &self.endpoints.members
+    }
+
+    pub(crate) fn shared(&self, endpoint: usize) -> &Arc<SharedEngine> {
         &self.endpoints.members[endpoint]
     }
 
-    fn on(&self, endpoint: usize) -> WaitTarget {
+    pub(crate) fn on(&self, endpoint: usize) -> WaitTarget {
         WaitTarget::Requests(self.servers[endpoint])
     }
 
     /// Looks for a request at the endpoint `home`, which is locked, and checks whether other endpoints have
     /// one.
-    fn find(self: &Arc<Self>, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Rpc>> {
+    pub(crate) fn find(self: &Arc<Self>, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Request>> {
         engine
             .find(self.shared(home), (self.on(home), self.board.as_ref()), |engine| take(engine, self, home))
     }
 
     /// Takes a request that waits at another endpoint than `home`, where no thread waits for it. `more` may
     /// take further requests there, under the same lock.
-    fn take_elsewhere(
+    pub(crate) fn take_elsewhere(
         self: &Arc<Self>,
         home: usize,
         marked: u64,
         mut more: impl FnMut(&mut Engine, usize),
-    ) -> Option<Result<Rpc, RecvError>> {
+    ) -> Option<Result<Request, RecvError>> {
         let members = |endpoint| (&**self.shared(endpoint), self.on(endpoint));
         board::take_elsewhere(members, home, marked, |engine, endpoint| {
             let taken = take(engine, self, endpoint);
@@ -136,14 +148,13 @@ impl Drop for PortHandle {
 }
 
 impl Server {
-    /// Binds `number` in all endpoints. With `early`, received requests may still be arriving.
+    /// Binds `number` in all endpoints.
     pub(crate) fn open(
         endpoints: Arc<Endpoints>,
         number: u16,
         bound: Option<PortClaim>,
-        early: Option<ReadEarly>,
     ) -> Result<Server, HostError> {
-        let (servers, board) = endpoints.open_server(number, bound, early)?;
+        let (servers, board) = endpoints.open_server(number, bound)?;
         Ok(Server::at(endpoints, number, servers, board))
     }
 
@@ -157,111 +168,68 @@ impl Server {
         Server { port: Arc::new(PortHandle { endpoints, servers, board, number, homes: WaitSites::new() }) }
     }
 
+    pub(crate) fn handle(&self) -> &Arc<PortHandle> {
+        &self.port
+    }
+
     /// The Homa port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number
     }
 
-    /// Waits for the next request.
+    /// Delivers large requests before they are whole, from now on and to all handles of this port: a
+    /// [`Recv`](crate::Recv) ends when the first part of such a request is there, and its
+    /// [`reader`](Request::reader) reads it while it arrives. This suits servers that can use the first bytes
+    /// early, for example to write them to a disk.
     ///
-    /// # Errors
-    /// The host was shut down.
-    pub fn recv(&self) -> Result<Rpc, RecvError> {
-        self.recv_until(None)
-    }
-
-    /// Waits for the next request, for at most `timeout`; a `timeout` of zero only polls.
+    /// ```
+    /// use homa::{EarlyDelivery, Host};
     ///
-    /// # Errors
-    /// No request came in time, or the host was shut down.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<Rpc, RecvError> {
-        self.recv_until(Some(self.port.shared(0).after(timeout)))
-    }
-
-    /// Waits for the next request without blocking. Dropping the future loses no request.
-    ///
-    /// # Errors
-    /// The host was shut down.
-    pub async fn recv_async(&self) -> Result<Rpc, RecvError> {
-        let mut place =
-            WaiterGuard { port: &self.port, home: self.port.homes.deal(self.port.servers.len()), id: None };
-        poll_fn(move |context| place.poll(context)).await
-    }
-
-    /// Waits for the next request, then appends all available requests to `requests`, at most `max`. Returns
-    /// how many.
-    ///
-    /// This suits short handlers: later requests of the batch wait while the thread handles the earlier ones.
-    /// Together with [`Rpc::reply_all`] it costs a fraction of taking and answering them one by one.
-    ///
-    /// # Errors
-    /// The host was shut down.
-    pub fn recv_all(&self, max: usize, requests: &mut Vec<Rpc>) -> Result<usize, RecvError> {
-        if max == 0 {
-            return Ok(0);
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let host = Host::bind(homa::HostConfig { bind: "127.0.0.1:0".parse()?, ..Default::default() })?;
+    /// let server = host.server(99)?.early(EarlyDelivery::default());
+    /// # let to = homa::ServerAddr { host: host.local_addr(), port: 99 };
+    /// # let one_call = std::thread::spawn(move || {
+    /// #     let host = Host::bind(Default::default()).unwrap();
+    /// #     host.client().unwrap().call(to, vec![1; 900_000]).wait()
+    /// # });
+    /// let mut reader = server.recv().wait()?.reader();
+    /// let mut sum = 0_u64;
+    /// while let Some(part) = reader.next_part().wait()? {
+    ///     sum += part.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    /// }
+    /// reader.whole().wait()?.reply(sum.to_string())?;
+    /// # assert_eq!(one_call.join().unwrap()?, "900000");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "it is the server"]
+    pub fn early(self, early: EarlyDelivery) -> Server {
+        for (shared, &server) in self.port.endpoints.members.iter().zip(&self.port.servers) {
+            shared.lock().read_early(server, Some(early));
         }
-        let before = requests.len();
-        let first = self.recv_with(None, |engine, endpoint| {
-            while requests.len() - before + 1 < max
-                && let Some(Ok(rpc)) = take(engine, &self.port, endpoint)
-            {
-                requests.push(rpc);
-            }
-        })?;
-        requests.insert(before, first);
-        Ok(requests.len() - before)
-    }
-
-    fn recv_until(&self, deadline: Option<Time>) -> Result<Rpc, RecvError> {
-        self.recv_with(deadline, |_, _| ())
-    }
-
-    /// Waits for the next request; `more` may take further requests under the same lock, that of the endpoint
-    /// whose number it gets.
-    fn recv_with(
-        &self,
-        deadline: Option<Time>,
-        mut more: impl FnMut(&mut Engine, usize),
-    ) -> Result<Rpc, RecvError> {
-        let port = &self.port;
-        let home = port.home();
-        let shared = port.shared(home);
-        let on = port.on(home);
-        let mut engine = shared.lock();
-        // Otherwise a caller whose deadline has already passed would never drive the network.
-        if deadline.is_some() && !engine.has_item(on) {
-            engine.drive(shared.now());
-        }
-        loop {
-            let found = wait::wait(shared, engine, on, deadline, |engine| {
-                let found = port.find(engine, home);
-                if let Some(WaitOutcome::Here(Ok(_))) = &found {
-                    more(engine, home);
-                }
-                found
-            });
-            match found {
-                Some(WaitOutcome::Here(taken)) => return taken,
-                Some(WaitOutcome::Elsewhere(marked)) => {
-                    if let Some(taken) = port.take_elsewhere(home, marked, &mut more) {
-                        return taken;
-                    }
-                }
-                None => return Err(RecvError::TimedOut),
-            }
-            engine = shared.lock();
-        }
+        self
     }
 }
 
-fn take(engine: &mut Engine, port: &Arc<PortHandle>, endpoint: usize) -> Option<Result<Rpc, RecvError>> {
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("port", &self.port.number).finish_non_exhaustive()
+    }
+}
+
+/// Takes a request that waits at this endpoint, whose lock the caller holds; an error if the host is closed.
+pub(crate) fn take(
+    engine: &mut Engine,
+    port: &Arc<PortHandle>,
+    endpoint: usize,
+) -> Option<Result<Request, RecvError>> {
     if engine.life != Life::Open {
         return Some(Err(RecvError::Closed));
     }
     let (queued, request, arriving) = engine.take_request(port.servers[endpoint])?;
-    let (port, rpc, peer) = (Arc::clone(port), queued.rpc, queued.peer);
-    Some(Ok(Rpc { port, endpoint, rpc, peer, request, arriving, answered: false }))
+    Some(Ok(Request::new(Arc::clone(port), endpoint, (queued.rpc, queued.peer), request, arriving)))
 }
 
 impl Server {
@@ -276,241 +244,8 @@ impl Server {
     }
 
     /// Takes a request that waits at this endpoint, whose lock the caller holds.
-    pub(crate) fn take(&self, engine: &mut Engine, endpoint: usize) -> Option<Rpc> {
+    pub(crate) fn take(&self, engine: &mut Engine, endpoint: usize) -> Option<Request> {
         take(engine, &self.port, endpoint)?.ok()
-    }
-}
-
-/// A future's place among the tasks that wait for a request.
-struct WaiterGuard<'a> {
-    port: &'a Arc<PortHandle>,
-    /// The endpoint at which the task waits.
-    home: usize,
-    id: Option<u64>,
-}
-
-impl WaiterGuard<'_> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Rpc, RecvError>> {
-        let (port, server) = (self.port, self.port.servers[self.home]);
-        let waker = context.waker().clone();
-        let replaced = loop {
-            let mut engine = port.shared(self.home).lock();
-            match port.find(&mut engine, self.home) {
-                Some(WaitOutcome::Here(taken)) => {
-                    if let Some(on) = engine.waiting.taken.take() {
-                        engine.pass_on(on);
-                    }
-                    // Forgets the task's place under the lock, but drops its waker after the lock is
-                    // released.
-                    let tasks = &mut engine.servers.get_mut(server).map(|server| &mut server.tasks);
-                    let old = self.id.take().and_then(|id| tasks.as_mut()?.forget(id));
-                    drop(engine);
-                    drop(old);
-                    return Poll::Ready(taken);
-                }
-                Some(WaitOutcome::Elsewhere(marked)) => {
-                    drop(engine);
-                    if let Some(taken) = port.take_elsewhere(self.home, marked, |_, _| ()) {
-                        return Poll::Ready(taken);
-                    }
-                }
-                None => {
-                    let (id, old) = engine.servers[server].tasks.register(self.id, waker);
-                    self.id = Some(id);
-                    break old;
-                }
-            }
-        };
-        drop(replaced);
-        for shared in &port.endpoints.members {
-            async_driver::ensure_driver(shared);
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for WaiterGuard<'_> {
-    fn drop(&mut self) {
-        let Some(id) = self.id else { return };
-        let mut engine = self.port.shared(self.home).lock();
-        let server = self.port.servers[self.home];
-        let Some(entry) = engine.servers.get_mut(server) else { return };
-        let waker = entry.tasks.forget(id);
-        if waker.is_none() {
-            // The task was woken for a request that it will not take: pass the request on to the next in
-            // line.
-            let on = WaitTarget::Requests(server);
-            engine.end_call(on);
-            engine.waiting.note_ready(on);
-            engine.summon();
-            engine.pass_on(on);
-        }
-        drop(engine);
-        drop(waker);
-    }
-}
-
-/// A request, to be answered from any thread and in any order. Dropping it unanswered gives it up: its client
-/// gets an error.
-#[must_use = "dropping an RPC unanswered gives it up"]
-pub struct Rpc {
-    port: Arc<PortHandle>,
-    /// The endpoint that owns the RPC.
-    endpoint: usize,
-    rpc: RpcKey,
-    peer: SocketAddr,
-    pub(crate) request: Bytes,
-    /// Set while the request is not whole. Only a [`RequestReader`](crate::RequestReader) holds such an RPC.
-    pub(crate) arriving: Option<PartialRequest>,
-    answered: bool,
-}
-
-impl Rpc {
-    /// The request's bytes.
-    #[must_use]
-    pub fn request(&self) -> &Bytes {
-        &self.request
-    }
-
-    /// Takes the request's bytes, and leaves the RPC without any.
-    pub fn take_request(&mut self) -> Bytes {
-        std::mem::take(&mut self.request)
-    }
-
-    /// Address of the client's host; its port is the UDP port, and 0 over raw IP.
-    #[must_use]
-    pub fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-
-    /// The Homa port that the request came to.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port.number
-    }
-
-    /// Whether the client still waits for the answer, as far as this host knows. A client that vanished is
-    /// noticed after [`client_silence_ns`](homa_proto::Config::client_silence_ns). This method runs none of
-    /// the application's code.
-    #[must_use]
-    pub fn is_wanted(&self) -> bool {
-        let role = self.shared().lock().glance(|engine| engine.buffers.role(self.rpc));
-        matches!(role, Role::InHand { .. })
-    }
-
-    /// Answers the request. The part of the answer that may be sent at once is sent before this returns. The
-    /// host sends the rest, and resends what the network loses.
-    ///
-    /// # Errors
-    /// See [`ReplyError`]; the RPC is over in that case, too.
-    pub fn reply(self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
-        self.reply_as(response.into(), |engine, now, (rpc, peer), response| {
-            engine.answer(now, rpc, peer, Outgoing::Whole(response))
-        })
-    }
-
-    /// Answers the request with `answer`, which gets the engine, the RPC, its client and the response.
-    pub(crate) fn reply_as(
-        mut self,
-        response: Bytes,
-        answer: impl FnOnce(&mut Engine, Time, (RpcKey, SocketAddr), Bytes) -> Result<(), ReplyError>,
-    ) -> Result<(), ReplyError> {
-        self.answered = true;
-        let shared = self.port.shared(self.endpoint);
-        let length = response.len();
-        let (at, now) = shared.clock.look();
-        let mut engine = shared.lock_since(at);
-        let result = answer(&mut engine, now, (self.rpc, self.peer), response);
-        if result.is_ok() {
-            engine.note_answer(at, self.rpc, length);
-        }
-        engine.flush(now);
-        engine.after_work(now);
-        result
-    }
-
-    /// Answers with a copy of these pieces; copying and sending overlap.
-    pub(crate) fn reply_while_copying(mut self, pieces: &[&[u8]]) -> Result<(), ReplyError> {
-        self.answered = true;
-        let shared = self.shared();
-        let (at, now) = shared.clock.look();
-        let mut engine = shared.lock_since(at);
-        let result = deferred_copy::copy_and_send(shared, &mut engine, pieces, |engine, response| {
-            let length = response.len();
-            engine.answer(now, self.rpc, self.peer, response)?;
-            engine.note_answer(at, self.rpc, length);
-            engine.flush(now);
-            Ok(())
-        });
-        engine.flush(now);
-        engine.after_work(shared.now());
-        result
-    }
-
-    /// Answers several requests as [`reply`](Rpc::reply) does, and empties `replies`. Consecutive answers of
-    /// one endpoint of one host are sent together. Once all answers have been sent, `refused` gets each
-    /// error; the RPC of a refused answer is over.
-    pub fn reply_all(replies: &mut Vec<(Rpc, Bytes)>, mut refused: impl FnMut(ReplyError)) {
-        let mut errors = Vec::new();
-        for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
-            let Some((first, _)) = of_one.first() else { continue };
-            let shared = Arc::clone(first.shared());
-            let (at, now) = shared.clock.look();
-            let mut engine = shared.lock_since(at);
-            for (rpc, response) in of_one {
-                rpc.answered = true;
-                let length = response.len();
-                match engine.answer(now, rpc.rpc, rpc.peer, Outgoing::Whole(std::mem::take(response))) {
-                    Ok(()) => engine.note_answer(at, rpc.rpc, length),
-                    Err(error) => errors.push(error),
-                }
-            }
-            engine.flush(now);
-            engine.after_work(now);
-        }
-        // Not under a lock: dropping the last RPC may drop the last handle of a port.
-        replies.clear();
-        errors.into_iter().for_each(&mut refused);
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<SharedEngine> {
-        self.port.shared(self.endpoint)
-    }
-
-    /// The number of the endpoint that owns the RPC.
-    pub(crate) fn endpoint(&self) -> usize {
-        self.endpoint
-    }
-
-    pub(crate) fn key(&self) -> RpcKey {
-        self.rpc
-    }
-}
-
-impl Rpc {
-    /// Forgets an RPC that is over, under the lock of its endpoint. A plain drop would take that lock again,
-    /// and dropping memory lent for the request might, too.
-    pub(crate) fn let_go(mut self, buffers: &mut Buffers) {
-        self.answered = true;
-        buffers.bury(std::mem::take(&mut self.request));
-    }
-}
-
-impl Drop for Rpc {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        let shared = self.port.shared(self.endpoint);
-        let now = shared.now();
-        let mut engine = shared.lock();
-        if engine.life != Life::Closed {
-            engine.give_up(now, self.rpc);
-            engine.after_work(now);
-        }
-        if let Some(arriving) = self.arriving {
-            engine.forget_reading(arriving.index);
-        }
     }
 }
 

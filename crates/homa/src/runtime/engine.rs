@@ -14,7 +14,7 @@ use homa_trace::Ticks;
 use slab::Slab;
 
 use crate::api::address::ServerAddr;
-use crate::api::early::{PartialRequest, ReadEarly, Reading};
+use crate::api::early::{EarlyDelivery, PartialRequest, Reading};
 use crate::api::error::{CallError, HostError, ReplyError};
 use crate::kernel_api::socket::state::{LentReply, SocketCall, SocketState};
 use crate::observe::freeze::Freezer;
@@ -129,7 +129,7 @@ pub(crate) struct ServerPort {
     /// No handle is left. The port closes when no RPC is unanswered or unacknowledged.
     pub(crate) closed: bool,
     /// Which requests are delivered before they are whole; `None`: none.
-    pub(crate) early: Option<ReadEarly>,
+    pub(crate) early: Option<EarlyDelivery>,
     /// The socket that took its requests is gone, and some of them are still unanswered.
     pub(crate) abandoned: bool,
     /// The socket that takes its requests; `None` if a [`Server`](crate::Server) takes them.

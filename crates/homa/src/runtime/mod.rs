@@ -6,7 +6,7 @@
 //! lock of its `Host`. A host of several endpoints has one such lock for each. Every lock counts how often it
 //! was taken, how often it was not free, and how long threads waited for it.
 //!
-//! - **A waiting thread drives.** A thread in `call`, `recv` or `recv_completion` does the drive rounds
+//! - **A waiting thread drives.** A thread in `call`, `recv` does the drive rounds
 //!   itself, so that a lone RPC costs no hand-off between threads. It polls for a bounded time, then sleeps
 //!   in the kernel (`wait`, `sleep`).
 //! - **One of several waiting threads leads.** The followers sleep. Only as many are woken as have an item to
@@ -29,7 +29,7 @@
 //! - **Packets carry the time at which they were read** (`note_burst_in`), not the time at which the driver
 //!   was called. A packet that arrived in between would otherwise look older than it is, by a tenth of a
 //!   short round trip.
-//! - **Batches are explicit, not guessed.** `submit_all`, `recv_all` and `reply_all` send together what the
+//! - **Batches are explicit, not guessed.** `submit_all`, `wait_batch` and `reply_all` send together what the
 //!   application declares to belong together. Holding an answer back for a possible next one was rejected: a
 //!   handler that once takes a millisecond would delay the earlier answers by that time.
 //!

@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::api::early::ReadEarly;
 use crate::api::error::HostError;
 use crate::observe::metrics::Metrics;
 use crate::runtime::engine::{Engine, Life};
@@ -113,7 +112,6 @@ impl Endpoints {
         &self,
         port: u16,
         bound: Option<PortClaim>,
-        early: Option<ReadEarly>,
     ) -> Result<(Vec<usize>, Option<Arc<RequestExchange>>), HostError> {
         let _ports = self.lock_ports();
         let mut servers = Vec::with_capacity(self.members.len());
@@ -123,7 +121,7 @@ impl Endpoints {
                 let mut engine = shared.lock();
                 let opened = engine.open_server(now, port, bound);
                 if let Ok(Some(server)) = opened {
-                    engine.read_early(server, early);
+                    engine.read_early(server, None);
                 }
                 engine.leave(now);
                 match opened {

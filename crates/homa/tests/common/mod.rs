@@ -101,9 +101,9 @@ impl Drop for Echo {
 fn spawn_echo(server: Server) -> JoinHandle<()> {
     thread::spawn(move || {
         loop {
-            match server.recv() {
+            match server.recv().wait() {
                 Ok(mut rpc) => {
-                    let request = rpc.take_request();
+                    let request = rpc.take_payload();
                     // A client may give up at any time.
                     let _ = rpc.reply(request);
                 }

@@ -184,8 +184,8 @@ fn hosts_of_several_endpoints_share_an_address_over_ip() {
             let host = Host::bind(HostConfig { endpoints, ..config(driver, Carrier::Ip, V4[1]) }).unwrap();
             let server = host.server(port).unwrap();
             let serving = thread::spawn(move || {
-                while let Ok(mut rpc) = server.recv() {
-                    let request = rpc.take_request();
+                while let Ok(mut rpc) = server.recv().wait() {
+                    let request = rpc.take_payload();
                     let _ = rpc.reply(request);
                 }
             });

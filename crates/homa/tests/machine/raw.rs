@@ -261,7 +261,7 @@ fn the_filter_follows_the_ports_as_they_open_and_close() {
         let clients: Vec<_> = (0..3).map(|_| host.client().unwrap()).collect();
         drop(clients);
         let (server, to) = (host.server(4).unwrap(), server(V4[1], 4));
-        let answer = thread::spawn(move || server.recv().unwrap().reply("and back").unwrap());
+        let answer = thread::spawn(move || server.recv().wait().unwrap().reply("and back").unwrap());
         assert_eq!(host.client().unwrap().call(to, "to itself").wait().unwrap(), "and back");
         answer.join().unwrap();
     });

@@ -55,9 +55,9 @@ fn sender_of(request: &[u8]) -> (u64, u64) {
 fn echo(server: Server, mut look: impl FnMut(&[u8]) + Send + 'static) -> JoinHandle<()> {
     thread::spawn(move || {
         loop {
-            match server.recv() {
+            match server.recv().wait() {
                 Ok(mut rpc) => {
-                    let request = rpc.take_request();
+                    let request = rpc.take_payload();
                     look(&request);
                     // Its client may have been killed.
                     let _ = rpc.reply(request);
@@ -86,7 +86,7 @@ fn child() {
     };
     if std::env::var(HOLDS).is_ok() {
         say("ready");
-        let _request = server.recv().unwrap();
+        let _request = server.recv().wait().unwrap();
         say("got it");
         io::stdin().read_line(&mut String::new()).unwrap();
         return;

@@ -77,8 +77,8 @@ fn call_all(host: &Host, to: ServerAddr, calls: u64, patient: bool) {
 
 /// Answers requests until the host is closed.
 fn serve(server: &Server) {
-    while let Ok(mut rpc) = server.recv() {
-        let request = rpc.take_request();
+    while let Ok(mut rpc) = server.recv().wait() {
+        let request = rpc.take_payload();
         // A client may give up at any time.
         let _ = rpc.reply(request);
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use homa::{Client, DriverChoice, Host, HostConfig, ReplyError, Rpc, Server, ServerAddr};
+use homa::{Client, DriverChoice, Host, HostConfig, ReplyError, Request, Server, ServerAddr};
 use homa_testkit::namespace::V4;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -151,15 +151,15 @@ fn serve(site: &Site, target: Target, life: u8) {
 }
 
 fn answer_all(server: &Server, ledger: &Ledger, life: u8, refused: &Mutex<BTreeMap<&'static str, u64>>) {
-    while let Ok(rpc) = server.recv() {
+    while let Ok(rpc) = server.recv().wait() {
         if let Err(error) = answer(rpc, ledger, life) {
             *refused.lock().expect("no thread panicked").entry(name(&error)).or_default() += 1;
         }
     }
 }
 
-fn answer(mut rpc: Rpc, ledger: &Ledger, life: u8) -> Result<(), ReplyError> {
-    let request = rpc.take_request();
+fn answer(mut rpc: Request, ledger: &Ledger, life: u8) -> Result<(), ReplyError> {
+    let request = rpc.take_payload();
     let Some(parsed) = message::parse(&request) else { return rpc.reply(request) };
     ledger.note_execution(parsed.id, life, parsed.right);
     rpc.reply(message::response(parsed.id, &request, parsed.response_length))

@@ -19,7 +19,8 @@ use homa_proto::{RpcInfo, Time, wire};
 use crate::api::address::ServerAddr;
 use crate::api::error::{CallError, HostError, RecvError, ReplyError};
 use crate::api::host::Host;
-use crate::api::server::{Rpc, Server};
+use crate::api::request::Request;
+use crate::api::server::Server;
 use crate::payload::deferred_copy::{self, Outgoing};
 use crate::payload::memory::MessageMemory;
 use crate::payload::pool::{self, Pool};
@@ -66,7 +67,7 @@ pub enum Arrival {
     /// A request, to be answered.
     Request {
         /// The handle with which to answer it.
-        rpc: Rpc,
+        rpc: Request,
         /// The server's id of the RPC, which is odd.
         id: u64,
         /// The Homa port of the client.
@@ -287,19 +288,19 @@ impl Socket {
         id
     }
 
-    /// Like [`Rpc::reply`], with a copy of these pieces, in order. When this returns, the host no longer
+    /// Like [`Request::reply`], with a copy of these pieces, in order. When this returns, the host no longer
     /// reads the pieces.
     ///
     /// # Errors
     /// See [`ReplyError`]; the RPC is over in that case, too.
-    pub fn reply_pieces(&self, rpc: Rpc, pieces: &[&[u8]]) -> Result<(), ReplyError> {
+    pub fn reply_pieces(&self, rpc: Request, pieces: &[&[u8]]) -> Result<(), ReplyError> {
         if !deferred_copy::is_worth_it(rpc.shared(), pieces) {
             return rpc.reply(self.message(pieces));
         }
         rpc.reply_while_copying(pieces)
     }
 
-    /// Like [`Rpc::reply`] to a request that came by this socket, with bytes that the caller must get back.
+    /// Like [`Request::reply`] to a request that came by this socket, with bytes that the caller must get back.
     /// The host reads the bytes until [`recv`](Socket::recv) returns [`Arrival::ReturnedReply`] with this
     /// cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet. After an
     /// error, the host no longer reads them when this returns.
@@ -310,7 +311,7 @@ impl Socket {
     ///
     /// # Panics
     /// If the request came by another socket.
-    pub fn reply_lent(&self, rpc: Rpc, response: Bytes, cookie: u64) -> Result<(), ReplyError> {
+    pub fn reply_lent(&self, rpc: Request, response: Bytes, cookie: u64) -> Result<(), ReplyError> {
         let member =
             self.members.get(rpc.endpoint()).filter(|member| Arc::ptr_eq(rpc.shared(), &member.shared));
         let member = member.expect("the request came by this socket");
@@ -662,8 +663,8 @@ mod tests {
         let id = socket.start(to, Bytes::from(vec![2; LENGTH]), 0, true).unwrap();
         loop {
             // On a slow machine a call that was given up may have arrived whole.
-            let rpc = server.recv().unwrap();
-            if rpc.request()[0] == 2 {
+            let rpc = server.recv().wait().unwrap();
+            if rpc.payload()[0] == 2 {
                 rpc.reply("well").unwrap();
                 break;
             }
@@ -748,7 +749,7 @@ mod tests {
             let Ok(Arrival::Request { mut rpc, .. }) = server.recv(None) else {
                 panic!("there is a request")
             };
-            let request = rpc.take_request();
+            let request = rpc.take_payload();
             assert!(request == other || request == memory.slice(..LENGTH));
             rpc.reply("well").unwrap();
         }

@@ -1,0 +1,214 @@
+//! Receiving requests: threads that wait, tasks that poll, and their time limits.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::api::error::RecvError;
+use crate::api::request::Request;
+use crate::api::server::{PortHandle, Server, take};
+use crate::runtime::async_driver;
+use crate::runtime::engine::Engine;
+use crate::runtime::timers::TimeLimit;
+use crate::runtime::wait::{self, WaitTarget};
+use crate::tenancy::endpoint_group::board::WaitOutcome;
+
+/// The receipt of a server's next request: see [`Server::recv`]. It is a future, and threads
+/// [wait](Recv::wait) for it. Dropping it loses no request.
+///
+/// ```
+/// # use homa::Server;
+/// # use std::time::Duration;
+/// # async fn serve(server: Server) -> Result<(), Box<dyn std::error::Error>> {
+/// let request = server.recv().wait()?; // in a thread
+/// let soon = server.recv().timeout(Duration::from_millis(10)).wait();
+/// let other = server.recv().await?; // in a task
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a request is received when it is waited for or awaited"]
+pub struct Recv<'a> {
+    port: &'a Arc<PortHandle>,
+    limit: TimeLimit,
+    /// The endpoint at which a task waits, once it was polled.
+    home: Option<usize>,
+    /// The task's number there.
+    id: Option<u64>,
+}
+
+impl Server {
+    /// Receives the next request. Any number of threads and tasks may do so at once; each request goes to one
+    /// of them.
+    pub fn recv(&self) -> Recv<'_> {
+        Recv { port: self.handle(), limit: TimeLimit::default(), home: None, id: None }
+    }
+}
+
+impl Recv<'_> {
+    /// Limits the wait: counted from the start of [`wait`](Recv::wait), or from the first poll of the future.
+    /// When it has passed, the result is [`RecvError::TimedOut`]; zero only polls.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.limit.set(timeout);
+        self
+    }
+
+    /// Waits for the request.
+    ///
+    /// # Errors
+    /// No request came in time, or the host was shut down.
+    pub fn wait(self) -> Result<Request, RecvError> {
+        self.wait_with(|_, _| ())
+    }
+
+    /// Waits for the request, then appends it and all further available requests to `requests`, at most
+    /// `max`. Returns how many.
+    ///
+    /// This suits short handlers: later requests of the batch wait while the thread handles the earlier ones.
+    /// Together with [`Request::reply_all`] it costs a fraction of taking and answering them one by one.
+    ///
+    /// # Errors
+    /// No request came in time, or the host was shut down.
+    pub fn wait_batch(self, max: usize, requests: &mut Vec<Request>) -> Result<usize, RecvError> {
+        if max == 0 {
+            return Ok(0);
+        }
+        let before = requests.len();
+        let first = self.wait_with(|engine, endpoint| {
+            while requests.len() - before + 1 < max
+                && let Some(Ok(request)) = take(engine, self.port, endpoint)
+            {
+                requests.push(request);
+            }
+        })?;
+        requests.insert(before, first);
+        Ok(requests.len() - before)
+    }
+
+    /// Waits for the next request; `more` may take further requests under the same lock, that of the endpoint
+    /// whose number it gets.
+    fn wait_with(&self, mut more: impl FnMut(&mut Engine, usize)) -> Result<Request, RecvError> {
+        let port = self.port;
+        let home = port.home();
+        let shared = port.shared(home);
+        let on = port.on(home);
+        let deadline = self.limit.end(|| shared.now());
+        let mut engine = shared.lock();
+        // Otherwise a caller whose limit has already passed would never drive the network.
+        if deadline.is_some() && !engine.has_item(on) {
+            engine.drive(shared.now());
+        }
+        loop {
+            let found = wait::wait(shared, engine, on, deadline, |engine| {
+                let found = port.find(engine, home);
+                if let Some(WaitOutcome::Here(Ok(_))) = &found {
+                    more(engine, home);
+                }
+                found
+            });
+            match found {
+                Some(WaitOutcome::Here(taken)) => return taken,
+                Some(WaitOutcome::Elsewhere(marked)) => {
+                    if let Some(taken) = port.take_elsewhere(home, marked, &mut more) {
+                        return taken;
+                    }
+                }
+                None => return Err(RecvError::TimedOut),
+            }
+            engine = shared.lock();
+        }
+    }
+}
+
+impl Future for Recv<'_> {
+    type Output = Result<Request, RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let recv = &mut *self;
+        let port = recv.port;
+        let home = *recv.home.get_or_insert_with(|| port.deal());
+        let (shared, server) = (port.shared(home), port.index(home));
+        let waker = context.waker().clone();
+        let mut has_driven = false;
+        let replaced = loop {
+            let mut engine = shared.lock();
+            match port.find(&mut engine, home) {
+                Some(WaitOutcome::Here(taken)) => {
+                    if let Some(on) = engine.waiting.taken.take() {
+                        engine.pass_on(on);
+                    }
+                    // Forgets the task's place under the lock, but drops its wakers after the lock is
+                    // released.
+                    let timer = recv.limit.disarm(&mut engine.timers);
+                    let tasks = &mut engine.servers.get_mut(server).map(|server| &mut server.tasks);
+                    let old = recv.id.take().and_then(|id| tasks.as_mut()?.forget(id));
+                    drop(engine);
+                    drop((old, timer));
+                    return Poll::Ready(taken);
+                }
+                Some(WaitOutcome::Elsewhere(marked)) => {
+                    drop(engine);
+                    if let Some(taken) = port.take_elsewhere(home, marked, |_, _| ()) {
+                        return Poll::Ready(taken);
+                    }
+                }
+                None => {
+                    // The clock is read only for a limit.
+                    let now = recv.limit.timeout().map(|_| shared.now());
+                    if let Some(now) = now.filter(|now| recv.limit.has_passed(*now)) {
+                        if has_driven {
+                            return Poll::Ready(Err(RecvError::TimedOut));
+                        }
+                        // Packets that are waiting may bring a request: a limit of zero polls once.
+                        has_driven = true;
+                        engine.drive(now);
+                        engine.leave(now);
+                        continue;
+                    }
+                    let (id, old) = engine.servers[server].tasks.register(recv.id, waker);
+                    recv.id = Some(id);
+                    let (is_new, timer) = recv.limit.arm(&mut engine.timers, context.waker());
+                    if let Some(now) = now.filter(|_| is_new) {
+                        engine.after_work(now);
+                    }
+                    break (old, timer);
+                }
+            }
+        };
+        drop(replaced);
+        port.members().iter().for_each(async_driver::ensure_driver);
+        Poll::Pending
+    }
+}
+
+impl Drop for Recv<'_> {
+    fn drop(&mut self) {
+        let Some(home) = self.home.filter(|_| self.id.is_some() || self.limit.is_armed()) else { return };
+        let mut engine = self.port.shared(home).lock();
+        let timer = self.limit.disarm(&mut engine.timers);
+        let server = self.port.index(home);
+        let entry = engine.servers.get_mut(server);
+        let waker = entry.zip(self.id).map(|(entry, id)| entry.tasks.forget(id));
+        if let Some(None) = waker {
+            // The task was woken for a request that it will not take: pass the request on to the next in
+            // line.
+            let on = WaitTarget::Requests(server);
+            engine.end_call(on);
+            engine.waiting.note_ready(on);
+            engine.summon();
+            engine.pass_on(on);
+        }
+        drop(engine);
+        drop((waker, timer));
+    }
+}
+
+impl fmt::Debug for Recv<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut recv = f.debug_struct("Recv");
+        recv.field("port", &self.port.number()).field("timeout", &self.limit.timeout());
+        recv.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,223 @@
+//! Requests: reading and answering them.
+
+use std::fmt;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use homa_proto::{RpcKey, Time};
+
+use crate::api::early::PartialRequest;
+use crate::api::error::ReplyError;
+use crate::api::server::PortHandle;
+use crate::payload::buffers::{Buffers, Role};
+use crate::payload::deferred_copy::{self, Outgoing};
+use crate::runtime::engine::{Engine, Life};
+use crate::runtime::shared_engine::SharedEngine;
+
+/// A request, to be answered from any thread and in any order. Dropping it unanswered gives it up: its client
+/// gets an error.
+#[must_use = "dropping a request unanswered gives it up"]
+pub struct Request {
+    port: Arc<PortHandle>,
+    /// The endpoint that owns the RPC.
+    endpoint: usize,
+    rpc: RpcKey,
+    peer: SocketAddr,
+    pub(crate) payload: Bytes,
+    /// Set while the request is not whole, until a [`RequestReader`](crate::RequestReader) has read its end.
+    pub(crate) arriving: Option<PartialRequest>,
+    answered: bool,
+}
+
+impl Request {
+    /// A request that the engine of the port's `endpoint` has handed over.
+    pub(crate) fn new(
+        port: Arc<PortHandle>,
+        endpoint: usize,
+        (rpc, peer): (RpcKey, SocketAddr),
+        payload: Bytes,
+        arriving: Option<PartialRequest>,
+    ) -> Request {
+        Request { port, endpoint, rpc, peer, payload, arriving, answered: false }
+    }
+
+    /// The request's bytes. Empty if the request is [not whole](Request::is_whole).
+    #[must_use]
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// Takes the request's bytes, and leaves the request without any.
+    pub fn take_payload(&mut self) -> Bytes {
+        mem::take(&mut self.payload)
+    }
+
+    /// Whether the request has arrived whole. That is false only if its server takes requests
+    /// [early](crate::Server::early). It is then read by a [reader](Request::reader), and answered afterwards.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.arriving.is_none()
+    }
+
+    /// Bytes of the whole request, or of what [`take_payload`](Request::take_payload) has left.
+    pub(crate) fn length(&self) -> u32 {
+        self.arriving.as_ref().map_or(self.payload.len() as u32, |arriving| arriving.length)
+    }
+
+    /// Address of the client's host; its port is the UDP port, and 0 over raw IP.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The Homa port that the request came to.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Whether the client still waits for the answer, as far as this host knows. A client that vanished is
+    /// noticed after [`client_silence_ns`](homa_proto::Config::client_silence_ns). This method runs none of
+    /// the application's code.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        let role = self.shared().lock().glance(|engine| engine.buffers.role(self.rpc));
+        matches!(role, Role::InHand { .. })
+    }
+
+    /// Answers the request. The part of the answer that may be sent at once is sent before this returns. The
+    /// host sends the rest, and resends what the network loses.
+    ///
+    /// # Errors
+    /// See [`ReplyError`]; the RPC is over in that case, too.
+    pub fn reply(self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
+        self.reply_as(response.into(), |engine, now, (rpc, peer), response| {
+            engine.answer(now, rpc, peer, Outgoing::Whole(response))
+        })
+    }
+
+    /// Answers the request with `answer`, which gets the engine, the RPC, its client and the response.
+    pub(crate) fn reply_as(
+        mut self,
+        response: Bytes,
+        answer: impl FnOnce(&mut Engine, Time, (RpcKey, SocketAddr), Bytes) -> Result<(), ReplyError>,
+    ) -> Result<(), ReplyError> {
+        // Dropping a request that is not whole gives it up.
+        self.check_whole()?;
+        self.answered = true;
+        let shared = self.port.shared(self.endpoint);
+        let length = response.len();
+        let (at, now) = shared.clock.look();
+        let mut engine = shared.lock_since(at);
+        let result = answer(&mut engine, now, (self.rpc, self.peer), response);
+        if result.is_ok() {
+            engine.note_answer(at, self.rpc, length);
+        }
+        engine.flush(now);
+        engine.after_work(now);
+        result
+    }
+
+    /// Answers with a copy of these pieces; copying and sending overlap.
+    pub(crate) fn reply_while_copying(mut self, pieces: &[&[u8]]) -> Result<(), ReplyError> {
+        self.check_whole()?;
+        self.answered = true;
+        let shared = self.shared();
+        let (at, now) = shared.clock.look();
+        let mut engine = shared.lock_since(at);
+        let result = deferred_copy::copy_and_send(shared, &mut engine, pieces, |engine, response| {
+            let length = response.len();
+            engine.answer(now, self.rpc, self.peer, response)?;
+            engine.note_answer(at, self.rpc, length);
+            engine.flush(now);
+            Ok(())
+        });
+        engine.flush(now);
+        engine.after_work(shared.now());
+        result
+    }
+
+    /// Answers several requests as [`reply`](Request::reply) does, and empties `replies`. Consecutive answers of
+    /// one endpoint of one host are sent together. Once all answers have been sent, `refused` gets each
+    /// error; the RPC of a refused answer is over.
+    pub fn reply_all(replies: &mut Vec<(Request, Bytes)>, mut refused: impl FnMut(ReplyError)) {
+        let mut errors = Vec::new();
+        for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
+            let Some((first, _)) = of_one.first() else { continue };
+            let shared = Arc::clone(first.shared());
+            let (at, now) = shared.clock.look();
+            let mut engine = shared.lock_since(at);
+            for (rpc, response) in of_one {
+                if let Err(error) = rpc.check_whole() {
+                    errors.push(error);
+                    continue;
+                }
+                rpc.answered = true;
+                let length = response.len();
+                match engine.answer(now, rpc.rpc, rpc.peer, Outgoing::Whole(mem::take(response))) {
+                    Ok(()) => engine.note_answer(at, rpc.rpc, length),
+                    Err(error) => errors.push(error),
+                }
+            }
+            engine.flush(now);
+            engine.after_work(now);
+        }
+        // Not under a lock: dropping the last RPC may drop the last handle of a port.
+        replies.clear();
+        errors.into_iter().for_each(&mut refused);
+    }
+
+    fn check_whole(&self) -> Result<(), ReplyError> {
+        if self.is_whole() { Ok(()) } else { Err(ReplyError::StillArriving { peer: self.peer }) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<SharedEngine> {
+        self.port.shared(self.endpoint)
+    }
+
+    /// The number of the endpoint that owns the RPC.
+    pub(crate) fn endpoint(&self) -> usize {
+        self.endpoint
+    }
+
+    pub(crate) fn key(&self) -> RpcKey {
+        self.rpc
+    }
+}
+
+impl Request {
+    /// Forgets an RPC that is over, under the lock of its endpoint. A plain drop would take that lock again,
+    /// and dropping memory lent for the request might, too.
+    pub(crate) fn let_go(mut self, buffers: &mut Buffers) {
+        self.answered = true;
+        buffers.bury(mem::take(&mut self.payload));
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let shared = self.port.shared(self.endpoint);
+        let now = shared.now();
+        let mut engine = shared.lock();
+        if engine.life != Life::Closed {
+            engine.give_up(now, self.rpc);
+            engine.after_work(now);
+        }
+        if let Some(arriving) = self.arriving {
+            engine.forget_reading(arriving.index);
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut request = f.debug_struct("Request");
+        request.field("peer", &self.peer).field("port", &self.port()).field("bytes", &self.length());
+        request.finish_non_exhaustive()
+    }
+}
