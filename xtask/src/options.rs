@@ -12,7 +12,7 @@ use crate::source::{Token, tokens};
 
 /// Files and structs whose public fields are options.
 const DEFINITIONS: [(&str, &str); 2] =
-    [("crates/homa-proto/src/config.rs", "Config"), ("crates/homa/src/api/host.rs", "HostConfig")];
+    [("crates/homa-proto/src/config.rs", "Config"), ("crates/homa/src/api/builder.rs", "HostConfig")];
 
 /// Prints the number of files that name each option, and compares it with the list.
 ///

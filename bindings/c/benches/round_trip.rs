@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Instant;
 use std::{env, fs, mem, ptr, thread};
 
-use homa::{Arrival, Bytes, Client, Host, HostConfig, ServerAddr, Socket};
+use homa::{Arrival, Bytes, Client, Host, ServerAddr, Socket};
 
 /// Turns of each side.
 const TURNS: usize = 31;
@@ -244,7 +244,7 @@ fn c_side(api: Api) -> (CSocket, Address) {
 /// It lives as long as this process, as the other side's does.
 fn rust_host() -> &'static Host {
     let bind = "127.0.0.1:0".parse().expect("an address");
-    Box::leak(Box::new(Host::bind(HostConfig { bind, ..HostConfig::default() }).expect("a host")))
+    Box::leak(Box::new(Host::builder().address(bind).bind().expect("a host")))
 }
 
 /// A client and an echo server of the Rust API.

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn homa_host_open(
             false => find(options, "options")?.config(),
         };
         let max_message = config.protocol.max_message;
-        let opened = Arc::new(without_signals(|| homa::Host::bind(config))?);
+        let opened = Arc::new(without_signals(|| homa::Host::builder().config(config).bind())?);
         // SAFETY: C gives room for a pointer.
         unsafe { give(host, Arc::new(Host { host: opened, max_message })) }
     })

@@ -63,9 +63,9 @@ const SETTINGS: [Setting; 19] = [
     Setting {
         name: "bind",
         meaning: "The IP address of the host, and its UDP port where the driver has any, as in 10.0.0.7:14600 or [::]:0. Port 0: any free one.",
-        get: |config| config.bind.to_string(),
+        get: |config| config.address.to_string(),
         set: |config, text| {
-            config.bind =
+            config.address =
                 text.parse().map_err(|_| "write an IP address and a UDP port, like 10.0.0.7:14600")?;
             Ok(())
         },

@@ -615,14 +615,12 @@ pub unsafe extern "C" fn homa_reply_lent(
 
 #[cfg(test)]
 mod tests {
-    use homa::HostConfig;
 
     use super::*;
 
     #[test]
     fn bytes_of_a_call_that_panics_are_not_read_any_more() {
-        let bind =
-            || Host::bind(HostConfig { bind: ([127, 0, 0, 1], 0).into(), ..HostConfig::default() }).unwrap();
+        let bind = || Host::builder().address(([127, 0, 0, 1], 0).into()).bind().unwrap();
         let (silent, host) = (bind(), bind());
         let _server = silent.server(9).unwrap();
         let socket = host.socket(None).unwrap();

@@ -36,7 +36,8 @@ pub fn bind_at(bind: SocketAddr, index: u16) -> Result<SocketAddr> {
 
 /// The settings of a Homa host, server or client, with room for messages of up to `max_message` bytes.
 pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Duration) -> HostConfig {
-    let mut config = HostConfig { driver: driver.into(), bind, poll, ..HostConfig::default() };
+    let mut config = HostConfig::default();
+    (config.driver, config.address, config.poll) = (driver.into(), bind, poll);
     let protocol = &mut config.protocol;
     protocol.max_message = protocol.max_message.max(max_message);
     let room = ROOM_MESSAGES * u64::from(max_message);

@@ -23,7 +23,7 @@ const BATCH: usize = 64;
 /// Opens one port on a host of its own.
 pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
     let poll = config.poll;
-    let host = Host::bind(config).context("cannot make a Homa client")?;
+    let host = Host::builder().config(config).bind().context("cannot make a Homa client")?;
     let host = Arc::new(Recorded::without(&Arc::new(host)));
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, poll)?))
 }

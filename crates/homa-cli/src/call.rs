@@ -209,7 +209,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
         args.xdp_mode,
     );
     args.recording.settings.to_settings().apply(&mut config);
-    let host = Arc::new(Host::bind(config)?);
+    let host = Arc::new(Host::builder().config(config).bind()?);
     let path = args.recording.trace.as_deref();
     let recorder = path.map(|path| Recorder::start(path, &host, None)).transpose()?;
     let client = host.client()?;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::{Running, ports, preloaded, program, run};
-use homa::{Bytes, DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, Host, HostConfig, ServerAddr};
+use homa::{Bytes, DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, Host, ServerAddr};
 
 /// Bytes of a message, calls of a turn, and what the C program may take of what the Rust API takes.
 const SIZES: [(usize, usize, f64); 3] = [(100, 20_000, 1.2), (100_000, 2_000, 1.1), (1_000_000, 400, 1.1)];
@@ -25,7 +25,7 @@ fn udp_port(port: u16) -> u16 {
 /// What the C program's `echo` does.
 fn serve(port: u16) {
     let bind = format!("[::]:{}", udp_port(port)).parse().unwrap();
-    let host = Host::bind(HostConfig { bind, ..HostConfig::default() }).unwrap();
+    let host = Host::builder().address(bind).bind().unwrap();
     let server = host.server(port).unwrap();
     println!("ready");
     while let Ok(mut rpc) = server.recv().wait() {
@@ -37,7 +37,7 @@ fn serve(port: u16) {
 
 /// What the C program's `round-trips` does.
 fn call(port: u16, length: usize, count: usize) {
-    let host = Host::bind(HostConfig::default()).unwrap();
+    let host = Host::builder().bind().unwrap();
     let client = host.client().unwrap();
     let to = ServerAddr::new(format!("127.0.0.1:{}", udp_port(port)).parse().unwrap(), port);
     let request = Bytes::from(vec![7; length]);

@@ -112,8 +112,10 @@ impl Hosts {
     fn open_over_udp(&self, port: u16, v6: bool) -> Result<TransportSocket, HostError> {
         // What serves both versions conflicts with what serves one, so that a port is taken for all. IPv4 alone is a little faster.
         let ip: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let host =
-            Host::bind(HostConfig { bind: SocketAddr::new(ip, udp_port(port)), ..self.config.clone() })?;
+        let host = Host::builder()
+            .config(self.config.clone())
+            .address(SocketAddr::new(ip, udp_port(port)))
+            .bind()?;
         let socket = Arc::new(host.socket(Some(port))?);
         Ok(TransportSocket { socket, host: Arc::new(host) })
     }
@@ -124,7 +126,11 @@ impl Hosts {
             return Ok(Arc::clone(host));
         }
         let bind = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-        let host = Host::bind(HostConfig { bind, ..self.config.clone() }).map_err(|error| refusal(&error))?;
+        let host = Host::builder()
+            .config(self.config.clone())
+            .address(bind)
+            .bind()
+            .map_err(|error| refusal(&error))?;
         Ok(Arc::clone(shared.insert(Arc::new(host))))
     }
 }

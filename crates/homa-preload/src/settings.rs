@@ -140,7 +140,8 @@ impl Settings {
 
     fn from_variables(variables: impl Iterator<Item = (String, String)>) -> (Settings, Vec<String>) {
         // A close that waits for acknowledgements would be a close that waits.
-        let mut config = HostConfig { linger: Duration::ZERO, ..HostConfig::default() };
+        let mut config = HostConfig::default();
+        config.linger = Duration::ZERO;
         config.protocol.max_outgoing_bytes = SEND_MEMORY;
         let mut complaints = Vec::new();
         let mut timeout_ticks: Option<u64> = None;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::common::{Running, library, ports, preloaded, program, run};
-use homa::{Host, HostConfig, ServerAddr};
+use homa::{Host, ServerAddr};
 
 const FAMILIES: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -310,7 +310,7 @@ fn programs_of_the_rust_api_are_peers() {
     let port = ports(2);
     let udp_port = homa::DEFAULT_UDP_PORT - homa::DEFAULT_SERVER_PORT + port;
     let bind = format!("127.0.0.1:{udp_port}").parse().unwrap();
-    let host = Host::bind(HostConfig { bind, ..HostConfig::default() }).unwrap();
+    let host = Host::builder().address(bind).bind().unwrap();
     let server = host.server(port).unwrap();
     let echo = std::thread::spawn(move || {
         while let Ok(mut rpc) = server.recv().wait() {
@@ -324,7 +324,7 @@ fn programs_of_the_rust_api_are_peers() {
 
     let _echo = self::echo(&program, FAMILIES[0], port + 1, "1");
     let to = ServerAddr::new(format!("127.0.0.1:{}", udp_port + 1).parse().unwrap(), port + 1);
-    let host = Host::bind(HostConfig::default()).unwrap();
+    let host = Host::builder().bind().unwrap();
     assert_eq!(host.client().unwrap().call(to, vec![7; 300_000]).wait().unwrap(), vec![7; 300_000]);
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use homa::{Host, HostConfig, ServerAddr};
+use homa::{Host, ServerAddr};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let text = arguments.next().unwrap_or_else(|| "hello".to_owned());
     let calls: usize = arguments.next().map_or(Ok(1), |number| number.parse())?;
 
-    let host = Host::bind(HostConfig::default())?;
+    let host = Host::builder().bind()?;
     let client = host.client()?;
     let mut times = Vec::with_capacity(calls);
     for _ in 0..calls.max(1) {

@@ -1,10 +1,10 @@
 //! Answers every request with its own bytes: `cargo run -p homa --example echo_server -- 127.0.0.1:14600`.
 
-use homa::{DEFAULT_SERVER_PORT, Host, HostConfig};
+use homa::{DEFAULT_SERVER_PORT, Host};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bind = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:14600".to_owned());
-    let host = Host::bind(HostConfig { bind: bind.parse()?, ..HostConfig::default() })?;
+    let host = Host::builder().address(bind.parse()?).bind()?;
     let server = host.server(DEFAULT_SERVER_PORT)?;
     println!("echo server at {}/{}", host.local_addr(), server.port());
     loop {

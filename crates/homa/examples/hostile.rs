@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use homa::{DEFAULT_SERVER_PORT, Host, HostConfig, ServerAddr};
+use homa::{DEFAULT_SERVER_PORT, Host, ServerAddr};
 use homa_proto::wire::{self, Ack, AckList, Body, Common, Data, Grant, Incarnation, Resend, UnknownReason};
 
 const USAGE: &str = "\
@@ -135,7 +135,7 @@ fn flood(to: SocketAddr, options: Options, stop: &AtomicBool) -> Result<u64, std
 
 /// Calls until the time is over; returns the round trips, and the number of failed calls.
 fn calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn Error + Send + Sync>> {
-    let host = Host::bind(HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() })?;
+    let host = Host::builder().address("127.0.0.1:0".parse()?).bind()?;
     let client = host.client()?;
     let (begin, mut times, mut failed) = (Instant::now(), Vec::new(), 0);
     while begin.elapsed() < time {
@@ -209,11 +209,11 @@ fn percentile(ascending: &[Duration], percent: usize) -> Duration {
 }
 
 fn run(options: Options) -> Result<bool, Box<dyn Error + Send + Sync>> {
-    let mut config = HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() };
-    config.protocol.max_rpcs = MAX_RPCS;
-    config.protocol.max_peers = MAX_PEERS;
-    config.protocol.max_incoming_bytes = MAX_INCOMING_BYTES;
-    let host = Host::bind(config)?;
+    let mut config = Host::builder().address("127.0.0.1:0".parse()?);
+    config = config.configure(|config| config.protocol.max_rpcs = MAX_RPCS);
+    config = config.configure(|config| config.protocol.max_peers = MAX_PEERS);
+    config = config.configure(|config| config.protocol.max_incoming_bytes = MAX_INCOMING_BYTES);
+    let host = config.bind()?;
     let server = host.server(DEFAULT_SERVER_PORT)?;
     let to: ServerAddr = format!("{}/{DEFAULT_SERVER_PORT}", host.local_addr()).parse()?;
     let (stop, most) = (AtomicBool::new(false), Most::default());

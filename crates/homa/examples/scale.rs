@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use homa::{Bytes, Host, HostConfig, Metrics, Server, ServerAddr};
+use homa::{Bytes, Host, Metrics, Server, ServerAddr};
 
 const SERVER_THREADS: usize = 8;
 const CLIENTS: usize = 3;
@@ -44,7 +44,7 @@ struct Round {
 
 fn host(endpoints: usize, poll: Duration) -> Result<Host, Box<dyn Error>> {
     let bind = SocketAddr::from(([127, 0, 0, 1], 0));
-    Ok(Host::bind(HostConfig { bind, endpoints, poll, ..HostConfig::default() })?)
+    Ok(Host::builder().address(bind).endpoints(endpoints).poll(poll).bind()?)
 }
 
 fn answer(server: &Server) {

@@ -11,11 +11,11 @@
 //! use homa::{Host, HostConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let host = Host::bind(HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() })?;
+//! let host = Host::builder().address("127.0.0.1:0".parse()?).bind()?;
 //! let server = host.server(homa::DEFAULT_SERVER_PORT)?;
 //! # let echo_host = host.local_addr();
 //! # let one_call = std::thread::spawn(move || {
-//! #     let host = Host::bind(HostConfig::default()).unwrap();
+//! #     let host = Host::builder().bind().unwrap();
 //! #     let to = homa::ServerAddr { host: echo_host, port: homa::DEFAULT_SERVER_PORT };
 //! #     assert_eq!(host.client().unwrap().call(to, "hello").wait().unwrap(), "hello");
 //! # });
@@ -37,14 +37,14 @@
 //! use homa::{Host, HostConfig, ServerAddr};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let echo_host = Host::bind(HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() })?;
+//! # let echo_host = Host::builder().address("127.0.0.1:0".parse()?).bind()?;
 //! # let server = echo_host.server(99)?;
 //! # let text = format!("{}/99", echo_host.local_addr());
 //! # let echo = std::thread::spawn(move || {
 //! #     let rpc = server.recv().unwrap();
 //! #     rpc.reply("hello").unwrap();
 //! # });
-//! let host = Host::bind(HostConfig::default())?;
+//! let host = Host::builder().bind()?;
 //! let client = host.client()?;
 //! # let address = &text;
 //! let to: ServerAddr = address.parse()?; // such as "10.0.0.7:14600/99": UDP address / Homa port
@@ -97,12 +97,13 @@ mod runtime;
 mod tenancy;
 
 pub use api::address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrError, ServerAddr};
+pub use api::builder::{DriverChoice, HostBuilder, HostConfig};
 pub use api::call::Call;
 pub use api::client::Client;
 pub use api::completions::{Completion, CompletionQueue, RecvCompletion};
 pub use api::early::EarlyDelivery;
 pub use api::error::{CallError, HostError, ReadError, RecvError, ReplyError};
-pub use api::host::{DriverChoice, Host, HostConfig};
+pub use api::host::Host;
 pub use api::recv::Recv;
 pub use api::request::Request;
 pub use api::request_reader::{RequestPart, RequestReader, WholeRequest};

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::common::hand::Hand;
 use super::common::{PATIENCE, config, eventually, host, message, outcome, until_idle};
-use homa::{Arrival, CallError, Host, HostConfig, HostError, ServerAddr};
+use homa::{Arrival, CallError, HostError, ServerAddr};
 
 #[test]
 fn requests_are_refused_where_they_are_not_wanted() {
@@ -27,7 +27,7 @@ fn requests_are_refused_where_they_are_not_wanted() {
 
 #[test]
 fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
-    let (here, there) = (Host::bind(HostConfig { endpoints: 1, ..config() }).unwrap(), host());
+    let (here, there) = (config().endpoints(1).bind().unwrap(), host());
     let (socket, caller) = (here.socket(None).unwrap(), there.socket(None).unwrap());
     let to = ServerAddr::new(here.local_addr(), socket.port());
     let call = |tag| {
@@ -81,7 +81,7 @@ fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
 
 #[test]
 fn where_there_are_several_endpoints_only_server_ports_accept_requests() {
-    let host = Host::bind(HostConfig { endpoints: 2, ..config() }).unwrap();
+    let host = config().endpoints(2).bind().unwrap();
     let socket = host.socket(None).unwrap();
     assert!(matches!(socket.accept_requests(true), Err(HostError::ClientPortOfSeveral { count: 2 })));
     socket.accept_requests(false).unwrap();
@@ -98,7 +98,7 @@ fn where_there_are_several_endpoints_only_server_ports_accept_requests() {
 
 #[test]
 fn a_request_that_has_begun_to_arrive_is_received_though_no_more_are_wanted() {
-    let host = Host::bind(HostConfig { endpoints: 1, ..config() }).unwrap();
+    let host = config().endpoints(1).bind().unwrap();
     let (hand, socket) = (Hand::new(&host), host.socket(Some(9)).unwrap());
     let request = message(2_000, 1);
     hand.data(2, 9, &request, 0..1_000);
@@ -112,7 +112,7 @@ fn a_request_that_has_begun_to_arrive_is_received_though_no_more_are_wanted() {
 #[test]
 fn a_port_that_is_taken_over_accepts_requests_whatever_its_last_owner_wanted() {
     // With several endpoints, only one of them would keep the port.
-    let host = Host::bind(HostConfig { endpoints: 1, ..config() }).unwrap();
+    let host = config().endpoints(1).bind().unwrap();
     let hand = Hand::new(&host);
     let socket = host.socket(Some(9)).unwrap();
     hand.data(2, 9, b"?", 0..1);

@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::common::{Echo, PATIENCE, config, host_with_faults, message};
-use homa::{Client, Host, HostConfig, RecvError, Request, ServerAddr};
+use homa::{Client, Host, HostBuilder, RecvError, Request, ServerAddr};
 
 /// Short messages, some of many packets, and some that are received directly into their memory.
 fn length(call: u64) -> usize {
@@ -63,8 +63,8 @@ fn echo_in_batches(host: &Host) -> ServerAddr {
     ServerAddr::new(host.local_addr(), 98)
 }
 
-fn both_bundle(config: HostConfig) {
-    let (server_host, host) = (Host::bind(config.clone()).unwrap(), Host::bind(config).unwrap());
+fn both_bundle(config: HostBuilder) {
+    let (server_host, host) = (config.clone().bind().unwrap(), config.bind().unwrap());
     let to = echo_in_batches(&server_host);
     call_all(&host.client().unwrap(), to, 2_000);
     for (datagrams, packets) in [bundled(&host), bundled(&server_host)] {
@@ -80,7 +80,7 @@ fn packets_of_mixed_sizes_share_datagrams_within_a_machine() {
 #[test]
 fn packets_of_mixed_sizes_share_datagrams_of_an_ethernet() {
     let mut config = config();
-    config.udp.max_packet_bytes = 1_472;
+    config = config.configure(|config| config.udp.max_packet_bytes = 1_472);
     both_bundle(config);
 }
 
@@ -98,7 +98,7 @@ fn bundles_over_a_bad_network_lose_nothing() {
 #[test]
 fn a_lone_call_is_a_datagram_of_its_own() {
     let echo = Echo::new(1);
-    let host = Host::bind(config()).unwrap();
+    let host = config().bind().unwrap();
     let client = host.client().unwrap();
     for tag in 0..10 {
         client.call(echo.to, message(100, tag)).timeout(PATIENCE).wait().unwrap();

@@ -3,13 +3,13 @@
 use std::thread;
 
 use super::common::{Echo, PATIENCE, config, host, message, until_idle};
-use homa::{Bytes, CallError, Host, HostConfig, RecvError, Request, ServerAddr};
+use homa::{Bytes, CallError, HostBuilder, RecvError, Request, ServerAddr};
 
 const SIZES: [usize; 8] = [1, 8, 100, 1_400, 1_425, 40_001, 100_000, 1_000_000];
 
-fn echo_of_all_sizes(config: HostConfig) {
+fn echo_of_all_sizes(config: HostBuilder) {
     let echo = Echo::with(config.clone(), 1);
-    let host = Host::bind(config).unwrap();
+    let host = config.bind().unwrap();
     let client = host.client().unwrap();
     for (tag, size) in SIZES.into_iter().enumerate() {
         let request = message(size, tag as u64);
@@ -27,13 +27,13 @@ fn every_size_comes_back_to_the_byte() {
 
 #[test]
 fn every_size_comes_back_where_waiting_is_sleeping() {
-    echo_of_all_sizes(HostConfig { poll: std::time::Duration::ZERO, ..config() });
+    echo_of_all_sizes(config().poll(std::time::Duration::ZERO));
 }
 
 #[test]
 fn every_size_comes_back_in_packets_of_an_ethernet() {
     let mut config = config();
-    config.udp.max_packet_bytes = 1_480;
+    config = config.configure(|config| config.udp.max_packet_bytes = 1_480);
     echo_of_all_sizes(config);
 }
 
@@ -260,7 +260,7 @@ fn calls_and_answers_in_batches_are_each_answered_once_and_right() {
 #[test]
 fn a_refused_call_of_a_batch_is_told_and_the_others_go_out() {
     let echo = Echo::new(1);
-    let host = Host::bind(HostConfig { max_completions: 3, ..config() }).unwrap();
+    let host = config().max_completions(3).bind().unwrap();
     let client = host.client().unwrap();
     let mut calls: Vec<_> = (0..5).map(|cookie| (echo.to, Bytes::from_static(b"x"), cookie)).collect();
     let mut refused = Vec::new();

@@ -9,7 +9,7 @@ use super::common::hand::Hand;
 use super::common::{PATIENCE, config, eventually, host, message, until_idle};
 use homa::proto::{MS, SEC, wire};
 use homa::{
-    CallError, EarlyDelivery, Host, HostConfig, ReadError, RecvError, ReplyError, Request, RequestReader,
+    CallError, EarlyDelivery, Host, HostBuilder, ReadError, RecvError, ReplyError, Request, RequestReader,
     Server, ServerAddr,
 };
 
@@ -24,15 +24,15 @@ fn delivery() -> EarlyDelivery {
 }
 
 /// A host that waits longer than any test for clients whose packets the test sends.
-fn patient() -> HostConfig {
+fn patient() -> HostBuilder {
     let mut config = config();
-    config.protocol.client_silence_ns = 600 * SEC;
-    config.protocol.max_resends = 255;
+    config = config.configure(|config| config.protocol.client_silence_ns = 600 * SEC);
+    config = config.configure(|config| config.protocol.max_resends = 255);
     config
 }
 
-fn early(config: HostConfig) -> (Host, Server) {
-    let host = Host::bind(config).unwrap();
+fn early(config: HostBuilder) -> (Host, Server) {
+    let host = config.bind().unwrap();
     let server = host.server(PORT).unwrap().early(delivery());
     assert_eq!(server.port(), PORT);
     (host, server)
@@ -165,9 +165,9 @@ fn a_client_that_falls_silent_half_way_ends_the_reader() {
     let mut config = config();
     // Longer than a busy machine delays this thread: the request of a client that falls silent earlier is
     // removed from the queue.
-    config.protocol.client_silence_ns = 1_000 * MS;
-    config.protocol.resend_interval_ns = 100 * MS;
-    config.protocol.resend_interval_max_ns = 100 * MS;
+    config = config.configure(|config| config.protocol.client_silence_ns = 1_000 * MS);
+    config = config.configure(|config| config.protocol.resend_interval_ns = 100 * MS);
+    config = config.configure(|config| config.protocol.resend_interval_max_ns = 100 * MS);
     let (host, server) = early(config);
     let hand = Hand::new(&host);
     data(&hand, 2, PORT, 0, FIRST);
@@ -272,7 +272,7 @@ fn requests_that_are_short_or_for_other_servers_are_handed_out_whole() {
 
 #[test]
 fn the_limit_of_queued_bytes_holds_for_what_is_queued_early() {
-    let (host, server) = early(HostConfig { max_queued_request_bytes: u64::from(LENGTH), ..patient() });
+    let (host, server) = early(patient().max_queued_request_bytes(u64::from(LENGTH)));
     let hand = Hand::new(&host);
     data(&hand, 2, PORT, 0, FIRST);
     eventually("the first is queued", || host.metrics().host.queued_requests == 1);

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use super::common::{self, Echo, PATIENCE, config, eventually, host, until_idle};
-use homa::{CallError, Host, HostConfig, HostError, RecvError, ServerAddr};
+use homa::{CallError, HostError, RecvError, ServerAddr};
 
 #[test]
 fn no_server_on_the_port() {
@@ -40,8 +40,8 @@ fn a_link_local_address_without_its_device_is_refused_at_the_call() {
 fn a_peer_that_says_nothing_times_out() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut config = config();
-    config.protocol.max_resends = 3;
-    let host = Host::bind(config).unwrap();
+    config = config.configure(|config| config.protocol.max_resends = 3);
+    let host = config.bind().unwrap();
     let to = ServerAddr::new(silent.local_addr().unwrap(), 99);
     assert_eq!(host.client().unwrap().call(to, "x").wait(), Err(CallError::NoAnswer { to }));
     assert_eq!(host.metrics().endpoint.rpcs_timed_out, 1);
@@ -63,9 +63,9 @@ fn messages_of_no_length_and_of_too_much() {
 #[test]
 fn two_hosts_that_raise_the_limit_exchange_more_than_a_megabyte() {
     let mut config = config();
-    config.protocol.max_message = 5_000_000;
+    config = config.configure(|config| config.protocol.max_message = 5_000_000);
     let echo = Echo::with(config.clone(), 1);
-    let host = Host::bind(config).unwrap();
+    let host = config.bind().unwrap();
     let request = common::message(5_000_000, 1);
     assert!(host.client().unwrap().call(echo.to, request.clone()).wait().unwrap() == request);
     until_idle(&host);
@@ -75,9 +75,9 @@ fn two_hosts_that_raise_the_limit_exchange_more_than_a_megabyte() {
 fn a_limit_is_named() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ServerAddr::new(silent.local_addr().unwrap(), 99);
-    let mut config = HostConfig { max_completions: 2, ..config() };
-    config.protocol.max_rpcs = 3;
-    let host = Host::bind(config).unwrap();
+    let mut config = config().max_completions(2);
+    config = config.configure(|config| config.protocol.max_rpcs = 3);
+    let host = config.bind().unwrap();
     let client = host.client().unwrap();
     client.completions().submit(to, "x", 1).unwrap();
     client.completions().submit(to, "x", 2).unwrap();
@@ -163,11 +163,11 @@ fn a_host_that_is_shut_down_ends_its_calls() {
 #[test]
 fn hosts_that_cannot_be_are_refused() {
     let first = host();
-    let error = Host::bind(HostConfig { bind: first.local_addr(), ..config() }).unwrap_err();
+    let error = config().address(first.local_addr()).bind().unwrap_err();
     assert!(error.to_string().contains(&first.local_addr().port().to_string()), "{error}");
     let mut wrong = config();
-    wrong.protocol.num_priorities = 0;
-    let error = Host::bind(wrong).unwrap_err();
+    wrong = wrong.configure(|config| config.protocol.num_priorities = 0);
+    let error = wrong.bind().unwrap_err();
     assert!(matches!(error, HostError::Config(_)));
     assert!(error.to_string().contains("num_priorities"), "{error}");
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::common::{Echo, PATIENCE, config, eventually, message};
 use homa::trace::{Dump, EventKind, Record};
-use homa::{Host, HostConfig};
+use homa::{Host, HostBuilder};
 
 /// A host whose trace is frozen by each call.
-fn impatient() -> HostConfig {
-    HostConfig { trace_freeze_slower_than: Some(Duration::ZERO), ..config() }
+fn impatient() -> HostBuilder {
+    config().trace_freeze_slower_than(Some(Duration::ZERO))
 }
 
 fn call(host: &Host, echo: &Echo) {
@@ -22,7 +22,7 @@ fn freezes(dump: &Dump) -> Vec<Record> {
 #[test]
 fn a_frozen_trace_stays_as_it_is_until_it_is_unfrozen() {
     let echo = Echo::new(1);
-    let host = Host::bind(config()).unwrap();
+    let host = config().bind().unwrap();
     call(&host, &echo);
     assert!(!host.trace_is_frozen());
     assert!(host.freeze_trace());
@@ -42,7 +42,7 @@ fn a_frozen_trace_stays_as_it_is_until_it_is_unfrozen() {
 #[test]
 fn a_call_that_is_too_slow_freezes_the_trace_at_its_end_and_for_good() {
     let echo = Echo::new(1);
-    let host = Host::bind(HostConfig { endpoints: 2, ..impatient() }).unwrap();
+    let host = impatient().endpoints(2).bind().unwrap();
     call(&host, &echo);
     let dump = host.trace_dump();
     // The other endpoint's trace freezes when its lock is next taken, as the dump does.
@@ -62,7 +62,7 @@ fn a_call_that_is_too_slow_freezes_the_trace_at_its_end_and_for_good() {
 fn a_call_within_the_bound_freezes_nothing() {
     let echo = Echo::new(1);
     let bound = Some(PATIENCE);
-    let host = Host::bind(HostConfig { trace_freeze_slower_than: bound, ..config() }).unwrap();
+    let host = config().trace_freeze_slower_than(bound).bind().unwrap();
     call(&host, &echo);
     assert!(!host.trace_is_frozen());
 }
@@ -70,7 +70,7 @@ fn a_call_within_the_bound_freezes_nothing() {
 #[test]
 fn a_failed_call_counts_as_slow_when_it_took_long() {
     let echo = Echo::new(1);
-    let host = Host::bind(impatient()).unwrap();
+    let host = impatient().bind().unwrap();
     let nobody = homa::ServerAddr::new(echo.to.host, 1_234);
     host.client().unwrap().call(nobody, message(100, 1)).timeout(PATIENCE).wait().unwrap_err();
     assert!(host.trace_is_frozen());
@@ -79,7 +79,7 @@ fn a_failed_call_counts_as_slow_when_it_took_long() {
 #[test]
 fn peers_freeze_with_a_host_that_says_so() {
     let echo = Echo::new(1);
-    let host = Host::bind(HostConfig { trace_freeze_peers: true, ..impatient() }).unwrap();
+    let host = impatient().trace_freeze_peers(true).bind().unwrap();
     call(&host, &echo);
     assert!(host.trace_is_frozen());
     let server = echo.host.as_ref().unwrap();
@@ -94,8 +94,8 @@ fn peers_freeze_with_a_host_that_says_so() {
 
 #[test]
 fn a_host_that_does_not_obey_counts_and_goes_on() {
-    let echo = Echo::with(HostConfig { trace_obey_freeze: false, ..config() }, 1);
-    let host = Host::bind(config()).unwrap();
+    let echo = Echo::with(config().trace_obey_freeze(false), 1);
+    let host = config().bind().unwrap();
     assert_eq!(host.freeze_peers(), 0, "nobody is known");
     call(&host, &echo);
     assert!(host.freeze_peers() > 0);
@@ -108,7 +108,7 @@ fn a_host_that_does_not_obey_counts_and_goes_on() {
 
 #[test]
 fn a_host_without_a_trace_has_nothing_to_freeze() {
-    let host = Host::bind(HostConfig { trace_records: 0, ..impatient() }).unwrap();
+    let host = impatient().trace_records(0).bind().unwrap();
     let echo = Echo::new(1);
     call(&host, &echo);
     assert!(!host.freeze_trace() && !host.trace_is_frozen());

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::common::{self, Echo, PATIENCE, config, message, until_idle};
-use homa::{Client, Host, HostConfig, PeerInfo};
+use homa::{Client, Host, HostBuilder, PeerInfo};
 
 /// Far more than is sent unscheduled, so that every message needs a grant.
 const LONG: usize = 200_000;
@@ -13,10 +13,11 @@ const MAX_CALLS: u64 = 50;
 
 /// A configuration for a link whose speed is `link_mbps`. The number of unscheduled bytes without a
 /// measurement is one that no measurement could give.
-fn on_link(link_mbps: Option<u32>) -> HostConfig {
+fn on_link(link_mbps: Option<u32>) -> HostBuilder {
     let mut config = config();
-    config.protocol.link_mbps = link_mbps;
-    config.protocol.unsched_bytes = config.protocol.max_unsched_bytes + 20_000;
+    config = config.configure(|config| config.protocol.link_mbps = link_mbps);
+    config =
+        config.configure(|config| config.protocol.unsched_bytes = config.protocol.max_unsched_bytes + 20_000);
     config
 }
 
@@ -39,11 +40,11 @@ fn call_until(host: &Host, echo: &Echo, holds: impl Fn(&PeerInfo) -> bool) -> Pe
 fn unscheduled_bytes_follow_the_round_trip_time_where_the_link_is_known() {
     let config = on_link(Some(10_000));
     let echo = Echo::with(config.clone(), 1);
-    let host = Host::bind(config.clone()).unwrap();
+    let host = config.clone().bind().unwrap();
     assert!(host.peers().is_empty());
     let peer = call_until(&host, &echo, |peer| peer.rtt_ns.is_some());
     assert!(peer.rtt_ns.unwrap() > 0);
-    let protocol = &config.protocol;
+    let protocol = &config.options().protocol;
     let allowed = protocol.min_unsched_bytes..=protocol.max_unsched_bytes;
     assert!(allowed.contains(&peer.unsched_bytes), "{peer:?}");
     assert!(peer.is_ours && peer.max_packet > 0, "{peer:?}");
@@ -59,9 +60,9 @@ fn the_round_trip_time_is_measured_and_chooses_nothing_where_the_link_is_unknown
     // The loopback device reports no speed.
     let config = on_link(None);
     let echo = Echo::with(config.clone(), 1);
-    let host = Host::bind(config.clone()).unwrap();
+    let host = config.clone().bind().unwrap();
     let peer = call_until(&host, &echo, |peer| peer.rtt_ns.is_some());
-    assert_eq!((peer.unsched_bytes, peer.unsched_limit), (config.protocol.unsched_bytes, None));
+    assert_eq!((peer.unsched_bytes, peer.unsched_limit), (config.options().protocol.unsched_bytes, None));
     let metrics = host.metrics();
     assert_eq!((metrics.host.link_mbps, metrics.host.unsched_limit_bytes), (0, 0));
 }
@@ -71,9 +72,9 @@ fn the_limit_of_a_crowded_server_shows_at_both_ends() {
     // Slow enough that requests of three peers at a time overload it. The requests of one peer do not
     // (SHARE-8).
     let mut crowded = on_link(Some(1));
-    crowded.protocol.max_incoming = 20_000;
+    crowded = crowded.configure(|config| config.protocol.max_incoming = 20_000);
     let echo = Echo::with(crowded, 1);
-    let hosts: Vec<Host> = (0..3).map(|_| Host::bind(on_link(Some(10_000))).unwrap()).collect();
+    let hosts: Vec<Host> = (0..3).map(|_| on_link(Some(10_000)).bind().unwrap()).collect();
     let clients: Vec<_> = hosts.iter().map(|host| host.client().unwrap()).collect();
     let told = || u32::try_from(echo.metrics().host.unsched_limit_bytes).unwrap();
     let limited = (0..MAX_CALLS).find_map(|tag| {
@@ -113,7 +114,7 @@ fn processors_are_kept_awake_while_rpcs_are_in_flight_and_no_longer() {
         return;
     }
     let echo = Echo::new(1);
-    let host = Host::bind(HostConfig { low_latency: true, ..config() }).unwrap();
+    let host = config().low_latency(true).bind().unwrap();
     let client = host.client().unwrap();
     let held = || host.metrics().host.low_latency_held == 1;
     for _ in 0..2 {
@@ -133,7 +134,7 @@ fn processors_are_kept_awake_while_rpcs_are_in_flight_and_no_longer() {
 
 #[test]
 fn calls_and_answers_have_a_time_in_the_class_of_their_size() {
-    let (echo, host) = (Echo::with(config(), 1), Host::bind(config()).unwrap());
+    let (echo, host) = (Echo::with(config(), 1), config().bind().unwrap());
     let client = host.client().unwrap();
     for (tag, bytes) in [100, 5_000, 100, LONG].into_iter().enumerate() {
         let request = message(bytes, tag as u64);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use homa::{Bytes, Client, Host, HostConfig, Server, ServerAddr};
+use homa::{Bytes, Client, Host, Server, ServerAddr};
 use homa_testkit::resident_bytes;
 
 /// The system's allocator, with the number of bytes in use.
@@ -80,8 +80,8 @@ fn peak(client: &Client, server: &Server, to: ServerAddr, calls: usize) -> (u64,
 #[test]
 fn the_memory_of_a_peak_goes_back() {
     let host = || {
-        let config = HostConfig { bind: "127.0.0.1:0".parse().expect("valid"), ..HostConfig::default() };
-        Host::bind(config).expect("bound")
+        let config = Host::builder().address("127.0.0.1:0".parse().expect("valid"));
+        config.bind().expect("bound")
     };
     let (at_server, at_client) = (host(), host());
     let server = at_server.server(99).expect("free");

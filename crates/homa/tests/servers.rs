@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
 use homa::proto::{PortError, wire};
-use homa::{CallError, HostConfig, HostError, RecvError, ReplyError, ServerAddr};
+use homa::{CallError, HostError, RecvError, ReplyError, ServerAddr};
 
 #[test]
 fn replies_come_from_other_threads_and_out_of_order() {
@@ -197,7 +197,7 @@ fn bad_replies_are_refused_and_fail_the_client() {
 
 #[test]
 fn requests_beyond_the_queue_are_refused_and_counted() {
-    let server_host = homa::Host::bind(HostConfig { max_queued_request_bytes: 1_000, ..config() }).unwrap();
+    let server_host = config().max_queued_request_bytes(1_000).bind().unwrap();
     let host = host();
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
@@ -217,9 +217,10 @@ fn a_client_that_goes_acknowledges_before() {
     for client_first in [true, false] {
         let mut config = config();
         // The server sends no NEED_ACK, so it depends on acknowledgements that the client sends by itself.
-        config.protocol.need_ack_interval_ns = 3_600 * homa::proto::SEC;
-        config.protocol.need_ack_interval_max_ns = 3_600 * homa::proto::SEC;
-        config.protocol.client_silence_ns = 3_600 * homa::proto::SEC;
+        config = config.configure(|config| config.protocol.need_ack_interval_ns = 3_600 * homa::proto::SEC);
+        config =
+            config.configure(|config| config.protocol.need_ack_interval_max_ns = 3_600 * homa::proto::SEC);
+        config = config.configure(|config| config.protocol.client_silence_ns = 3_600 * homa::proto::SEC);
         let echo = Echo::with(config, 1);
         let host = host();
         let client = host.client().unwrap();
@@ -241,8 +242,8 @@ fn a_thousand_stalled_messages_do_not_stop_reception() {
     const STALLED: u64 = 1_000;
     // On a busy machine the test may take longer than the time limit for silent clients.
     let mut config = config();
-    config.protocol.client_silence_ns = 3_600 * homa::proto::SEC;
-    config.protocol.max_resends = 255;
+    config = config.configure(|config| config.protocol.client_silence_ns = 3_600 * homa::proto::SEC);
+    config = config.configure(|config| config.protocol.max_resends = 255);
     let echo = Echo::with(config, 1);
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     for n in 0..STALLED {

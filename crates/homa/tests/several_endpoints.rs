@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::common::{self, Echo, PATIENCE, config, eventually, message, until_idle};
+use super::common::{self, Echo, LOOPBACK, PATIENCE, config, eventually, message, until_idle};
 use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::driver::{Driver, TxPacket};
 use homa::proto::wire::{Body, Common, Data, Incarnation, encode, owner_of};
@@ -15,15 +15,15 @@ use homa::proto::{PortError, SEC};
 use homa::steer::PolicyName;
 use homa::trace::EventKind;
 use homa::{
-    Call, CallError, Client, ENDPOINT_POLICIES, Host, HostConfig, HostError, RecvError, Server, ServerAddr,
+    Call, CallError, Client, ENDPOINT_POLICIES, Host, HostBuilder, HostError, RecvError, Server, ServerAddr,
 };
 
-fn with(endpoints: usize) -> HostConfig {
-    HostConfig { endpoints, ..config() }
+fn with(endpoints: usize) -> HostBuilder {
+    config().endpoints(endpoints)
 }
 
 fn host(endpoints: usize) -> Host {
-    Host::bind(with(endpoints)).unwrap()
+    with(endpoints).bind().unwrap()
 }
 
 fn clients(host: &Host, count: usize) -> Vec<Client> {
@@ -88,20 +88,20 @@ fn packets_that_travel_alone_come_to_the_owner_of_their_rpc() {
 
 /// A host each of whose sockets is at the wrong endpoint.
 fn misdirected_host(endpoints: usize) -> Host {
-    let udp = UdpConfig { bind: config().bind, ..UdpConfig::default() };
+    let udp = UdpConfig { bind: LOOPBACK, ..UdpConfig::default() };
     let mut drivers = UdpDriver::bind_group(&udp, endpoints as u32).unwrap();
     drivers.rotate_left(1);
     let drivers = drivers.into_iter().map(|driver| Box::new(driver) as Box<dyn Driver>).collect();
-    Host::with_drivers(drivers, config()).unwrap()
+    config().bind_on(drivers).unwrap()
 }
 
 #[test]
 fn packets_that_come_to_the_wrong_endpoint_are_handed_over() {
-    for poll in [Duration::ZERO, config().poll] {
+    for poll in [Duration::ZERO, config().options().poll] {
         let server_host = misdirected_host(3);
         let server = server_host.server(99).unwrap();
         let to = ServerAddr::new(server_host.local_addr(), 99);
-        let host = Host::bind(HostConfig { poll, ..with(2) }).unwrap();
+        let host = with(2).poll(poll).bind().unwrap();
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| answer(&server));
@@ -136,7 +136,7 @@ fn answer(server: &Server) {
 fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
     let server_host = host(4);
     let server = server_host.server(99).unwrap();
-    let (to, udp) = (server_host.local_addr(), UdpConfig { bind: config().bind, ..UdpConfig::default() });
+    let (to, udp) = (server_host.local_addr(), UdpConfig { bind: LOOPBACK, ..UdpConfig::default() });
     let mut sender = UdpDriver::bind(&udp).unwrap();
     let request = |id: u64| {
         let common = Common {
@@ -185,10 +185,10 @@ fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
 /// Many short calls from every endpoint to few threads that sleep at once: each lost wake-up would stop a
 /// client for ever.
 fn stress(threads: usize, poll: Duration) {
-    let server_host = Host::bind(HostConfig { poll, ..with(4) }).unwrap();
+    let server_host = with(4).poll(poll).bind().unwrap();
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
-    let host = Host::bind(HostConfig { poll, ..with(4) }).unwrap();
+    let host = with(4).poll(poll).bind().unwrap();
     let clients = clients(&host, 8);
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -215,13 +215,13 @@ fn stress(threads: usize, poll: Duration) {
 #[test]
 fn one_thread_serves_four_endpoints() {
     stress(1, Duration::ZERO);
-    stress(1, config().poll);
+    stress(1, config().options().poll);
 }
 
 #[test]
 fn a_few_threads_serve_four_endpoints() {
     stress(3, Duration::ZERO);
-    stress(2, config().poll);
+    stress(2, config().options().poll);
 }
 
 #[test]
@@ -307,9 +307,9 @@ fn completions_and_readers_work_at_every_endpoint() {
 #[test]
 fn endpoints_that_share_a_slow_uplink_send_everything() {
     let mut config = with(2);
-    config.protocol.link_mbps = Some(500);
+    config = config.configure(|config| config.protocol.link_mbps = Some(500));
     let echo = Echo::with(config.clone(), 2);
-    let host = Host::bind(config).unwrap();
+    let host = config.bind().unwrap();
     let [one, other] = &clients(&host, 2)[..] else { panic!("two") };
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -396,13 +396,13 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
     // Bytes that a sender still owes after a RESEND do not count until it sends again (GRANT-5), and then
     // exceed the limit.
     let mut server = patient(4);
-    server.protocol.max_incoming = 60_000;
-    server.protocol.unsched_bytes = 2_000;
-    server.protocol.grant_fifo_fraction = 0;
+    server = server.configure(|config| config.protocol.max_incoming = 60_000);
+    server = server.configure(|config| config.protocol.unsched_bytes = 2_000);
+    server = server.configure(|config| config.protocol.grant_fifo_fraction = 0);
     let mut ours = with(4);
-    ours.protocol.unsched_bytes = 2_000;
+    ours = ours.configure(|config| config.protocol.unsched_bytes = 2_000);
     let echo = Echo::with(server, 4);
-    let host = Host::bind(ours).unwrap();
+    let host = ours.bind().unwrap();
     let clients = clients(&host, 8);
     // Unscheduled bytes count, too.
     let most = 60_000 + 8 * 2_000;
@@ -443,24 +443,24 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
 }
 
 /// Endpoints that send no RESEND within any test.
-fn patient(endpoints: usize) -> HostConfig {
+fn patient(endpoints: usize) -> HostBuilder {
     let mut config = with(endpoints);
-    config.protocol.resend_interval_ns = 600 * SEC;
-    config.protocol.resend_interval_max_ns = 600 * SEC;
+    config = config.configure(|config| config.protocol.resend_interval_ns = 600 * SEC);
+    config = config.configure(|config| config.protocol.resend_interval_max_ns = 600 * SEC);
     config
 }
 
 #[test]
 fn a_peers_restart_seen_by_one_endpoint_ends_the_calls_of_all() {
-    let host = Host::bind(patient(3)).unwrap();
+    let host = patient(3).bind().unwrap();
     let clients = clients(&host, 3);
     // Two incarnations may begin in one millisecond here.
     let life = |incarnation, bind| {
-        let mut config = HostConfig { bind, ..config() };
-        config.protocol.incarnation = incarnation;
+        let mut config = config().address(bind);
+        config = config.configure(|config| config.protocol.incarnation = incarnation);
         config
     };
-    let old = Host::bind(life(1_000, config().bind)).unwrap();
+    let old = life(1_000, LOOPBACK).bind().unwrap();
     let at = old.local_addr();
     let to = ServerAddr::new(at, 99);
     let server = old.server(99).unwrap();
@@ -482,7 +482,7 @@ fn a_peers_restart_seen_by_one_endpoint_ends_the_calls_of_all() {
 
 #[test]
 fn that_nobody_is_at_an_address_is_told_to_all_endpoints() {
-    let host = Host::bind(patient(4)).unwrap();
+    let host = patient(4).bind().unwrap();
     let nobody = common::host().local_addr();
     let to = ServerAddr::new(nobody, 99);
     for _ in 0..5 {
@@ -496,9 +496,9 @@ fn that_nobody_is_at_an_address_is_told_to_all_endpoints() {
 fn acknowledgements_find_the_endpoint_whose_rpc_they_are_about() {
     let mut config = with(4);
     // So that the server sends no NEED_ACK.
-    config.protocol.need_ack_interval_ns = 600 * SEC;
-    config.protocol.need_ack_interval_max_ns = 600 * SEC;
-    config.protocol.client_silence_ns = 600 * SEC;
+    config = config.configure(|config| config.protocol.need_ack_interval_ns = 600 * SEC);
+    config = config.configure(|config| config.protocol.need_ack_interval_max_ns = 600 * SEC);
+    config = config.configure(|config| config.protocol.client_silence_ns = 600 * SEC);
     let echo = Echo::with(config, 2);
     // One endpoint: the acknowledgement of each call rides on the next one, which is for another endpoint.
     let host = host(1);
@@ -572,18 +572,18 @@ fn a_port_is_open_in_all_endpoints_or_in_none() {
 #[test]
 fn numbers_of_endpoints_that_cannot_be_are_refused() {
     for endpoints in [0, 65, 1_000] {
-        let error = Host::bind(with(endpoints)).unwrap_err();
+        let error = with(endpoints).bind().unwrap_err();
         assert!(matches!(error, HostError::Endpoints { count } if count == endpoints));
         assert!(error.to_string().contains("1 to 64"), "{error}");
     }
-    assert!(matches!(Host::with_drivers(Vec::new(), config()), Err(HostError::Endpoints { count: 0 })));
+    assert!(matches!(config().bind_on(Vec::new()), Err(HostError::Endpoints { count: 0 })));
     assert_eq!(host(64).metrics().host.endpoints, 64);
 }
 
 #[test]
 fn what_several_endpoints_know_is_told_as_the_hosts() {
     let echo = Echo::with(with(2), 2);
-    let host = Host::bind(HostConfig { trace_records: 10_000, ..with(2) }).unwrap();
+    let host = with(2).trace_records(10_000).bind().unwrap();
     call_from_threads(&host, echo.to, 4);
     let peers = host.peers();
     assert_eq!(peers.len(), 1, "one peer, whoever knows it");
@@ -610,7 +610,7 @@ fn what_several_endpoints_know_is_told_as_the_hosts() {
 /// the client's host sent.
 fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
     let echo = Echo::with(with(4), 2);
-    let host = Host::bind(HostConfig { endpoint_policy: placement, ..with(4) }).unwrap();
+    let host = with(4).endpoint_policy(placement).bind().unwrap();
     let client = host.client().unwrap();
     thread::scope(|scope| {
         for tag in 0..4 {
@@ -652,7 +652,7 @@ fn calls_that_are_open_are_a_load_and_the_least_loaded_endpoint_has_the_next() {
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let placement = Some(PolicyName::LeastLoaded);
-    let host = Host::bind(HostConfig { endpoint_policy: placement, ..with(3) }).unwrap();
+    let host = with(3).endpoint_policy(placement).bind().unwrap();
     let client = host.client().unwrap();
     let open: Vec<_> = (0..9).map(|tag| client.call(to, message(100, tag)).start().unwrap()).collect();
     let each: Vec<u64> = host.metrics_by_endpoint().iter().map(|one| one.host.open_calls).collect();
@@ -673,8 +673,8 @@ fn calls_that_are_open_are_a_load_and_the_least_loaded_endpoint_has_the_next() {
 
 #[test]
 fn a_policy_that_needs_to_know_more_places_nothing() {
-    let refused = Host::bind(HostConfig { endpoint_policy: Some(PolicyName::Gen3), ..with(2) });
+    let refused = with(2).endpoint_policy(Some(PolicyName::Gen3)).bind();
     assert!(matches!(refused, Err(HostError::Placement { policy: PolicyName::Gen3 })));
     // With one endpoint there is nothing to choose.
-    assert!(Host::bind(HostConfig { endpoint_policy: Some(PolicyName::Gen3), ..with(1) }).is_ok());
+    assert!(with(1).endpoint_policy(Some(PolicyName::Gen3)).bind().is_ok());
 }

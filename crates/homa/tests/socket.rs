@@ -11,8 +11,8 @@ use std::{iter, thread};
 use super::common::hand::Hand;
 use super::common::{Echo, PATIENCE, config, eventually, host, message, outcome, until_idle};
 use homa::{
-    Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, ReadinessFd, RecvError,
-    ReplyError, ReturnedReply, ServerAddr, Socket,
+    Arrival, CallError, HostError, Lender, Lent, MessageMemory, ReadinessFd, RecvError, ReplyError,
+    ReturnedReply, ServerAddr, Socket,
 };
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
@@ -215,7 +215,7 @@ fn of_several_who_wait_for_one_call_all_come_back() {
 fn nobody_sleeps_while_there_is_something_for_him() {
     const THREADS: u64 = 4;
     for endpoints in [1, 2] {
-        let (server, client) = (Host::bind(HostConfig { endpoints, ..config() }).unwrap(), host());
+        let (server, client) = (config().endpoints(endpoints).bind().unwrap(), host());
         let socket = Arc::new(server.socket(Some(9)).unwrap());
         let to = ServerAddr::new(server.local_addr(), 9);
         let caller = client.socket(None).unwrap();
@@ -414,7 +414,7 @@ fn deadlines_pass_while_nobody_waits() {
 #[test]
 fn client_sockets_are_dealt_out_to_endpoints() {
     let echo = Echo::new(1);
-    let host = Host::bind(HostConfig { endpoints: 2, ..config() }).unwrap();
+    let host = config().endpoints(2).bind().unwrap();
     assert!(matches!(host.socket(Some(40_000)), Err(HostError::SeveralEndpoints { count: 2 })));
     let sockets = [0; 3].map(|_| host.socket(None).unwrap());
     let ids = sockets.each_ref().map(|socket| socket.start(echo.to, message(5_000, 1), 0, false).unwrap());
@@ -492,11 +492,11 @@ fn what_is_muted_is_not_shown_and_shown_again_later() {
 #[test]
 fn one_thread_has_what_comes_to_any_endpoint_of_its_socket() {
     const CLIENTS: usize = 6;
-    let server = Host::bind(HostConfig { endpoints: 4, ..config() }).unwrap();
+    let server = config().endpoints(4).bind().unwrap();
     let socket = server.socket(Some(9)).unwrap();
     let to = ServerAddr::new(server.local_addr(), 9);
-    let client_host = Host::bind(HostConfig { endpoints: 4, ..config() }).unwrap();
-    let echo = Echo::with(HostConfig { endpoints: 4, ..config() }, 2);
+    let client_host = config().endpoints(4).bind().unwrap();
+    let echo = Echo::with(config().endpoints(4), 2);
     let clients: Vec<Socket> = (0..CLIENTS).map(|_| client_host.socket(None).unwrap()).collect();
     let signal = ReadinessFd::from_eventfd().unwrap();
     let socket = Arc::new(socket);
@@ -554,10 +554,10 @@ fn one_thread_has_what_comes_to_any_endpoint_of_its_socket() {
 #[test]
 fn threads_of_one_socket_share_what_comes_to_several_endpoints() {
     const CALLS: usize = 400;
-    let server = Host::bind(HostConfig { endpoints: 3, ..config() }).unwrap();
+    let server = config().endpoints(3).bind().unwrap();
     let socket = server.socket(Some(9)).unwrap();
     let to = ServerAddr::new(server.local_addr(), 9);
-    let client_host = Host::bind(HostConfig { endpoints: 3, ..config() }).unwrap();
+    let client_host = config().endpoints(3).bind().unwrap();
     thread::scope(|scope| {
         let serving: Vec<_> = (0..2)
             .map(|_| {

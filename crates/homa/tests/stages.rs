@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::common::{self, Echo, PATIENCE, config, eventually, message};
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
-use homa::{Host, HostConfig, ServerAddr};
+use homa::{HostBuilder, ServerAddr};
 
-fn traced() -> HostConfig {
-    HostConfig { trace_records: 1 << 14, ..config() }
+fn traced() -> HostBuilder {
+    config().trace_records(1 << 14)
 }
 
 /// The first record of this kind at `from` or later that is about this RPC, or about none.
@@ -40,7 +40,7 @@ fn rpc_id(dump: &Dump) -> u64 {
 #[test]
 fn every_stage_of_a_call_is_there_and_in_its_order() {
     let echo = Echo::with(traced(), 1);
-    let host = Host::bind(traced()).unwrap();
+    let host = traced().bind().unwrap();
     host.client().unwrap().call(echo.to, message(300, 1)).timeout(PATIENCE).wait().unwrap();
     let dump = host.trace_dump();
     let id = rpc_id(&dump);
@@ -93,7 +93,7 @@ fn every_stage_of_a_call_is_there_and_in_its_order() {
 #[test]
 fn packets_in_bursts_are_as_many_as_those_recorded() {
     let echo = Echo::with(traced(), 1);
-    let host = Host::bind(traced()).unwrap();
+    let host = traced().bind().unwrap();
     let client = host.client().unwrap();
     for tag in 0..3 {
         let request = message(100_000, tag);
@@ -118,9 +118,9 @@ fn packets_in_bursts_are_as_many_as_those_recorded() {
 
 #[test]
 fn who_sleeps_and_who_wakes_is_recorded() {
-    let sleepy = HostConfig { poll: Duration::ZERO, endpoints: 1, ..traced() };
+    let sleepy = traced().poll(Duration::ZERO).endpoints(1);
     let echo = Echo::with(sleepy.clone(), 1);
-    let host = Host::bind(sleepy).unwrap();
+    let host = sleepy.bind().unwrap();
     let client = host.client().unwrap();
     let has = |dump: &Dump, kind, a| dump.records.iter().any(|r| r.event() == Some(kind) && r.a == a);
     // A leader that sleeps is woken by packets.
@@ -150,7 +150,7 @@ fn who_sleeps_and_who_wakes_is_recorded() {
 #[test]
 fn completions_and_batches_are_stamped_as_calls_are() {
     let echo = Echo::with(traced(), 1);
-    let host = Host::bind(traced()).unwrap();
+    let host = traced().bind().unwrap();
     let client = host.client().unwrap();
     let mut calls: Vec<_> = (0..5).map(|n| (echo.to, message(200, n), n)).collect();
     client.completions().submit_all(&mut calls, |_, error| panic!("{error}"));
@@ -173,7 +173,7 @@ fn completions_and_batches_are_stamped_as_calls_are() {
 #[test]
 fn a_host_without_a_trace_has_an_empty_dump() {
     let echo = Echo::with(traced(), 1);
-    let host = Host::bind(HostConfig { trace_records: 0, ..config() }).unwrap();
+    let host = config().trace_records(0).bind().unwrap();
     host.client().unwrap().call(echo.to, message(300, 1)).timeout(PATIENCE).wait().unwrap();
     let dump = host.trace_dump();
     assert_eq!((dump.records.len(), dump.overwritten, dump.node.others.len()), (0, 0, 0));
@@ -182,15 +182,15 @@ fn a_host_without_a_trace_has_an_empty_dump() {
 #[test]
 fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     let echo = Echo::with(traced(), 1);
-    let with_times = HostConfig { trace_device_times: true, ..traced() };
+    let with_times = traced().trace_device_times(true);
     // The kernel begins to stamp packets some time after the first socket on the machine requests it.
-    let first = Host::bind(with_times.clone()).unwrap();
+    let first = with_times.clone().bind().unwrap();
     eventually("a packet with a time", || {
         first.client().unwrap().call(echo.to, message(10, 1)).timeout(PATIENCE).wait().unwrap();
         let dump = first.trace_dump();
         dump.records.iter().any(|record| record.event() == Some(EventKind::DeviceReceived))
     });
-    let host = Host::bind(with_times).unwrap();
+    let host = with_times.bind().unwrap();
     let client = host.client().unwrap();
     // Messages of one packet each, and one so long that it may be received in place.
     for length in [100, 1_000, 60_000] {
@@ -224,7 +224,7 @@ const CLOCK_READS: usize = 4;
 
 #[test]
 fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
-    let (client, server) = (Host::bind(traced()).unwrap(), Host::bind(traced()).unwrap());
+    let (client, server) = (traced().bind().unwrap(), traced().bind().unwrap());
     let (caller, port) = (client.client().unwrap(), server.server(99).unwrap());
     let to = ServerAddr::new(server.local_addr(), 99);
     const RPCS: usize = 100;

@@ -48,6 +48,6 @@ fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<
     config.wake_order = plan.options.wake_order;
     config.batch_cap = plan.options.batch_cap;
     plan.options.trace.apply(&mut config);
-    let host = Host::bind(config).context("cannot make a Homa client")?;
+    let host = Host::builder().config(config).bind().context("cannot make a Homa client")?;
     Recorded::new(host, plan.options.trace_dir.as_deref(), name)
 }

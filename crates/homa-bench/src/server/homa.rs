@@ -33,7 +33,7 @@ impl HomaServer {
         config.batch_cap = options.batch_cap;
         on_device(&mut config, options.interface.as_deref(), options.queues.as_deref(), options.xdp_mode);
         options.trace.apply(&mut config);
-        let host = Host::bind(config).with_context(|| match options.driver {
+        let host = Host::builder().config(config).bind().with_context(|| match options.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
             Driver::Raw => format!("cannot serve Homa in IP at {}", bind.ip()),
             Driver::Packet | Driver::Xdp => format!("cannot serve Homa on a device at UDP {bind}"),

@@ -272,7 +272,9 @@ impl Side {
         let bind = SocketAddr::new(setup.address, setup.udp_port);
         match setup.protocol {
             Protocol::Homa => {
-                let host = Host::bind(homa_config(setup, bind, longest)?)
+                let host = Host::builder()
+                    .config(homa_config(setup, bind, longest)?)
+                    .bind()
                     .with_context(|| format!("cannot make a Homa host at {bind}"))?;
                 let served = Arc::new(AtomicU64::new(0));
                 if setup.is_one_thread() {

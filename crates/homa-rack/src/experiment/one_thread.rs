@@ -159,14 +159,13 @@ impl Link for SocketLink {
 
 #[cfg(test)]
 mod tests {
-    use homa::HostConfig;
 
     use super::*;
     use homa_bench::engine::link::check_all_come_back;
 
     fn host() -> Host {
         let bind = "127.0.0.1:0".parse().expect("an address");
-        Host::bind(HostConfig { bind, ..HostConfig::default() }).expect("a host")
+        Host::builder().address(bind).bind().expect("a host")
     }
 
     fn start(host: &Host, one_way: bool) -> OneThread {

@@ -30,6 +30,7 @@
 //! request is sent.
 
 pub(crate) mod address;
+pub(crate) mod builder;
 pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod completions;

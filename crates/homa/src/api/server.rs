@@ -187,11 +187,11 @@ impl Server {
     /// use homa::{EarlyDelivery, Host};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let host = Host::bind(homa::HostConfig { bind: "127.0.0.1:0".parse()?, ..Default::default() })?;
+    /// # let host = homa::Host::builder().address("127.0.0.1:0".parse()?).bind()?;
     /// let server = host.server(99)?.early(EarlyDelivery::default());
     /// # let to = homa::ServerAddr { host: host.local_addr(), port: 99 };
     /// # let one_call = std::thread::spawn(move || {
-    /// #     let host = Host::bind(Default::default()).unwrap();
+    /// #     let host = Host::builder().bind().unwrap();
     /// #     host.client().unwrap().call(to, vec![1; 900_000]).wait()
     /// # });
     /// let mut reader = server.recv().wait()?.reader();

@@ -11,20 +11,23 @@ use std::time::{Duration, Instant};
 use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
 use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
-use homa::{Arrival, Bytes, Host, HostConfig, Metrics, Outcome, RecvError, Server, ServerAddr, Socket};
+use homa::{Arrival, Bytes, Host, HostBuilder, Metrics, Outcome, RecvError, Server, ServerAddr, Socket};
 
 /// Long enough for any event that happens at all, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn config() -> HostConfig {
+/// Any free UDP port of the loopback device.
+pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+pub fn config() -> HostBuilder {
     // The same tests run a second time in the module `two_endpoints`, which has this file as a module of its
     // own.
     let endpoints = if module_path!().contains("::two_endpoints::") { 2 } else { 1 };
-    HostConfig { bind: SocketAddr::from(([127, 0, 0, 1], 0)), endpoints, ..HostConfig::default() }
+    Host::builder().address(LOOPBACK).endpoints(endpoints)
 }
 
 pub fn host() -> Host {
-    Host::bind(config()).unwrap()
+    config().bind().unwrap()
 }
 
 /// A host over a bad network: each kind of fault affects this fraction of the packets that it sends.
@@ -38,11 +41,11 @@ pub fn host_with_faults(seed: u64, part: f64, max_packet_bytes: usize) -> Host {
         delay_max_ns: 1_000_000,
         ..FaultRates::default()
     };
-    let udp = UdpConfig { bind: config().bind, max_packet_bytes, ..UdpConfig::default() };
+    let udp = UdpConfig { bind: LOOPBACK, max_packet_bytes, ..UdpConfig::default() };
     let faults = FaultConfig { seed, send: rates, receive: FaultRates::default() };
     let driver = FaultDriver::new(UdpDriver::bind(&udp).unwrap(), &faults).unwrap();
     // A host with its own driver has one endpoint.
-    Host::with_driver(Box::new(driver), HostConfig { endpoints: 1, ..config() }).unwrap()
+    config().endpoints(1).bind_on(vec![Box::new(driver)]).unwrap()
 }
 
 /// Bytes that identify their message and their position in it.
@@ -73,8 +76,8 @@ impl Echo {
         Echo::with(config(), threads)
     }
 
-    pub fn with(config: HostConfig, threads: usize) -> Echo {
-        let host = Host::bind(config).unwrap();
+    pub fn with(config: HostBuilder, threads: usize) -> Echo {
+        let host = config.bind().unwrap();
         let server = host.server(99).unwrap();
         let to = ServerAddr::new(host.local_addr(), 99);
         let threads = (0..threads).map(|_| spawn_echo(server.clone())).collect();

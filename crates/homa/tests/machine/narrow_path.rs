@@ -3,20 +3,20 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::common::{Echo, PATIENCE, message};
-use homa::{DriverChoice, Host, HostConfig};
+use homa::{DriverChoice, Host, HostBuilder};
 use homa_testkit::namespace::{V4, V6, pair};
 
 /// Longer than a busy machine makes a thread wait for a processor.
 const RESEND_INTERVAL_NS: u64 = 250_000_000;
 
-fn config(driver: DriverChoice, ip: &str) -> HostConfig {
+fn config(driver: DriverChoice, ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
     // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
-    let mut config = HostConfig { driver, bind, segment_dir, ..HostConfig::default() };
+    let mut config = Host::builder().driver(driver).address(bind).segment_dir(segment_dir);
     // A peer that waits for a processor must not look like a path that drops long packets (SEND-16).
-    config.protocol.resend_interval_ns = RESEND_INTERVAL_NS;
-    config.protocol.resend_interval_max_ns = RESEND_INTERVAL_NS;
+    config = config.configure(|config| config.protocol.resend_interval_ns = RESEND_INTERVAL_NS);
+    config = config.configure(|config| config.protocol.resend_interval_max_ns = RESEND_INTERVAL_NS);
     config
 }
 
@@ -28,7 +28,7 @@ fn a_message_goes_on_over_a_path_that_has_become_narrower() {
             let Some(namespaces) = pair(9_000) else { return };
             let echo = namespaces[1].run(move || Echo::with(config(driver, ips[1]), 1));
             let to = echo.to;
-            let host = namespaces[0].run(move || Host::bind(config(driver, ips[0])).unwrap());
+            let host = namespaces[0].run(move || config(driver, ips[0]).bind().unwrap());
             for (tag, mtu) in [9_000, 1_500, 1_300].into_iter().enumerate() {
                 for (end, namespace) in namespaces.iter().enumerate() {
                     namespace.ip(&format!("link set v{end} mtu {mtu}")).unwrap();

@@ -8,16 +8,16 @@ use homa::driver::Carrier;
 use homa::driver::packet::PacketConfig;
 use homa::driver::xdp::{XdpConfig, XdpMode};
 use homa::trace::EventKind;
-use homa::{CallError, DriverChoice, Host, HostConfig, HostError, Metrics, ServerAddr};
+use homa::{CallError, DriverChoice, Host, HostBuilder, HostError, Metrics, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
-fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostConfig {
+fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
     // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let packet = PacketConfig { carrier, ..PacketConfig::default() };
     let xdp = XdpConfig { carrier, ..XdpConfig::default() };
-    HostConfig { driver, bind, packet, xdp, segment_dir, ..HostConfig::default() }
+    Host::builder().driver(driver).address(bind).packet(packet).xdp(xdp).segment_dir(segment_dir)
 }
 
 #[test]
@@ -35,12 +35,8 @@ fn the_kernel_tells_when_it_gave_each_packet_to_the_device() {
         let echo = namespaces[1].run(move || Echo::with(config(driver, carrier, ips[1]), 1));
         let to = echo.to;
         let dump = namespaces[0].run(move || {
-            let traced = HostConfig {
-                trace_records: 1 << 12,
-                trace_device_times: true,
-                ..config(driver, carrier, ips[0])
-            };
-            let host = Host::bind(traced).unwrap();
+            let traced = config(driver, carrier, ips[0]).trace_records(1 << 12).trace_device_times(true);
+            let host = traced.bind().unwrap();
             let client = host.client().unwrap();
             // One packet, a few in one datagram, and more than one system call takes.
             for length in [100, 10_000, 300_000] {
@@ -75,7 +71,7 @@ fn messages_of_all_sizes_go_and_come_back_whatever_the_peer_uses() {
         let echo = namespaces[1].run(move || Echo::with(config(server, carrier, ips[1]), 1));
         let to = echo.to;
         let metrics = namespaces[0].run(move || {
-            let host = Host::bind(config(client, carrier, ips[0])).unwrap();
+            let host = config(client, carrier, ips[0]).bind().unwrap();
             let calls = host.client().unwrap();
             for (tag, length) in [1, 100, 1_416, 1_417, 40_001, 65_536, 1_000_000].into_iter().enumerate() {
                 let request = message(length, tag as u64);
@@ -95,14 +91,14 @@ fn messages_of_all_sizes_go_and_come_back_whatever_the_peer_uses() {
 
 #[test]
 fn what_is_missing_is_the_hosts_error() {
-    let error = Host::bind(config(DriverChoice::Packet, Carrier::Udp, "0.0.0.0")).unwrap_err();
+    let error = config(DriverChoice::Packet, Carrier::Udp, "0.0.0.0").bind().unwrap_err();
     assert!(matches!(error, HostError::Link(_)), "{error:?}");
     assert!(error.to_string().contains("name an interface"), "{error}");
 }
 
 /// Makes calls of these lengths from four clients at a time. Returns the host's metrics.
-fn call_at_once(config: HostConfig, to: ServerAddr, lengths: &[usize]) -> Metrics {
-    let host = Host::bind(config).unwrap();
+fn call_at_once(config: HostBuilder, to: ServerAddr, lengths: &[usize]) -> Metrics {
+    let host = config.bind().unwrap();
     let clients: Vec<_> = (0..4).map(|_| host.client().unwrap()).collect();
     thread::scope(|scope| {
         for (who, client) in clients.iter().enumerate() {
@@ -120,8 +116,9 @@ fn call_at_once(config: HostConfig, to: ServerAddr, lengths: &[usize]) -> Metric
 }
 
 /// Checks that every RPC is answered, and that no packet of a short one arrives at the wrong endpoint.
-fn check_endpoints(namespaces: &[Namespace; 2], ours: HostConfig, theirs: HostConfig) {
-    let what = format!("{:?} {:?} {}", ours.driver, ours.bind, ours.endpoints);
+fn check_endpoints(namespaces: &[Namespace; 2], ours: HostBuilder, theirs: HostBuilder) {
+    let what =
+        format!("{:?} {:?} {}", ours.options().driver, ours.options().address, ours.options().endpoints);
     for lengths in [&[100; 50][..], &[1, 1_400, 20_000, 3, 300_000, 64, 1_000_000]] {
         let (server, client) = (theirs.clone(), ours.clone());
         let echo = namespaces[1].run(move || Echo::with(server, 3));
@@ -132,7 +129,7 @@ fn check_endpoints(namespaces: &[Namespace; 2], ours: HostConfig, theirs: HostCo
         assert_eq!(server.endpoint.requests_delivered, calls, "{what}");
         assert_eq!(
             (client.host.endpoints, server.host.endpoints),
-            (ours.endpoints as u64, theirs.endpoints as u64)
+            (ours.options().endpoints as u64, theirs.options().endpoints as u64)
         );
         for metrics in [&client, &server] {
             assert_eq!((metrics.driver.damaged, metrics.host.mail_dropped), (0, 0), "{what}");
@@ -158,7 +155,7 @@ fn several_endpoints_on_a_device_get_each_its_own_packets() {
         ] {
             let [ours, theirs] = ips.map(|ip| {
                 let config = config(driver, carrier, ip);
-                HostConfig { endpoints, xdp: XdpConfig { mode, ..config.xdp.clone() }, ..config }
+                config.endpoints(endpoints).configure(|config| config.xdp.mode = mode)
             });
             check_endpoints(&namespaces, ours, theirs);
         }
@@ -169,8 +166,7 @@ fn several_endpoints_on_a_device_get_each_its_own_packets() {
 fn several_endpoints_over_ip_itself_get_each_their_own_packets() {
     let Some(namespaces) = pair(1_500) else { return };
     for (ips, endpoints) in [(V4, 2), (V6, 3)] {
-        let [ours, theirs] =
-            ips.map(|ip| HostConfig { endpoints, ..config(DriverChoice::Raw, Carrier::Ip, ip) });
+        let [ours, theirs] = ips.map(|ip| config(DriverChoice::Raw, Carrier::Ip, ip).endpoints(endpoints));
         check_endpoints(&namespaces, ours, theirs);
     }
 }
@@ -181,7 +177,7 @@ fn hosts_of_several_endpoints_share_an_address_over_ip() {
     let (raw, packet) = (DriverChoice::Raw, DriverChoice::Packet);
     for (driver, counts) in [(raw, [2, 1]), (raw, [3, 2]), (packet, [2, 3])] {
         let server = move |endpoints, port| {
-            let host = Host::bind(HostConfig { endpoints, ..config(driver, Carrier::Ip, V4[1]) }).unwrap();
+            let host = config(driver, Carrier::Ip, V4[1]).endpoints(endpoints).bind().unwrap();
             let server = host.server(port).unwrap();
             let serving = thread::spawn(move || {
                 while let Ok(mut rpc) = server.recv().wait() {
@@ -194,12 +190,12 @@ fn hosts_of_several_endpoints_share_an_address_over_ip() {
         let hosts = namespaces[1].run(move || [server(counts[0], 99), server(counts[1], 100)]);
         for port in [99, 100] {
             let to = ServerAddr::new(SocketAddr::new(V4[1].parse::<IpAddr>().unwrap(), 0), port);
-            let ours = HostConfig { endpoints: 2, ..config(driver, Carrier::Ip, V4[0]) };
+            let ours = config(driver, Carrier::Ip, V4[0]).endpoints(2);
             namespaces[0].run(move || call_at_once(ours, to, &[100, 1, 50_000, 1_000, 3]));
         }
         let nobody = ServerAddr::new(SocketAddr::new(V4[1].parse::<IpAddr>().unwrap(), 0), 101);
         let refused = namespaces[0].run(move || {
-            let host = Host::bind(HostConfig { endpoints: 2, ..config(driver, Carrier::Ip, V4[0]) }).unwrap();
+            let host = config(driver, Carrier::Ip, V4[0]).endpoints(2).bind().unwrap();
             [(); 4].map(|()| {
                 host.client().unwrap().call(nobody, message(9, 9)).timeout(PATIENCE).wait().unwrap_err()
             })

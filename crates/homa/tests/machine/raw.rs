@@ -7,18 +7,18 @@ use std::time::Instant;
 use super::common::{Echo, PATIENCE, message};
 use homa::driver::raw::{RawConfig, RawDriver};
 use homa::driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
-use homa::{CallError, DriverChoice, Host, HostConfig, ServerAddr};
+use homa::{CallError, DriverChoice, Host, HostBuilder, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
-fn config(ip: &str) -> HostConfig {
+fn config(ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
     // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
-    HostConfig { driver: DriverChoice::Raw, bind, segment_dir, ..HostConfig::default() }
+    Host::builder().driver(DriverChoice::Raw).address(bind).segment_dir(segment_dir)
 }
 
 fn host_in(namespace: &Namespace, ip: &'static str) -> Host {
-    namespace.run(move || Host::bind(config(ip)).unwrap())
+    namespace.run(move || config(ip).bind().unwrap())
 }
 
 fn server(ip: &str, port: u16) -> ServerAddr {
@@ -33,7 +33,7 @@ fn messages_of_all_sizes_go_and_come_back() {
             let echo = namespaces[1].run(move || Echo::with(config(ips[1]), 1));
             assert_eq!(echo.to, server(ips[1], 99));
             let counted = namespaces[0].run(move || {
-                let host = Host::bind(config(ips[0])).unwrap();
+                let host = config(ips[0]).bind().unwrap();
                 let client = host.client().unwrap();
                 let sizes =
                     [1, 100, 1_404, 1_405, 1_424, 1_425, 8_924, 8_925, 39_999, 40_001, 65_536, 1_000_000];
@@ -62,7 +62,7 @@ fn many_calls_at_once_over_both_ip_versions() {
     let Some(namespaces) = pair(1_500) else { return };
     let echo = namespaces[1].run(|| Echo::with(config("::"), 1));
     namespaces[0].run(move || {
-        let host = Host::bind(config("::")).unwrap();
+        let host = config("::").bind().unwrap();
         let client = host.client().unwrap();
         for cookie in 0..200 {
             let to = server(if cookie % 2 == 0 { V4[1] } else { V6[1] }, 99);
@@ -99,7 +99,7 @@ fn a_port_without_a_server_ends_its_call_and_no_other() {
     for ips in [V4, V6] {
         let echo = namespaces[1].run(move || Echo::with(config(ips[1]), 1));
         namespaces[0].run(move || {
-            let host = Host::bind(config(ips[0])).unwrap();
+            let host = config(ips[0]).bind().unwrap();
             let client = host.client().unwrap();
             let (good, bad) = (server(ips[1], 99), server(ips[1], 98));
             for cookie in 0..20 {
@@ -178,7 +178,7 @@ fn a_stranger_that_asks_for_a_port_that_accepts_no_requests_is_told_by_icmp() {
     // ID-15.
     let Some(namespaces) = pair(1_500) else { return };
     let (host, refusing) = namespaces[1].run(move || {
-        let host = Host::bind(config(V4[1])).unwrap();
+        let host = config(V4[1]).bind().unwrap();
         let refusing = [Some(97), None].map(|port| host.socket(port).unwrap());
         refusing[0].accept_requests(false).unwrap();
         (host, refusing)
@@ -203,7 +203,7 @@ fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
     for ips in [V4, V6] {
         let mut stranger = namespaces[1].run(move || raw_driver(ips[1]));
         let calls = namespaces[0].run(move || {
-            let host = Host::bind(config(ips[0])).unwrap();
+            let host = config(ips[0]).bind().unwrap();
             let client = host.client().unwrap();
             for port in [98, 99] {
                 client.completions().submit(server(ips[1], port), "hello", port.into()).unwrap();
@@ -243,7 +243,7 @@ fn two_hosts_of_one_machine_have_two_addresses() {
     };
     namespace.run(|| {
         let echo = Echo::with(config("127.0.0.1"), 1);
-        let host = Host::bind(config("127.0.0.2")).unwrap();
+        let host = config("127.0.0.2").bind().unwrap();
         let client = host.client().unwrap();
         let to = "127.0.0.1/99".parse().unwrap();
         assert_eq!(client.call(to, message(300_000, 1)).wait().unwrap(), message(300_000, 1));
@@ -255,7 +255,7 @@ fn two_hosts_of_one_machine_have_two_addresses() {
 fn the_filter_follows_the_ports_as_they_open_and_close() {
     let Some(namespaces) = pair(1_500) else { return };
     namespaces[1].run(|| {
-        let host = Host::bind(config(V4[1])).unwrap();
+        let host = config(V4[1]).bind().unwrap();
         let ports: Vec<_> = (1..=3).map(|port| host.server(port).unwrap()).collect();
         drop(ports);
         let clients: Vec<_> = (0..3).map(|_| host.client().unwrap()).collect();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use super::common::{PATIENCE, eventually, message, until_idle};
-use homa::{Bytes, CallError, DriverChoice, Host, HostConfig, RecvError, Server, ServerAddr};
+use homa::{Bytes, CallError, DriverChoice, Host, HostBuilder, RecvError, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, pair};
 
 const PORT: &str = "HOMA_TEST_PORT";
@@ -23,14 +23,9 @@ const HOLDS: &str = "HOMA_TEST_HOLDS";
 /// Lengths of one packet, of a few, some without grants, and some with many.
 const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
 
-fn config(ip: &str, segment_dir: &Path) -> HostConfig {
+fn config(ip: &str, segment_dir: &Path) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    HostConfig {
-        driver: DriverChoice::Raw,
-        bind,
-        segment_dir: segment_dir.to_owned(),
-        ..HostConfig::default()
-    }
+    Host::builder().driver(DriverChoice::Raw).address(bind).segment_dir(segment_dir.to_owned())
 }
 
 fn address(ip: &str, port: u16) -> ServerAddr {
@@ -79,7 +74,7 @@ fn child() {
         io::stdout().flush().unwrap();
     };
     let dir = PathBuf::from(std::env::var(DIR).unwrap());
-    let host = Host::bind(config(V4[0], &dir)).unwrap();
+    let host = config(V4[0], &dir).bind().unwrap();
     let server = match host.server(port) {
         Ok(server) => server,
         Err(error) => return say(&error.to_string()),
@@ -205,7 +200,7 @@ struct Caller {
 
 impl Peer {
     fn new(dir: &Path) -> Peer {
-        let host = Host::bind(config(V4[1], dir)).unwrap();
+        let host = config(V4[1], dir).bind().unwrap();
         let executed = Arc::new(Mutex::new(HashMap::new()));
         let seen = Arc::clone(&executed);
         let look = move |bytes: &[u8]| *seen.lock().unwrap().entry(sender_of(bytes)).or_default() += 1;

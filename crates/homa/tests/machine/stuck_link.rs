@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::common::{Echo, PATIENCE, eventually, message};
 use homa::driver::raw::RawConfig;
 use homa::driver::udp::UdpConfig;
-use homa::{DriverChoice, Host, HostConfig, Server, ServerAddr};
+use homa::{DriverChoice, Host, HostBuilder, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 /// The addresses of the second link, like [`V4`] and [`V6`] for the first.
@@ -29,13 +29,19 @@ const CALLS: u64 = 50;
 /// socket has room.
 const QUEUES: [u32; 2] = [100_000_000, 2_000];
 
-fn config((driver, endpoints): (DriverChoice, usize), ip: &str) -> HostConfig {
+fn config((driver, endpoints): (DriverChoice, usize), ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
     // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let udp = UdpConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..UdpConfig::default() };
     let raw = RawConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..RawConfig::default() };
-    HostConfig { driver, bind, endpoints, segment_dir, udp, raw, ..HostConfig::default() }
+    Host::builder()
+        .driver(driver)
+        .address(bind)
+        .endpoints(endpoints)
+        .segment_dir(segment_dir)
+        .udp(udp)
+        .raw(raw)
 }
 
 /// Two namespaces joined by two links: `v0` and `v1`, `w0` and `w1`.
@@ -103,7 +109,7 @@ fn one_link_is_stuck(
         let serves = here.is_none();
         // Run in the namespace, to which the threads then belong that the host starts with its first port.
         let (host, own) = namespaces[0].run(move || {
-            let host = Host::bind(config(kind, any)).unwrap();
+            let host = config(kind, any).bind().unwrap();
             let server = serves.then(|| host.server(99).unwrap());
             let thread = server.map(|server| thread::spawn(move || serve(&server)));
             (host, thread)

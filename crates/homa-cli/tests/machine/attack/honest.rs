@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homa::{CallError, Host, HostConfig, ServerAddr};
+use homa::{CallError, Host, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4};
 
 /// Lengths of the requests, which are echoed, one after the other.
@@ -27,8 +27,8 @@ pub struct Honest {
 
 impl Client {
     pub fn new(namespace: &Namespace, server: SocketAddr) -> Client {
-        let config = HostConfig { bind: SocketAddr::new(V4[0].parse().unwrap(), 0), ..HostConfig::default() };
-        let host = namespace.run(move || Host::bind(config).expect("a host"));
+        let config = Host::builder().address(SocketAddr::new(V4[0].parse().unwrap(), 0));
+        let host = namespace.run(move || config.bind().expect("a host"));
         Client { host, to: ServerAddr::new(server, 99) }
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use homa::{Client, DriverChoice, Host, HostConfig, ReplyError, Request, Server, ServerAddr};
+use homa::{Client, DriverChoice, Host, ReplyError, Request, Server, ServerAddr};
 use homa_testkit::namespace::V4;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -109,7 +109,7 @@ impl Site {
             Carrier::Raw => DriverChoice::Raw,
         };
         let segment_dir = self.directory.join("segments");
-        Host::bind(HostConfig { driver, bind, segment_dir, ..HostConfig::default() }).expect("a host")
+        Host::builder().driver(driver).address(bind).segment_dir(segment_dir).bind().expect("a host")
     }
 }
 

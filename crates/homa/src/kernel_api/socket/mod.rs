@@ -629,13 +629,12 @@ mod tests {
     use homa_proto::DoneReason;
 
     use super::*;
-    use crate::HostConfig;
 
     const LENGTH: usize = 200_000;
 
     fn host() -> Host {
         let bind = SocketAddr::from(([127, 0, 0, 1], 0));
-        Host::bind(HostConfig { bind, ..HostConfig::default() }).unwrap()
+        Host::builder().address(bind).bind().unwrap()
     }
 
     /// A message is only read through its entry among the buffers: without the entry, it is no longer read.

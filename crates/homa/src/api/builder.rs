@@ -1,0 +1,562 @@
+//! Making a host: its options, and the endpoints that they ask for.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use homa_driver::packet::{PacketConfig, PacketDriver};
+use homa_driver::raw::{RawConfig, RawDriver};
+use homa_driver::udp::{UdpConfig, UdpDriver};
+use homa_driver::xdp::{XdpConfig, XdpDriver};
+use homa_driver::{Driver, RxBurst};
+use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, derive_seed};
+use homa_steer::PolicyName;
+use homa_steer::batch::BatchCap;
+use homa_steer::wake::WakeOrder;
+use homa_trace::{Clock, MonotonicClock, Trace};
+
+use crate::api::error::HostError;
+use crate::api::host::Host;
+use crate::observe::freeze::FreezeState;
+use crate::runtime::engine::{Engine, Limits};
+use crate::runtime::shared_engine::SharedEngine;
+use crate::runtime::sleep::WakeFd;
+use crate::runtime::wake_chooser::WakeChooser;
+use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
+use crate::tenancy::endpoints::Endpoints;
+use crate::tenancy::host_lease::{HostLease, LeaseSource};
+use crate::tenancy::placement::Placement;
+use crate::tenancy::process_group::siblings::GroupPool;
+use crate::tenancy::process_group::{
+    self, CutoffSet, EndpointSlots, Segment, SegmentError, SegmentParameters,
+};
+use crate::tenancy::processes::Share;
+
+/// Mixed with the host's seed to give the seed of the choice of endpoints.
+const PLACEMENT_SEED: u64 = 0x91ac;
+
+/// The driver that carries a host's packets. Both sides of a call need the same wire format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DriverChoice {
+    /// UDP, which needs no privileges. A peer is an address and a UDP port.
+    #[default]
+    Udp,
+    /// IP itself (protocol 146), as in Linux Homa: for exchanging RPCs with a kernel. It needs the capability
+    /// CAP_NET_RAW. A peer is an address; a UDP port in an address is ignored.
+    Raw,
+    /// A network device, whose packets are received through a ring in mapped memory: faster than a socket,
+    /// for hosts on one device. It needs the capability CAP_NET_RAW. The wire format is that of UDP, or that
+    /// of raw IP if [`PacketConfig::carrier`] says so. Peers may use any driver with that wire format.
+    Packet,
+    /// The receive queues of a network device, filled by a program in the kernel (AF_XDP). It is for a host
+    /// that has the device to itself, except for what the kernel does with it. It needs the capabilities
+    /// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The wire format is the same as for `Packet`.
+    Xdp,
+}
+
+/// Makes a host: see [`Host::builder`](crate::Host::builder). Each option of [`HostConfig`] has a setter of the
+/// same name.
+///
+/// ```
+/// # use homa::Host;
+/// # use std::time::Duration;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let host = Host::builder()
+///     .address("127.0.0.1:0".parse()?)
+///     .poll(Duration::ZERO)
+///     .configure(|config| config.protocol.max_message = 8 << 20)
+///     .bind()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder makes no host before `bind`"]
+pub struct HostBuilder {
+    config: HostConfig,
+}
+
+impl Host {
+    /// Makes a host: options are set on the builder, and [`bind`](HostBuilder::bind) opens it.
+    pub fn builder() -> HostBuilder {
+        HostBuilder::default()
+    }
+}
+
+impl HostBuilder {
+    /// Sets all options at once.
+    pub fn config(self, config: HostConfig) -> HostBuilder {
+        HostBuilder { config }
+    }
+
+    /// The options as they are set so far.
+    #[must_use]
+    pub fn options(&self) -> &HostConfig {
+        &self.config
+    }
+
+    /// Changes options in place, above all single settings of [`protocol`](HostConfig::protocol) and of the
+    /// drivers.
+    pub fn configure(mut self, change: impl FnOnce(&mut HostConfig)) -> HostBuilder {
+        change(&mut self.config);
+        self
+    }
+
+    /// Makes the host on the packet path that the option [`driver`](HostConfig::driver) chooses.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn bind(self) -> Result<Host, HostError> {
+        let config = &self.config;
+        let bind = config.address;
+        let count = check_endpoints(config.endpoints)?;
+        let drivers = match config.driver {
+            DriverChoice::Udp => {
+                boxed(UdpDriver::bind_group(&UdpConfig { bind, ..config.udp.clone() }, count)?)
+            }
+            DriverChoice::Raw => {
+                boxed(RawDriver::bind_group(&RawConfig { bind, ..config.raw.clone() }, count)?)
+            }
+            DriverChoice::Packet => {
+                boxed(PacketDriver::open_group(&PacketConfig { bind, ..config.packet.clone() }, count)?)
+            }
+            DriverChoice::Xdp => {
+                boxed(XdpDriver::open_group(&XdpConfig { bind, ..config.xdp.clone() }, count)?)
+            }
+        };
+        self.bind_on(drivers)
+    }
+
+    /// Makes the host on packet paths of the caller's choice, all at the same address: one endpoint for each.
+    /// The options `driver`, `address`, `endpoints` and those of the drivers are ignored. Path `n` should
+    /// receive the packets of the RPCs that endpoint `n` owns (by [`owner_of`](homa_proto::wire::owner_of)).
+    /// Packets that arrive elsewhere are handed over, at a cost.
+    ///
+    /// # Errors
+    /// See [`HostError`]; also if there are no paths, or more than [`MAX_ENDPOINTS`].
+    pub fn bind_on(self, mut drivers: Vec<Box<dyn Driver>>) -> Result<Host, HostError> {
+        let config = self.config;
+        let count = check_endpoints(drivers.len())?;
+        let first = &drivers[0];
+        let (local_addr, buffer_sizes) = (first.local_addr(), first.buffer_sizes());
+        let mut protocol = Config { endpoints: count, ..config.protocol.clone() };
+        if protocol.seed == 0 {
+            // Seeded by the system, once per process, and different for each instance.
+            protocol.seed = RandomState::new().build_hasher().finish();
+        }
+        if protocol.incarnation == 0 {
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            protocol.incarnation = since_1970.as_millis() as u64;
+        }
+        if protocol.first_cutoff_version <= 1 {
+            // A version that begins at 1 on every host proves nothing (SHARE-3).
+            protocol.first_cutoff_version = RandomState::new().build_hasher().finish() as u16;
+        }
+        protocol.link_mbps = protocol.link_mbps.or(first.link_mbps());
+        let segment = match local_addr.port() {
+            // Over raw IP all processes of this network namespace share the address.
+            0 => Some(Arc::new(join_segment(&config.segment_dir, local_addr.ip(), &mut protocol)?)),
+            _ => None,
+        };
+        let placement = config.endpoint_policy.filter(|_| count > 1);
+        let place =
+            |policy| Placement::new(policy, count as usize, derive_seed(protocol.seed, PLACEMENT_SEED));
+        let placement = placement.map(place).transpose()?;
+        let maker = EndpointBuilder::new(&config, protocol, segment.clone())?;
+        let members = drivers.drain(..).enumerate().map(|(index, driver)| maker.endpoint(index, driver));
+        let members: Vec<Arc<SharedEngine>> = members.collect::<Result<_, HostError>>()?;
+        Ok(Host {
+            endpoints: Arc::new(Endpoints::new(members, maker.siblings, placement)),
+            freezing: maker.freezing,
+            segment,
+            local_addr,
+            buffer_sizes,
+            progress: Mutex::default(),
+            linger: config.linger,
+        })
+    }
+}
+
+/// Defines the configuration, its defaults, and a setter of the builder for each option.
+macro_rules! host_config {
+    ($(#[$about:meta])* pub struct HostConfig { $($(#[$doc:meta])* pub $name:ident: $type:ty = $default:expr,)+ }) => {
+        $(#[$about])*
+        pub struct HostConfig {
+            $($(#[$doc])* pub $name: $type,)+
+        }
+
+        impl Default for HostConfig {
+            fn default() -> HostConfig {
+                HostConfig { $($name: $default,)+ }
+            }
+        }
+
+        impl HostBuilder {
+            $(
+                #[doc = concat!("Sets the option [`", stringify!($name), "`](HostConfig::", stringify!($name), ").")]
+                pub fn $name(mut self, $name: $type) -> HostBuilder {
+                    self.config.$name = $name;
+                    self
+                }
+            )+
+        }
+    };
+}
+
+host_config! {
+    /// The configuration of a host, as [`Host::builder`](crate::Host::builder) sets it. It is a value of its own for programs that keep
+    /// a configuration, or make several hosts of one.
+    ///
+    /// Options may be added: start from the default, and set fields.
+    ///
+    /// ```
+    /// let mut config = homa::HostConfig::default();
+    /// config.protocol.link_mbps = Some(10_000);
+    /// let host = homa::Host::builder().config(config).bind()?;
+    /// # Ok::<(), homa::error::HostError>(())
+    /// ```
+    #[derive(Clone, Debug)]
+    #[non_exhaustive]
+    pub struct HostConfig {
+        /// The driver that carries the packets; UDP by default.
+        pub driver: DriverChoice = DriverChoice::default(),
+        /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one. The default is
+        /// port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all addresses of
+        /// both IP versions. For a device it is one of the device's addresses; it also selects the device if
+        /// [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
+        pub address: SocketAddr = SocketAddr::from(([0, 0, 0, 0], 0)),
+        /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`]. Each endpoint has a socket, a lock and its part of the
+        /// RPCs, and packets are steered to the endpoint that owns their RPC.
+        ///
+        /// The default is 1. More endpoints help only if several threads keep several cores busy with the
+        /// network, about one endpoint for each such core. Otherwise they cost: a thread of one endpoint helps at
+        /// another only if it has nothing else to do, and information that rides on other packets must be handed
+        /// over.
+        ///
+        /// Each client port lives in one endpoint, dealt out in turn; server ports are open in all. Grants,
+        /// uplink and cutoffs remain the host's. The other limits here and in `protocol` apply to each endpoint
+        /// separately.
+        ///
+        /// Over UDP the kernel steers packets to sockets. On a device it steers frames to rings
+        /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]). Over
+        /// raw IP the filter of each socket selects its packets ([`RawDriver::bind_group`]), and each endpoint
+        /// also counts as one of the [`MAX_PROCESSES`](crate::MAX_PROCESSES).
+        pub endpoints: usize = 1,
+        /// The policy that chooses the endpoint of each call for which a thread or task waits, and the endpoint
+        /// of a client, if the host has several. It is one of [`ENDPOINT_POLICIES`](crate::ENDPOINT_POLICIES). In
+        /// the policy's terms, endpoints are the cores, a client and its server are the flow, and the RPCs open
+        /// in an endpoint are its load.
+        ///
+        /// The default is `None`: clients are dealt out in turn, and a call uses its client's endpoint alone.
+        /// With a policy each client takes a port in each endpoint, and each call takes the lock of the policy. A
+        /// policy is meant for clients that many threads share.
+        pub endpoint_policy: Option<PolicyName> = None,
+        /// Settings of the protocol; the host sets its `endpoints` and `endpoint`. A `seed` of 0 is replaced by a
+        /// random number, an `incarnation` of 0 by the time of day. A `link_mbps` of `None` is replaced by the
+        /// speed that the device reports, if it reports one.
+        pub protocol: Config = Config::default(),
+        /// Settings of the UDP socket; its `bind` is ignored in favour of [`address`](HostConfig::address).
+        pub udp: UdpConfig = UdpConfig::default(),
+        /// Settings of the raw IP sockets; its `bind` is ignored in favour of [`address`](HostConfig::address).
+        pub raw: RawConfig = RawConfig::default(),
+        /// Settings of the driver of a device; its `bind` is ignored in favour of [`address`](HostConfig::address).
+        pub packet: PacketConfig = PacketConfig::default(),
+        /// Settings of the driver of a device's queues; its `bind` is ignored in favour of
+        /// [`address`](HostConfig::address).
+        pub xdp: XdpConfig = XdpConfig::default(),
+        /// How long a waiting thread polls before it sleeps in the kernel, counted from the last packet; if zero,
+        /// it sleeps at once. The default is a little more than the cost of waking a thread on another core.
+        /// Polling then at worst about doubles the cost of waiting, and a peer that answers at once finds this
+        /// host awake.
+        pub poll: Duration = Duration::from_micros(50),
+        /// The order in which sleeping threads or tasks of an endpoint are woken, if several could do the same
+        /// work. By default the last to fall asleep is woken first: its caches are the warmest, and at low load
+        /// few threads do all the work. An order that depends on the cores uses the host's own observations: the
+        /// cores where its threads received packets, were woken, and fell asleep.
+        pub wake_order: WakeOrder = WakeOrder::default(),
+        /// Maximum receive batch: datagrams, or frames of a device, that a thread takes at a time. The maximum is
+        /// [`BURST_PACKETS`](homa_driver::BURST_PACKETS), which also limits larger caps. The packets of a batch
+        /// are processed together, and the packets that answer them, such as grants, are sent afterwards. With 1,
+        /// each packet is answered before the next is read.
+        pub batch_cap: BatchCap = RxBurst::full_cap(),
+        /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer: for
+        /// hosts whose threads sleep and must wake up at once. False by default.
+        ///
+        /// The host holds `/dev/cpu_dma_latency` open, which needs root or write access to that file, affects the
+        /// whole machine, and costs power. If the file cannot be opened, the host logs this once (by `tracing`)
+        /// and goes on without.
+        pub low_latency: bool = false,
+        /// Events that the time trace of each endpoint keeps, rounded up to a power of two; 0 turns the trace
+        /// off. Each event takes 32 bytes of memory. The default, half a megabyte, holds the last thousand short
+        /// RPCs or more. A short RPC makes about a dozen events on each side. An event costs 3 ns plus the time
+        /// to read the processor's time-stamp counter, 10 to 25 ns: if every round trip counts, compare with 0.
+        pub trace_records: usize = 1 << 14,
+        /// Freeze the trace when a call of this host took at least this long, from its start by the application
+        /// to its end, whether it succeeded or failed. By default (`None`) no call freezes the trace.
+        pub trace_freeze_slower_than: Option<Duration> = None,
+        /// Freeze the trace when a peer requests it by a FREEZE packet; true by default. Anybody who can send
+        /// packets to this host can send a FREEZE packet. It stops the recording until [`Host::unfreeze_trace`],
+        /// is counted, and does nothing else. If unverified peers can reach this host and traces matter, choose
+        /// false.
+        pub trace_obey_freeze: bool = true,
+        /// Ask all peers to freeze their traces at the same moment if a slow call or the application freezes this
+        /// host's trace; false by default.
+        pub trace_freeze_peers: bool = false,
+        /// Also record when the kernel received each packet from its device, and when it gave each packet to the
+        /// device, if the packet path reports this. The records show the time between the device and the bursts
+        /// that the packets are in. UDP, raw IP and packet rings report these times, AF_XDP does not. UDP and raw
+        /// IPv6 then also record the priority of received packets, which the other paths always record.
+        ///
+        /// False by default: it costs some hundred nanoseconds for each packet received and more for each packet
+        /// sent, which also ends a thread's sleep. Packets that the kernel merged, or cuts from one datagram,
+        /// have one time.
+        pub trace_device_times: bool = false,
+        /// Maximum number of calls submitted on one client whose completion has not been taken.
+        pub max_completions: usize = 1 << 16,
+        /// Maximum bytes of requests that wait for `recv`, over all servers of the host; further requests are
+        /// given up and counted.
+        pub max_queued_request_bytes: u64 = 1 << 30,
+        /// Directory of the segment that the processes of a host share over raw IP: one file for each network
+        /// namespace. All processes must name the same directory, in memory rather than on a disk, which no other
+        /// user can write to. The directory is created if it does not exist. The default is /run/homa for root,
+        /// otherwise `homa` in `XDG_RUNTIME_DIR` if that is set, otherwise `/dev/shm/homa-UID`.
+        pub segment_dir: PathBuf = process_group::default_dir(),
+        /// How long dropping the host waits until its last answers are acknowledged.
+        pub linger: Duration = Duration::from_secs(1),
+    }
+}
+
+fn boxed<D: Driver + 'static>(drivers: Vec<D>) -> Vec<Box<dyn Driver>> {
+    drivers.into_iter().map(|driver| Box::new(driver) as _).collect()
+}
+
+/// The number of endpoints, if it is in range.
+fn check_endpoints(count: usize) -> Result<u32, HostError> {
+    match u32::try_from(count) {
+        Ok(count @ 1..=MAX_ENDPOINTS) => Ok(count),
+        _ => Err(HostError::Endpoints { count }),
+    }
+}
+
+/// Builds the endpoints of a host.
+struct EndpointBuilder<'a> {
+    config: &'a HostConfig,
+    protocol: Config,
+    segment: Option<Arc<EndpointSlots>>,
+    siblings: Option<Arc<EndpointGroup>>,
+    pool: Option<Arc<GroupPool>>,
+    freezing: Arc<FreezeState>,
+    start_ns: u64,
+}
+
+impl<'a> EndpointBuilder<'a> {
+    fn new(
+        config: &'a HostConfig,
+        protocol: Config,
+        segment: Option<Arc<EndpointSlots>>,
+    ) -> Result<EndpointBuilder<'a>, HostError> {
+        let count = protocol.endpoints as usize;
+        let (mut siblings, mut pool) = (None, None);
+        if count > 1 {
+            let system = |source| HostError::System { what: "an eventfd", source };
+            siblings = Some(Arc::new(EndpointGroup::new(count).map_err(system)?));
+        }
+        if count > 1 && segment.is_none() {
+            pool =
+                Some(Arc::new(GroupPool::new(count, first_cutoffs(&protocol), protocol.max_incoming.into())));
+        }
+        let start_ns = MonotonicClock::new().now().ns;
+        Ok(EndpointBuilder { config, protocol, segment, siblings, pool, freezing: Arc::default(), start_ns })
+    }
+
+    fn endpoint(&self, index: usize, mut driver: Box<dyn Driver>) -> Result<Arc<SharedEngine>, HostError> {
+        let trace = match self.config.trace_records {
+            0 => Trace::off(),
+            records => Trace::new(records, Clock::Tsc),
+        };
+        let mut endpoint = Endpoint::new(Config { endpoint: index as u32, ..self.protocol.clone() }, trace)?;
+        let system = |what| move |source| HostError::System { what, source };
+        let fd = driver.poll_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+        let fd = fd.map_err(system("a second descriptor of the packet path"))?;
+        let wake_fd = || WakeFd::new().map_err(system("an eventfd"));
+        let wake_fds = (wake_fd()?, wake_fd()?);
+        let limits = Limits {
+            completions: self.config.max_completions,
+            queued_request_bytes: self.config.max_queued_request_bytes,
+        };
+        let (mut share, mut stake) = (None, None);
+        if let Some(family) = &self.segment {
+            let part = Share::new((Arc::clone(family), index), self.start_ns, &mut endpoint, &mut *driver)?;
+            endpoint.refuse_bundles(); // WIRE-23: the first packet's port selects the process.
+            share = Some(part);
+            let holding = LeaseSource::Segment(Arc::clone(family.member(index)));
+            stake = Some(HostLease::new(holding, self.start_ns, &mut endpoint));
+        } else if let Some(pool) = &self.pool {
+            // Clock 0: the endpoint group uses the host's own clock.
+            stake =
+                Some(HostLease::new(LeaseSource::EndpointGroup(Arc::clone(pool), index), 0, &mut endpoint));
+        }
+        let mut engine = Engine::new(endpoint, driver, limits);
+        (engine.share, engine.stake) = (share, stake);
+        engine.low_latency = self.config.low_latency;
+        engine.waiting.wake_by = WakeChooser::new(self.config.wake_order);
+        engine.rx.set_cap(self.config.batch_cap);
+        if self.config.trace_device_times {
+            // Only on request, and only with a trace that can keep the times: if the kernel reports them,
+            // they cost more than the whole trace may cost.
+            if let Some(clock) = engine.endpoint.trace().ticks() {
+                engine.driver.tell_priorities();
+                // A path that reports only one of the two times is useful, too.
+                let tells = engine.driver.stamp_received() | engine.driver.stamp_sent();
+                engine.device_clock = tells.then_some(clock);
+            }
+            if engine.device_clock.is_none() {
+                tracing::warn!("this packet path tells no times of its device, or there is no time trace");
+            }
+        }
+        engine.freezer.host = Arc::clone(&self.freezing);
+        engine.freezer.obeys = self.config.trace_obey_freeze;
+        engine.freezer.tells_peers = self.config.trace_freeze_peers;
+        if let Some(bound) = self.config.trace_freeze_slower_than {
+            engine.freezer.slower_than_ns = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        }
+        engine.kin = self.siblings.as_ref().map(|siblings| GroupMember::new(Arc::clone(siblings), index));
+        Ok(Arc::new(SharedEngine::new(engine, self.start_ns, fd, self.config.poll, wake_fds)))
+    }
+}
+
+/// The cutoffs of a host that has not computed any yet.
+fn first_cutoffs(protocol: &Config) -> CutoffSet {
+    CutoffSet::founding(protocol.unsched_cutoffs, protocol.first_cutoff_version)
+}
+
+/// Joins the processes that share this host's address, once for each endpoint. The host then uses their
+/// common incarnation.
+fn join_segment(dir: &Path, address: IpAddr, protocol: &mut Config) -> Result<EndpointSlots, SegmentError> {
+    let founding = SegmentParameters {
+        incarnation: protocol.incarnation,
+        seed: protocol.seed,
+        cutoffs: first_cutoffs(protocol),
+        budget: protocol.max_incoming.into(),
+    };
+    let path = process_group::path_in(dir)?;
+    let members = (0..protocol.endpoints).map(|_| Segment::open(&path, &founding));
+    let members: Vec<Segment> = members.collect::<Result<_, _>>()?;
+    protocol.incarnation = members[0].incarnation();
+    protocol.id_seed = members[0].id_seed();
+    let presence = members[0].announce(address)?;
+    Ok(EndpointSlots::new(members).shown_by(presence))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::BorrowedFd;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use homa_driver::{BufferSizes, DriverStats, TxPacket, Unreachable};
+
+    use super::*;
+
+    /// A driver that receives nothing, and records the cap of each burst and which reports it was asked for.
+    #[derive(Debug, Default)]
+    struct IdleDriver {
+        cap: Arc<AtomicU32>,
+        told: Arc<AtomicU32>,
+        /// `receive` panics while this is set.
+        breaks: Arc<AtomicBool>,
+    }
+
+    impl IdleDriver {
+        fn tell(&self) -> bool {
+            self.told.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+    }
+
+    impl Driver for IdleDriver {
+        fn local_addr(&self) -> SocketAddr {
+            ([127, 0, 0, 1], 4_000).into()
+        }
+        fn max_packet(&self, _: SocketAddr) -> usize {
+            1_472
+        }
+        fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+            Ok(packets.len())
+        }
+        fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+            assert!(!self.breaks.load(Ordering::Relaxed), "a mistake, as a test has it");
+            self.cap.store(burst.cap().packets(), Ordering::Relaxed);
+            Ok(0)
+        }
+        fn stamp_received(&mut self) -> bool {
+            self.tell()
+        }
+        fn stamp_sent(&mut self) -> bool {
+            self.tell()
+        }
+        fn tell_priorities(&mut self) -> bool {
+            self.tell()
+        }
+        fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn poll_unreachable(&mut self) -> Option<Unreachable> {
+            None
+        }
+        fn link_mbps(&self) -> Option<u32> {
+            None
+        }
+        fn buffer_sizes(&self) -> Option<BufferSizes> {
+            None
+        }
+        fn stats(&self) -> DriverStats {
+            DriverStats::default()
+        }
+    }
+
+    #[test]
+    fn a_path_is_asked_for_no_more_than_the_batch_cap() {
+        for batch_cap in [1, 7].map(|packets| BatchCap::new(packets).unwrap()) {
+            let asked = Arc::default();
+            let config = HostConfig { batch_cap, ..HostConfig::default() };
+            let path = IdleDriver { cap: Arc::clone(&asked), ..IdleDriver::default() };
+            let host = Host::builder().config(config).bind_on(vec![Box::new(path)]).unwrap();
+            let server = host.server(1).unwrap();
+            assert!(server.recv().timeout(Duration::from_millis(1)).wait().is_err(), "nothing comes");
+            assert_eq!(asked.load(Ordering::Relaxed), batch_cap.packets());
+        }
+    }
+
+    /// A panic in the progress thread must be reported to the users of the host, who would otherwise wait for
+    /// ever.
+    #[test]
+    fn a_panic_of_the_progress_thread_closes_the_host() {
+        let breaks = Arc::new(AtomicBool::new(false));
+        let path = IdleDriver { breaks: Arc::clone(&breaks), ..IdleDriver::default() };
+        let host = Host::builder().bind_on(vec![Box::new(path)]).unwrap();
+        // Opening the port starts the progress thread. A panic before the port is open would close the host
+        // too early.
+        let server = host.server(1).unwrap();
+        breaks.store(true, Ordering::Relaxed);
+        let threads = std::mem::take(&mut *host.progress.lock().unwrap());
+        assert_eq!(threads.len(), 1);
+        threads.into_iter().for_each(|thread| thread.join().expect("its panic goes no further"));
+        assert!(matches!(host.client(), Err(HostError::Closed)));
+        // Dropping them in order would drive the panicking driver once more.
+        std::mem::forget((server, host));
+    }
+
+    #[test]
+    fn a_path_tells_what_only_a_trace_has_where_there_is_one() {
+        for (trace_records, trace_device_times, questions) in [(0, true, 0), (64, false, 0), (64, true, 3)] {
+            let told = Arc::default();
+            let path = IdleDriver { told: Arc::clone(&told), ..IdleDriver::default() };
+            let config = HostConfig { trace_records, trace_device_times, ..HostConfig::default() };
+            let _host = Host::builder().config(config).bind_on(vec![Box::new(path)]).unwrap();
+            assert_eq!(told.load(Ordering::Relaxed), questions, "{trace_records} {trace_device_times}");
+        }
+    }
+}
