@@ -15,7 +15,8 @@ use std::process::Command;
 use std::time::Instant;
 use std::{env, fs, mem, ptr, thread};
 
-use homa::{Arrival, Bytes, Client, Host, ServerAddr, Socket};
+use homa::kernel_api::{Arrival, Socket};
+use homa::{Bytes, Client, Host, ServerAddr};
 
 /// Turns of each side.
 const TURNS: usize = 31;

@@ -66,8 +66,9 @@ pub unsafe extern "C" fn homa_address_parse(text: *const c_char, address: *mut h
     answer(|| {
         // SAFETY: C gives a string, or NULL.
         let text = unsafe { self::text(text, "text") }?;
-        let read: ServerAddr =
-            text.parse().map_err(|error: homa::ParseServerAddrError| Failure::argument(error.to_string()))?;
+        let read: ServerAddr = text
+            .parse()
+            .map_err(|error: homa::error::ParseServerAddrError| Failure::argument(error.to_string()))?;
         // SAFETY: C gives room for one, or NULL.
         unsafe { give(address, "address", homa_address::new(read.host, read.port)) }
     })

@@ -4,7 +4,8 @@ use std::ffi::c_void;
 use std::ptr;
 
 use bytes::Bytes;
-use homa::{Arrival, Outcome, Request, ReturnedReply};
+use homa::Request;
+use homa::kernel_api::{Arrival, Outcome, ReturnedReply};
 
 use crate::address::homa_address;
 use crate::border::{Failure, answer, give, value};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use homa::driver::xdp::XdpMode;
-use homa::{DriverChoice, HostConfig, MAX_ENDPOINTS};
+use homa::{DriverChoice, HostConfig};
 
 use crate::border::{Failure, answer, room, text};
 use crate::handle::{find, give, take};
@@ -123,7 +123,7 @@ const SETTINGS: [Setting; 19] = [
                   the network may fill. A socket with a server port is in all of them, and each of its threads waits at one; another lives in one.",
         get: |config| config.endpoints.to_string(),
         set: |config, text| {
-            config.endpoints = number(text, 1, MAX_ENDPOINTS.into())? as usize;
+            config.endpoints = number(text, 1, HostConfig::MAX_ENDPOINTS as u64)? as usize;
             Ok(())
         },
     },

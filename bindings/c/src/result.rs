@@ -1,8 +1,8 @@
 //! What calls come to.
 
 use homa::driver::udp::BindError;
+use homa::error::{CallError, HostError, RecvError, ReplyError};
 use homa::proto::PortError;
-use homa::{CallError, HostError, RecvError, ReplyError};
 
 use crate::border::Failure;
 

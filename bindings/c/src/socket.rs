@@ -9,7 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homa::{CallError, Host, ReadinessFd, RecvError, ReplyError, Request, ServerAddr};
+use homa::error::{CallError, RecvError, ReplyError};
+use homa::kernel_api::ReadinessFd;
+use homa::{Host, Request, ServerAddr};
 
 use crate::address::{HOMA_MAX_SERVER_PORT, homa_address};
 use crate::border::{Failure, answer, bytes, cancellation_point, give, object, room, without_signals};
@@ -29,7 +31,7 @@ pub struct homa_socket {
 pub(crate) struct Socket {
     /// Tells it from any other of this process, now and later.
     id: u64,
-    socket: Arc<homa::Socket>,
+    socket: Arc<homa::kernel_api::Socket>,
     /// Once somebody asked for a descriptor.
     signal: OnceLock<Arc<ReadinessFd>>,
     /// Held while it is made, so that there is one.
@@ -147,7 +149,7 @@ unsafe fn lent(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
 }
 
 /// Has nobody read bytes of C's any more where a panic ends the call that lent them: C is told that it failed, and has them back.
-struct TakeBack<'a>(&'a homa::Socket, &'a [u8]);
+struct TakeBack<'a>(&'a homa::kernel_api::Socket, &'a [u8]);
 
 impl Drop for TakeBack<'_> {
     fn drop(&mut self) {
@@ -254,7 +256,7 @@ pub unsafe extern "C" fn homa_socket_open(
         let from = find(host, "host")?;
         room(socket, "socket")?;
         if port > HOMA_MAX_SERVER_PORT {
-            return Err(homa::HostError::from(homa::proto::PortError::OutOfRange(port)).into());
+            return Err(homa::error::HostError::from(homa::proto::PortError::OutOfRange(port)).into());
         }
         let host = Arc::clone(&from.host);
         let opened = Arc::new(without_signals(|| host.socket((port > 0).then_some(port)))?);

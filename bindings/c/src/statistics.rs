@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
 
-use homa::Metrics;
+use homa::metrics::Metrics;
 
 use crate::border::{Failure, answer, give_text};
 use crate::handle::find;
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn homa_metrics_text(
 ) -> homa_result {
     answer(|| {
         let host = find(host, "host")?;
-        let all = homa::prometheus::text(&[&host.host]);
+        let all = homa::metrics::prometheus::text(&[&host.host]);
         if !length.is_null() {
             // SAFETY: C gives room for a number.
             unsafe { length.write(all.len()) };

@@ -10,7 +10,7 @@ use crate::driver::{Driver, XdpMode};
 use crate::protocol::Protocol;
 
 /// The Homa port of the first server port; the next ones follow.
-pub const FIRST_HOMA_PORT: u16 = homa::DEFAULT_SERVER_PORT;
+pub const FIRST_HOMA_PORT: u16 = homa::ServerAddr::DEFAULT_PORT;
 
 /// Whole messages of the largest size for which a host makes room, at least.
 const ROOM_MESSAGES: u64 = 512;

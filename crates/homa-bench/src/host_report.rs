@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use homa::{Host, PeerInfo};
+use homa::Host;
+use homa::metrics::PeerInfo;
 use serde::{Serialize, Serializer};
 
 /// A host's numbers at one moment. As text: the counters that are not 0, with what they mean, and a table of the peers. As

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use homa::Host;
-use homa::prometheus::{MetricKind, Text};
+use homa::metrics::prometheus::{MetricKind, Text};
 
 use crate::cpu;
 
@@ -26,7 +26,7 @@ impl Hosts {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let hosts: Vec<Arc<Host>> = hosts.iter().filter_map(Weak::upgrade).collect();
         let hosts: Vec<&Host> = hosts.iter().map(Arc::as_ref).collect();
-        homa::prometheus::text(&hosts) + &process()
+        homa::metrics::prometheus::text(&hosts) + &process()
     }
 }
 

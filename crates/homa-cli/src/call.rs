@@ -103,7 +103,7 @@ struct Answered<'a> {
 
 /// What came of a call.
 struct Called {
-    answer: Result<Bytes, homa::CallError>,
+    answer: Result<Bytes, homa::error::CallError>,
     time: Duration,
     seen: HostReport,
 }
@@ -169,9 +169,9 @@ fn server(text: &str) -> Result<ServerAddr> {
             let port = port.parse().ok().filter(|port| *port > 0);
             (host, port.with_context(|| format!("`{text}`: a Homa port is 1 to 65535"))?)
         }
-        None => (text, homa::DEFAULT_SERVER_PORT),
+        None => (text, ServerAddr::DEFAULT_PORT),
     };
-    Ok(ServerAddr { host: addr::resolve(host, homa::DEFAULT_UDP_PORT)?, port })
+    Ok(ServerAddr { host: addr::resolve(host, ServerAddr::DEFAULT_UDP_PORT)?, port })
 }
 
 fn request(args: &CallArgs) -> Result<Bytes> {

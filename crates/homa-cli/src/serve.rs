@@ -115,7 +115,7 @@ impl ServeArgs {
             interface: self.interface.clone(),
             queues: self.queues.as_ref().map(|queues| queues.0.clone()),
             xdp_mode: self.xdp_mode,
-            bind: addr::resolve(&self.bind, homa::DEFAULT_UDP_PORT)?,
+            bind: addr::resolve(&self.bind, homa::ServerAddr::DEFAULT_UDP_PORT)?,
             ports: self.server_ports,
             threads: self.server_threads,
             endpoints: self.endpoints,

@@ -212,7 +212,7 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use homa::prometheus::{MetricKind, Text};
+    use homa::metrics::prometheus::{MetricKind, Text};
     use proptest::prelude::*;
 
     use super::*;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::{Running, ports, preloaded, program, run};
-use homa::{Bytes, DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, Host, ServerAddr};
+use homa::{Bytes, Host, ServerAddr};
 
 /// Bytes of a message, calls of a turn, and what the C program may take of what the Rust API takes.
 const SIZES: [(usize, usize, f64); 3] = [(100, 20_000, 1.2), (100_000, 2_000, 1.1), (1_000_000, 400, 1.1)];
@@ -19,7 +19,7 @@ const SIZES: [(usize, usize, f64); 3] = [(100, 20_000, 1.2), (100_000, 2_000, 1.
 const TURNS: usize = 7;
 
 fn udp_port(port: u16) -> u16 {
-    DEFAULT_UDP_PORT - DEFAULT_SERVER_PORT + port
+    ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT + port
 }
 
 /// What the C program's `echo` does.

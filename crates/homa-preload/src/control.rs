@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use homa::{CallInfo, proto};
+use homa::kernel_api::CallInfo;
+use homa::proto;
 
 use crate::abi::{
     AbortArgs, ERROR_TEXT_BYTES, HOMAIOCABORT, HOMAIOCFREEZE, HOMAIOCINFO, InfoArgs, OLD_ERROR_TEXT_BYTES,
@@ -87,7 +88,7 @@ impl Socket {
     }
 
     /// What the kernel has of this socket: a call until its outcome is taken, a request until it is answered.
-    fn rpcs(&self, side: &homa::Socket) -> Vec<RpcInfo> {
+    fn rpcs(&self, side: &homa::kernel_api::Socket) -> Vec<RpcInfo> {
         let calls: HashMap<u64, CallInfo> = side.calls().into_iter().map(|call| (call.id, call)).collect();
         let state = self.state();
         let stalls: HashSet<u64> = state.held.iter().map(PendingMessage::id).collect();

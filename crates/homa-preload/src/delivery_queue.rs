@@ -7,7 +7,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use homa::{ReadinessFd, Request};
+use homa::Request;
+use homa::kernel_api::ReadinessFd;
 
 use crate::open_requests::OpenRequests;
 use crate::receive::PendingMessage;

@@ -14,11 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 use homa::driver::udp::BindError;
+use homa::error::{HostError, SegmentError};
+use homa::kernel_api::Socket;
 use homa::proto::PortError;
-use homa::{
-    DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, DriverChoice, Host, HostConfig, HostError, SegmentError,
-    ServerAddr, Socket,
-};
+use homa::{DriverChoice, Host, HostConfig, ServerAddr};
 
 use crate::abi::FIRST_CLIENT_PORT;
 use crate::ffi_border::Refusal;
@@ -28,7 +27,7 @@ use crate::signals;
 use crate::socket::LOOK_AGAIN_MS;
 
 /// The UDP port of Homa port 0, if that could be a server's.
-const FIRST_SERVER_UDP_PORT: u16 = DEFAULT_UDP_PORT - DEFAULT_SERVER_PORT;
+const FIRST_SERVER_UDP_PORT: u16 = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT;
 
 /// Client ports over UDP: above all UDP ports of servers.
 const FIRST_UDP_CLIENT_PORT: u16 = FIRST_SERVER_UDP_PORT + FIRST_CLIENT_PORT;
@@ -179,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_homa_port_has_a_udp_port_of_its_own() {
-        assert_eq!(udp_port(DEFAULT_SERVER_PORT), DEFAULT_UDP_PORT);
+        assert_eq!(udp_port(ServerAddr::DEFAULT_PORT), ServerAddr::DEFAULT_UDP_PORT);
         assert_eq!(udp_port(FIRST_CLIENT_PORT - 1) + 1, FIRST_UDP_CLIENT_PORT);
         assert_eq!(udp_port(FIRST_UDP_CLIENT_PORT), FIRST_UDP_CLIENT_PORT);
     }

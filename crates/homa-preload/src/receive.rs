@@ -9,7 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use homa::{Arrival, CallError, CallInfo, Outcome, RecvError, Request, ServerAddr};
+use homa::error::{CallError, RecvError};
+use homa::kernel_api::{Arrival, CallInfo, Outcome};
+use homa::{Request, ServerAddr};
 use libc::msghdr;
 
 use crate::abi::{MAX_PAGES, RecvArgs};
@@ -424,7 +426,7 @@ impl Socket {
     }
 
     /// An error where the socket was shut down, and not only bound while somebody waited.
-    fn check_open(&self, side: &Arc<homa::Socket>) -> Result<(), Refusal> {
+    fn check_open(&self, side: &Arc<homa::kernel_api::Socket>) -> Result<(), Refusal> {
         if !self.is_shut() && self.has_moved_from(side) {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-use homa::{Lender, Lent, MessageMemory};
+use homa::kernel_api::{Lender, Lent, MessageMemory};
 
 use crate::delivery_queue::DeliveryQueue;
 use crate::ffi_border::Refusal;
@@ -221,7 +221,7 @@ impl Drop for Loan {
 mod tests {
     use std::os::fd::{AsFd, AsRawFd};
 
-    use homa::ReadinessFd;
+    use homa::kernel_api::ReadinessFd;
 
     use super::*;
     use crate::abi::PAGE_BYTES;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use homa::{CallError, ReplyError};
+use homa::error::{CallError, ReplyError};
 use libc::{iovec, msghdr};
 
 use crate::abi::{MAX_MESSAGE_BYTES, SEND_PRIVATE, SendArgs};

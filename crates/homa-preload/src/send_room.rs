@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
-use homa::ReadinessFd;
+use homa::kernel_api::ReadinessFd;
 
 /// See the [module](self).
 pub(crate) struct Room {
-    socket: Weak<homa::Socket>,
+    socket: Weak<homa::kernel_api::Socket>,
     signal: Arc<ReadinessFd>,
     /// Messages begin while those under way have fewer bytes.
     bound: u64,
@@ -17,7 +17,11 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    pub(crate) fn new(socket: &Arc<homa::Socket>, signal: &Arc<ReadinessFd>, bound: u64) -> Arc<Room> {
+    pub(crate) fn new(
+        socket: &Arc<homa::kernel_api::Socket>,
+        signal: &Arc<ReadinessFd>,
+        bound: u64,
+    ) -> Arc<Room> {
         let (socket, signal) = (Arc::downgrade(socket), Arc::clone(signal));
         Arc::new(Room { socket, signal, bound, full: AtomicBool::new(false) })
     }

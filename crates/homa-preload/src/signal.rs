@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
-use homa::ReadinessFd;
+use homa::kernel_api::ReadinessFd;
 
 use crate::own_descriptors;
 use crate::real;

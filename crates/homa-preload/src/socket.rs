@@ -8,7 +8,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 
-use homa::{HostError, ReadinessFd};
+use homa::error::HostError;
+use homa::kernel_api::ReadinessFd;
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::abi::FIRST_CLIENT_PORT;
@@ -94,7 +95,7 @@ impl Socket {
     }
 
     /// The transport's socket.
-    pub(crate) fn side(&self) -> Arc<homa::Socket> {
+    pub(crate) fn side(&self) -> Arc<homa::kernel_api::Socket> {
         Arc::clone(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket)
     }
 
@@ -234,7 +235,7 @@ impl Socket {
     }
 
     /// Whether `side` is no more what the socket is bound to.
-    pub(crate) fn has_moved_from(&self, side: &Arc<homa::Socket>) -> bool {
+    pub(crate) fn has_moved_from(&self, side: &Arc<homa::kernel_api::Socket>) -> bool {
         !Arc::ptr_eq(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket, side)
     }
 

@@ -308,7 +308,7 @@ fn programs_of_the_rust_api_are_peers() {
     let Some(program) = program("program") else { return };
     // A server at the UDP port that belongs to its Homa port, as `homa serve` is at Homa port 99.
     let port = ports(2);
-    let udp_port = homa::DEFAULT_UDP_PORT - homa::DEFAULT_SERVER_PORT + port;
+    let udp_port = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT + port;
     let bind = format!("127.0.0.1:{udp_port}").parse().unwrap();
     let host = Host::builder().address(bind).bind().unwrap();
     let server = host.server(port).unwrap();

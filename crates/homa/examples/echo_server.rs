@@ -1,11 +1,11 @@
 //! Answers every request with its own bytes: `cargo run -p homa --example echo_server -- 127.0.0.1:14600`.
 
-use homa::{DEFAULT_SERVER_PORT, Host};
+use homa::{Host, ServerAddr};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bind = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:14600".to_owned());
     let host = Host::builder().address(bind.parse()?).bind()?;
-    let server = host.server(DEFAULT_SERVER_PORT)?;
+    let server = host.server(ServerAddr::DEFAULT_PORT)?;
     println!("echo server at {}/{}", host.local_addr(), server.port());
     loop {
         let mut rpc = server.recv().wait()?;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use homa::{DEFAULT_SERVER_PORT, Host, ServerAddr};
+use homa::{Host, ServerAddr};
 use homa_proto::wire::{self, Ack, AckList, Body, Common, Data, Grant, Incarnation, Resend, UnknownReason};
 
 const USAGE: &str = "\
@@ -83,7 +83,7 @@ fn forge(numbers: &mut Numbers) -> Vec<u8> {
     let id = numbers.next() & !1;
     let payload = (numbers.next() % 200 + 1) as usize;
     let mut acks = AckList::new();
-    acks.push(Ack { client_id: id ^ 2, server_port: DEFAULT_SERVER_PORT });
+    acks.push(Ack { client_id: id ^ 2, server_port: ServerAddr::DEFAULT_PORT });
     let (sender_id, body, payload) = match numbers.next() % 12 {
         0..4 => (id, data(1_000_000, 0), payload),
         4 => (id, data((numbers.next() >> 33) as u32 | 1 << 10, (numbers.next() % 1_000) as u32), payload),
@@ -96,7 +96,7 @@ fn forge(numbers: &mut Numbers) -> Vec<u8> {
         _ => return (0..numbers.next() % 100).map(|_| numbers.next() as u8).collect(),
     };
     let dest_port =
-        if numbers.next().is_multiple_of(8) { numbers.next() as u16 } else { DEFAULT_SERVER_PORT };
+        if numbers.next().is_multiple_of(8) { numbers.next() as u16 } else { ServerAddr::DEFAULT_PORT };
     let common = Common {
         source_port: 40_000,
         dest_port,
@@ -214,8 +214,8 @@ fn run(options: Options) -> Result<bool, Box<dyn Error + Send + Sync>> {
     config = config.configure(|config| config.protocol.max_peers = MAX_PEERS);
     config = config.configure(|config| config.protocol.max_incoming_bytes = MAX_INCOMING_BYTES);
     let host = config.bind()?;
-    let server = host.server(DEFAULT_SERVER_PORT)?;
-    let to: ServerAddr = format!("{}/{DEFAULT_SERVER_PORT}", host.local_addr()).parse()?;
+    let server = host.server(ServerAddr::DEFAULT_PORT)?;
+    let to = ServerAddr::new(host.local_addr(), server.port());
     let (stop, most) = (AtomicBool::new(false), Most::default());
     std::thread::scope(|scope| {
         scope.spawn(|| {

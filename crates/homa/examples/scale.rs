@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use homa::{Bytes, Host, Metrics, Server, ServerAddr};
+use homa::metrics::Metrics;
+use homa::{Bytes, Host, Server, ServerAddr};
 
 const SERVER_THREADS: usize = 8;
 const CLIENTS: usize = 3;

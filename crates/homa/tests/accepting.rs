@@ -4,7 +4,9 @@ use std::thread;
 
 use super::common::hand::Hand;
 use super::common::{PATIENCE, config, eventually, host, message, outcome, until_idle};
-use homa::{Arrival, CallError, HostError, ServerAddr};
+use homa::ServerAddr;
+use homa::error::{CallError, HostError};
+use homa::kernel_api::Arrival;
 
 #[test]
 fn requests_are_refused_where_they_are_not_wanted() {

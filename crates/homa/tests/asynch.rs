@@ -9,7 +9,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use super::common::{Echo, PATIENCE, host, message, until_idle};
-use homa::{Bytes, CallError, Host, RecvError, Server, ServerAddr};
+use homa::error::{CallError, RecvError};
+use homa::{Bytes, Host, Server, ServerAddr};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 

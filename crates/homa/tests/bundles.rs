@@ -3,7 +3,8 @@
 use std::thread;
 
 use super::common::{Echo, PATIENCE, config, host_with_faults, message};
-use homa::{Client, Host, HostBuilder, RecvError, Request, ServerAddr};
+use homa::error::RecvError;
+use homa::{Client, Host, HostBuilder, Request, ServerAddr};
 
 /// Short messages, some of many packets, and some that are received directly into their memory.
 fn length(call: u64) -> usize {

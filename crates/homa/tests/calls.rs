@@ -3,7 +3,8 @@
 use std::thread;
 
 use super::common::{Echo, PATIENCE, config, host, message, until_idle};
-use homa::{Bytes, CallError, HostBuilder, RecvError, Request, ServerAddr};
+use homa::error::{CallError, RecvError};
+use homa::{Bytes, HostBuilder, Request, ServerAddr};
 
 const SIZES: [usize; 8] = [1, 8, 100, 1_400, 1_425, 40_001, 100_000, 1_000_000];
 

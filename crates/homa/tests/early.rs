@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use super::common::hand::Hand;
 use super::common::{PATIENCE, config, eventually, host, message, until_idle};
+use homa::error::{CallError, ReadError, RecvError, ReplyError};
 use homa::proto::{MS, SEC, wire};
-use homa::{
-    CallError, EarlyDelivery, Host, HostBuilder, ReadError, RecvError, ReplyError, Request, RequestReader,
-    Server, ServerAddr,
-};
+use homa::reader::{EarlyDelivery, RequestReader};
+use homa::{Host, HostBuilder, Request, Server, ServerAddr};
 
 const PORT: u16 = 99;
 const LENGTH: u32 = 100_000;

@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use super::common::{self, Echo, PATIENCE, config, eventually, host, until_idle};
-use homa::{CallError, HostError, RecvError, ServerAddr};
+use homa::ServerAddr;
+use homa::error::{CallError, HostError, RecvError};
 
 #[test]
 fn no_server_on_the_port() {

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::common::{PATIENCE, host_with_faults, message, until_idle};
-use homa::{Arrival, EarlyDelivery, Host, RecvError, Request, ServerAddr};
+use homa::error::RecvError;
+use homa::kernel_api::Arrival;
+use homa::reader::EarlyDelivery;
+use homa::{Host, Request, ServerAddr};
 
 fn bad_host(seed: u64) -> Host {
     host_with_faults(seed, 0.05, 1_480)

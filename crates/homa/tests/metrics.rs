@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::common::{self, Echo, PATIENCE, config, message, until_idle};
-use homa::{Client, Host, HostBuilder, PeerInfo};
+use homa::metrics::PeerInfo;
+use homa::{Client, Host, HostBuilder};
 
 /// Far more than is sent unscheduled, so that every message needs a grant.
 const LONG: usize = 200_000;
@@ -149,8 +150,9 @@ fn calls_and_answers_have_a_time_in_the_class_of_their_size() {
     assert!(short.sum() <= host.uptime() && short.quantile(1.0).is_some());
     // The server has the times of its own part, and no call times.
     let served = echo.metrics();
-    let counts =
-        |times: &homa::TimesBySize| times.classes().map(|(_, times)| times.count()).collect::<Vec<_>>();
+    let counts = |times: &homa::metrics::TimesBySize| {
+        times.classes().map(|(_, times)| times.count()).collect::<Vec<_>>()
+    };
     assert_eq!((counts(&served.answer_times), counts(&served.call_times)), (vec![2, 1, 0, 1, 0], vec![0; 5]));
     assert_eq!(counts(&metrics.answer_times), [0; 5]);
     for ((_, call), (_, answer)) in metrics.call_times.classes().zip(served.answer_times.classes()) {

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
+use homa::ServerAddr;
+use homa::error::{CallError, HostError, RecvError, ReplyError};
 use homa::proto::{PortError, wire};
-use homa::{CallError, HostError, RecvError, ReplyError, ServerAddr};
 
 #[test]
 fn replies_come_from_other_threads_and_out_of_order() {

@@ -10,13 +10,12 @@ use std::time::Duration;
 use super::common::{self, Echo, LOOPBACK, PATIENCE, config, eventually, message, until_idle};
 use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::driver::{Driver, TxPacket};
+use homa::error::{CallError, HostError, RecvError};
 use homa::proto::wire::{Body, Common, Data, Incarnation, encode, owner_of};
 use homa::proto::{PortError, SEC};
 use homa::steer::PolicyName;
 use homa::trace::EventKind;
-use homa::{
-    Call, CallError, Client, ENDPOINT_POLICIES, Host, HostBuilder, HostError, RecvError, Server, ServerAddr,
-};
+use homa::{Call, Client, Host, HostBuilder, HostConfig, Server, ServerAddr};
 
 fn with(endpoints: usize) -> HostBuilder {
     config().endpoints(endpoints)
@@ -641,7 +640,7 @@ fn a_policy_places_the_calls_of_one_client_at_several_endpoints() {
     assert_eq!(shared_client(Some(PolicyName::SameCore)), [28, 0, 0, 0]);
     // The search begins at the last endpoint, which is the client's own: its call is another flow.
     assert_eq!(shared_client(Some(PolicyName::Sparse)), [0, 0, 28, 0]);
-    for policy in ENDPOINT_POLICIES {
+    for policy in HostConfig::ENDPOINT_POLICIES {
         shared_client(Some(policy));
     }
 }

@@ -10,10 +10,9 @@ use std::{iter, thread};
 
 use super::common::hand::Hand;
 use super::common::{Echo, PATIENCE, config, eventually, host, message, outcome, until_idle};
-use homa::{
-    Arrival, CallError, HostError, Lender, Lent, MessageMemory, ReadinessFd, RecvError, ReplyError,
-    ReturnedReply, ServerAddr, Socket,
-};
+use homa::ServerAddr;
+use homa::error::{CallError, HostError, RecvError, ReplyError};
+use homa::kernel_api::{Arrival, Lender, Lent, MessageMemory, ReadinessFd, ReturnedReply, Socket};
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 

@@ -238,7 +238,10 @@ impl BenchArgs {
             _ => Load::default(),
         };
         let resolve = |name: &String| -> Result<RemoteServer> {
-            Ok(RemoteServer { name: name.clone(), addr: addr::resolve(name, homa::DEFAULT_UDP_PORT)? })
+            Ok(RemoteServer {
+                name: name.clone(),
+                addr: addr::resolve(name, homa::ServerAddr::DEFAULT_UDP_PORT)?,
+            })
         };
         Ok(Options {
             workload: self.workload()?,

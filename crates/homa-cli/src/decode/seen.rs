@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use homa::DEFAULT_UDP_PORT;
+use homa::ServerAddr;
 use homa_pcap::frame::{Content, Datagram};
 use homa_proto::wire::{self, Body, DecodeError, OURS_MAGIC, Packet, PacketType};
 
@@ -205,7 +205,7 @@ impl<'a> Selection<'a> {
 
     fn is_homa_port(&self, port: u16) -> bool {
         if self.args.udp_ports.is_empty() {
-            port == DEFAULT_UDP_PORT
+            port == ServerAddr::DEFAULT_UDP_PORT
         } else {
             self.args.udp_ports.contains(&port)
         }

@@ -88,7 +88,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     pub filter: Vec<FilterChoice>,
     /// UDP port of Homa servers, by which Homa over UDP is known
-    #[arg(long, value_name = "PORT", default_value_t = homa::DEFAULT_UDP_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = homa::ServerAddr::DEFAULT_UDP_PORT)]
     pub homa_port: u16,
     /// Run in the device's driver, which hands packets over sooner; not on a veth whose other end leaves sums to the device
     #[arg(long)]

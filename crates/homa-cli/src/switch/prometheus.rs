@@ -1,6 +1,6 @@
 //! The counters of a switch in the text format of Prometheus.
 
-use homa::prometheus::{MetricKind, Text};
+use homa::metrics::prometheus::{MetricKind, Text};
 use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
 
 /// A number of a port.

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use homa::{Arrival, Host, RecvError, ServerAddr, Socket};
+use homa::error::RecvError;
+use homa::kernel_api::{Arrival, Socket};
+use homa::{Host, ServerAddr};
 use homa_bench::addresses::FIRST_HOMA_PORT;
 use homa_bench::engine::link::{Answer, Link};
 use homa_bench::tcp::server::one_way_answer;

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use homa::ENDPOINT_POLICIES;
+use homa::HostConfig;
 use homa_bench::driver::{Driver, batch_cap};
 use homa_proto::Config;
 use homa_proto::wire::PRIORITIES;
@@ -227,8 +227,8 @@ fn number<T: FromStr + PartialOrd + std::fmt::Display>(
 
 /// A policy that can choose the endpoints of a host.
 fn endpoint_policy(name: &str, value: &str) -> Result<PolicyName, String> {
-    let policy = value.parse().ok().filter(|policy| ENDPOINT_POLICIES.contains(policy));
-    let names = || ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ");
+    let policy = value.parse().ok().filter(|policy| HostConfig::ENDPOINT_POLICIES.contains(policy));
+    let names = || HostConfig::ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ");
     policy.ok_or_else(|| format!("{name}: `{value}` is none of {}", names()))
 }
 

@@ -16,7 +16,7 @@ use crate::spec::{Spec, SwitchKind, ipv4};
 pub(super) const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
 
 /// The UDP port of Homa and the TCP port, at every host.
-pub(super) const PORT: u16 = homa::DEFAULT_UDP_PORT;
+pub(super) const PORT: u16 = homa::ServerAddr::DEFAULT_UDP_PORT;
 
 /// Events that a host's time trace keeps: 8 MB.
 pub(super) const TRACE_RECORDS: u32 = 1 << 18;

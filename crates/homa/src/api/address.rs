@@ -4,16 +4,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// The Homa port of an address that names none.
-pub const DEFAULT_SERVER_PORT: u16 = 99;
-
-/// The UDP port of an address that names none.
-pub const DEFAULT_UDP_PORT: u16 = 14_600;
-
 /// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or
 /// `[fe80::1%2]:14600/99`.
 ///
-/// When an address is parsed, both ports may be left out: [`DEFAULT_UDP_PORT`] and [`DEFAULT_SERVER_PORT`]
+/// When an address is parsed, both ports may be left out: [`DEFAULT_UDP_PORT`](ServerAddr::DEFAULT_UDP_PORT) and
+/// [`DEFAULT_PORT`](ServerAddr::DEFAULT_PORT)
 /// take their places. Raw IP has no UDP port: a host ignores the one here, and its own messages about a
 /// server name none (`10.0.0.7/99`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,12 +16,17 @@ pub struct ServerAddr {
     /// Address of the server's host, with its UDP port; over raw IP the port may be 0 or any number.
     pub host: SocketAddr,
     /// Homa port of the server: 1 to 32767 if the server chose it. From 32768 on, it is the port of a
-    /// [`Socket`](crate::Socket) without a chosen port that [accepts
-    /// requests](crate::Socket::accept_requests).
+    /// socket of the kernel's interface without a chosen port that accepts requests.
     pub port: u16,
 }
 
 impl ServerAddr {
+    /// The Homa port of an address that names none.
+    pub const DEFAULT_PORT: u16 = 99;
+
+    /// The UDP port of an address that names none.
+    pub const DEFAULT_UDP_PORT: u16 = 14_600;
+
     /// The server at `port` of the host at `host`.
     #[must_use]
     pub const fn new(host: SocketAddr, port: u16) -> ServerAddr {
@@ -72,7 +72,7 @@ impl FromStr for ServerAddr {
         let error = |reason| ParseServerAddrError { text: text.to_owned(), reason };
         let (host, port) = match text.split_once('/') {
             Some((host, port)) => (host, port.parse().map_err(|_| error("the Homa port is not a number"))?),
-            None => (text, DEFAULT_SERVER_PORT),
+            None => (text, ServerAddr::DEFAULT_PORT),
         };
         if port == 0 {
             return Err(error("a Homa port is 1 to 65535"));
@@ -82,9 +82,9 @@ impl FromStr for ServerAddr {
             Err(_) => {
                 let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
                 let read = match bare.parse::<IpAddr>() {
-                    Ok(ip) => Ok(SocketAddr::new(ip, DEFAULT_UDP_PORT)),
+                    Ok(ip) => Ok(SocketAddr::new(ip, ServerAddr::DEFAULT_UDP_PORT)),
                     // An address with a scope only parses in brackets and with a port.
-                    Err(_) => format!("[{bare}]:{DEFAULT_UDP_PORT}").parse(),
+                    Err(_) => format!("[{bare}]:{}", ServerAddr::DEFAULT_UDP_PORT).parse(),
                 };
                 read.map_err(|_| error("the host is not an IP address"))?
             }
@@ -129,7 +129,7 @@ mod tests {
             let mut addr = ServerAddr::new(host, 5);
             assert_eq!(addr.to_string(), shown);
             if host.port() == 0 {
-                addr.host.set_port(DEFAULT_UDP_PORT);
+                addr.host.set_port(ServerAddr::DEFAULT_UDP_PORT);
             }
             assert_eq!(
                 shown.parse(),

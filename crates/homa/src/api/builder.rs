@@ -27,7 +27,7 @@ use crate::runtime::wake_chooser::WakeChooser;
 use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
 use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::host_lease::{HostLease, LeaseSource};
-use crate::tenancy::placement::Placement;
+use crate::tenancy::placement::{ENDPOINT_POLICIES, Placement};
 use crate::tenancy::process_group::siblings::GroupPool;
 use crate::tenancy::process_group::{
     self, CutoffSet, EndpointSlots, Segment, SegmentError, SegmentParameters,
@@ -76,6 +76,18 @@ pub enum DriverChoice {
 #[must_use = "a builder makes no host before `bind`"]
 pub struct HostBuilder {
     config: HostConfig,
+}
+
+impl HostConfig {
+    /// Maximum number of [`endpoints`](HostConfig::endpoints).
+    pub const MAX_ENDPOINTS: usize = MAX_ENDPOINTS as usize;
+
+    /// Maximum number of processes, or of their endpoints, that share an address over raw IP.
+    pub const MAX_PROCESSES: usize = process_group::MAX_PROCESSES;
+
+    /// The values of [`endpoint_policy`](HostConfig::endpoint_policy): policies that need only what a host
+    /// knows when a call begins.
+    pub const ENDPOINT_POLICIES: [PolicyName; 5] = ENDPOINT_POLICIES;
 }
 
 impl Host {
@@ -135,7 +147,7 @@ impl HostBuilder {
     /// Packets that arrive elsewhere are handed over, at a cost.
     ///
     /// # Errors
-    /// See [`HostError`]; also if there are no paths, or more than [`MAX_ENDPOINTS`].
+    /// See [`HostError`]; also if there are no paths, or more than [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS).
     pub fn bind_on(self, mut drivers: Vec<Box<dyn Driver>>) -> Result<Host, HostError> {
         let config = self.config;
         let count = check_endpoints(drivers.len())?;
@@ -181,15 +193,15 @@ impl HostBuilder {
 
 /// Defines the configuration, its defaults, and a setter of the builder for each option.
 macro_rules! host_config {
-    ($(#[$about:meta])* pub struct HostConfig { $($(#[$doc:meta])* pub $name:ident: $type:ty = $default:expr,)+ }) => {
+    ($(#[$about:meta])* pub struct $config:ident { $($(#[$doc:meta])* pub $name:ident: $type:ty = $default:expr,)+ }) => {
         $(#[$about])*
-        pub struct HostConfig {
+        pub struct $config {
             $($(#[$doc])* pub $name: $type,)+
         }
 
-        impl Default for HostConfig {
-            fn default() -> HostConfig {
-                HostConfig { $($name: $default,)+ }
+        impl Default for $config {
+            fn default() -> $config {
+                $config { $($name: $default,)+ }
             }
         }
 
@@ -227,7 +239,7 @@ host_config! {
         /// both IP versions. For a device it is one of the device's addresses; it also selects the device if
         /// [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
         pub address: SocketAddr = SocketAddr::from(([0, 0, 0, 0], 0)),
-        /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`]. Each endpoint has a socket, a lock and its part of the
+        /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS). Each endpoint has a socket, a lock and its part of the
         /// RPCs, and packets are steered to the endpoint that owns their RPC.
         ///
         /// The default is 1. More endpoints help only if several threads keep several cores busy with the
@@ -242,10 +254,10 @@ host_config! {
         /// Over UDP the kernel steers packets to sockets. On a device it steers frames to rings
         /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]). Over
         /// raw IP the filter of each socket selects its packets ([`RawDriver::bind_group`]), and each endpoint
-        /// also counts as one of the [`MAX_PROCESSES`](crate::MAX_PROCESSES).
+        /// also counts as one of the [`MAX_PROCESSES`](HostConfig::MAX_PROCESSES).
         pub endpoints: usize = 1,
         /// The policy that chooses the endpoint of each call for which a thread or task waits, and the endpoint
-        /// of a client, if the host has several. It is one of [`ENDPOINT_POLICIES`](crate::ENDPOINT_POLICIES). In
+        /// of a client, if the host has several. It is one of [`ENDPOINT_POLICIES`](HostConfig::ENDPOINT_POLICIES). In
         /// the policy's terms, endpoints are the cores, a client and its server are the flow, and the RPCs open
         /// in an endpoint are its load.
         ///

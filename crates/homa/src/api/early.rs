@@ -18,7 +18,7 @@ const MOST_PART_BYTES: u32 = 256 << 10;
 /// bytes: see [`Server::early`](crate::Server::early).
 ///
 /// ```
-/// let early = homa::EarlyDelivery::default().min_bytes(1 << 20);
+/// let early = homa::reader::EarlyDelivery::default().min_bytes(1 << 20);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -9,9 +9,10 @@ use homa_driver::udp::BindError;
 use homa_proto::{ConfigError, MAX_ENDPOINTS, PortError, RpcError, SendError};
 use homa_steer::PolicyName;
 
+pub use crate::api::address::ParseServerAddrError;
 use crate::api::address::ServerAddr;
 use crate::tenancy::placement::ENDPOINT_POLICIES;
-use crate::tenancy::process_group::SegmentError;
+pub use crate::tenancy::process_group::SegmentError;
 
 /// Why a [`Host`](crate::Host) could not be created, or could not open a port.
 #[derive(Debug, thiserror::Error)]

@@ -35,7 +35,7 @@ pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod completions;
 pub(crate) mod early;
-pub(crate) mod error;
+pub mod error;
 pub(crate) mod host;
 pub(crate) mod recv;
 pub(crate) mod request;

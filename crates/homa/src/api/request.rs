@@ -12,7 +12,9 @@ use crate::api::early::PartialRequest;
 use crate::api::error::ReplyError;
 use crate::api::server::PortHandle;
 use crate::payload::buffers::{Buffers, Role};
-use crate::payload::deferred_copy::{self, Outgoing};
+#[cfg(feature = "kernel-api")]
+use crate::payload::deferred_copy;
+use crate::payload::deferred_copy::Outgoing;
 use crate::runtime::engine::{Engine, Life};
 use crate::runtime::shared_engine::SharedEngine;
 
@@ -26,7 +28,7 @@ pub struct Request {
     rpc: RpcKey,
     peer: SocketAddr,
     pub(crate) payload: Bytes,
-    /// Set while the request is not whole, until a [`RequestReader`](crate::RequestReader) has read its end.
+    /// Set while the request is not whole, until a [`RequestReader`](crate::reader::RequestReader) has read its end.
     pub(crate) arriving: Option<PartialRequest>,
     answered: bool,
 }
@@ -121,6 +123,7 @@ impl Request {
     }
 
     /// Answers with a copy of these pieces; copying and sending overlap.
+    #[cfg(feature = "kernel-api")]
     pub(crate) fn reply_while_copying(mut self, pieces: &[&[u8]]) -> Result<(), ReplyError> {
         self.check_whole()?;
         self.answered = true;
@@ -178,6 +181,7 @@ impl Request {
     }
 
     /// The number of the endpoint that owns the RPC.
+    #[cfg(feature = "kernel-api")]
     pub(crate) fn endpoint(&self) -> usize {
         self.endpoint
     }

@@ -184,7 +184,8 @@ impl Server {
     /// early, for example to write them to a disk.
     ///
     /// ```
-    /// use homa::{EarlyDelivery, Host};
+    /// use homa::Host;
+    /// use homa::reader::EarlyDelivery;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let host = homa::Host::builder().address("127.0.0.1:0".parse()?).bind()?;
@@ -232,13 +233,16 @@ pub(crate) fn take(
     Some(Ok(Request::new(Arc::clone(port), endpoint, (queued.rpc, queued.peer), request, arriving)))
 }
 
+/// What sockets need.
 impl Server {
     /// The port's index in each endpoint.
+    #[cfg(feature = "kernel-api")]
     pub(crate) fn indices(&self) -> &[usize] {
         &self.port.servers
     }
 
     /// The endpoint at which the calling thread waits.
+    #[cfg(feature = "kernel-api")]
     pub(crate) fn home(&self) -> usize {
         self.port.home()
     }

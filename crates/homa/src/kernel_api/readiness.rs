@@ -1,12 +1,13 @@
 //! A descriptor that shows whether a [`Socket`] has messages to receive.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Wake;
 
-use crate::kernel_api::socket::Socket;
+use crate::kernel_api::socket::handle::Socket;
 use crate::kernel_api::socket_pair::SocketPair;
 use crate::runtime::sleep::WakeFd;
 
@@ -181,6 +182,12 @@ impl ReadinessFd {
 
     fn lock(&self) -> MutexGuard<'_, ReadinessState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for ReadinessFd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadinessFd").field("fd", &self.as_fd()).finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 use homa_driver::DriverStats;
 use homa_proto::Stats;
 
-use crate::observe::prometheus::MetricKind;
+use crate::observe::metrics_text::MetricKind;
 use crate::observe::times::TimesBySize;
 
 /// Defines [`HostCounts`] with one documented `u64` for each counter, and the list of their names and values.

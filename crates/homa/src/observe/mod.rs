@@ -2,6 +2,7 @@
 
 pub(crate) mod freeze;
 pub(crate) mod metrics;
+pub(crate) mod metrics_text;
 pub mod prometheus;
 pub(crate) mod recording;
 pub(crate) mod stages;

@@ -4,7 +4,7 @@
 //! own metrics:
 //!
 //! ```
-//! use homa::prometheus::{MetricKind, Text};
+//! use homa::metrics::prometheus::{MetricKind, Text};
 //!
 //! let mut text = Text::new();
 //! text.family("shop_orders_total", MetricKind::Counter, "Orders taken.");
@@ -16,13 +16,13 @@
 //! unit is a plain count of what it names. Counters end in `_total` and begin with 0 when their host is
 //! created; everything else is a gauge or a histogram.
 
-use std::fmt::{Display, Write};
 use std::time::Duration;
 
 use homa_proto::PeerInfo;
 
 use crate::api::host::Host;
 use crate::observe::metrics::Metrics;
+pub use crate::observe::metrics_text::{MetricKind, Text};
 use crate::observe::times::{Times, TimesBySize};
 
 /// Maximum peers of a host that have lines of their own: those with the most open RPCs, and among equals
@@ -31,87 +31,6 @@ pub const PEERS_LISTED: usize = 64;
 
 /// If a host knows more peers than this, none is listed, since packets wait while the peers are copied.
 pub const PEERS_READ: u64 = 1_000;
-
-/// The kind of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MetricKind {
-    /// A value that only grows until the process restarts.
-    Counter,
-    /// A value that can grow and shrink.
-    Gauge,
-    /// Counts of times up to fixed bounds, with their total number and sum.
-    Histogram,
-}
-
-impl MetricKind {
-    /// The name of the kind in the text format.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Histogram => "histogram",
-        }
-    }
-}
-
-/// A text in the format, to which metrics are appended.
-#[derive(Clone, Debug, Default)]
-pub struct Text {
-    text: String,
-}
-
-impl Text {
-    /// An empty text.
-    #[must_use]
-    pub fn new() -> Text {
-        Text::default()
-    }
-
-    /// Begins the samples of a name. All samples of the name must follow before the next name begins. `help`
-    /// is one sentence.
-    pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
-        self.words(&["# HELP ", name, " "]);
-        self.escaped(help, false);
-        self.words(&["\n# TYPE ", name, " ", kind.name(), "\n"]);
-    }
-
-    /// Writes one sample. Its name is that of its family; in a histogram, the family's name followed by
-    /// `_bucket`, `_sum` or `_count`.
-    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(name);
-        for (index, (label, value)) in labels.iter().enumerate() {
-            self.words(&[if index == 0 { "{" } else { "," }, label, "=\""]);
-            self.escaped(value, true);
-            self.text.push('"');
-        }
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
-    }
-
-    fn words(&mut self, words: &[&str]) {
-        words.iter().for_each(|word| self.text.push_str(word));
-    }
-
-    /// Appends text that stands in `quotes` or at the end of a line. It copies long pieces, since hardly one
-    /// of a thousand values needs escaping, and a scrape takes processor time from the host.
-    fn escaped(&mut self, text: &str, quotes: bool) {
-        let is_special = |letter: char| matches!(letter, '\\' | '\n') || quotes && letter == '"';
-        for piece in text.split_inclusive(is_special) {
-            match piece.char_indices().next_back() {
-                Some((at, '\n')) => self.words(&[&piece[..at], "\\n"]),
-                Some((at, last)) if is_special(last) => self.words(&[&piece[..at], "\\", &piece[at..]]),
-                _ => self.text.push_str(piece),
-            }
-        }
-    }
-
-    /// The text written so far.
-    #[must_use]
-    pub fn into_string(self) -> String {
-        self.text
-    }
-}
 
 /// All counters of these hosts, and their knowledge of the peers. Each sample has the address of its host as
 /// the label `host`.

@@ -70,7 +70,7 @@ struct RpcPayload {
     outgoing: Bytes,
     incoming: Incoming,
     /// When a request was whole, and its bytes: used for
-    /// [`Metrics::answer_times`](crate::Metrics::answer_times).
+    /// [`Metrics::answer_times`](crate::metrics::Metrics::answer_times).
     whole: (Time, u32),
 }
 

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use crate::payload::sparse::SparseBuffer;
 
 /// Provides memory for incoming messages, for an application whose messages must be in a place of its own:
-/// see [`Socket::set_memory`](crate::Socket::set_memory).
+/// see [`Socket::set_memory`](crate::kernel_api::Socket::set_memory).
 pub trait MessageMemory: Send + Sync {
     /// Lends memory for a message of `length` bytes. It is called when the first packet arrives, whichever
     /// part of the message that is. `None` means that the host uses its own memory. It is called under the
@@ -22,7 +22,7 @@ pub trait MessageMemory: Send + Sync {
 /// that never received all of it.
 pub trait Lender: Send + Sync {
     /// Whether the memory may still be written to; called before each write. To take the memory away, first
-    /// make this return false, and then call [`Socket::await_writers`](crate::Socket::await_writers): after
+    /// make this return false, and then call [`Socket::await_writers`](crate::kernel_api::Socket::await_writers): after
     /// that no write is in progress. The message is still delivered, with the bytes that it has.
     fn is_there(&self) -> bool;
 }

@@ -61,7 +61,7 @@ pub(crate) struct Call {
     pub(crate) traced: TraceKey,
     pub(crate) owner: CallOwner,
     /// When it began, and the bytes of its request: used for
-    /// [`Metrics::call_times`](crate::Metrics::call_times).
+    /// [`Metrics::call_times`](crate::metrics::Metrics::call_times).
     pub(crate) started: Time,
     pub(crate) request_bytes: u32,
 }

@@ -96,6 +96,7 @@ impl SharedEngine {
     /// Makes the progress thread drive at once if no other thread does, for a caller that does not wait here
     /// but must be woken for new items. Takes neither a lock nor memory: a signal may have interrupted a
     /// thread that holds either.
+    #[cfg(feature = "kernel-api")]
     pub(crate) fn attend(&self) {
         if !self.attended.load(Ordering::Relaxed) && !self.demanded.swap(true, Ordering::Relaxed) {
             self.progress_wake.notify();

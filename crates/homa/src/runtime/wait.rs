@@ -261,6 +261,7 @@ impl Waiters {
     }
 
     /// Whether no thread waits, so that the lock may be held for longer than a drive round takes.
+    #[cfg_attr(not(feature = "kernel-api"), allow(dead_code, reason = "only sockets copy while they send"))]
     pub(crate) fn is_idle(&self) -> bool {
         self.leader.is_none() && self.followers.is_empty() && self.summoned.is_empty()
     }

@@ -16,7 +16,7 @@ use homa_steer::{CoreLoad, Cores, Loads, Packet, Policy, PolicyName, Settings};
 use crate::api::error::HostError;
 
 /// Policies that need only the information that a host has when a call begins.
-pub const ENDPOINT_POLICIES: [PolicyName; 5] = [
+pub(crate) const ENDPOINT_POLICIES: [PolicyName; 5] = [
     PolicyName::SameCore,
     PolicyName::RssHash,
     PolicyName::Sparse,

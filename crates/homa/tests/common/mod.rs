@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
 use homa::driver::udp::{UdpConfig, UdpDriver};
+use homa::error::RecvError;
+use homa::kernel_api::{Arrival, Outcome, Socket};
+use homa::metrics::Metrics;
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
-use homa::{Arrival, Bytes, Host, HostBuilder, Metrics, Outcome, RecvError, Server, ServerAddr, Socket};
+use homa::{Bytes, Host, HostBuilder, Server, ServerAddr};
 
 /// Long enough for any event that happens at all, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -7,8 +7,10 @@ use super::common::{Echo, PATIENCE, all_data_sent_has_a_time, message, until_idl
 use homa::driver::Carrier;
 use homa::driver::packet::PacketConfig;
 use homa::driver::xdp::{XdpConfig, XdpMode};
+use homa::error::{CallError, HostError};
+use homa::metrics::Metrics;
 use homa::trace::EventKind;
-use homa::{CallError, DriverChoice, Host, HostBuilder, HostError, Metrics, ServerAddr};
+use homa::{DriverChoice, Host, HostBuilder, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
 fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostBuilder {

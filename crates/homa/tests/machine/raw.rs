@@ -7,7 +7,8 @@ use std::time::Instant;
 use super::common::{Echo, PATIENCE, message};
 use homa::driver::raw::{RawConfig, RawDriver};
 use homa::driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
-use homa::{CallError, DriverChoice, Host, HostBuilder, ServerAddr};
+use homa::error::CallError;
+use homa::{DriverChoice, Host, HostBuilder, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn config(ip: &str) -> HostBuilder {

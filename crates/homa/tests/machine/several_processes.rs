@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use super::common::{PATIENCE, eventually, message, until_idle};
-use homa::{Bytes, CallError, DriverChoice, Host, HostBuilder, RecvError, Server, ServerAddr};
+use homa::error::{CallError, RecvError};
+use homa::{Bytes, DriverChoice, Host, HostBuilder, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, pair};
 
 const PORT: &str = "HOMA_TEST_PORT";

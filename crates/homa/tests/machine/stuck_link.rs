@@ -139,7 +139,7 @@ fn one_link_is_stuck(
             // All of them end, whether by an answer or by an error.
             for call in calls {
                 let result = call.timeout(2 * PATIENCE).wait();
-                assert!(!matches!(result, Err(homa::CallError::TimedOut { .. })), "{result:?}");
+                assert!(!matches!(result, Err(homa::error::CallError::TimedOut { .. })), "{result:?}");
             }
             let drops = host.metrics().driver.send_errors.link_stuck;
             (host, drops)

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homa::{CallError, Host, ServerAddr};
+use homa::error::CallError;
+use homa::{Host, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4};
 
 /// Lengths of the requests, which are echoed, one after the other.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use homa::{CallError, ServerAddr};
+use homa::ServerAddr;
+use homa::error::CallError;
 use homa_proto::Config;
 
 use super::ledger::{ANSWERED, BEGUN, DEADLINE, Failure, Ledger, OUTCOMES, Outcome, PEER_RESTARTED, WRONG};

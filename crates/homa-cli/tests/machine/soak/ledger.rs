@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use homa::CallError;
+use homa::error::CallError;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::message::CallId;

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use homa::{Client, DriverChoice, Host, ReplyError, Request, Server, ServerAddr};
+use homa::error::ReplyError;
+use homa::{Client, DriverChoice, Host, Request, Server, ServerAddr};
 use homa_testkit::namespace::V4;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use homa_proto::{DoneReason, RpcInfo, RpcKey, Time};
 
-use super::{Arrival, CallInfo, Outcome, ReturnedReply};
+use super::arrival::{Arrival, CallInfo, Outcome, ReturnedReply};
 use crate::api::address::ServerAddr;
 use crate::api::error::{CallError, HostError, RecvError, ReplyError};
 use crate::api::server::Server;

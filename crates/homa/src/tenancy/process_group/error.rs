@@ -75,7 +75,7 @@ pub enum SegmentError {
         "process {pid} has held the lock of {} for more than {waited:?}: it is stopped or hangs; continue or end it",
         path.display()
     )]
-    EngineGuard {
+    LockHeld {
         /// The file.
         path: PathBuf,
         /// The process id, in the process's own pid namespace.

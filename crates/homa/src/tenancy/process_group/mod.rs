@@ -350,7 +350,7 @@ fn wait_for_registry(file: &File, path: &Path) -> Result<(), SegmentError> {
         }
         if start.elapsed() > LOCK_PATIENCE {
             let pid = map::holder(file);
-            return Err(SegmentError::EngineGuard { path: path.to_owned(), pid, waited: LOCK_PATIENCE });
+            return Err(SegmentError::LockHeld { path: path.to_owned(), pid, waited: LOCK_PATIENCE });
         }
         // Polls instead of sleeping in the kernel's queue, where a stopped holder could not be reported.
         std::thread::sleep(pause);

@@ -339,7 +339,7 @@ fn a_process_killed_with_the_lock_in_hand_blocks_nobody() {
     assert!(!segment.try_release(&[99]) && !segment.publish_cutoffs(cutoffs(1, 2)));
     let pid = child.child.id();
     let error = segment.bind(99).unwrap_err();
-    assert!(matches!(error, SegmentError::EngineGuard { pid: holder, .. } if holder == pid), "{error}");
+    assert!(matches!(error, SegmentError::LockHeld { pid: holder, .. } if holder == pid), "{error}");
     child.kill();
     segment.bind(99).unwrap();
 }

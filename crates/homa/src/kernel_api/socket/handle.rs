@@ -1,0 +1,766 @@
+//! A port that calls and answers, and whose responses and requests wait in one place: a socket as in Linux
+//! Homa.
+//!
+//! A call is identified by its id on the wire. Any receiver takes the outcomes of calls in the order in which
+//! the calls end; the outcome of a private call is taken only by its id. A [`Waker`] reports arrivals for
+//! which no thread waits in [`Socket::recv`], so that a descriptor can be made readable for them.
+
+mod accepting;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use homa_proto::{RpcInfo, Time, wire};
+
+use super::arrival::{Arrival, CallInfo, Outcome};
+use super::state::SocketCall;
+use crate::api::address::ServerAddr;
+use crate::api::error::{CallError, HostError, RecvError, ReplyError};
+use crate::api::host::Host;
+use crate::api::request::Request;
+use crate::api::server::Server;
+use crate::payload::deferred_copy::{self, Outgoing};
+use crate::payload::memory::MessageMemory;
+use crate::payload::pool::{self, Pool};
+use crate::runtime::engine::{CallOwner, Engine, Life};
+use crate::runtime::shared_engine::SharedEngine;
+use crate::runtime::wait::{self, WaitTarget};
+use crate::tenancy::endpoint_group::board::{self, RequestExchange, WaitOutcome};
+use crate::tenancy::endpoints::Endpoints;
+use crate::tenancy::process_group::FIRST_CLIENT_PORT;
+
+/// A port that calls and answers, and whose responses and requests wait in one place: a socket as in Linux
+/// Homa. A call is identified by its id on the wire. Dropping the socket [closes](Socket::close) it.
+pub struct Socket {
+    /// The parts of the socket: one endpoint's, or, with a server port, those of all endpoints.
+    members: Vec<SocketShard>,
+    number: u16,
+    endpoints: Arc<Endpoints>,
+    /// The server that takes its requests, once it has accepted any.
+    server: OnceLock<Server>,
+    /// Offers arrivals to threads at other endpoints, if the socket lives in several.
+    board: Option<Arc<RequestExchange>>,
+    /// Memory for outgoing messages.
+    pool: Mutex<Pool>,
+}
+
+/// A socket's part in one endpoint.
+struct SocketShard {
+    shared: Arc<SharedEngine>,
+    index: usize,
+}
+
+impl SocketShard {
+    fn on(&self) -> WaitTarget {
+        WaitTarget::Socket(self.index)
+    }
+}
+
+impl Host {
+    /// Opens a socket on a port. `None` means any free client port. From 1 to 32767 it is a server port, and
+    /// requests are accepted. A higher port is a client port, which [accepts
+    /// requests](Socket::accept_requests) only after that call.
+    ///
+    /// If the host has several endpoints, a free client port lives in one of them, dealt out in turn, and a
+    /// server port in all. Each thread waits at one endpoint, and receives what arrives at any. A client port
+    /// of the caller's choice is then not possible.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn socket(&self, port: Option<u16>) -> Result<Socket, HostError> {
+        let endpoints = &self.endpoints;
+        let count = endpoints.members.len();
+        if port.is_some_and(|port| port >= FIRST_CLIENT_PORT) && count > 1 {
+            return Err(HostError::SeveralEndpoints { count });
+        }
+        self.start_progress()?;
+        let Some(number) = port.filter(|port| *port < FIRST_CLIENT_PORT) else {
+            let chosen = self.choose_client_port()?.or(port);
+            let shared = Arc::clone(endpoints.deal_client());
+            let (index, number) = shared.lock().open_socket(shared.now(), chosen, None)?;
+            return Ok(Socket::new(endpoints, vec![SocketShard { shared, index }], number, OnceLock::new()));
+        };
+        let server = self.server(number)?;
+        let members = Vec::with_capacity(count);
+        let mut socket = Socket::new(endpoints, members, number, OnceLock::from(server.clone()));
+        for (shared, &server) in endpoints.members.iter().zip(server.indices()) {
+            let (index, _) = shared.lock().open_socket(shared.now(), Some(number), Some(server))?;
+            socket.members.push(SocketShard { shared: Arc::clone(shared), index });
+        }
+        socket.board = endpoints.set_board(socket.members.iter().map(SocketShard::on).collect());
+        Ok(socket)
+    }
+}
+
+impl Socket {
+    fn new(
+        endpoints: &Arc<Endpoints>,
+        members: Vec<SocketShard>,
+        number: u16,
+        server: OnceLock<Server>,
+    ) -> Socket {
+        let endpoints = Arc::clone(endpoints);
+        Socket { members, number, endpoints, server, board: None, pool: Mutex::default() }
+    }
+
+    /// The endpoint at which the calling thread calls and waits. A socket without a server lives in one
+    /// endpoint alone.
+    fn home(&self) -> usize {
+        self.server.get().map_or(0, Server::home)
+    }
+
+    /// The part in the endpoint that owns the call with this id, if there is such a call.
+    fn member_of(&self, id: u64) -> &SocketShard {
+        &self.members[wire::owner_of(id, self.members.len() as u32) as usize]
+    }
+
+    /// The Homa port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.number
+    }
+
+    /// A message of these pieces, in order, copied into memory that is reused once the message is dropped.
+    /// Outgoing messages are dropped when their peer has them.
+    pub fn message(&self, pieces: &[&[u8]]) -> Bytes {
+        let length = pieces.iter().map(|piece| piece.len()).sum();
+        let pool = || self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if let ([piece], true) = (pieces, length <= pool::SMALL_BYTES) {
+            return pool().copy(piece);
+        }
+        let mut buffer = pool().take(length);
+        pieces.iter().for_each(|piece| buffer.extend_from_slice(piece));
+        let (message, evicted) = pool().finish(buffer);
+        drop(evicted);
+        message
+    }
+
+    /// Starts a call, and returns its id, which is even. The part of the request that may be sent at once is
+    /// sent before this returns. The outcome carries `cookie`; [`recv`](Socket::recv) returns it, or
+    /// [`recv_private`](Socket::recv_private) if the call is `private`.
+    ///
+    /// The host reads the request's bytes until its outcome is received, or until [`abort`](Socket::abort) or
+    /// [`close`](Socket::close) has ended the call and returned, but never after that. If the bytes have an
+    /// owner ([`Bytes::from_owner`]), the owner is dropped a little later.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn start(
+        &self,
+        to: ServerAddr,
+        request: Bytes,
+        cookie: u64,
+        private: bool,
+    ) -> Result<u64, CallError> {
+        self.start_until(to, request, cookie, private, None)
+    }
+
+    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up after `deadline`,
+    /// or up to a tick of the background thread later. Its outcome is then [`CallError::TimedOut`].
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn start_deadline(
+        &self,
+        to: ServerAddr,
+        request: Bytes,
+        cookie: u64,
+        deadline: Duration,
+    ) -> Result<u64, CallError> {
+        self.start_until(to, request, cookie, false, Some(deadline))
+    }
+
+    fn start_until(
+        &self,
+        to: ServerAddr,
+        request: Bytes,
+        cookie: u64,
+        private: bool,
+        deadline: Option<Duration>,
+    ) -> Result<u64, CallError> {
+        let SocketShard { shared, index: socket } = &self.members[self.home()];
+        let (at, now) = shared.clock.look();
+        let mut engine = shared.lock_since(at);
+        if engine.sockets[*socket].closed {
+            return Err(CallError::Closed);
+        }
+        let deadline = deadline.map(|deadline| (shared.after(deadline), deadline));
+        let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline, result: None };
+        let from = (self.number, private);
+        let id = engine.start_socket_call((at, now), from, to, Outgoing::Whole(request), owner);
+        engine.after_work(now);
+        id
+    }
+
+    /// Like [`start`](Socket::start), with a copy of these pieces, in order. When this returns, the host no
+    /// longer reads the pieces.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn start_pieces(
+        &self,
+        to: ServerAddr,
+        pieces: &[&[u8]],
+        cookie: u64,
+        private: bool,
+    ) -> Result<u64, CallError> {
+        let SocketShard { shared, index: socket } = &self.members[self.home()];
+        if !deferred_copy::is_worth_it(shared, pieces) {
+            return self.start(to, self.message(pieces), cookie, private);
+        }
+        let (at, now) = shared.clock.look();
+        let mut engine = shared.lock_since(at);
+        if engine.sockets[*socket].closed {
+            return Err(CallError::Closed);
+        }
+        let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline: None, result: None };
+        let from = (self.number, private);
+        let id = deferred_copy::copy_and_send(shared, &mut engine, pieces, |engine, request| {
+            engine.start_socket_call((at, now), from, to, request, owner)
+        });
+        engine.after_work(shared.now());
+        id
+    }
+
+    /// Like [`Request::reply`], with a copy of these pieces, in order. When this returns, the host no longer
+    /// reads the pieces.
+    ///
+    /// # Errors
+    /// See [`ReplyError`]; the RPC is over in that case, too.
+    pub fn reply_pieces(&self, rpc: Request, pieces: &[&[u8]]) -> Result<(), ReplyError> {
+        if !deferred_copy::is_worth_it(rpc.shared(), pieces) {
+            return rpc.reply(self.message(pieces));
+        }
+        rpc.reply_while_copying(pieces)
+    }
+
+    /// Like [`Request::reply`] to a request that came by this socket, with bytes that the caller must get back.
+    /// The host reads the bytes until [`recv`](Socket::recv) returns [`Arrival::ReturnedReply`] with this
+    /// cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet. After an
+    /// error, the host no longer reads them when this returns.
+    ///
+    /// # Errors
+    /// See [`ReplyError`]; the RPC is over in that case, and there is no `ReturnedReply`. `Closed` also if
+    /// the socket is closed.
+    ///
+    /// # Panics
+    /// If the request came by another socket.
+    pub fn reply_lent(&self, rpc: Request, response: Bytes, cookie: u64) -> Result<(), ReplyError> {
+        let member =
+            self.members.get(rpc.endpoint()).filter(|member| Arc::ptr_eq(rpc.shared(), &member.shared));
+        let member = member.expect("the request came by this socket");
+        rpc.reply_as(response, |engine, now, rpc, response| {
+            engine.answer_lent(now, rpc, response, (member.index, cookie))
+        })
+    }
+
+    /// Waits for the next request or outcome of a call that is not private: for ever, or for at most
+    /// `timeout`. A `timeout` of zero only polls.
+    ///
+    /// # Errors
+    /// Nothing came in time, or the socket or the host was shut down.
+    pub fn recv(&self, timeout: Option<Duration>) -> Result<Arrival, RecvError> {
+        self.recv_while(timeout, || true)
+    }
+
+    /// Like [`recv`](Socket::recv), but only while `wanted` returns true. `wanted` is called under a lock of
+    /// the host: before the thread sleeps, whenever it is woken, and after each [`recall`](Socket::recall).
+    /// An arrival that is already there is returned even if it is no longer wanted.
+    ///
+    /// # Errors
+    /// Those of `recv`; also `TimedOut` if it is no longer wanted.
+    pub fn recv_while(
+        &self,
+        timeout: Option<Duration>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Arrival, RecvError> {
+        let home = self.home();
+        let member = &self.members[home];
+        let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
+        loop {
+            // The result has hundreds of bytes, and each function that returned it would copy them.
+            let mut found = None;
+            self.wait(member, member.on(), until, &wanted, |engine| {
+                // Most calls find nothing, and moving an empty result is not worth it, either.
+                let some @ Some(_) = self.find(engine, home) else { return None };
+                found = some;
+                Some(())
+            });
+            match found.ok_or(RecvError::TimedOut)? {
+                WaitOutcome::Here(taken) => return taken,
+                WaitOutcome::Elsewhere(marked) => {
+                    if let Some(taken) = self.take_elsewhere(home, marked) {
+                        return taken;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&self, engine: &mut Engine, endpoint: usize) -> Option<Result<Arrival, RecvError>> {
+        engine.take_arrival(self.members[endpoint].index, self.server.get(), endpoint)
+    }
+
+    /// Looks for arrivals at the endpoint `home`, which is locked, and checks whether other endpoints have
+    /// any.
+    fn find(&self, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Arrival>> {
+        let member = &self.members[home];
+        engine.find(&member.shared, (member.on(), self.board.as_ref()), |engine| self.take(engine, home))
+    }
+
+    /// Takes an arrival at another endpoint than `home`, where no thread waits for it.
+    fn take_elsewhere(&self, home: usize, marked: u64) -> Option<Result<Arrival, RecvError>> {
+        let members = |endpoint: usize| {
+            let member = &self.members[endpoint];
+            (&*member.shared, member.on())
+        };
+        board::take_elsewhere(members, home, marked, |engine, endpoint| self.take(engine, endpoint))
+    }
+
+    /// Waits for the outcome of a private call.
+    ///
+    /// # Errors
+    /// It did not come in time, or there is no such call (any more), or the socket or the host was shut down.
+    pub fn recv_private(&self, id: u64, timeout: Option<Duration>) -> Result<Outcome, RecvError> {
+        self.recv_private_while(id, timeout, || true)
+    }
+
+    /// Like [`recv_private`](Socket::recv_private), but only while `wanted` returns true, as in
+    /// [`recv_while`](Socket::recv_while).
+    ///
+    /// # Errors
+    /// Those of `recv_private`; also `TimedOut` if it is no longer wanted.
+    pub fn recv_private_while(
+        &self,
+        id: u64,
+        timeout: Option<Duration>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Outcome, RecvError> {
+        let member = self.member_of(id);
+        let call = member.shared.lock().sockets[member.index].calls.get(&id).copied();
+        let on = WaitTarget::Call(call.ok_or(RecvError::NoSuchCall { id })?);
+        let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
+        let outcome = self.wait(member, on, until, wanted, |engine| engine.take_private(member.index, id));
+        outcome.unwrap_or(Err(RecvError::TimedOut))
+    }
+
+    /// Waits until the moment `until` while that is `wanted`. If the second part of `until` is true, it only
+    /// checks once.
+    fn wait<T>(
+        &self,
+        member: &SocketShard,
+        on: WaitTarget,
+        until: Option<(Time, bool)>,
+        wanted: impl Fn() -> bool,
+        mut take: impl FnMut(&mut Engine) -> Option<T>,
+    ) -> Option<T> {
+        let shared = &member.shared;
+        let mut engine = shared.lock();
+        // Existing arrivals come first: this thread may have been woken for one of them.
+        let mut take = |engine: &mut Engine| match take(engine) {
+            None => (!wanted()).then_some(None),
+            taken => Some(taken),
+        };
+        if until.is_some_and(|(_, looks)| looks) && !engine.progress_drives_now() {
+            if let Some(taken) = take(&mut engine) {
+                let now = engine.last_driven;
+                engine.leave(now);
+                return taken;
+            }
+            // Otherwise a caller that only calls with a zero timeout would never drive the network.
+            engine.drive(shared.now());
+        }
+        wait::wait(shared, engine, on, until.map(|(until, _)| until), take).flatten()
+    }
+
+    /// Makes every thread that waits in [`recv_while`](Socket::recv_while) or
+    /// [`recv_private_while`](Socket::recv_private_while) check whether it should still wait.
+    pub fn recall(&self) {
+        for SocketShard { shared, .. } in &self.members {
+            shared.lock().waiting.wake_all();
+        }
+    }
+
+    /// Whether [`recv`](Socket::recv) would return an arrival, or an error because the socket is closed. This
+    /// runs none of the application's code.
+    #[must_use]
+    pub fn has_arrival(&self) -> bool {
+        let has_arrival = |engine: &Engine, index: usize| {
+            engine.sockets[index].closed || engine.life != Life::Open || engine.arrivals(index) > 0
+        };
+        let mut members = self.members.iter();
+        members.any(|member| member.shared.lock().glance(|engine| has_arrival(engine, member.index)))
+    }
+
+    /// Sets a waker, which is called from any thread when something arrives for which no thread waits in
+    /// [`recv`](Socket::recv). It may be called too often, and even after another thread has already taken
+    /// the arrival.
+    pub fn set_waker(&self, waker: Option<Waker>) {
+        for member in &self.members {
+            let mut engine = member.shared.lock();
+            let replaced = std::mem::replace(&mut engine.sockets[member.index].waker, waker.clone());
+            drop(engine);
+            drop(replaced);
+        }
+    }
+
+    /// Bytes of messages that the host keeps because it sends them or may have to resend them: requests until
+    /// their outcome, responses until their clients have them. If there are several endpoints, the value is
+    /// that of the endpoint with the most.
+    #[must_use]
+    pub fn outgoing_bytes(&self) -> u64 {
+        let bytes = |member: &SocketShard| member.shared.lock().buffers.outgoing_bytes();
+        self.members.iter().map(bytes).max().unwrap_or(0)
+    }
+
+    /// Whether [`outgoing_bytes`](Socket::outgoing_bytes) are fewer than `below`. If they are not, `waker` is
+    /// called once, from any thread, when they may be.
+    #[must_use]
+    pub fn has_room_or_wakes(&self, below: u64, waker: &Waker) -> bool {
+        let full = |member: &&SocketShard| {
+            let mut engine = member.shared.lock();
+            let full = engine.buffers.outgoing_bytes() >= below;
+            if full {
+                engine.rooms.push((below, waker.clone()));
+            }
+            full
+        };
+        !self.members.iter().any(|member| full(&member))
+    }
+
+    /// Puts messages that come to this port from now on into memory that the application lends, if it has
+    /// some for them and they are not short. Packets are then received directly into that memory, and the
+    /// application gets the memory that was [lent](MessageMemory::lend). `None` restores the default.
+    pub fn set_memory(&self, memory: Option<Arc<dyn MessageMemory>>) {
+        for member in &self.members {
+            let memory = memory.clone();
+            let mut engine = member.shared.lock();
+            // If the socket is closed, another may already use its port number.
+            let unused = match engine.sockets[member.index].closed {
+                true => memory,
+                false => engine.buffers.set_memory(self.number, memory),
+            };
+            drop(engine);
+            drop(unused);
+        }
+    }
+
+    /// Ensures that the host no longer reads this memory when this returns: requests and answers in it that
+    /// are still to be sent are copied. This is for a caller whose call a panic has ended, so that its
+    /// progress is unknown.
+    pub fn copy_messages_of(&self, memory: &[u8]) {
+        let memory = memory.as_ptr_range();
+        let memory = memory.start as usize..memory.end as usize;
+        self.members.iter().for_each(|member| member.shared.lock().buffers.copy_outgoing_of(&memory));
+    }
+
+    /// Waits for threads that write to [lent memory](MessageMemory) and found that it [is
+    /// there](crate::kernel_api::Lender::is_there) before this call.
+    pub fn await_writers(&self) {
+        self.members.iter().for_each(|member| drop(member.shared.lock()));
+    }
+
+    /// Makes the host's background thread drive the network from now on, until a thread waits in
+    /// [`recv`](Socket::recv). This is for a thread that is about to sleep where only the waker can wake it.
+    /// It takes neither locks nor memory, so a signal handler may call it.
+    ///
+    /// A thread that is just about to leave `recv` with its message counts as a waiting thread. In that case
+    /// the background thread drives a tick later, which is a millisecond, and up to ten on links below 100
+    /// Mbit/s.
+    pub fn attend(&self) {
+        self.members.iter().for_each(|member| member.shared.attend());
+    }
+
+    /// Gives up a call. It has no outcome, or, with `tell`, the outcome [aborted](CallError::Aborted).
+    /// Returns whether there was such a call. The host no longer reads the request's bytes when this returns.
+    pub fn abort(&self, id: u64, tell: bool) -> bool {
+        let SocketShard { shared, index } = self.member_of(id);
+        let now = shared.now();
+        let mut engine = shared.lock();
+        let call = engine.sockets[*index].calls.get(&id).copied();
+        if let Some(call) = call {
+            engine.abort_socket_call(now, call, tell);
+            engine.flush(now);
+            engine.after_work(now);
+        }
+        call.is_some()
+    }
+
+    /// Ids of the calls whose outcome has not been taken.
+    #[must_use]
+    pub fn open_calls(&self) -> Vec<u64> {
+        let ids = |member: &SocketShard| -> Vec<u64> {
+            member.shared.lock().sockets[member.index].calls.keys().copied().collect()
+        };
+        self.members.iter().flat_map(ids).collect()
+    }
+
+    /// The calls whose outcome has not been taken, in no particular order.
+    #[must_use]
+    pub fn calls(&self) -> Vec<CallInfo> {
+        self.members.iter().flat_map(|member| member.shared.lock().socket_calls(member.index)).collect()
+    }
+
+    /// The cookie of a call whose outcome has not been taken.
+    #[must_use]
+    pub fn cookie_of(&self, id: u64) -> Option<u64> {
+        let member = self.member_of(id);
+        let engine = member.shared.lock();
+        let call = *engine.sockets[member.index].calls.get(&id)?;
+        match &engine.calls.get(call)?.owner {
+            CallOwner::Socket(owner) => Some(owner.cookie),
+            _ => None,
+        }
+    }
+
+    /// The progress of this port's RPCs, including requests that are still arriving.
+    #[must_use]
+    pub fn rpcs(&self) -> Vec<RpcInfo> {
+        let rpcs = |member: &SocketShard| -> Vec<RpcInfo> {
+            member.shared.lock().endpoint.rpcs_at(self.number).collect()
+        };
+        self.members.iter().flat_map(rpcs).collect()
+    }
+
+    /// Gives up the socket's calls and its untaken requests. Waiting threads, and all later calls, get an
+    /// error. Answers in flight are delivered. The host no longer reads memory lent to calls and answers when
+    /// this returns.
+    pub fn close(&self) {
+        for SocketShard { shared, index } in &self.members {
+            let now = shared.now();
+            let mut engine = shared.lock();
+            let (memory, lent) = engine.close_socket(now, *index);
+            engine.after_work(now);
+            drop(engine);
+            drop(memory);
+            for rpc in lent {
+                // One lock for each RPC, so that other threads need not wait for all of them.
+                let mut engine = shared.lock();
+                engine.copy_lent_reply(rpc);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Socket").field("port", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.close();
+        for SocketShard { shared, index } in &self.members {
+            let mut engine = shared.lock();
+            let state = engine.sockets.remove(*index);
+            if let Some(server) = state.server.and_then(|server| engine.servers.get_mut(server)) {
+                server.socket = None;
+                server.abandoned = true;
+            }
+            drop(engine);
+            drop(state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use homa_proto::DoneReason;
+
+    use super::super::arrival::ReturnedReply;
+
+    use super::*;
+
+    const LENGTH: usize = 200_000;
+
+    fn host() -> Host {
+        let bind = SocketAddr::from(([127, 0, 0, 1], 0));
+        Host::builder().address(bind).bind().unwrap()
+    }
+
+    /// A message is only read through its entry among the buffers: without the entry, it is no longer read.
+    fn bytes_read(socket: &Socket) -> u64 {
+        socket.members[0].shared.lock().buffers.outgoing_bytes()
+    }
+
+    #[test]
+    fn nobody_reads_a_request_whose_call_is_over() {
+        let (silent, host) = (host(), host());
+        let server = silent.server(9).unwrap();
+        let to = ServerAddr::new(silent.local_addr(), 9);
+        let socket = host.socket(None).unwrap();
+        let request = Bytes::from(vec![1; LENGTH]);
+        for tell in [false, true] {
+            let id = socket.start(to, request.clone(), 0, false).unwrap();
+            assert_eq!(bytes_read(&socket), LENGTH as u64);
+            assert!(socket.abort(id, tell));
+            assert_eq!(bytes_read(&socket), 0);
+        }
+        assert!(matches!(socket.recv(None), Ok(Arrival::Outcome(_))));
+        socket.start_deadline(to, request.clone(), 0, Duration::from_micros(1)).unwrap();
+        assert!(matches!(socket.recv(None), Ok(Arrival::Outcome(_))));
+        assert_eq!(bytes_read(&socket), 0);
+        let id = socket.start(to, Bytes::from(vec![2; LENGTH]), 0, true).unwrap();
+        loop {
+            // On a slow machine a call that was given up may have arrived whole.
+            let rpc = server.recv().wait().unwrap();
+            if rpc.payload()[0] == 2 {
+                rpc.reply("well").unwrap();
+                break;
+            }
+        }
+        assert!(socket.recv_private(id, None).unwrap().result.is_ok());
+        assert_eq!(bytes_read(&socket), 0);
+        socket.start(to, request, 0, false).unwrap();
+        socket.close();
+        assert_eq!(bytes_read(&socket), 0);
+    }
+
+    #[test]
+    fn what_is_lent_to_an_answer_is_told_or_copied() {
+        let (there, host) = (host(), host());
+        let server = there.socket(Some(9)).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        let answer = Bytes::from(vec![1; LENGTH]);
+        let start = |cookie| client.start(to, Bytes::from_static(b"?"), cookie, false).unwrap();
+        let request = || match server.recv(None) {
+            Ok(Arrival::Request { rpc, id, client_port }) => (rpc, id, client_port),
+            _ => panic!("there is a request"),
+        };
+        start(0);
+        let (rpc, id, client_port) = request();
+        let peer = rpc.peer();
+        server.reply_lent(rpc, answer.clone(), 7).unwrap();
+        let Ok(Arrival::Outcome(outcome)) = client.recv(None) else { panic!("it was answered") };
+        assert_eq!(outcome.result, Ok(answer.clone()));
+        let Ok(Arrival::ReturnedReply(returned)) = server.recv(None) else { panic!("it was lent") };
+        assert_eq!(returned, ReturnedReply { id, cookie: 7, client: peer, client_port, result: Ok(()) });
+        assert_eq!(bytes_read(&server), 0);
+
+        // A client that has fallen silent.
+        start(1);
+        let (rpc, ..) = request();
+        let key = rpc.key();
+        server.reply_lent(rpc, answer.clone(), 8).unwrap();
+        server.members[0].shared.lock().return_lent(key, DoneReason::ClientSilent);
+        let Ok(Arrival::ReturnedReply(returned)) = server.recv(None) else { panic!("it was lent") };
+        assert_eq!((returned.cookie, returned.result), (8, Err(ReplyError::ClientGone { peer })));
+        assert!(matches!(client.recv(None), Ok(Arrival::Outcome(_))));
+
+        // The socket is closed before the client has all of it.
+        start(2);
+        start(3);
+        let (rpc, ..) = request();
+        let (late, ..) = request();
+        let engine = client.members[0].shared.lock();
+        server.reply_lent(rpc, answer.clone(), 9).unwrap();
+        assert_eq!(server.members[0].shared.lock().lent_replies.len(), 1);
+        server.close();
+        assert!(answer.is_unique(), "what is sent from now on is a copy");
+        assert_eq!(bytes_read(&server), LENGTH as u64);
+        assert_eq!(server.reply_lent(late, answer.clone(), 10), Err(ReplyError::Closed));
+        assert!(server.members[0].shared.lock().lent_replies.is_empty());
+        drop(engine);
+        for _ in 0..2 {
+            let Ok(Arrival::Outcome(outcome)) = client.recv(None) else { panic!("it has an end") };
+            let expected = if outcome.cookie == 2 { Ok(answer.clone()) } else { outcome.result.clone() };
+            assert_eq!(outcome.result, expected);
+            assert_eq!(outcome.result.is_ok(), outcome.cookie == 2);
+        }
+    }
+
+    #[test]
+    fn messages_whose_memory_is_taken_back_are_sent_from_a_copy() {
+        let (there, host) = (host(), host());
+        let server = there.socket(Some(9)).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        let memory = Bytes::from(vec![3; 2 * LENGTH]);
+        let other = Bytes::from(vec![4; LENGTH]);
+        // Only the first packets are sent while the server's host is locked.
+        let engine = server.members[0].shared.lock();
+        client.start(to, memory.slice(LENGTH..), 1, false).unwrap();
+        client.start(to, other.clone(), 2, false).unwrap();
+        client.copy_messages_of(&memory);
+        assert!(memory.is_unique() && !other.is_unique());
+        drop(engine);
+        for _ in 0..2 {
+            let Ok(Arrival::Request { mut rpc, .. }) = server.recv(None) else {
+                panic!("there is a request")
+            };
+            let request = rpc.take_payload();
+            assert!(request == other || request == memory.slice(..LENGTH));
+            rpc.reply("well").unwrap();
+        }
+    }
+
+    /// Records on drop whether its host's lock is free.
+    struct CallOwner {
+        shared: Arc<SharedEngine>,
+        free: Arc<Mutex<Option<bool>>>,
+    }
+
+    impl AsRef<[u8]> for CallOwner {
+        fn as_ref(&self) -> &[u8] {
+            &[7; LENGTH]
+        }
+    }
+
+    impl Drop for CallOwner {
+        fn drop(&mut self) {
+            // Other threads hold the lock for a moment.
+            let mut tries = 0..5_000;
+            let is_free = tries.any(|_| {
+                let is_free = self.shared.lock_if_free().is_some();
+                if !is_free {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                is_free
+            });
+            *self.free.lock().unwrap() = Some(is_free);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_taken_back_end_where_nothing_is_locked() {
+        let (there, host) = (host(), host());
+        let _server = there.socket(Some(9)).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        let free = Arc::default();
+        let shared = Arc::clone(&client.members[0].shared);
+        let request = Bytes::from_owner(CallOwner { shared, free: Arc::clone(&free) });
+        let memory = request.as_ptr_range();
+        client.start(to, request, 1, false).unwrap();
+        let length = memory.end as usize - memory.start as usize;
+        // SAFETY: it is constant.
+        client.copy_messages_of(unsafe { std::slice::from_raw_parts(memory.start, length) });
+        assert_eq!(*free.lock().unwrap(), Some(true));
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_a_moment_ago_is_passed_over() {
+        let (there, host) = (host(), host());
+        let server = there.socket(Some(9)).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        client.start(to, Bytes::from_static(b"?"), 1, false).unwrap();
+        while !server.has_arrival() {
+            std::thread::yield_now();
+        }
+        // The endpoint has aborted the request, but the engine has not polled the event.
+        let SocketShard { shared, .. } = &server.members[0];
+        let mut engine = shared.lock();
+        let rpc = engine.servers.iter().find_map(|(_, port)| port.queue.front()).unwrap().rpc;
+        engine.endpoint.abort(shared.now(), rpc);
+        assert!(engine.endpoint.rpc_info(rpc).is_none());
+        assert!(server.take(&mut engine, 0).is_none(), "and the lock is not asked for again");
+    }
+}
