@@ -114,7 +114,7 @@
 //! the leader and drives the network. The followers sleep, and are woken in the order of
 //! [`HostConfig::wake_order`]. A thread that sends while another thread waits also sends its own packets.
 //! Futures use a task on their own tokio runtime, which must have its I/O and time drivers enabled. Without
-//! such a runtime, the background thread drives for them.
+//! such a runtime, or without the feature `tokio`, the background thread drives for them.
 //!
 //! If no thread waits, because all threads of the application compute, a background thread (the progress
 //! thread) takes over. It notices within a millisecond. Below 100 Mbit/s it notices within the time of eight
@@ -132,6 +132,7 @@
 //!
 //! | feature | default | content |
 //! |---|---|---|
+//! | `tokio` | yes | a task of the application's tokio runtime drives the network for futures |
 //! | `kernel-api` | no | `kernel_api`: sockets with the semantics of Linux Homa, for homa-preload and libhoma |
 //!
 //! # From C and C++

@@ -13,7 +13,8 @@
 //!   take, by default the last to fall asleep first, since its caches are the warmest.
 //! - **A sender sends.** A thread that starts a call or replies sends its packets itself, even if another
 //!   thread leads.
-//! - **A future** is driven by a task of the application's own tokio runtime (`async_driver`).
+//! - **A future** is driven by a task of the application's own tokio runtime (`async_driver`), and by
+//!   the progress thread where there is none. Its time limit is a timer of the endpoint (`timers`).
 //! - **The progress thread** (`progress`) drives if no other thread has driven for a tick, which `tick_ns`
 //!   there makes longer on slow links. Peers see BUSY while an application computes, not silence. Otherwise
 //!   it sleeps. While the leader sleeps, the progress thread handles timers due in more than a tick: a timer
@@ -45,6 +46,10 @@
 //! Wakers are called and buffers are freed after the lock is released: both may run code of the application
 //! or take long (`shared`).
 
+#[cfg(feature = "tokio")]
+pub(crate) mod async_driver;
+#[cfg(not(feature = "tokio"))]
+#[path = "no_async_driver.rs"]
 pub(crate) mod async_driver;
 pub(crate) mod bundles;
 pub(crate) mod clock;
@@ -55,6 +60,7 @@ pub(crate) mod progress;
 pub(crate) mod shared_engine;
 pub(crate) mod shrink;
 pub(crate) mod sleep;
+pub(crate) mod task_wake;
 pub(crate) mod timers;
 pub(crate) mod wait;
 pub(crate) mod wake_chooser;

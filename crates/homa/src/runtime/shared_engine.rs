@@ -11,11 +11,11 @@ use std::{hint, mem};
 
 use bytes::Bytes;
 use homa_proto::Time;
-use tokio::sync::Notify;
 
 use crate::runtime::clock::HostClock;
 use crate::runtime::engine::Engine;
 use crate::runtime::sleep::WakeFd;
+use crate::runtime::task_wake::TaskWake;
 use crate::runtime::wait::Wakeup;
 use crate::tenancy::endpoint_group::EndpointGroup;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
@@ -47,9 +47,10 @@ pub(crate) struct SharedEngine {
     pub(crate) progress_wake: WakeFd,
     /// An async driver task exists, or will. Changes under the lock. A reader without the lock may see a
     /// stale `true` when the task ends, but the end of the task makes the progress thread check the network.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "there is no such task"))]
     pub(crate) has_async_driver: AtomicBool,
     /// Ends the sleep of the async driver task.
-    pub(crate) async_wake: Arc<Notify>,
+    pub(crate) async_wake: Arc<TaskWake>,
     /// The group of the host's endpoints and this endpoint's index in it, if there are several.
     siblings: Option<(Arc<EndpointGroup>, usize)>,
     /// How long a waiting thread polls before it sleeps, in nanoseconds.

@@ -15,9 +15,9 @@ use std::time::Instant;
 use std::{io, mem};
 
 use homa_proto::{RxPacket, Unreachable};
-use tokio::sync::Notify;
 
 use crate::runtime::sleep::WakeFd;
+use crate::runtime::task_wake::TaskWake;
 use crate::tenancy::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
 /// Maximum bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is so far behind
@@ -113,7 +113,7 @@ pub(crate) struct Mailbox {
     hurry: AtomicBool,
     pub(crate) wake_fd: WakeFd,
     /// Ends the sleep of the endpoint's async driver task.
-    pub(crate) task_bell: Arc<Notify>,
+    pub(crate) task_bell: Arc<TaskWake>,
 }
 
 impl Mailbox {
@@ -126,7 +126,7 @@ impl Mailbox {
             task_sleeps: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             wake_fd: WakeFd::new()?,
-            task_bell: Arc::new(Notify::new()),
+            task_bell: Arc::default(),
         })
     }
 
@@ -212,6 +212,7 @@ impl Mailbox {
     }
 
     /// Announces that the async driver task goes to sleep; `false` if there is mail, and it must not.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "there is no such task"))]
     pub(crate) fn begin_task_sleep(&self) -> bool {
         self.task_sleeps.store(true, SeqCst);
         !self.is_urgent()

@@ -1,0 +1,14 @@
+//! Wakes the async driver task of an endpoint.
+
+#[cfg(feature = "tokio")]
+pub(crate) use tokio::sync::Notify as TaskWake;
+
+/// Without an async runtime there is no such task.
+#[cfg(not(feature = "tokio"))]
+#[derive(Debug, Default)]
+pub(crate) struct TaskWake;
+
+#[cfg(not(feature = "tokio"))]
+impl TaskWake {
+    pub(crate) fn notify_one(&self) {}
+}
