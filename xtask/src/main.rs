@@ -1,11 +1,14 @@
 //! Checks of this repository that need more than a shell.
 //!
 //! - `cargo xtask circles`: the largest import circle of each crate may only shrink (`.ci/circles`).
+//! - `cargo xtask api`: the names of the public interface of `homa` are those of the list (`.ci/api`), and at most 15
+//!   stand in its root.
 //! - `cargo xtask options`: the number of files that name an option may only shrink (`.ci/options`).
 //!
 //! Each prints what it found and compares it with its list. `--write` writes the list, `--list` names the files.
 #![forbid(unsafe_code)]
 
+mod api;
 mod baseline;
 mod circles;
 mod imports;
@@ -20,7 +23,7 @@ use anyhow::{Context, Result, bail};
 
 use baseline::Mode;
 
-const USAGE: &str = "use: cargo xtask circles|options [--write|--list]";
+const USAGE: &str = "use: cargo xtask api|circles|options [--write|--list]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +46,7 @@ fn run(words: &[&str]) -> Result<()> {
     };
     let root = root()?;
     match command {
+        "api" => api::run(&root, mode),
         "circles" => circles::run(&root, mode),
         "options" => options::run(&root, mode),
         _ => bail!(USAGE),
