@@ -89,7 +89,7 @@ impl Socket {
     fn start(&self, to: ServerAddr, request: Bytes, timeout_ns: u64, cookie: u64) -> Result<u64, Failure> {
         Ok(match timeout(timeout_ns) {
             None => self.socket.start(to, request, cookie, false)?,
-            Some(deadline) => self.socket.start_deadline(to, request, cookie, deadline)?,
+            Some(deadline) => self.socket.start_timeout(to, request, cookie, deadline)?,
         })
     }
 

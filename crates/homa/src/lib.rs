@@ -57,7 +57,7 @@
 //! What can take time is an object that names the act: [`Call`], [`Recv`], [`RecvCompletion`], and the parts
 //! of a message in [`reader`]. A thread waits for it by `wait()`, a task awaits it, and either has a time
 //! limit if `timeout(Duration)` is called before. A limit counts from the start of the wait or from the first
-//! poll; zero only polls.
+//! poll; zero only polls. ([`RecvCompletion`] is for threads alone: tasks await calls.)
 //!
 //! | act | way |
 //! |---|---|
@@ -150,6 +150,8 @@ pub mod kernel_api;
 #[cfg(not(feature = "kernel-api"))]
 #[allow(dead_code, reason = "the engine keeps the tables of sockets, which only the feature opens")]
 mod kernel_api;
+#[cfg(doctest)]
+mod misuse;
 mod observe;
 #[cfg_attr(
     not(feature = "kernel-api"),

@@ -372,9 +372,9 @@ fn a_call_ends_at_its_own_deadline() {
     let socket = host.socket(None).unwrap();
     let soon = Duration::from_millis(2);
     let [late, later] =
-        [3, 2].map(|times| socket.start_deadline(to, message(100, 0), 7, soon * times).unwrap());
-    let answered = socket.start_deadline(echo.to, message(100, 1), 8, PATIENCE).unwrap();
-    let told = socket.start_deadline(to, message(100, 2), 9, PATIENCE).unwrap();
+        [3, 2].map(|times| socket.start_timeout(to, message(100, 0), 7, soon * times).unwrap());
+    let answered = socket.start_timeout(echo.to, message(100, 1), 8, PATIENCE).unwrap();
+    let told = socket.start_timeout(to, message(100, 2), 9, PATIENCE).unwrap();
     assert!(socket.abort(told, true));
     let mut outcomes: Vec<_> = (0..4).map(|_| outcome(&socket)).collect();
     let calls = [late, later, answered, told];
@@ -399,10 +399,10 @@ fn deadlines_pass_while_nobody_waits() {
     let server = silent.server(9).unwrap();
     let to = ServerAddr::new(silent.local_addr(), 9);
     let socket = host.socket(None).unwrap();
-    socket.start_deadline(to, message(100, 0), 0, Duration::from_micros(1)).unwrap();
+    socket.start_timeout(to, message(100, 0), 0, Duration::from_micros(1)).unwrap();
     eventually("the call has ended", || socket.has_arrival());
     let closing = host.socket(None).unwrap();
-    closing.start_deadline(to, message(100, 0), 0, Duration::from_micros(1)).unwrap();
+    closing.start_timeout(to, message(100, 0), 0, Duration::from_micros(1)).unwrap();
     drop(closing);
     let exceeded = CallError::TimedOut { to, timeout: Duration::from_micros(1) };
     assert_eq!(outcome(&socket).result, Err(exceeded));

@@ -142,13 +142,13 @@ impl Host {
 
     /// Shuts the host down. New calls and requests are refused at once, and open calls end in `Closed`.
     /// Requests that the application has taken may still be answered. Answers are sent and repeated until
-    /// their clients have acknowledged them, for at most `deadline`. Then all state is dropped. Returns
+    /// their clients have acknowledged them, for at most `timeout`. Then all state is dropped. Returns
     /// whether every taken request was answered and every answer acknowledged.
-    pub fn shutdown(self, deadline: Duration) -> bool {
-        self.close(deadline, true)
+    pub fn shutdown(self, timeout: Duration) -> bool {
+        self.close(timeout, true)
     }
 
-    fn close(&self, deadline: Duration, in_hand: bool) -> bool {
+    fn close(&self, timeout: Duration, in_hand: bool) -> bool {
         let members = &self.endpoints.members;
         if self.endpoints.first().lock().life == Life::Closed {
             return true;
@@ -156,7 +156,7 @@ impl Host {
         for shared in members {
             shared.lock().begin_close(shared.now());
         }
-        let until = self.endpoints.first().after(deadline);
+        let until = self.endpoints.first().after(timeout);
         // One endpoint after another: meanwhile the progress threads of the later endpoints do their work.
         let drained = members.iter().fold(true, |drained, shared| {
             let this = wait::wait(shared, shared.lock(), WaitTarget::Drained, Some(until), |engine| {

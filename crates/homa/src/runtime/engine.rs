@@ -29,7 +29,7 @@ use crate::runtime::clock::HostClock;
 use crate::runtime::progress::Progress;
 use crate::runtime::shrink::ShrinkState;
 use crate::runtime::timers::Timers;
-use crate::runtime::wait::{TaskQueue, WaitTarget, Waiters};
+use crate::runtime::wait::{TaskQueue, WaitTarget, Waiters, Wakeup};
 use crate::tenancy::endpoint_group::GroupMember;
 use crate::tenancy::endpoint_group::board::ExchangeOffer;
 use crate::tenancy::host_lease::HostLease;
@@ -477,11 +477,7 @@ impl Engine {
                     self.waiting.note_ready(WaitTarget::Completions(client));
                 }
             }
-            CallOwner::Nobody => {
-                if let Ok(response) = result {
-                    self.buffers.bury(response);
-                }
-            }
+            CallOwner::Nobody => result.into_iter().for_each(|response| self.buffers.bury(response)),
         }
         self.calls.remove(call);
     }
@@ -740,7 +736,7 @@ impl Engine {
             self.refuse_queued(now, server);
             while let Some(port) = self.servers.get_mut(server) {
                 let Some(task) = port.tasks.pop(&self.waiting.wake_by) else { break };
-                self.waiting.wakes.push(crate::runtime::wait::Wakeup::Task(task));
+                self.waiting.wakes.push(Wakeup::Task(task));
             }
         }
         self.flush(now);
@@ -756,7 +752,7 @@ impl Engine {
             CallOwner::CallTicket(ticket) if ticket.result.is_none() => {
                 ticket.result = Some(Err(CallError::Closed));
                 if let Some(waker) = ticket.waker.take() {
-                    self.waiting.wakes.push(crate::runtime::wait::Wakeup::Task(waker));
+                    self.waiting.wakes.push(Wakeup::Task(waker));
                 }
                 self.endpoint.abort(now, rpc);
             }
@@ -799,6 +795,6 @@ impl Engine {
         self.waiting.wake_all();
         self.ring_progress();
         self.async_driver.notify();
-        self.waiting.wakes.push(crate::runtime::wait::Wakeup::AsyncDriver);
+        self.waiting.wakes.push(Wakeup::AsyncDriver);
     }
 }

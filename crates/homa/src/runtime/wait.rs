@@ -153,7 +153,6 @@ impl TaskQueue {
 /// history shows that a thread returns sooner than a wake-up takes. If that proves wrong, the progress thread
 /// finds the lead empty within a tick. The lead is then handed over for a while: each time twice as long.
 /// Requests at an endpoint whose threads are all busy ([`RequestExchange`]) are decided in the same way.
-/// whose threads are all busy ([`RequestExchange`]) are decided in the same way.
 #[derive(Debug)]
 pub(crate) struct HandoverBackoff {
     /// When the lead was left empty although there are followers.

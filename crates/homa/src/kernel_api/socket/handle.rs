@@ -158,19 +158,19 @@ impl Socket {
         self.start_until(to, request, cookie, private, None)
     }
 
-    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up after `deadline`,
+    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up after `timeout`,
     /// or up to a tick of the background thread later. Its outcome is then [`CallError::TimedOut`].
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn start_deadline(
+    pub fn start_timeout(
         &self,
         to: ServerAddr,
         request: Bytes,
         cookie: u64,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<u64, CallError> {
-        self.start_until(to, request, cookie, false, Some(deadline))
+        self.start_until(to, request, cookie, false, Some(timeout))
     }
 
     fn start_until(
@@ -179,7 +179,7 @@ impl Socket {
         request: Bytes,
         cookie: u64,
         private: bool,
-        deadline: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<u64, CallError> {
         let SocketShard { shared, index: socket } = &self.members[self.home()];
         let (at, now) = shared.clock.look();
@@ -187,7 +187,7 @@ impl Socket {
         if engine.sockets[*socket].closed {
             return Err(CallError::Closed);
         }
-        let deadline = deadline.map(|deadline| (shared.after(deadline), deadline));
+        let deadline = timeout.map(|timeout| (shared.after(timeout), timeout));
         let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline, result: None };
         let from = (self.number, private);
         let id = engine.start_socket_call((at, now), from, to, Outgoing::Whole(request), owner);
@@ -603,7 +603,7 @@ mod tests {
             assert_eq!(bytes_read(&socket), 0);
         }
         assert!(matches!(socket.recv(None), Ok(Arrival::Outcome(_))));
-        socket.start_deadline(to, request.clone(), 0, Duration::from_micros(1)).unwrap();
+        socket.start_timeout(to, request.clone(), 0, Duration::from_micros(1)).unwrap();
         assert!(matches!(socket.recv(None), Ok(Arrival::Outcome(_))));
         assert_eq!(bytes_read(&socket), 0);
         let id = socket.start(to, Bytes::from(vec![2; LENGTH]), 0, true).unwrap();

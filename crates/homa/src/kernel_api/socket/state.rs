@@ -54,7 +54,7 @@ pub(crate) struct SocketCall {
     pub(super) id: u64,
     pub(super) cookie: u64,
     pub(super) private: bool,
-    /// When the call is given up, and the deadline that the caller gave.
+    /// When the call is given up, and the time limit that the caller gave.
     pub(super) deadline: Option<(Time, Duration)>,
     pub(super) result: Option<Result<Bytes, CallError>>,
 }
