@@ -35,13 +35,14 @@ pub(crate) struct TimeLimit {
     timeout: Option<Duration>,
     /// The limit of a future's wait, which begins with its first poll.
     until: Option<Time>,
-    /// The id of the future's timer, once it is set.
-    timer: Option<u64>,
+    /// The key of the future's timer, once it was set; the timer may have fired.
+    timer: Option<(Time, u64)>,
 }
 
 impl TimeLimit {
+    /// Sets the limit. If the future was polled before, it counts from the next poll.
     pub(crate) fn set(&mut self, timeout: Duration) {
-        self.timeout = Some(timeout);
+        (self.timeout, self.until) = (Some(timeout), None);
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {
@@ -62,16 +63,21 @@ impl TimeLimit {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// Wakes `waker` at the end of the wait. The first part of the result says whether the timer is new, so
-    /// that sleeping threads must learn of it; the second part is the waker that it replaces.
+    /// Wakes `waker` at the end of the wait. The first part of the result says whether the timer was not set
+    /// before, so that sleeping threads must learn of it; the second part is the waker that it replaces.
     pub(crate) fn arm(&mut self, timers: &mut Timers, waker: &Waker) -> (bool, Option<Waker>) {
         let Some(until) = self.until else { return (false, None) };
-        let is_new = self.timer.is_none();
-        let id = *self.timer.get_or_insert_with(|| {
-            timers.next_id += 1;
-            timers.next_id
-        });
-        (is_new, timers.wakers.insert((until, id), waker.clone()))
+        let id = self.timer.map_or_else(
+            || {
+                timers.next_id += 1;
+                timers.next_id
+            },
+            |(_, id)| id,
+        );
+        let moved = self.timer.replace((until, id)).filter(|key| key.0 != until);
+        let earlier = moved.and_then(|key| timers.wakers.remove(&key));
+        let replaced = timers.wakers.insert((until, id), waker.clone());
+        (replaced.is_none(), replaced.or(earlier))
     }
 
     /// Whether a timer must be removed before this is dropped.
@@ -81,8 +87,7 @@ impl TimeLimit {
 
     /// Removes the timer, and returns its waker, to be dropped when no lock is held.
     pub(crate) fn disarm(&mut self, timers: &mut Timers) -> Option<Waker> {
-        let (until, id) = (self.until?, self.timer.take()?);
-        timers.wakers.remove(&(until, id))
+        timers.wakers.remove(&self.timer.take()?)
     }
 }
 
@@ -110,6 +115,21 @@ mod tests {
         assert!(limits[2].disarm(&mut timers).is_some());
         assert_eq!(timers.first(), Some(Time::from_ns(30)));
         assert!(limits[0].has_passed(Time::from_ns(30)));
+    }
+
+    #[test]
+    fn a_limit_that_is_set_again_moves_its_timer() {
+        let (mut timers, mut limit) = (Timers::default(), TimeLimit::default());
+        for (now, due) in [(0, 50), (10, 60)] {
+            limit.set(Duration::from_nanos(50));
+            assert!(!limit.has_passed(Time::from_ns(now)));
+            assert!(limit.arm(&mut timers, Waker::noop()).0);
+            assert_eq!((timers.first(), timers.wakers.len()), (Some(Time::from_ns(due)), 1));
+        }
+        // It has fired a little early, by the clock of another thread: it is set again.
+        assert!(timers.pop_due(Time::from_ns(60)).is_some());
+        assert!(matches!(limit.arm(&mut timers, Waker::noop()), (true, None)));
+        assert!(limit.disarm(&mut timers).is_some() && timers.first().is_none());
     }
 
     #[test]
