@@ -24,7 +24,8 @@ use crate::tenancy::process_group::{EndpointSlots, FIRST_CLIENT_PORT};
 /// One address of this machine (over UDP: an address and a UDP port) and the protocol's state for it. All
 /// clients and servers of a host share its peers, grants, uplink and acknowledgements.
 ///
-/// Dropping a host shuts it down; answers in flight are delivered first, for at most [`HostConfig::linger`].
+/// Dropping a host shuts it down; answers in flight are delivered first, for at most
+/// [`HostConfig::linger`](crate::HostConfig::linger).
 pub struct Host {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) freezing: Arc<FreezeState>,
@@ -114,7 +115,7 @@ impl Host {
     }
 
     /// What this host knows of each peer, sorted by address: round-trip time, unscheduled bytes, and what
-    /// limits them. There are at most [`max_peers`](Config::max_peers) entries for each endpoint.
+    /// limits them. There are at most [`max_peers`](homa_proto::Config::max_peers) entries for each endpoint.
     ///
     /// This is not part of [`metrics`](Host::metrics), which may be read every second at negligible cost.
     /// Here time and memory are proportional to the number of peers. Packets wait during the copy: some
