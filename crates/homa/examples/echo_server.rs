@@ -8,9 +8,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = host.server(ServerAddr::DEFAULT_PORT)?;
     println!("echo server at {}/{}", host.local_addr(), server.port());
     loop {
-        let mut rpc = server.recv().wait()?;
-        let request = rpc.take_payload();
-        if let Err(error) = rpc.reply(request) {
+        let mut request = server.recv().wait()?;
+        let answer = request.take_payload();
+        if let Err(error) = request.reply(answer) {
             eprintln!("{error}");
         }
     }

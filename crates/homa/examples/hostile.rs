@@ -209,11 +209,12 @@ fn percentile(ascending: &[Duration], percent: usize) -> Duration {
 }
 
 fn run(options: Options) -> Result<bool, Box<dyn Error + Send + Sync>> {
-    let mut config = Host::builder().address("127.0.0.1:0".parse()?);
-    config = config.configure(|config| config.protocol.max_rpcs = MAX_RPCS);
-    config = config.configure(|config| config.protocol.max_peers = MAX_PEERS);
-    config = config.configure(|config| config.protocol.max_incoming_bytes = MAX_INCOMING_BYTES);
-    let host = config.bind()?;
+    let host = Host::builder().address("127.0.0.1:0".parse()?).configure(|config| {
+        config.protocol.max_rpcs = MAX_RPCS;
+        config.protocol.max_peers = MAX_PEERS;
+        config.protocol.max_incoming_bytes = MAX_INCOMING_BYTES;
+    });
+    let host = host.bind()?;
     let server = host.server(ServerAddr::DEFAULT_PORT)?;
     let to = ServerAddr::new(host.local_addr(), server.port());
     let (stop, most) = (AtomicBool::new(false), Most::default());

@@ -7,10 +7,9 @@ use std::str::FromStr;
 /// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or
 /// `[fe80::1%2]:14600/99`.
 ///
-/// When an address is parsed, both ports may be left out: [`DEFAULT_UDP_PORT`](ServerAddr::DEFAULT_UDP_PORT) and
-/// [`DEFAULT_PORT`](ServerAddr::DEFAULT_PORT)
-/// take their places. Raw IP has no UDP port: a host ignores the one here, and its own messages about a
-/// server name none (`10.0.0.7/99`).
+/// When an address is parsed, both ports may be left out: [`DEFAULT_UDP_PORT`](ServerAddr::DEFAULT_UDP_PORT)
+/// and [`DEFAULT_PORT`](ServerAddr::DEFAULT_PORT) take their places. Raw IP has no UDP port: a host ignores
+/// the one here, and its own messages about a server name none (`10.0.0.7/99`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddr {
     /// Address of the server's host, with its UDP port; over raw IP the port may be 0 or any number.

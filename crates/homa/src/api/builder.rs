@@ -57,8 +57,8 @@ pub enum DriverChoice {
     Xdp,
 }
 
-/// Makes a host: see [`Host::builder`](crate::Host::builder). Each option of [`HostConfig`] has a setter of the
-/// same name.
+/// Makes a host: see [`Host::builder`](crate::Host::builder). Each option of [`HostConfig`] has a setter of
+/// the same name.
 ///
 /// ```
 /// # use homa::Host;
@@ -147,7 +147,8 @@ impl HostBuilder {
     /// Packets that arrive elsewhere are handed over, at a cost.
     ///
     /// # Errors
-    /// See [`HostError`]; also if there are no paths, or more than [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS).
+    /// See [`HostError`]; also if there are no paths, or more than
+    /// [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS).
     pub fn bind_on(self, mut drivers: Vec<Box<dyn Driver>>) -> Result<Host, HostError> {
         let config = self.config;
         let count = check_endpoints(drivers.len())?;
@@ -218,8 +219,8 @@ macro_rules! host_config {
 }
 
 host_config! {
-    /// The configuration of a host, as [`Host::builder`](crate::Host::builder) sets it. It is a value of its own for programs that keep
-    /// a configuration, or make several hosts of one.
+    /// The configuration of a host, as [`Host::builder`](crate::Host::builder) sets it. It is a value of its
+    /// own for programs that keep a configuration, or make several hosts of one.
     ///
     /// Options may be added: start from the default, and set fields.
     ///
@@ -235,95 +236,101 @@ host_config! {
         /// The driver that carries the packets; UDP by default.
         pub driver: DriverChoice = DriverChoice::default(),
         /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one. The default is
-        /// port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all addresses of
-        /// both IP versions. For a device it is one of the device's addresses; it also selects the device if
-        /// [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
+        /// port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all addresses
+        /// of both IP versions. For a device it is one of the device's addresses; it also selects the device
+        /// if [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
         pub address: SocketAddr = SocketAddr::from(([0, 0, 0, 0], 0)),
-        /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS). Each endpoint has a socket, a lock and its part of the
-        /// RPCs, and packets are steered to the endpoint that owns their RPC.
+        /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS). Each endpoint has a
+        /// socket, a lock and its part of the RPCs, and packets are steered to the endpoint that owns their
+        /// RPC.
         ///
         /// The default is 1. More endpoints help only if several threads keep several cores busy with the
-        /// network, about one endpoint for each such core. Otherwise they cost: a thread of one endpoint helps at
-        /// another only if it has nothing else to do, and information that rides on other packets must be handed
-        /// over.
+        /// network, about one endpoint for each such core. Otherwise they cost: a thread of one endpoint
+        /// helps at another only if it has nothing else to do, and information that rides on other packets
+        /// must be handed over.
         ///
         /// Each client port lives in one endpoint, dealt out in turn; server ports are open in all. Grants,
-        /// uplink and cutoffs remain the host's. The other limits here and in `protocol` apply to each endpoint
-        /// separately.
+        /// uplink and cutoffs remain the host's. The other limits here and in `protocol` apply to each
+        /// endpoint separately.
         ///
         /// Over UDP the kernel steers packets to sockets. On a device it steers frames to rings
-        /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]). Over
-        /// raw IP the filter of each socket selects its packets ([`RawDriver::bind_group`]), and each endpoint
-        /// also counts as one of the [`MAX_PROCESSES`](HostConfig::MAX_PROCESSES).
+        /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]).
+        /// Over raw IP the filter of each socket selects its packets ([`RawDriver::bind_group`]), and each
+        /// endpoint also counts as one of the [`MAX_PROCESSES`](HostConfig::MAX_PROCESSES).
         pub endpoints: usize = 1,
-        /// The policy that chooses the endpoint of each call for which a thread or task waits, and the endpoint
-        /// of a client, if the host has several. It is one of [`ENDPOINT_POLICIES`](HostConfig::ENDPOINT_POLICIES). In
-        /// the policy's terms, endpoints are the cores, a client and its server are the flow, and the RPCs open
-        /// in an endpoint are its load.
+        /// The policy that chooses the endpoint of each call for which a thread or task waits, and the
+        /// endpoint of a client, if the host has several. It is one of
+        /// [`ENDPOINT_POLICIES`](HostConfig::ENDPOINT_POLICIES). In the policy's terms, endpoints are the
+        /// cores, a client and its server are the flow, and the RPCs open in an endpoint are its load.
         ///
         /// The default is `None`: clients are dealt out in turn, and a call uses its client's endpoint alone.
-        /// With a policy each client takes a port in each endpoint, and each call takes the lock of the policy. A
-        /// policy is meant for clients that many threads share.
+        /// With a policy each client takes a port in each endpoint, and each call takes the lock of the
+        /// policy. A policy is meant for clients that many threads share.
         pub endpoint_policy: Option<PolicyName> = None,
-        /// Settings of the protocol; the host sets its `endpoints` and `endpoint`. A `seed` of 0 is replaced by a
-        /// random number, an `incarnation` of 0 by the time of day. A `link_mbps` of `None` is replaced by the
-        /// speed that the device reports, if it reports one.
+        /// Settings of the protocol; the host sets its `endpoints` and `endpoint`. A `seed` of 0 is replaced
+        /// by a random number, an `incarnation` of 0 by the time of day. A `link_mbps` of `None` is replaced
+        /// by the speed that the device reports, if it reports one.
         pub protocol: Config = Config::default(),
         /// Settings of the UDP socket; its `bind` is ignored in favour of [`address`](HostConfig::address).
         pub udp: UdpConfig = UdpConfig::default(),
-        /// Settings of the raw IP sockets; its `bind` is ignored in favour of [`address`](HostConfig::address).
+        /// Settings of the raw IP sockets; its `bind` is ignored in favour of
+        /// [`address`](HostConfig::address).
         pub raw: RawConfig = RawConfig::default(),
-        /// Settings of the driver of a device; its `bind` is ignored in favour of [`address`](HostConfig::address).
+        /// Settings of the driver of a device; its `bind` is ignored in favour of
+        /// [`address`](HostConfig::address).
         pub packet: PacketConfig = PacketConfig::default(),
         /// Settings of the driver of a device's queues; its `bind` is ignored in favour of
         /// [`address`](HostConfig::address).
         pub xdp: XdpConfig = XdpConfig::default(),
-        /// How long a waiting thread polls before it sleeps in the kernel, counted from the last packet; if zero,
-        /// it sleeps at once. The default is a little more than the cost of waking a thread on another core.
-        /// Polling then at worst about doubles the cost of waiting, and a peer that answers at once finds this
-        /// host awake.
+        /// How long a waiting thread polls before it sleeps in the kernel, counted from the last packet; if
+        /// zero, it sleeps at once. The default is a little more than the cost of waking a thread on another
+        /// core. Polling then at worst about doubles the cost of waiting, and a peer that answers at once
+        /// finds this host awake.
         pub poll: Duration = Duration::from_micros(50),
-        /// The order in which sleeping threads or tasks of an endpoint are woken, if several could do the same
-        /// work. By default the last to fall asleep is woken first: its caches are the warmest, and at low load
-        /// few threads do all the work. An order that depends on the cores uses the host's own observations: the
-        /// cores where its threads received packets, were woken, and fell asleep.
+        /// The order in which sleeping threads or tasks of an endpoint are woken, if several could do the
+        /// same work. By default the last to fall asleep is woken first: its caches are the warmest, and at
+        /// low load few threads do all the work. An order that depends on the cores uses the host's own
+        /// observations: the cores where its threads received packets, were woken, and fell asleep.
         pub wake_order: WakeOrder = WakeOrder::default(),
-        /// Maximum receive batch: datagrams, or frames of a device, that a thread takes at a time. The maximum is
-        /// [`BURST_PACKETS`](homa_driver::BURST_PACKETS), which also limits larger caps. The packets of a batch
-        /// are processed together, and the packets that answer them, such as grants, are sent afterwards. With 1,
-        /// each packet is answered before the next is read.
+        /// Maximum receive batch: datagrams, or frames of a device, that a thread takes at a time. The
+        /// maximum is [`BURST_PACKETS`](homa_driver::BURST_PACKETS), which also limits larger caps. The
+        /// packets of a batch are processed together, and the packets that answer them, such as grants, are
+        /// sent afterwards. With 1, each packet is answered before the next is read.
         pub batch_cap: BatchCap = RxBurst::full_cap(),
-        /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer: for
-        /// hosts whose threads sleep and must wake up at once. False by default.
+        /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer:
+        /// for hosts whose threads sleep and must wake up at once. False by default.
         ///
-        /// The host holds `/dev/cpu_dma_latency` open, which needs root or write access to that file, affects the
-        /// whole machine, and costs power. If the file cannot be opened, the host logs this once (by `tracing`)
-        /// and goes on without.
+        /// The host holds `/dev/cpu_dma_latency` open, which needs root or write access to that file, affects
+        /// the whole machine, and costs power. If the file cannot be opened, the host logs this once (by
+        /// `tracing`) and goes on without.
         pub low_latency: bool = false,
         /// Events that the time trace of each endpoint keeps, rounded up to a power of two; 0 turns the trace
-        /// off. Each event takes 32 bytes of memory. The default, half a megabyte, holds the last thousand short
-        /// RPCs or more. A short RPC makes about a dozen events on each side. An event costs 3 ns plus the time
-        /// to read the processor's time-stamp counter, 10 to 25 ns: if every round trip counts, compare with 0.
+        /// off. Each event takes 32 bytes of memory. The default, half a megabyte, holds the last thousand
+        /// short RPCs or more. A short RPC makes about a dozen events on each side. An event costs 3 ns plus
+        /// the time to read the processor's time-stamp counter, 10 to 25 ns: if every round trip counts,
+        /// compare with 0.
         pub trace_records: usize = 1 << 14,
-        /// Freeze the trace when a call of this host took at least this long, from its start by the application
-        /// to its end, whether it succeeded or failed. By default (`None`) no call freezes the trace.
+        /// Freeze the trace when a call of this host took at least this long, from its start by the
+        /// application to its end, whether it succeeded or failed. By default (`None`) no call freezes the
+        /// trace.
         pub trace_freeze_slower_than: Option<Duration> = None,
         /// Freeze the trace when a peer requests it by a FREEZE packet; true by default. Anybody who can send
-        /// packets to this host can send a FREEZE packet. It stops the recording until [`Host::unfreeze_trace`],
-        /// is counted, and does nothing else. If unverified peers can reach this host and traces matter, choose
-        /// false.
+        /// packets to this host can send a FREEZE packet. It stops the recording until
+        /// [`Host::unfreeze_trace`], is counted, and does nothing else. If unverified peers can reach this
+        /// host and traces matter, choose false.
         pub trace_obey_freeze: bool = true,
-        /// Ask all peers to freeze their traces at the same moment if a slow call or the application freezes this
-        /// host's trace; false by default.
+        /// Ask all peers to freeze their traces at the same moment if a slow call or the application freezes
+        /// this host's trace; false by default.
         pub trace_freeze_peers: bool = false,
-        /// Also record when the kernel received each packet from its device, and when it gave each packet to the
-        /// device, if the packet path reports this. The records show the time between the device and the bursts
-        /// that the packets are in. UDP, raw IP and packet rings report these times, AF_XDP does not. UDP and raw
-        /// IPv6 then also record the priority of received packets, which the other paths always record.
+        /// Also record when the kernel received each packet from its device, and when it gave each packet to
+        /// the device, if the packet path reports this. The records show the time between the device and the
+        /// bursts that the packets are in. UDP, raw IP and packet rings report these times, AF_XDP does not.
+        /// UDP and raw IPv6 then also record the priority of received packets, which the other paths always
+        /// record.
         ///
-        /// False by default: it costs some hundred nanoseconds for each packet received and more for each packet
-        /// sent, which also ends a thread's sleep. Packets that the kernel merged, or cuts from one datagram,
-        /// have one time.
+        /// False by default: it costs some hundred nanoseconds for each packet received and more for each
+        /// packet sent, which also ends a thread's sleep. Packets that the kernel merged, or cuts from one
+        /// datagram, have one time.
         pub trace_device_times: bool = false,
         /// Maximum number of calls submitted on one client whose completion has not been taken.
         pub max_completions: usize = 1 << 16,
@@ -331,9 +338,9 @@ host_config! {
         /// given up and counted.
         pub max_queued_request_bytes: u64 = 1 << 30,
         /// Directory of the segment that the processes of a host share over raw IP: one file for each network
-        /// namespace. All processes must name the same directory, in memory rather than on a disk, which no other
-        /// user can write to. The directory is created if it does not exist. The default is /run/homa for root,
-        /// otherwise `homa` in `XDG_RUNTIME_DIR` if that is set, otherwise `/dev/shm/homa-UID`.
+        /// namespace. All processes must name the same directory, in memory rather than on a disk, which no
+        /// other user can write to. The directory is created if it does not exist. The default is /run/homa
+        /// for root, otherwise `homa` in `XDG_RUNTIME_DIR` if that is set, otherwise `/dev/shm/homa-UID`.
         pub segment_dir: PathBuf = process_group::default_dir(),
         /// How long dropping the host waits until its last answers are acknowledged.
         pub linger: Duration = Duration::from_secs(1),
