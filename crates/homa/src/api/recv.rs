@@ -212,3 +212,41 @@ impl fmt::Debug for Recv<'_> {
         recv.finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::api::address::ServerAddr;
+    use crate::api::host::Host;
+
+    #[test]
+    fn a_future_that_is_dropped_leaves_no_timer() {
+        let host = Host::builder().address(([127, 0, 0, 1], 0).into()).bind().unwrap();
+        let server = host.server(9).unwrap();
+        let client = host.client().unwrap();
+        let to = ServerAddr::new(host.local_addr(), 9);
+        let long = Duration::from_secs(60);
+        let timers = || usize::from(host.endpoints.first().lock().timers.first().is_some());
+        fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
+            Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+        }
+        let mut recv = server.recv().timeout(long);
+        assert!(is_pending(&mut recv) && timers() == 1);
+        drop(recv);
+        assert_eq!(timers(), 0);
+
+        // Nobody takes these requests from the server.
+        let mut call = client.call(to, "x").timeout(long);
+        assert!(is_pending(&mut call) && timers() == 1);
+        drop(call);
+        assert_eq!(timers(), 0);
+
+        let mut reader = client.call(to, "x").reader().unwrap();
+        let mut part = reader.next_part().timeout(long);
+        assert!(is_pending(&mut part) && timers() == 1);
+        drop(part);
+        assert_eq!(timers(), 0);
+    }
+}
