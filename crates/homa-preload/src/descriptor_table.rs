@@ -90,11 +90,18 @@ impl ProcessState {
 
     /// Makes `fd` an ordinary descriptor again. What it was is for the caller to drop.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Socket>> {
+        self.remove_and(fd, || ())
+    }
+
+    /// Like [`remove`](ProcessState::remove), and runs `close` before a call of another thread finds no Homa socket any more: that call
+    /// would otherwise be made on the descriptor beneath the socket.
+    pub(crate) fn remove_and(&self, fd: RawFd, close: impl FnOnce()) -> Option<Arc<Socket>> {
         let at = fd as usize;
         let removed;
         let is_last;
         {
             let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
+            close();
             if MARKS[at / 64].fetch_and(!(1 << (at % 64)), Release) & 1 << (at % 64) != 0 {
                 MARKED.fetch_sub(1, Relaxed);
             }
@@ -118,11 +125,12 @@ impl ProcessState {
         self.process == std::process::id()
     }
 
-    /// The Homa socket that `fd` is; an error where it is the parent's.
+    /// The Homa socket that `fd` is; an error where it is the parent's, or where another thread has closed it since the caller saw its
+    /// mark.
     pub(crate) fn socket(&self, fd: RawFd) -> Result<Arc<Socket>, Refusal> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         let socket = sockets.get(fd as usize).and_then(Option::as_ref).map(Arc::clone);
-        socket.ok_or(Refusal::plain(libc::ENOTCONN))
+        socket.ok_or(Refusal::plain(if is_homa(fd) { libc::ENOTCONN } else { libc::EBADF }))
     }
 
     /// Does something with the Homa socket that `fd` is, if the table can be read at this moment: for a signal handler, whose thread may

@@ -19,7 +19,7 @@ use crate::send::Sending;
 use crate::signals::BlockedSignals;
 
 unsafe extern "C-unwind" {
-    fn pthread_testcancel();
+    pub(crate) fn pthread_testcancel();
 }
 
 /// How a thread sleeps between two turns.

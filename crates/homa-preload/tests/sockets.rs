@@ -233,6 +233,12 @@ fn a_program_may_close_what_it_does_not_know() {
 }
 
 #[test]
+fn a_call_beside_close_has_the_socket_or_no_descriptor() {
+    let Some(descriptors) = program("descriptors") else { return };
+    run(client(&descriptors, "closes-beside-calls", FAMILIES[0], 1, &[]));
+}
+
+#[test]
 fn nobody_at_a_port_is_an_error_and_so_is_a_server_that_is_killed() {
     let Some(program) = program("program") else { return };
     let port = ports(1);

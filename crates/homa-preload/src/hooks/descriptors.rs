@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::on_socket_int;
 use crate::descriptor_table::{ProcessState, any, is_homa, marked};
-use crate::ffi_border::{errno, set_errno};
+use crate::ffi_border::{Refusal, answer_int, errno, set_errno};
 use crate::own_descriptors::{self, LibraryCall};
 use crate::real;
 use crate::signal;
 use crate::socket::Socket;
+use crate::turns::pthread_testcancel;
 
 /// What close_range does to descriptors instead of closing them.
 const CLOSE_RANGE_CLOEXEC: c_int = 4;
@@ -147,12 +148,21 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
-    // Before the number is free for others.
-    let socket = closing(fd);
-    // SAFETY: the caller's.
-    let result = unsafe { real::close(fd) };
-    end(socket);
-    result
+    if !is_homa(fd) || !ProcessState::get().is_mine() {
+        // SAFETY: the caller's.
+        return unsafe { real::close(fd) };
+    }
+    // `close` is a cancellation point; the call below is none, since it holds a lock.
+    // SAFETY: the stack has nothing that is to be dropped, up to the program's frames.
+    unsafe { pthread_testcancel() };
+    answer_int(|| {
+        let mut result = 0;
+        // SAFETY: the caller's.
+        let socket = ProcessState::get().remove_and(fd, || result = unsafe { real::close(fd) });
+        let closed = if result < 0 { Err(Refusal::plain(errno())) } else { Ok(0) };
+        drop(socket);
+        closed
+    })
 }
 
 /// Drops what a descriptor was, which may be the end of it. The program's errno is its own.

@@ -2,6 +2,9 @@
 #include "rpc.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 /* Closes all descriptors but one, one by one, and puts another in the place of each that is not its own. */
@@ -120,6 +123,55 @@ static void closes_past(const union address *to)
 	CHECK(other == port.fd && getsockopt(other, SOL_SOCKET, SO_DOMAIN, &type, &length) == 0 && type == AF_UNIX && close(other) == 0);
 }
 
+/* The socket that another thread calls; -1: none, CLOSES_NO_MORE: there will be none. */
+static atomic_int called = -1;
+
+#define CLOSES_NO_MORE -2
+
+/* Asks each socket for its name until that is closed: it is a Homa socket, or there is none. */
+static void *ask_for_names(void *family)
+{
+	union address name;
+	int fd;
+
+	while ((fd = atomic_load(&called)) != CLOSES_NO_MORE) {
+		socklen_t length = sizeof(name);
+
+		if (fd < 0) {
+			sched_yield();
+		} else if (getsockname(fd, &name.any, &length) == 0) {
+			CHECK(name.any.sa_family == *(int *)family);
+		} else {
+			CHECK(errno == EBADF);
+			/* From now on the number may be another file's. */
+			atomic_store(&called, -1);
+		}
+	}
+	return NULL;
+}
+
+/* A call at the moment of close has the socket or no descriptor, and never what lies beneath the socket. */
+static void closes_beside_calls(const union address *to)
+{
+	int family = to->any.sa_family;
+	pthread_t asks;
+
+	end_if_it_hangs();
+	CHECK(pthread_create(&asks, NULL, ask_for_names, &family) == 0);
+	for (int round = 0; round < 1000; round++) {
+		int fd = socket(family, SOCK_DGRAM, IPPROTO_HOMA);
+
+		CHECK(fd >= 0);
+		atomic_store(&called, fd);
+		usleep(round % 20);
+		CHECK(close(fd) == 0);
+		while (atomic_load(&called) >= 0)
+			sched_yield();
+	}
+	atomic_store(&called, CLOSES_NO_MORE);
+	CHECK(pthread_join(asks, NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "", *host = argc > 2 ? argv[2] : "127.0.0.1";
@@ -129,6 +181,8 @@ int main(int argc, char **argv)
 		closes_all(&to);
 	else if (!strcmp(what, "closes-past"))
 		closes_past(&to);
+	else if (!strcmp(what, "closes-beside-calls"))
+		closes_beside_calls(&to);
 	else
 		return 2;
 	return 0;
