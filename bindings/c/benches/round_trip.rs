@@ -120,17 +120,19 @@ impl Api {
     }
 }
 
-/// Builds the shared library as this program was built, and says where it is. Cargo builds none for a package's own benches.
+/// Builds the shared library as it is installed, and returns its path.
 fn library() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
-        .args(["build", "--quiet", "--release", "--package", "homa-c"])
+        .args(["rustc", "--quiet", "--release", "--package", "homa-c", "--lib"])
+        // As the Makefile does: with the rlib there is no link-time optimization.
+        .args(["--crate-type", "cdylib,staticlib"])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let target = target.parent().expect("cargo's own directory lies in its target directory");
     let status = cargo.arg("--target-dir").arg(target).status().expect("cargo runs");
     assert!(status.success(), "the library does not build");
-    target.join("release/libhoma.so")
+    target.join("release/libhoma_c.so")
 }
 
 /// A socket of libhoma's; an unused handle is nobody's to close, since it lives as long as this process.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use common::{Server, VALGRIND, are_there, command, directory, make, prefix, root, run};
+use common::{Server, VALGRIND, are_there, built, command, directory, make, prefix, root, run};
 use homa_testkit::namespace::{V4, V6, pair};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -37,16 +37,40 @@ fn soname() -> String {
     format!("libhoma.so.{interface}")
 }
 
+/// The libraries are built where `make install` takes them from, without the rlib, which would cost them their
+/// link-time optimization. `echo` in place of cargo: building them once more is most of the time of these tests.
+#[test]
+fn the_libraries_are_built_with_link_time_optimization() {
+    if !are_there(&["make"]) {
+        return;
+    }
+    let manifest = root().join("Cargo.toml");
+    let expected = format!(
+        "rustc --manifest-path {} --package homa-c --lib --crate-type cdylib,staticlib --profile dist \
+         --target-dir /built --locked\n",
+        manifest.display()
+    );
+    let variables: [(&str, &OsStr); 4] = [
+        ("CARGO", "@echo".as_ref()),
+        ("PROFILE", "dist".as_ref()),
+        ("TARGET_DIR", "/built".as_ref()),
+        ("CARGOFLAGS", "--locked".as_ref()),
+    ];
+    assert_eq!(make("build", &variables), expected);
+    // Where there is nothing to install, it is built.
+    let said = make("/built/dist/libhoma_c.so", &variables);
+    assert!(said.ends_with(&expected), "{said}");
+}
+
 #[test]
 fn a_package_is_staged_and_uninstalled() {
     if !are_there(&["make"]) {
         return;
     }
-    // The libraries are there from now on.
-    prefix();
-    let staging = directory("staging");
+    let (built, staging) = (built(), directory("staging"));
     let _ = fs::remove_dir_all(&staging);
-    let variables: [(&str, &OsStr); 3] = [
+    let variables: [(&str, &OsStr); 4] = [
+        ("BUILT", built.as_ref()),
         ("DESTDIR", staging.as_ref()),
         ("PREFIX", "/usr".as_ref()),
         ("LIBDIR", "/usr/lib/any-linux-gnu".as_ref()),

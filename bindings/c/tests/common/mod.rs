@@ -46,29 +46,30 @@ pub fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// `make` of one target, for the libraries as cargo builds them for tests.
-pub fn make(target: &str, variables: &[(&str, &OsStr)]) {
+/// Runs `make` for one target and returns its output.
+pub fn make(target: &str, variables: &[(&str, &OsStr)]) -> String {
     let mut make = Command::new("make");
-    make.arg("--no-print-directory").arg("-C").arg(root()).arg(target).arg("PROFILE=dev");
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    for (name, value) in
-        [("TARGET_DIR", built.as_os_str()), ("CARGO", env!("CARGO").as_ref())].iter().chain(variables)
-    {
+    make.arg("--no-print-directory").arg("-C").arg(root()).arg(target);
+    for (name, value) in variables {
         let mut assignment = std::ffi::OsString::from(format!("{name}="));
         assignment.push(value);
         make.arg(assignment);
     }
-    // What this `make` was told by one around it is not for it.
-    run(make.env_remove("MAKEFLAGS").env_remove("CARGO_BUILD_TARGET"));
+    // Settings of an outer `make` or cargo must not reach this one.
+    run(make.env_remove("MAKEFLAGS").env_remove("CARGO_BUILD_TARGET"))
 }
 
-/// Where the library is installed. Cargo builds none for the tests of a package that nothing in Rust can link, so it is asked to.
+/// The directory of the libraries that cargo has built for this test program: that of the program.
+pub fn built() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+/// Where the libraries of this build are installed.
 pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
-        let prefix = directory("prefix");
-        make("build", &[]);
-        make("install", &[("PREFIX", prefix.as_os_str())]);
+        let (prefix, built) = (directory("prefix"), built());
+        make("install", &[("BUILT", built.as_os_str()), ("PREFIX", prefix.as_os_str())]);
         prefix
     })
 }
