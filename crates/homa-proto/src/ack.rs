@@ -123,15 +123,20 @@ impl Endpoint {
 
     /// Sends an ACK packet with the header `common` and up to five waiting acknowledgements.
     fn send_acks(&mut self, peer: u32, common: &Common) {
+        let acks = self.take_acks(peer);
+        self.stats.acks_sent += 1;
+        self.queue_control((self.peers[peer].addr, Some(peer)), common, &Body::Ack(acks));
+    }
+
+    /// Takes up to five acknowledgements that wait for the peer.
+    fn take_acks(&mut self, peer: u32) -> AckList {
         let known = &mut self.peers[peer];
         let mut acks = AckList::new();
         while acks.len() < MAX_ACKS {
             let Some(ack) = known.acks.pop() else { break };
             acks.push(ack);
         }
-        let to = known.addr;
-        self.stats.acks_sent += 1;
-        self.queue_control((to, Some(peer)), common, &Body::Ack(acks));
+        acks
     }
 
     /// Defers an acknowledgement carried by a DATA packet. If its RPC were ended first, the response to the
@@ -232,12 +237,11 @@ impl Endpoint {
             return Ok(());
         }
         let answer = self.common(common.dest_port, common.source_port, common.sender_id ^ 1);
-        match peer {
-            Some(peer) => self.send_acks(peer, &answer), // ACK-5
-            None => {
-                self.stats.acks_sent += 1;
-                self.queue_control((from, None), &answer, &Body::Ack(AckList::new()));
-            }
+        let acks = peer.map_or_else(AckList::new, |peer| self.take_acks(peer));
+        let acks = Body::Ack(acks); // ACK-5
+        if self.take_credit(peer, &answer, &acks) {
+            self.stats.acks_sent += 1;
+            self.queue_control((from, peer), &answer, &acks);
         }
         Ok(())
     }

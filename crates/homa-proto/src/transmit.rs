@@ -362,14 +362,19 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let (peer, is_client) = (rpc.peer, rpc.state.is_client());
-        if !is_client && !self.peers[peer].served {
-            let bytes = wire::encode(&common, &body).as_slice().len();
-            if !self.peers[peer].may_have(bytes) {
-                self.stats.drop_unproven_limit += 1; // SHARE-9
-                return;
-            }
+        if is_client || self.take_credit(Some(peer), &common, &body) {
+            self.queue_control((self.peers[peer].addr, Some(peer)), &common, &body);
         }
-        self.queue_control((self.peers[peer].addr, Some(peer)), &common, &body);
+    }
+
+    /// Takes the bytes of a control packet from the credit of an unproven peer (SHARE-9). Returns whether the
+    /// packet may be sent. An address that is no peer has no credit, and gets answers alone, none of which
+    /// has more than three times the bytes of the packet that it answers.
+    pub(crate) fn take_credit(&mut self, peer: Option<u32>, common: &Common, body: &Body) -> bool {
+        let Some(peer) = peer.filter(|&peer| !self.peers[peer].served) else { return true };
+        let may = self.peers[peer].may_have(wire::encode(common, body).as_slice().len());
+        self.stats.drop_unproven_limit += u64::from(!may);
+        may
     }
 
     /// Queues a control packet (PRIO-2) to an address, and to the peer there if it is known.
@@ -395,8 +400,8 @@ impl Endpoint {
     /// Answers a RESEND for an RPC that does not exist here, or DATA that is refused with a reason
     /// (RESEND-19). The answer swaps the packet's ports and inverts its id.
     pub(crate) fn send_unknown(&mut self, to: SocketAddr, heard: &Common, reason: UnknownReason) {
-        self.stats.unknowns_sent += 1;
         let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);
+        let peer = self.peers.find(&to);
         // INCAST-6: a request of which nothing arrived is sent again, and must not overflow the same queue
         // again.
         // LIMIT-6: if there is room for only one packet, it is the answer.
@@ -404,9 +409,15 @@ impl Endpoint {
         if has_room && reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && !self.knows_limit(&to)
         {
             let cutoffs = self.present_cutoffs();
-            self.queue_control((to, None), &common, &cutoffs);
+            if self.take_credit(peer, &common, &cutoffs) {
+                self.queue_control((to, None), &common, &cutoffs);
+            }
         }
-        self.queue_control((to, None), &common, &Body::RpcUnknown(reason));
+        let answer = Body::RpcUnknown(reason);
+        if self.take_credit(peer, &common, &answer) {
+            self.stats.unknowns_sent += 1;
+            self.queue_control((to, None), &common, &answer);
+        }
     }
 
     /// Whether there is no limit, or the peer's last DATA was already sent under it.

@@ -1,12 +1,12 @@
 //! SHARE: what one peer may take while others ask.
 
-use homa_proto::wire::{Body, PacketType};
+use homa_proto::wire::{self, Body, Packet, PacketType};
 use homa_proto::{Config, MS, RpcKey, SEC};
 
-use super::kit::{Forger, Sent, Side, addr, kernel, serve_once};
+use super::kit::{Forger, Sent, Side, addr, kernel, ours, serve_once};
 
 /// A peer that has never seen a packet of ours: it does not know our cutoffs' version.
-fn unproven(forger: &Forger, id: u64, length: u32, range: (u32, u32)) -> homa_proto::wire::Packet {
+fn unproven(forger: &Forger, id: u64, length: u32, range: (u32, u32)) -> Packet {
     let mut packet = forger.data(id, length, length, range);
     if let Body::Data(data) = &mut packet.body {
         data.cutoff_version = 0;
@@ -20,7 +20,7 @@ fn payload(sent: &[Sent]) -> u64 {
 }
 
 fn bytes(sent: &[Sent]) -> u64 {
-    let header = |sent: &Sent| homa_proto::wire::encode(&sent.packet.common, &sent.packet.body).len() as u64;
+    let header = |sent: &Sent| wire::encode(&sent.packet.common, &sent.packet.body).len() as u64;
     sent.iter().map(header).sum::<u64>() + payload(sent)
 }
 
@@ -228,7 +228,7 @@ fn a_message_that_trickles_loses_its_grants_and_its_place() {
     server.hear(addr(8), &kernel(8).data(2, 300_000, 40_000, (0, 1_000)));
     assert!(granted_to(&server.take(), 8));
     // What the last one claimed comes after all: its message has its place again.
-    server.hear(addr(8), &kernel(8).unknown(2, homa_proto::wire::UnknownReason::Unknown));
+    server.hear(addr(8), &kernel(8).unknown(2, wire::UnknownReason::Unknown));
     let mut granted = false;
     for step in 0..40 {
         server.hear(addr(7), &kernel(7).data(2, 200_000, 40_000, (20 + step * 1_000, 1_000)));
@@ -366,6 +366,60 @@ fn an_unproven_peer_gets_no_more_than_three_times_what_it_sent() {
     assert!(gap <= 3 * 57, "{gap} bytes for 57");
     let echo = sent_for((1, (0, 1)), 1);
     assert!(echo <= 57 + 3 * 57, "{echo} bytes for 57, of which 57 are the answer");
+}
+
+fn length_of(packet: &Packet) -> u64 {
+    wire::encode(&packet.common, &packet.body).len() as u64 + u64::from(packet.payload_len)
+}
+
+/// SHARE-9: an ACK for each NEED_ACK and an RPC_UNKNOWN for each RESEND came on top of three times the bytes for
+/// half-received requests.
+#[test]
+fn answers_to_an_unproven_peer_count_towards_three_times_what_it_sent() {
+    let mut server = Side::new(1, Config::default());
+    let client = kernel(2);
+    let mut came = 0;
+    let mut hear = |server: &mut Side, packet: Packet| {
+        came += length_of(&packet);
+        server.hear(client.addr, &packet);
+    };
+    for id in 1..100 {
+        hear(&mut server, unproven(&client, 2 * id, 10_000, (5_000, 1)));
+    }
+    for id in 1_000..1_200 {
+        hear(&mut server, client.packet(2 * id + 1, Body::NeedAck));
+        hear(&mut server, client.resend(2 * id, 0, None));
+    }
+    let sent = server.pass(20 * SEC);
+    let count = |kind| sent.iter().filter(|sent| sent.is(kind)).count();
+    assert_eq!((count(PacketType::Ack), count(PacketType::RpcUnknown)), (200, 200), "each has its answer");
+    assert!(count(PacketType::Resend) > 100, "the rest is for what is missing");
+    assert!(bytes(&sent) <= 3 * came, "{} bytes for {came}", bytes(&sent));
+}
+
+/// SHARE-9: an address that is no peer has no budget, but no packet of it brings more than three times its bytes.
+#[test]
+fn no_answer_to_an_address_that_is_no_peer_exceeds_three_times_the_packet() {
+    let config = Config { max_message: 100, ..Config::default() };
+    for client in [kernel(2), ours(2, 7)] {
+        let elsewhere = Forger { dest_port: 1_234, ..client };
+        for packet in [
+            client.packet(3, Body::NeedAck),
+            client.resend(2, 0, None),
+            client.resend(3, 0, None),
+            client.ack(2, &[]),
+            client.unknown(2, wire::UnknownReason::Unknown),
+            client.grant(2, 1, 0),
+            client.whole(2, 101),
+            elsewhere.whole(2, 1),
+        ] {
+            let mut server = Side::new(1, config.clone());
+            server.hear(client.addr, &packet);
+            let sent = server.pass(20 * SEC);
+            assert_eq!(server.endpoint.known_peers(), 0);
+            assert!(bytes(&sent) <= 3 * length_of(&packet), "{} bytes for {packet:?}", bytes(&sent));
+        }
+    }
 }
 
 /// SHARE-10: lengths that were only claimed moved the cutoffs of all.
