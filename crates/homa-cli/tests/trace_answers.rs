@@ -82,7 +82,7 @@ fn a_queue_that_stands_at_a_port_is_found_there() {
 fn everything_is_told_of_an_rpc_and_adds_up() {
     let scratch = Scratch::new("trace-rpc");
     let traces =
-        simulated(&scratch, "traces", 3, &["--workload", "w4", "--load", "0.5", "--duration", "2ms"]);
+        simulated(&scratch, "traces", 3, &["--workload", "w3", "--load", "0.5", "--duration", "2ms"]);
     let tail = answer(&["tail", &traces]);
     let worst = &tail["worst"][0];
     let id = worst["id"].as_u64().expect("an id");
@@ -109,7 +109,7 @@ fn everything_is_told_of_an_rpc_and_adds_up() {
 #[test]
 fn lists_stages_differences_and_the_page_are_of_the_same_rpcs() {
     let scratch = Scratch::new("trace-all");
-    let load = ["--workload", "w2", "--duration", "1ms", "--load"];
+    let load = ["--workload", "w2", "--duration", "200us", "--load"];
     let slow = simulated(&scratch, "slow", 1, &[&load[..], &["0.8"]].concat());
     let fast = simulated(&scratch, "fast", 1, &[&load[..], &["0.1"]].concat());
     let listed = answer(&["rpcs", "--min-slowdown", "1", "--limit", "5", &slow]);
