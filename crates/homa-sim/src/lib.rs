@@ -116,6 +116,6 @@ pub use steer::{SteerConfig, SteerLoad, SteerReport};
 pub use swarm::{SwarmOptions, SwarmReport, swarm};
 pub use topology::{LeafSpine, Spread, Topology};
 pub use transport::{
-    Acked, Basic, BasicConfig, Congestion, Ctx, Cubic, Dctcp, Homa, HomaConfig, MarkedShare, OracleConfig,
-    Pfabric, PfabricConfig, SenderOrder, Stream, Tcp, TcpConfig, Transport, TransportConfig,
+    Acked, Basic, BasicConfig, Congestion, Connections, Ctx, Cubic, Dctcp, Homa, HomaConfig, MarkedShare,
+    OracleConfig, Pfabric, PfabricConfig, SenderOrder, Stream, Tcp, TcpConfig, Transport, TransportConfig,
 };

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use homa_proto::MS;
 use homa_sim::{
-    BasicConfig, ClusterConfig, ClusterReport, Exchange, PfabricConfig, SenderOrder, TcpConfig, Topology,
-    Traffic, TransportConfig,
+    BasicConfig, ClusterConfig, ClusterReport, Connections, Exchange, PfabricConfig, SenderOrder,
+    TcpConfig, Topology, Traffic, TransportConfig,
 };
 use homa_workload::Workload;
 
@@ -81,7 +81,9 @@ fn every_message_arrives_though_packets_are_lost() {
 fn an_incast_ends() {
     for name in TransportConfig::NAMES {
         let mut cluster = cluster(Workload::fixed(20_000).unwrap(), 0.5);
-        cluster.traffic = Traffic::Incast { senders: 50, interval_ns: 5 * MS };
+        // New connections begin with 10 packets each, whatever the rounds before lost: TCP's rounds of 5 ms would pile up.
+        let interval_ns = if matches!(*name, "tcp" | "dctcp") { 500 * MS } else { 5 * MS };
+        cluster.traffic = Traffic::Incast { senders: 50, interval_ns };
         cluster.warm_up_ns = 0;
         cluster.link.queue_bytes = 100_000;
         let report = run(name, &cluster);
@@ -195,6 +197,7 @@ fn short_messages_of_tcp_wait_behind_long_ones_of_their_connection() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.5);
     cluster.duration_ns = 8 * MS;
     let mean = |connections| {
+        let connections = Connections::PerPair(connections);
         let tcp = TcpConfig { connections, ..TcpConfig::for_cluster(&cluster) };
         let report = run_with(&TransportConfig::Tcp(tcp), &cluster);
         assert_all_delivered(&report);
@@ -203,6 +206,24 @@ fn short_messages_of_tcp_wait_behind_long_ones_of_their_connection() {
     let (one, many) = (mean(1), mean(16));
     assert!(one > 3.0 * many, "{one} {many}");
     assert!(one > 20.0 * mean_up_to(&run("homa", &cluster), 1_000), "{one}");
+}
+
+/// Nothing waits behind another message of its pair: what is left is congestion.
+#[test]
+fn a_connection_for_each_message_ends_with_it() {
+    let mut cluster = ClusterConfig { loss: 0.001, ..cluster(Workload::named("w4").unwrap(), 0.5) };
+    cluster.duration_ns = 8 * MS;
+    for name in ["tcp", "dctcp"] {
+        let report = run(name, &cluster);
+        assert_all_delivered(&report);
+        assert_eq!(report, run(name, &cluster), "{name}");
+        assert!(report.transport_counts["connections"] >= report.started, "{:?}", report.transport_counts);
+        assert!(report.transport_counts["retransmits"] > 0, "{:?}", report.transport_counts);
+        let lasting = TcpConfig { connections: Connections::PerPair(1), ..TcpConfig::for_cluster(&cluster) };
+        let lasting = run_with(&TransportConfig::Tcp(lasting), &cluster);
+        let (own, shared) = (mean_up_to(&report, 1_000), mean_up_to(&lasting, 1_000));
+        assert!(3.0 * own < shared, "{name}: {own} {shared}");
+    }
 }
 
 #[test]

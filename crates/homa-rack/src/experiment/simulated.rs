@@ -13,8 +13,8 @@ use homa_proto::{MS, SEC};
 use homa_report::findings::{Section, Table};
 use homa_report::number::short_number;
 use homa_sim::{
-    Buffer, ClusterConfig, ClusterReport, Discipline, Exchange, Forwarding, Framing, HomaConfig, LinkConfig,
-    SwitchConfig, TcpConfig, Topology, Traffic, TransportConfig,
+    Buffer, ClusterConfig, ClusterReport, Connections, Discipline, Exchange, Forwarding, Framing, HomaConfig,
+    LinkConfig, SwitchConfig, TcpConfig, Topology, Traffic, TransportConfig,
 };
 use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder, Workload};
 use serde::Serialize;
@@ -212,7 +212,7 @@ impl Simulation<'_> {
             cluster.traffic = Traffic::Uniform { load: self.load * asked / gets };
         }
         let tcp = TcpConfig {
-            connections: self.common.connections.into(),
+            connections: Connections::PerPair(self.common.connections.into()),
             min_timeout_ns: LINUX_TIMEOUT_NS,
             port_bytes: None,
             ..TcpConfig::for_cluster(&cluster)

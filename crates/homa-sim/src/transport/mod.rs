@@ -18,5 +18,5 @@ pub use homa::{Homa, HomaConfig};
 pub use interface::{Ctx, Transport};
 pub use oracle::OracleConfig;
 pub use pfabric::{Pfabric, PfabricConfig};
-pub use stream::{Acked, Congestion, Stream, TcpConfig};
+pub use stream::{Acked, Congestion, Connections, Stream, TcpConfig};
 pub use tcp::{Cubic, Tcp};

@@ -1,8 +1,10 @@
-//! Streams of packets over lasting connections: what TCP and DCTCP have in common.
+//! Streams of packets over connections: what TCP and DCTCP have in common.
 //!
-//! Between two hosts are one or more connections that exist from the beginning. A message goes onto the one with the fewest packets before
-//! it, and there it waits for all that went onto it earlier, as in an RPC system over TCP; what arrives out of order waits for what is
-//! missing. Messages share no packets. The connections of a host take turns at its card.
+//! Each message has a connection of its own, which begins with the initial window and ends with the message, as the
+//! flows of published simulations do. Or the hosts of each pair share lasting connections ([`Connections`]): a
+//! message then goes onto the one with the fewest packets before it, and waits there for all that went onto it
+//! earlier, as in an RPC system over TCP. What arrives out of order waits for what is missing. Messages share no
+//! packets. The connections of a host take turns at its card.
 //!
 //! Every packet is acknowledged at once, with how far the stream is whole, the stretch around the packet, and when it was sent. Three packets
 //! acknowledged beyond one that is not mean its loss (RFC 6675); one that was sent again waits for the timeout (RFC 6298). Neither tail
@@ -22,11 +24,22 @@ use crate::packet::{Body, Packet, PacketInfo};
 use crate::payload::mix;
 use crate::topology::Spread;
 
+/// How messages are divided between connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connections {
+    /// One for each message. It exists as soon as the message does, without a handshake, and begins with the
+    /// initial window.
+    #[default]
+    PerMessage,
+    /// So many from each host to each other, at least 1, that exist from the beginning.
+    PerPair(u32),
+}
+
 /// Settings of TCP and of DCTCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
-    /// Connections from each host to each other, at least 1.
-    pub connections: u32,
+    /// How messages are divided between connections.
+    pub connections: Connections,
     /// Packets that a connection may have under way at first, at least 1.
     pub initial_window: u32,
     /// And at most: the receiver's buffer.
@@ -49,8 +62,11 @@ const PORT_PACKETS: u64 = 150;
 const MARK_PACKETS: u64 = 65;
 
 impl TcpConfig {
-    /// TCP with CUBIC, with a connection to each host and the settings of Linux, except for its least timeout: Linux's 200 ms would be
-    /// a message's whole story in a datacentre, and experiments there run with 10 ms since the paper of DCTCP.
+    /// TCP with CUBIC, with a connection for each message, as published simulations have it, and the settings of Linux, except for its
+    /// least timeout: Linux's 200 ms would be a message's whole story in a datacentre, and experiments there run with 10 ms since the
+    /// paper of DCTCP.
+    ///
+    /// With one lasting connection for each pair, short messages wait behind long ones of the same pair, whatever the congestion.
     ///
     /// The window is at most about 6 MB, Linux's largest receive buffer. Where the ports of a cluster have a buffer each, it is at most
     /// 150 packets at 10 Gbit/s, and in proportion at other rates: TCP fills what it is given, and "never full" would be a queue of seconds.
@@ -58,7 +74,7 @@ impl TcpConfig {
         let own_buffers = cluster.switch.buffer == Buffer::PerPort;
         let port_bytes = cluster.link.queue_bytes.min(scaled_packets(cluster, PORT_PACKETS));
         TcpConfig {
-            connections: 1,
+            connections: Connections::default(),
             initial_window: 10,
             max_window: 4_096,
             min_timeout_ns: 10 * MS,
@@ -134,8 +150,10 @@ pub trait Congestion: Sized {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamBody {
     is_ack: bool,
-    /// Which of the connections between two hosts.
+    /// Which of the sender's connections to the receiver.
     connection: u32,
+    /// The message that has the connection to itself, and its start.
+    owner: Option<(u32, Time)>,
     /// Of the packet; of an acknowledgement: up to where, exclusive, the stream is whole.
     sequence: u64,
     /// Stretch around the packet that is acknowledged.
@@ -193,6 +211,10 @@ struct Sender<C> {
     last_sent: Time,
     alarm: Time,
     is_ready: bool,
+    /// The message that has the connection to itself, and its start.
+    owner: Option<(u32, Time)>,
+    /// Whether the message has arrived, while the connection waits for its turn.
+    is_closed: bool,
 }
 
 /// Packets acknowledged beyond one that is not, from which on it counts as lost.
@@ -222,6 +244,8 @@ impl<C: Congestion> Sender<C> {
             last_sent: Time::ZERO,
             alarm: Time::NEVER,
             is_ready: false,
+            owner: None,
+            is_closed: false,
         }
     }
 
@@ -374,6 +398,10 @@ pub struct Stream<C> {
     senders: BTreeMap<(u32, u32), u32>,
     receivers: BTreeMap<(u32, u32), Receiver>,
     connections: Vec<Sender<C>>,
+    /// Slots of closed connections.
+    free: Vec<u32>,
+    /// Connections opened so far.
+    opened: u32,
     ready: VecDeque<u32>,
     alarms: Alarms,
     acks: VecDeque<(u32, StreamBody)>,
@@ -383,9 +411,20 @@ pub struct Stream<C> {
 }
 
 impl<C: Congestion> Stream<C> {
+    /// The connection for a message to a host.
+    fn choose(&mut self, to: u32, message: u32, started: Time) -> u32 {
+        match self.config.connections {
+            Connections::PerMessage => {
+                let slot = self.open(to, self.opened);
+                self.connections[slot as usize].owner = Some((message, started));
+                slot
+            }
+            Connections::PerPair(count) => self.choose_lasting(to, count.max(1)),
+        }
+    }
+
     /// The connection to a host that has least to send.
-    fn choose(&mut self, to: u32) -> u32 {
-        let count = self.config.connections.max(1);
+    fn choose_lasting(&mut self, to: u32, count: u32) -> u32 {
         let waits = |slot: u32| {
             let sender = &self.connections[slot as usize];
             sender.end - sender.first
@@ -398,12 +437,36 @@ impl<C: Congestion> Stream<C> {
         else {
             unreachable!("there is at least one connection")
         };
-        slot.unwrap_or_else(|| {
-            let slot = self.connections.len() as u32;
-            self.connections.push(Sender::new(&self.config, to, connection));
-            self.senders.insert((to, connection), slot);
-            slot
-        })
+        slot.unwrap_or_else(|| self.open(to, connection))
+    }
+
+    fn open(&mut self, to: u32, connection: u32) -> u32 {
+        self.opened = self.opened.wrapping_add(1);
+        let sender = Sender::new(&self.config, to, connection);
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.connections[slot as usize] = sender;
+                slot
+            }
+            None => {
+                self.connections.push(sender);
+                self.connections.len() as u32 - 1
+            }
+        };
+        self.senders.insert((to, connection), slot);
+        slot
+    }
+
+    /// Closes the connection of a message of which everything is acknowledged.
+    fn close(&mut self, slot: u32) {
+        let sender = &mut self.connections[slot as usize];
+        self.senders.remove(&(sender.to, sender.connection));
+        self.alarms.set(slot, &mut sender.alarm, Time::NEVER);
+        sender.is_closed = true;
+        // The slot of one that still stands in the turn is free when its turn comes.
+        if !sender.is_ready {
+            self.free.push(slot);
+        }
     }
 
     /// Puts a connection into the turn if it can send.
@@ -421,6 +484,10 @@ impl<C: Congestion> Stream<C> {
             let slot = self.ready.pop_front()?;
             let sender = &mut self.connections[slot as usize];
             sender.is_ready = false;
+            if sender.is_closed {
+                self.free.push(slot);
+                continue;
+            }
             // A loss may have shut its window since.
             if sender.can_send(&self.config) {
                 return Some(slot);
@@ -462,19 +529,30 @@ impl<C: Congestion> Stream<C> {
             let at = if waits { now + sender.timeout_ns(&self.config) } else { Time::NEVER };
             self.alarms.set(slot, &mut sender.alarm, at);
         }
+        if sender.owner.is_some() && sender.first == sender.end {
+            return self.close(slot);
+        }
         self.place(slot);
     }
 
     fn take_data(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<StreamBody>) {
         let body = packet.body;
+        if body.owner.is_some_and(|(message, started)| ctx.under_way(message, started).is_none()) {
+            // The message has arrived, and the receiving end is gone: everything is acknowledged.
+            let answer = StreamBody { is_ack: true, sequence: u64::MAX, block: (0, 0), ends: None, ..body };
+            self.acks.push_back((packet.info.from, answer));
+            return;
+        }
         let receiver = self.receivers.entry((packet.info.from, body.connection)).or_default();
         let is_new = body.sequence >= receiver.whole;
         let block = receiver.take(body.sequence);
         if let Some(message) = body.ends.filter(|_| is_new) {
             receiver.ends.insert(body.sequence, message);
         }
+        let mut has_delivered = false;
         while let Some(entry) = receiver.ends.first_entry().filter(|entry| *entry.key() < receiver.whole) {
             ctx.deliver(entry.remove());
+            has_delivered = true;
         }
         let answer = StreamBody {
             is_ack: true,
@@ -484,6 +562,9 @@ impl<C: Congestion> Stream<C> {
             ends: None,
             ..body
         };
+        if body.owner.is_some() && has_delivered {
+            self.receivers.remove(&(packet.info.from, body.connection));
+        }
         self.acks.push_back((packet.info.from, answer));
     }
 }
@@ -519,6 +600,8 @@ impl<C: Congestion> Transport for Stream<C> {
             senders: BTreeMap::new(),
             receivers: BTreeMap::new(),
             connections: Vec::new(),
+            free: Vec::new(),
+            opened: 0,
             ready: VecDeque::new(),
             alarms: Alarms::default(),
             acks: VecDeque::new(),
@@ -530,7 +613,7 @@ impl<C: Congestion> Transport for Stream<C> {
 
     fn send(&mut self, ctx: &mut Ctx<'_>, message: u32) {
         let info = ctx.message(message);
-        let slot = self.choose(info.to);
+        let slot = self.choose(info.to, message, info.started);
         let sender = &mut self.connections[slot as usize];
         let idle_ns = ctx.now.since(sender.last_sent);
         let is_idle = sender.first == sender.end && idle_ns > sender.timeout_ns(&self.config);
@@ -580,6 +663,7 @@ impl<C: Congestion> Transport for Stream<C> {
         let is_last = index + 1 == packets(&self.framing, queued.length);
         *body = StreamBody {
             connection: sender.connection,
+            owner: sender.owner,
             sequence,
             ends: is_last.then_some(queued.message),
             sent_at: ctx.now,
@@ -601,7 +685,7 @@ impl<C: Congestion> Transport for Stream<C> {
     fn delivered(&mut self, _ctx: &mut Ctx<'_>, _message: u32) {}
 
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
-        count("connections", self.connections.len() as u64);
+        count("connections", u64::from(self.opened));
         count("timeouts", self.timeouts);
         count("retransmits", self.resent);
         count("recoveries", self.recoveries);
