@@ -92,8 +92,8 @@ mod transport;
 pub use app::{App, HostCtx, Reply};
 pub use capture::{Captured, Fate};
 pub use cluster::{
-    Cluster, ClusterConfig, ClusterError, ClusterReport, Demand, Exchange, Framing, Message, Messages,
-    PriorityPlan, Progress, QueueLengths, Traffic,
+    Cluster, ClusterConfig, ClusterError, ClusterReport, Course, Demand, Exchange, Framing, LoadBasis,
+    Message, Messages, PriorityPlan, Progress, QueueLengths, SteadyState, Traffic, Unsteady,
 };
 pub use cores::{
     ApplicationCosts, BUILT_IN_COSTS, CacheCosts, CoreCounts, CoresConfig, CoresError, Costs, CostsError,

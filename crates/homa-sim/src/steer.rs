@@ -147,7 +147,7 @@ impl SteerConfig {
     /// RPCs a second of a host that its cores can do.
     fn cores_per_sec(&self, cluster: &ClusterConfig) -> f64 {
         let rpc_ns = crate::cluster::mean_of(&self.workload, |bytes| {
-            self.cores.rpc_ns(bytes, cluster.framing.payload)
+            self.cores.rpc_ns(bytes, cluster.framing.payload) as f64
         });
         self.cores.cores as f64 * 1e9 / rpc_ns.max(1.0)
     }

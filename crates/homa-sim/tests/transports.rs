@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use homa_proto::MS;
 use homa_sim::{
-    BasicConfig, ClusterConfig, ClusterReport, Connections, Exchange, PfabricConfig, SenderOrder,
+    BasicConfig, ClusterConfig, ClusterReport, Connections, Exchange, LoadBasis, PfabricConfig, SenderOrder,
     TcpConfig, Topology, Traffic, TransportConfig,
 };
 use homa_workload::Workload;
@@ -224,6 +224,18 @@ fn a_connection_for_each_message_ends_with_it() {
         let (own, shared) = (mean_up_to(&report, 1_000), mean_up_to(&lasting, 1_000));
         assert!(3.0 * own < shared, "{name}: {own} {shared}");
     }
+}
+
+/// Where a load counts grants, there are as many fewer messages.
+#[test]
+fn a_load_that_counts_grants_has_fewer_messages() {
+    let data = cluster(Workload::named("w4").unwrap(), 0.8);
+    let grants = ClusterConfig { load_basis: LoadBasis::DataAndGrants, ..data.clone() };
+    let ratio = grants.starts_per_sec().unwrap() / data.starts_per_sec().unwrap();
+    assert!((0.94..0.95).contains(&ratio), "{ratio}");
+    let homa = TransportConfig::named("homa", &data).unwrap();
+    let (of_data, of_grants) = (homa.link_share(&data, 0.8), homa.link_share(&grants, 0.8));
+    assert!((of_data - 0.847).abs() < 0.005 && (of_grants - 0.8).abs() < 0.005, "{of_data} {of_grants}");
 }
 
 #[test]

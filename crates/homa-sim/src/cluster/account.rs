@@ -7,6 +7,8 @@ use super::config::ClusterConfig;
 use super::ideal::Ideal;
 use super::messages::Message;
 use super::report::ClusterReport;
+use super::steady::Recorder;
+use super::traffic::Traffic;
 use crate::topology::Routes;
 
 pub(super) struct Account {
@@ -18,7 +20,9 @@ pub(super) struct Account {
     messages: u32,
     /// Measured exchanges that have not ended.
     open: u64,
-    backlog: Backlog,
+    course: Recorder,
+    /// Whether load comes all the time, so that there is a steady state; an incast has rounds.
+    has_steady_state: bool,
     measured_from: Time,
     pub(super) measured_until: Time,
     drain_ns: u64,
@@ -40,7 +44,8 @@ impl Account {
             routes: Routes::new(config.topology, config.hosts),
             messages: config.exchange.messages(),
             open: 0,
-            backlog: Backlog::new(measured_from, config.duration_ns),
+            course: Recorder::new(config),
+            has_steady_state: !matches!(config.traffic, Traffic::Incast { .. }),
             measured_from,
             measured_until: measured_from + config.duration_ns,
             drain_ns: config.drain_ns,
@@ -53,18 +58,30 @@ impl Account {
         let is_measured = (self.measured_from..self.measured_until).contains(&now);
         self.open += u64::from(is_measured);
         self.report.started += u64::from(is_measured);
-        self.report.started_bytes += u64::from(is_measured) * u64::from(length) * u64::from(self.messages);
+        let bytes = self.bytes(length).unsigned_abs();
+        self.report.started_bytes += u64::from(is_measured) * bytes;
+        self.course.offered(now, bytes);
         is_measured
     }
 
     /// A message of `length` bytes is under way, whether it is part of the load or not.
     pub(super) fn begins(&mut self, now: Time, length: u32) {
-        self.backlog.change(now, self.bytes(length));
+        self.course.change(now, self.bytes(length));
     }
 
     /// Bytes of an exchange.
     fn bytes(&self, length: u32) -> i64 {
         i64::from(length) * i64::from(self.messages)
+    }
+
+    /// Downlinks were looked at, and so many were idle.
+    pub(super) fn looked(&mut self, now: Time, looks: u64, idle: u64) {
+        self.course.looked(now, looks, idle);
+    }
+
+    /// Whether the measured time has begun.
+    pub(super) fn is_measuring(&self, now: Time) -> bool {
+        now >= self.measured_from
     }
 
     /// The least time of a message.
@@ -75,10 +92,12 @@ impl Account {
     /// An exchange whose last message this is took so long from its beginning.
     pub(super) fn delivered(&mut self, message: &Message, took_ns: u64) {
         let ended = message.asked + took_ns;
-        self.backlog.change(ended, -self.bytes(message.length));
+        let bytes = self.bytes(message.length);
+        self.course.change(ended, -bytes);
+        self.course.completed(ended, bytes.unsigned_abs());
         if (self.measured_from..self.measured_until).contains(&ended) {
             self.report.ended += 1;
-            self.report.ended_bytes += self.bytes(message.length).unsigned_abs();
+            self.report.ended_bytes += bytes.unsigned_abs();
         }
         if message.is_measured {
             // The way there is as long as the way back.
@@ -111,66 +130,11 @@ impl Account {
     pub(super) fn finish(mut self, config: &ClusterConfig) -> ClusterReport {
         self.report.close(config, self.open);
         self.report.slowdowns(&self.slowdowns);
-        self.backlog.change(self.measured_until, 0);
-        [self.report.backlog_first_bytes, self.report.backlog_last_bytes] = self.backlog.means();
+        self.course.change(self.measured_until, 0);
+        [self.report.backlog_first_bytes, self.report.backlog_last_bytes] = self.course.quarters();
+        if self.has_steady_state {
+            self.report.steady = Some(self.course.finish(self.report.started, self.open));
+        }
         self.report
-    }
-}
-
-/// Bytes of the messages under way, over the first and the last quarter of the measured time.
-struct Backlog {
-    bytes: i64,
-    since: Time,
-    quarters: [(Time, Time); 2],
-    /// Bytes times nanoseconds of each quarter.
-    areas: [f64; 2],
-}
-
-impl Backlog {
-    fn new(from: Time, duration_ns: u64) -> Backlog {
-        let (quarter_ns, until) = (duration_ns / 4, from + duration_ns);
-        let last = from + (duration_ns - quarter_ns);
-        Backlog {
-            bytes: 0,
-            since: Time::ZERO,
-            quarters: [(from, from + quarter_ns), (last, until)],
-            areas: [0.0; 2],
-        }
-    }
-
-    /// A message starts or arrives. What a schedule computes ahead may be a little out of order, and counts from the latest moment.
-    fn change(&mut self, now: Time, bytes: i64) {
-        let now = now.max(self.since);
-        for ((from, until), area) in self.quarters.iter().zip(&mut self.areas) {
-            let (begin, end) = (self.since.max(*from), now.min(*until));
-            if end > begin {
-                *area += end.since(begin) as f64 * self.bytes as f64;
-            }
-        }
-        self.since = now;
-        self.bytes += bytes;
-    }
-
-    fn means(&self) -> [f64; 2] {
-        [0, 1].map(|index| {
-            let (from, until) = self.quarters[index];
-            self.areas[index] / until.since(from).max(1) as f64
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backlog_is_a_mean_over_time() {
-        let at = Time::from_ns;
-        let mut backlog = Backlog::new(at(100), 400);
-        backlog.change(at(50), 10);
-        backlog.change(at(150), 20);
-        backlog.change(at(450), -30);
-        backlog.change(at(1_000), 5);
-        assert_eq!(backlog.means(), [20.0, 15.0]);
     }
 }

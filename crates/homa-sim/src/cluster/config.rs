@@ -3,7 +3,7 @@
 use homa_workload::Workload;
 
 use super::ideal::Framing;
-use super::traffic::{Exchange, Traffic};
+use super::traffic::{Exchange, LoadBasis, Traffic};
 use crate::cores::CoresConfig;
 use crate::fabric::SwitchConfig;
 use crate::link::{Discipline, LinkConfig};
@@ -41,6 +41,8 @@ pub struct ClusterConfig {
     pub workload: Workload,
     /// Who sends to whom, and when.
     pub traffic: Traffic,
+    /// What a load counts.
+    pub load_basis: LoadBasis,
     /// What a message is: one-way, or the request of an RPC.
     pub exchange: Exchange,
     /// Packets as the least time of a message is computed with, and the load; the same for all transports.

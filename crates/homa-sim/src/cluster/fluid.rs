@@ -51,7 +51,8 @@ impl FluidCluster {
             config,
         };
         run.arrivals.start(&mut run.queue);
-        run.queue.push(Time::from_ns(run.config.warm_up_ns), Event::Host(HostEvent::Sample));
+        let first_sample = Time::from_ns(run.config.warm_up_ns % run.config.sample_ns);
+        run.queue.push(first_sample, Event::Host(HostEvent::Sample));
         run
     }
 
@@ -166,11 +167,17 @@ impl FluidCluster {
     }
 
     fn sample(&mut self) {
+        let is_measured = self.account.is_measuring(self.now);
+        let mut idle = 0;
         for host in 0..self.config.hosts {
             let (is_idle, is_awaited) = self.schedule.state(host);
-            self.looks += 1;
-            self.idle += u64::from(is_idle);
-            self.wasted += u64::from(is_idle && is_awaited);
+            idle += u64::from(is_idle);
+            self.wasted += u64::from(is_measured && is_idle && is_awaited);
+        }
+        let looks = self.config.hosts as u64;
+        self.account.looked(self.now, looks, idle);
+        if is_measured {
+            (self.looks, self.idle) = (self.looks + looks, self.idle + idle);
         }
         if self.now < self.account.measured_until {
             self.queue.push(self.now + self.config.sample_ns, Event::Host(HostEvent::Sample));

@@ -7,7 +7,7 @@ use homa_workload::Workload;
 use super::config::ClusterConfig;
 use super::ideal::Framing;
 use super::traffic::quantiles;
-use super::traffic::{Exchange, Traffic};
+use super::traffic::{Exchange, LoadBasis, Traffic};
 use crate::fabric::SwitchConfig;
 use crate::link::{Discipline, LinkConfig};
 use crate::topology::{LeafSpine, Spread, Topology};
@@ -27,7 +27,7 @@ impl ClusterConfig {
     ///
     /// A full packet across the core and a grant back take 7.75 us there, which is the paper's RTTbytes of about 9.7 KB.
     pub fn sigcomm18(workload: Workload, load: f64, seed: u64) -> ClusterConfig {
-        ClusterConfig {
+        let cluster = ClusterConfig {
             seed,
             hosts: 144,
             topology: Topology::LeafSpine(LeafSpine {
@@ -54,10 +54,11 @@ impl ClusterConfig {
             loss: 0.0,
             workload,
             traffic: Traffic::Uniform { load },
+            load_basis: LoadBasis::Data,
             exchange: Exchange::OneWay,
             framing: Framing { payload: PACKET - DATA_HEADER_LEN as u32, header: DATA_HEADER_LEN as u32 },
             acquaint: true,
-            warm_up_ns: 10 * MS,
+            warm_up_ns: 0,
             duration_ns: 50 * MS,
             drain_ns: 200 * MS,
             bins: Vec::new(),
@@ -65,7 +66,8 @@ impl ClusterConfig {
             trace_records: 0,
             trace_slower_than_ns: None,
             keep_samples: false,
-        }
+        };
+        ClusterConfig { warm_up_ns: cluster.steady_warm_up_ns(), ..cluster }
     }
 
     /// The cluster of the kernel paper (ATC 2021): 40 hosts at one switch, 25 Gbit/s, MTU 3000, echo RPCs with everything that the
@@ -82,7 +84,7 @@ impl ClusterConfig {
     /// - 40 nodes and an MTU of 3000 are those of the "Small-message latencies" in the same place.
     pub fn atc21(workload: Workload, load: f64, seed: u64) -> ClusterConfig {
         let base = ClusterConfig::sigcomm18(workload, load, seed);
-        ClusterConfig {
+        let cluster = ClusterConfig {
             hosts: 40,
             topology: Topology::Switch { delay_ns: 700 },
             link: LinkConfig { rate_bps: 25_000_000_000, propagation_ns: 1_000, ..base.link },
@@ -91,7 +93,8 @@ impl ClusterConfig {
             exchange: Exchange::Echo,
             framing: Framing { payload: MTU_3000 - DATA_HEADER_LEN as u32, ..base.framing },
             ..base
-        }
+        };
+        ClusterConfig { warm_up_ns: cluster.steady_warm_up_ns(), ..cluster }
     }
 
     /// Messages, or RPCs, that start in a second at all hosts together; `None` where a load is not what is asked for.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::ClusterConfig;
 use super::messages::Message;
+use super::steady::SteadyState;
 use crate::cores::CoreCounts;
 use crate::fabric::FabricStats;
 
@@ -59,6 +60,9 @@ pub struct ClusterReport {
     pub backlog_first_bytes: f64,
     /// The same over its last quarter: more than before by a good part of what started means that the load is not sustained.
     pub backlog_last_bytes: f64,
+    /// Whether the measured time was in steady state, where load comes all the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steady: Option<SteadyState>,
     /// Messages that arrived.
     pub delivered: u64,
     /// Messages that had not arrived when the run ended.

@@ -112,9 +112,13 @@ impl<T: Transport> Cluster<T> {
         self.acquainted = (until < all).then_some(until);
         if self.acquainted.is_none() {
             self.do_what_cores_ask();
-            let measured_from = Time::from_ns(self.config.warm_up_ns);
-            self.fabric.queue.push(measured_from, Event::Host(HostEvent::Sample));
+            self.fabric.queue.push(self.first_sample(), Event::Host(HostEvent::Sample));
         }
+    }
+
+    /// Samples are taken from the beginning on, such that one is at the beginning of the measured time.
+    fn first_sample(&self) -> Time {
+        Time::from_ns(self.config.warm_up_ns % self.config.sample_ns)
     }
 
     /// The time.
@@ -204,18 +208,22 @@ impl<T: Transport> Cluster<T> {
                     on_cores.elapsed(at, host, timer);
                 }
             }
-            Event::Host(HostEvent::Sample) => {
-                if let Some(on_cores) = &mut self.on_cores {
-                    on_cores.sample(at, self.account.measured_until);
-                }
-                let (fabric, hosts) = (&self.fabric, &self.hosts);
-                self.samples.take(fabric, |host| hosts[host].transport.withholds(fabric.now));
-                if self.fabric.now < self.account.measured_until {
-                    self.fabric.queue.push(at + self.config.sample_ns, Event::Host(HostEvent::Sample));
-                }
-            }
+            Event::Host(HostEvent::Sample) => self.sample(),
         }
         self.do_what_cores_ask();
+    }
+
+    fn sample(&mut self) {
+        let now = self.fabric.now;
+        if let Some(on_cores) = self.on_cores.as_mut().filter(|_| self.account.is_measuring(now)) {
+            on_cores.sample(now, self.account.measured_until);
+        }
+        let (fabric, hosts) = (&self.fabric, &self.hosts);
+        let (looks, idle) = self.samples.take(fabric, |host| hosts[host].transport.withholds(now));
+        self.account.looked(now, looks, idle);
+        if now < self.account.measured_until {
+            self.fabric.queue.push(now + self.config.sample_ns, Event::Host(HostEvent::Sample));
+        }
     }
 
     fn arrival(&mut self, host: u32) {

@@ -75,7 +75,15 @@ impl Samples {
         }
     }
 
-    pub(super) fn take<W: World>(&mut self, fabric: &Fabric<W>, withholds: impl Fn(usize) -> bool) {
+    /// Looks at all queues; returns how many downlinks there are, and how many of them are idle. Before the
+    /// measured time that is all that comes of it.
+    pub(super) fn take<W: World>(
+        &mut self,
+        fabric: &Fabric<W>,
+        withholds: impl Fn(usize) -> bool,
+    ) -> (u64, u64) {
+        let is_measured = fabric.now >= self.from;
+        let (mut downlinks, mut idle) = (0, 0);
         for (number, port) in fabric.ports.iter().enumerate() {
             let queues = match fabric.routes.tier(number as u32) {
                 Tier::Uplink => continue,
@@ -83,14 +91,19 @@ impl Samples {
                 Tier::ToSpine => &mut self.queues[1],
                 Tier::ToLeaf => &mut self.queues[2],
             };
-            queues.record(port.queued_bytes());
+            if is_measured {
+                queues.record(port.queued_bytes());
+            }
             if let Some(host) = fabric.routes.host_behind(number as u32) {
-                self.looks += 1;
                 let is_idle = port.is_idle(fabric.now);
-                self.idle += u64::from(is_idle);
-                self.wasted += u64::from(is_idle && withholds(host));
+                (downlinks, idle) = (downlinks + 1, idle + u64::from(is_idle));
+                self.wasted += u64::from(is_measured && is_idle && withholds(host));
             }
         }
+        if is_measured {
+            (self.looks, self.idle) = (self.looks + downlinks, self.idle + idle);
+        }
+        (downlinks, idle)
     }
 
     pub(super) fn report<W: World>(&self, report: &mut ClusterReport, fabric: &Fabric<W>) {

@@ -5,6 +5,7 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 
 use homa_proto::Time;
+use homa_proto::wire::GRANT_LEN;
 
 use super::config::ClusterConfig;
 use super::event::HostEvent;
@@ -19,7 +20,7 @@ use crate::queue::EventQueue;
 pub enum Traffic {
     /// Poisson arrivals at every host, to any other with the same probability.
     Uniform {
-        /// Share of the hosts' links in use, headers included; above 0. Of an RPC both messages count.
+        /// Share of the hosts' links in use, above 0, of what [`LoadBasis`] says. Of an RPC both messages count.
         load: f64,
     },
     /// Rounds in which `senders` hosts send one message each to host 0 at the same moment.
@@ -35,6 +36,17 @@ pub enum Traffic {
         /// Open exchanges of a host, at least 1.
         outstanding: u32,
     },
+}
+
+/// What a load is a share of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadBasis {
+    /// Data packets with all their headers and the link's overhead. What transports send beside them comes on top.
+    #[default]
+    Data,
+    /// The same with a grant for each packet beyond the first RTTbytes of a message, as published loads count.
+    /// Every transport gets the messages that Homa would.
+    DataAndGrants,
 }
 
 /// What starts when a message does.
@@ -86,20 +98,34 @@ pub(super) fn quantiles(workload: &Workload) -> impl Iterator<Item = u32> + '_ {
 
 /// Bytes of link time of the mean message.
 pub(super) fn mean_link_bytes(workload: &Workload, framing: &Framing, link: &LinkConfig) -> f64 {
-    mean_of(workload, |size| framing.link_bytes(link, size))
+    mean_of(workload, |size| framing.link_bytes(link, size) as f64)
 }
 
 /// Mean over messages of something that depends on their size.
-pub(crate) fn mean_of(workload: &Workload, of: impl Fn(u32) -> u64) -> f64 {
-    quantiles(workload).map(of).sum::<u64>() as f64 / f64::from(PARTS)
+pub(crate) fn mean_of(workload: &Workload, of: impl Fn(u32) -> f64) -> f64 {
+    quantiles(workload).map(of).sum::<f64>() / f64::from(PARTS)
 }
 
 /// Exchanges that start at each host in a second, at this load. Hosts are clients and servers alike: a host's link carries the
 /// requests of its own and as many responses to others, each way.
 pub(crate) fn messages_per_sec(config: &ClusterConfig, load: f64) -> f64 {
     let message = mean_link_bytes(&config.workload, &config.framing, &config.link);
-    let mean = message * f64::from(config.exchange.messages());
+    let grants = match config.load_basis {
+        LoadBasis::Data => 0.0,
+        LoadBasis::DataAndGrants => mean_grant_bytes(config),
+    };
+    let mean = (message + grants) * f64::from(config.exchange.messages());
     load * config.link.rate_bps as f64 / (8.0 * mean)
+}
+
+/// Bytes of link time of the grants of a mean message: one for each packet that starts beyond RTTbytes.
+pub(crate) fn mean_grant_bytes(config: &ClusterConfig) -> f64 {
+    let payload = config.framing.payload;
+    let unscheduled = config.rtt_bytes().div_ceil(payload);
+    let grant_bytes = f64::from(GRANT_LEN as u32 + config.link.overhead_bytes);
+    mean_of(&config.workload, |size| {
+        f64::from(size.div_ceil(payload).saturating_sub(unscheduled)) * grant_bytes
+    })
 }
 
 impl Arrivals {

@@ -2,6 +2,9 @@
 
 use std::ops::ControlFlow;
 
+use homa_proto::wire::GRANT_LEN;
+
+use super::parts::ACK_BYTES;
 use super::{
     Basic, BasicConfig, Dctcp, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Tcp, TcpConfig,
     Transport,
@@ -10,6 +13,7 @@ use crate::cluster::config::ClusterConfig;
 use crate::cluster::fluid::FluidCluster;
 use crate::cluster::report::{ClusterReport, Progress};
 use crate::cluster::run::Cluster;
+use crate::cluster::traffic::{mean_grant_bytes, mean_of};
 
 /// A transport with its settings: what [`TransportConfig::run`] runs.
 #[derive(Clone, Debug)]
@@ -60,6 +64,34 @@ impl TransportConfig {
             TransportConfig::Pfabric(_) => Pfabric::NAME,
             TransportConfig::Oracle(_) => FluidCluster::NAME,
         }
+    }
+
+    /// Share of the hosts' links in use at this load, with the grants or acknowledgements that it sends for the
+    /// messages beside their data: an estimate, for a network that loses nothing. From 1 on the load cannot be
+    /// sustained.
+    pub fn link_share(&self, cluster: &ClusterConfig, load: f64) -> f64 {
+        let payload = cluster.framing.payload;
+        let overhead = cluster.link.overhead_bytes;
+        let acks = |but: u32| {
+            let acks = move |size: u32| f64::from(size.div_ceil(payload).max(1).saturating_sub(but));
+            mean_of(&cluster.workload, move |size| acks(size) * f64::from(ACK_BYTES + overhead))
+        };
+        let control_bytes = match self {
+            TransportConfig::Homa(config) => {
+                let increment = config.protocol.min_grant_increment.max(payload);
+                let grant = f64::from(GRANT_LEN as u32 + overhead);
+                let unscheduled = config.protocol.unsched_bytes.next_multiple_of(payload);
+                mean_of(&cluster.workload, |size| {
+                    f64::from(size.saturating_sub(unscheduled).div_ceil(increment)) * grant
+                })
+            }
+            TransportConfig::Basic(_) => mean_grant_bytes(cluster),
+            TransportConfig::Tcp(_) | TransportConfig::Dctcp(_) => acks(0),
+            // The last packet of a message needs no acknowledgement.
+            TransportConfig::Pfabric(_) => acks(1),
+            TransportConfig::Oracle(_) => 0.0,
+        };
+        cluster.link_share(load, control_bytes)
     }
 
     /// Runs a cluster with it to the end, or until `progress` breaks off; then the report says what came of it so far.
