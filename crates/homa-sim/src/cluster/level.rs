@@ -10,6 +10,9 @@ pub(super) const TREND_BATCHES: usize = 10;
 /// 1 of 100 runs.
 pub(super) const TREND_T: f64 = 3.355;
 
+/// Times the bound of a rise at which chance is no excuse.
+const MAX_BOUNDS: f64 = 3.0;
+
 /// Number of values before the level part of a sequence, by MSER-5 (White 1997): the truncation that minimises
 /// the standard error of the mean of what is left, in batches of five values. In the second half it means that
 /// the sequence is too short to have a level part. `None`: there are fewer than ten batches.
@@ -78,9 +81,11 @@ impl Trend {
         Some(Trend { mean, rise: slope * (count - 1.0), t: if slope == 0.0 { 0.0 } else { t } })
     }
 
-    /// Whether the rise is greater than `bound` and than chance.
+    /// Whether the rise is greater than `bound` and than chance, or so much greater than `bound` that a sequence
+    /// in which it may be chance is too short to be called level.
     pub(super) fn exceeds(&self, bound: f64) -> bool {
-        self.rise.abs() > bound && self.t.abs() > TREND_T
+        let rise = self.rise.abs();
+        rise > bound && self.t.abs() > TREND_T || rise > MAX_BOUNDS * bound
     }
 }
 
@@ -135,6 +140,14 @@ mod tests {
         assert!((45..=65).contains(&from), "level from {from}");
         assert!(!Trend::of(&values[60..]).unwrap().exceeds(10.0));
         assert!(Trend::of(&values).unwrap().rise > 50.0);
+    }
+
+    /// A few long messages at the end of a short run.
+    #[test]
+    fn a_great_rise_that_may_be_chance_is_not_level() {
+        let values: Vec<f64> = (0..100).map(|x| if x < 90 { 1.0 } else { 20.0 }).collect();
+        let trend = Trend::of(&values).unwrap();
+        assert!(trend.t.abs() < TREND_T && trend.exceeds(0.1 * trend.mean), "{trend:?}");
     }
 
     #[test]

@@ -20,6 +20,12 @@ const MAX_SHORTFALL: f64 = 0.03;
 /// length, and so a few long ones more or less at either end are no trend. As in `homa sim max-load`.
 const CHANCE: f64 = 0.5;
 
+/// Maximum of that as a share of the offered bytes: where chance is more, a run is too short to tell.
+const MAX_CHANCE: f64 = 0.10;
+
+/// How far offered bytes may be from those that the load stands for.
+const MAX_OFFERED: f64 = 0.10;
+
 /// A run's figures in equally long intervals, from its beginning to the end of the measured time. The first
 /// interval may be shorter, since one begins where the measured time does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -52,6 +58,8 @@ pub enum Unsteady {
     DownlinkIdle,
     /// Completed bytes differ from offered ones.
     Completed,
+    /// Offered bytes differ from those that the load stands for: the measured time has too few of the longest messages.
+    Offered,
 }
 
 /// Whether the measured time of a run was in steady state, and by which figures.
@@ -61,10 +69,12 @@ pub enum Unsteady {
 /// - MSER-5, on the backlog from the beginning of the run, truncates nothing of the measured time, or something
 ///   whose mean is within 10 % of the rest: of a level sequence it truncates some by chance;
 /// - a straight line through ten batch means of the measured backlog rises or falls by at most 10 % of the mean,
-///   or its slope is within chance (Student's t, 1 %);
-/// - the same of the idle share of the downlinks, with at most 2 points of 100;
+///   or by at most 30 % with a slope within chance (Student's t, 1 %);
+/// - the same of the idle share of the downlinks, with at most 2 points of 100, or 6;
 /// - completed bytes are within 3 % of the offered ones and, for chance, half the longest message times the root
-///   of the number of hosts.
+///   of the number of hosts, which counts up to 10 % of the offered ones;
+/// - offered bytes are within 10 % of those that the load stands for: in a short time the longest messages, which
+///   may be a good part of all bytes, are missing by chance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SteadyState {
     /// Whether all tests pass.
@@ -88,10 +98,22 @@ pub struct SteadyState {
     pub downlink_idle_t: f64,
     /// Bytes of messages that ended in the measured time over bytes of those that started in it.
     pub completed_over_offered: f64,
+    /// Bytes of the messages that started in the measured time over those that the load stands for; `None`: there is
+    /// no load.
+    pub offered_over_load: Option<f64>,
     /// Share of the measured messages that had not arrived when the run ended, and have no part in the slowdowns.
     pub unfinished_share: f64,
     /// The figures over time.
     pub course: Course,
+}
+
+/// What the tests compare a course with.
+#[derive(Clone, Copy, Debug, Default)]
+struct Expected {
+    /// By how much completed and offered bytes may differ by chance: half the longest message for each root of a host.
+    chance_bytes: f64,
+    /// Bytes that the load stands for in the measured time.
+    load_bytes: Option<f64>,
 }
 
 /// Records a [`Course`].
@@ -107,8 +129,7 @@ pub(super) struct Recorder {
     areas: Vec<f64>,
     /// Looks at downlinks, and those that were idle.
     looks: Vec<(u64, u64)>,
-    /// Half the longest message, for each root of a host.
-    chance_bytes: f64,
+    expected: Expected,
 }
 
 impl Recorder {
@@ -132,7 +153,13 @@ impl Recorder {
             since: Time::ZERO,
             areas: vec![0.0; count],
             looks: vec![(0, 0); count],
-            chance_bytes: CHANCE * f64::from(config.workload.max_bytes()) * (config.hosts as f64).sqrt(),
+            expected: Expected {
+                chance_bytes: CHANCE * f64::from(config.workload.max_bytes()) * (config.hosts as f64).sqrt(),
+                load_bytes: config.starts_per_sec().map(|rate| {
+                    let messages = rate * duration as f64 / 1e9 * f64::from(config.exchange.messages());
+                    messages * config.workload.mean_bytes()
+                }),
+            },
         }
     }
 
@@ -207,12 +234,11 @@ impl Recorder {
             self.course.downlink_idle.push((idle * 1e4).round() / 1e4);
         }
         let unfinished_share = unfinished as f64 / started.max(1) as f64;
-        SteadyState { unfinished_share, ..test(self.course, self.chance_bytes) }
+        SteadyState { unfinished_share, ..test(self.course, self.expected) }
     }
 }
 
-/// `chance_bytes`: by how much completed and offered bytes may differ beyond their tolerance.
-fn test(course: Course, chance_bytes: f64) -> SteadyState {
+fn test(course: Course, expected: Expected) -> SteadyState {
     let warm_up = course.warm_up_intervals;
     let backlog: Vec<f64> = course.backlog_bytes.iter().map(|&bytes| bytes as f64).collect();
     let level_from = mser5(&backlog);
@@ -232,8 +258,13 @@ fn test(course: Course, chance_bytes: f64) -> SteadyState {
     }
     let sum = |bytes: &[u64]| bytes[warm_up..].iter().sum::<u64>() as f64;
     let (offered, completed) = (sum(&course.offered_bytes), sum(&course.completed_bytes));
-    if (completed - offered).abs() > MAX_SHORTFALL * offered + chance_bytes {
+    if (completed - offered).abs() > MAX_SHORTFALL * offered + expected.chance_bytes.min(MAX_CHANCE * offered)
+    {
         failed.push(Unsteady::Completed);
+    }
+    let offered_over_load = expected.load_bytes.map(|bytes| offered / bytes.max(1.0));
+    if offered_over_load.is_some_and(|share| (share - 1.0).abs() > MAX_OFFERED) {
+        failed.push(Unsteady::Offered);
     }
     let flat = Trend { mean: 0.0, rise: 0.0, t: 0.0 };
     let (of_backlog, of_idle) = (of_backlog.unwrap_or(flat), of_idle.unwrap_or(flat));
@@ -250,6 +281,7 @@ fn test(course: Course, chance_bytes: f64) -> SteadyState {
         downlink_idle_rise: of_idle.rise,
         downlink_idle_t: of_idle.t,
         completed_over_offered: completed / offered.max(1.0),
+        offered_over_load,
         unfinished_share: 0.0,
         course,
     }
@@ -331,14 +363,14 @@ mod tests {
     const IDLE: f64 = 0.2;
 
     fn failed(course: Course) -> Vec<Unsteady> {
-        let steady = test(course, 0.0);
+        let steady = test(course, Expected::default());
         assert_eq!(steady.reached, steady.failed.is_empty());
         steady.failed
     }
 
     #[test]
     fn a_level_run_is_steady() {
-        let steady = test(course(|_| BACKLOG, |_| IDLE), 0.0);
+        let steady = test(course(|_| BACKLOG, |_| IDLE), Expected::default());
         assert!(steady.reached, "{steady:?}");
         assert!((steady.backlog_bytes / BACKLOG - 1.0).abs() < 0.01, "{steady:?}");
         assert!((steady.downlink_idle - IDLE).abs() < 0.01, "{steady:?}");
@@ -357,7 +389,9 @@ mod tests {
         let failed = failed(course(|x| BACKLOG * (1.0 + x / 200.0), |_| IDLE));
         assert!(failed.contains(&Unsteady::Backlog), "{failed:?}");
         // A few per cent are no trend that matters.
-        assert!(test(course(|x| BACKLOG * (1.0 + x / 5_000.0), |_| IDLE), 0.0).backlog_t > 0.0);
+        assert!(
+            test(course(|x| BACKLOG * (1.0 + x / 5_000.0), |_| IDLE), Expected::default()).backlog_t > 0.0
+        );
     }
 
     #[test]
@@ -371,7 +405,21 @@ mod tests {
             |completed| Course { completed_bytes: vec![completed; 160], ..course(|_| BACKLOG, |_| IDLE) };
         assert_eq!(failed(short(96)), [Unsteady::Completed]);
         assert_eq!(failed(short(104)), [Unsteady::Completed]);
-        assert!(test(short(96), 100.0).reached);
+        let chance = |chance_bytes| Expected { chance_bytes, ..Expected::default() };
+        assert!(test(short(96), chance(100.0)).reached);
+        // A message that is half of all bytes is no excuse.
+        assert_eq!(test(short(40), chance(1e6)).failed, [Unsteady::Completed]);
+    }
+
+    #[test]
+    fn what_is_offered_must_be_the_load() {
+        let of_load = |load_bytes| {
+            let expected = Expected { load_bytes: Some(load_bytes), ..Expected::default() };
+            test(course(|_| BACKLOG, |_| IDLE), expected)
+        };
+        assert_eq!(of_load(10_900.0).failed, []);
+        assert_eq!(of_load(11_500.0).failed, [Unsteady::Offered]);
+        assert_eq!(of_load(8_000.0).offered_over_load, Some(1.25));
     }
 
     #[test]
