@@ -16,7 +16,7 @@ fn simulated() -> &'static str {
     TRACES
         .get_or_init(|| {
             let scratch = Scratch::new("trace-sim");
-            let words = "sim run --topology switch --hosts 8 --workload w4 --load 0.7 --duration 2ms --exchange echo --trace-records 1000000";
+            let words = "sim run --topology switch --hosts 8 --workload w4 --load 0.7 --warm-up 10ms --duration 2ms --exchange echo --trace-records 1000000";
             let path = scratch.path("");
             let json = scratch.path("results.json");
             let output = run(words.split(' ').chain(["--trace", &path, "--json", &json]));

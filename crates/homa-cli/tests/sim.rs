@@ -54,7 +54,8 @@ fn a_run_prints_tables_and_writes_a_page_that_needs_nothing_else() {
     }
     assert_eq!(scratch.files("."), ["report.html", "results.json"]);
     let page = scratch.read("report.html");
-    assert_eq!(page.matches("<svg class=\"wide\"").count(), 2);
+    assert_eq!(page.matches("<svg class=\"wide\"").count(), 3);
+    assert!(page.contains("Messages under way") && page.contains("measured from here"), "{page}");
     for outside in ["http:", "https:", "src=", "@import", "url(", "NaN"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -96,6 +97,74 @@ fn json_has_stable_names() {
     for name in ["mean_bytes", "p99_bytes", "max_bytes"] {
         assert!(run["edge_queue"][name].is_number(), "{name}");
     }
+}
+
+/// From an empty network, and too short: standard error says so, JSON has the figures, and a level run is silent.
+#[test]
+fn a_run_says_whether_it_was_in_steady_state() {
+    let of = |more: &[&str]| {
+        let output = run(&[&["run", "--hosts", "8", "--racks", "2", "--json", "-"], more].concat());
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (json["runs"][0]["steady"].clone(), stderr(&output))
+    };
+    let (steady, text) = of(&["--workload", "w4", "--warm-up", "0us", "--duration", "3ms", "--drain", "1ms"]);
+    assert_eq!(steady["reached"], false, "{steady}");
+    assert!(text.contains("homa: not in steady state: "), "{text}");
+    assert!(text.contains("had not arrived when the run ended"), "{text}");
+    for name in [
+        "backlog_bytes",
+        "backlog_rise",
+        "downlink_idle",
+        "downlink_idle_rise",
+        "completed_over_offered",
+        "offered_over_load",
+        "unfinished_share",
+    ] {
+        assert!(steady[name].is_number(), "{name}: {steady}");
+    }
+    assert_eq!(steady["course"]["backlog_bytes"].as_array().map(Vec::len), Some(100));
+    let (steady, text) = of(&["--workload", "w1", "--load", "0.5", "--duration", "4ms"]);
+    assert_eq!(steady["reached"], true, "{steady}");
+    assert!(!text.contains("steady state: "), "{text}");
+}
+
+#[test]
+fn what_a_load_counts_is_said_and_can_be_chosen() {
+    let of = |more: &[&str]| -> Value {
+        let words = [
+            "run",
+            "--hosts",
+            "8",
+            "--racks",
+            "2",
+            "--workload",
+            "w4",
+            "--warm-up",
+            "1ms",
+            "--duration",
+            "5ms",
+        ];
+        serde_json::from_str(&stdout(&[&words, more, &["--json", "-"]].concat())).expect("JSON")
+    };
+    let (data, grants) = (of(&[]), of(&["--load-counts", "grants"]));
+    assert_eq!(
+        (&data["setup"]["load_counts"], &grants["setup"]["load_counts"]),
+        (&json!("data"), &json!("grants"))
+    );
+    let started = |json: &Value| json["runs"][0]["started"].as_f64().expect("a number");
+    assert!(started(&grants) < started(&data), "{} {}", started(&grants), started(&data));
+}
+
+#[test]
+fn connections_reach_tcp() {
+    let of = |connections: &str| -> u64 {
+        let words = small("run", &["--transport", "tcp", "--connections", connections, "--json", "-"]);
+        let json: Value = serde_json::from_str(&stdout(&words)).expect("JSON");
+        assert_eq!(json["setup"]["connections"], connections);
+        json["runs"][0]["transport_counts"]["connections"].as_u64().expect("a number")
+    };
+    assert!(of("2") <= 8 * 7 * 2);
+    assert!(of("message") > 1_000);
 }
 
 #[test]
@@ -231,6 +300,18 @@ fn names_and_numbers_that_make_no_run_are_refused() {
         (&["--shared-buffer", "1MB", "--buffer-share", "0"], "buffer-share: must be 1 to 100"),
         (&["--hosts", "100", "--racks", "3"], "racks: 100 hosts do not fill 3 racks evenly"),
         (&["--hosts", "3", "--racks", "5"], "racks: 3 hosts do not fill 5 racks evenly"),
+        (
+            &["--load", "0.99"],
+            "load: 0.99 cannot be sustained: with the grants or acknowledgements of homa it takes 104.7 %",
+        ),
+        (&["--load", "0.97", "--transport", "oracle,tcp"], "acknowledgements of tcp"),
+        (
+            &["--workload", "w2", "--warm-up", "60ms"],
+            "warm-up: 60.0 ms is longer than the measured 50.0 ms, and this load needs",
+        ),
+        (&["--transport", "tcp", "--connections", "0"], "connections: must be at least 1, or message"),
+        (&["--connections", "4"], "connections: it changes nothing without transport tcp or dctcp"),
+        (&["--load-counts", "acks"], "load-counts: `acks` is unknown: use data or grants"),
         (&["--jobs", "0"], "--jobs"),
         (&["--out", "/dev/null/directory"], "/dev/null/directory"),
     ] {

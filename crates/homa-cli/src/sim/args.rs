@@ -72,9 +72,12 @@ Examples:
   homa sim run --topology switch --hosts 16 --rate 100gbit --workload my.csv --json -
   homa sim run --preset incast --senders 200 --shared-buffer 12MB
   homa sim run --overcommit 4 --cutoffs traffic --set max_incoming=200000
+  homa sim run --transport tcp,dctcp --connections 4                  lasting connections, in place of one for each message
   homa sim run --workload w4 --published sigcomm18-w4-load80.csv      with the published curves in report.html
 
-Slowdown is a message's time over the least time that it takes in an empty network. What the runs cost of the processor is said on
+Slowdown is a message's time over the least time that it takes in an empty network. A run begins with an empty network: unless
+--warm-up is given, measuring begins when the load should have reached steady state, and a run that was not in steady state, by
+the tests in the guide, says so. What the runs cost of the processor is said on
 standard error: everything else is the same each time. Time units are ns, us, ms and s; rates are in mbit, gbit or tbit; sizes in
 bytes, kB, MB or GB.")]
 pub struct RunArgs {
@@ -162,7 +165,8 @@ Examples:
 Bisection in hundredths of the hosts' links, headers included. A load is sustained if every message that started in the measured time
 arrived before the drain ended, and the bytes of the messages under way did not grow from the first quarter of the measured time to the
 last by more than 3 % of what started between and, for chance, half the longest message times the root of the number of hosts.
-A load below one that is sustained is taken to be so, too. The drain is
+A load below one that is sustained is taken to be so, too. The warm-up is what the load needs, at most four times the
+measured time. The drain is
 twice the measured time, or 20 times what the longest message takes alone if that is more. A short --duration finds too high a load.")]
 pub struct MaxLoadArgs {
     /// What is run.

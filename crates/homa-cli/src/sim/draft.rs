@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use homa_sim::{Buffer, ClusterConfig, HomaConfig, LeafSpine, Spread, Topology, Traffic, TransportConfig};
+use homa_report::number::brief;
+use homa_sim::{
+    Buffer, ClusterConfig, Connections, HomaConfig, LeafSpine, Spread, TcpConfig, Topology, Traffic,
+    TransportConfig,
+};
 use homa_workload::Workload;
 
 use super::homa::{Base, HomaDraft};
@@ -35,6 +39,10 @@ pub struct Draft {
     pub shared_buffer: Option<u64>,
     pub buffer_share: Option<u32>,
     pub load: Option<f64>,
+    /// How long messages start before they are measured; `None`: as long as the load needs.
+    pub warm_up_ns: Option<u64>,
+    /// How TCP and DCTCP divide messages between connections.
+    pub connections: Connections,
     /// How many messages are to be measured at least.
     pub messages: Option<u64>,
     pub senders: Option<usize>,
@@ -52,6 +60,7 @@ pub struct Plan {
     pub preset: &'static str,
     pub base: Base,
     pub messages: Option<u64>,
+    pub connections: Connections,
     pub cluster: ClusterConfig,
     pub homa: HomaConfig,
 }
@@ -91,6 +100,8 @@ impl Draft {
             shared_buffer: None,
             buffer_share: None,
             load: None,
+            warm_up_ns: None,
+            connections: Connections::default(),
             messages: None,
             senders: None,
             incast_interval_ns: None,
@@ -127,13 +138,46 @@ impl Draft {
         if let Some(messages) = self.messages {
             lengthen(&mut cluster, messages)?;
         }
+        self.warm_up(&mut cluster)?;
         let mut homa = self.homa.clone();
         if self.mtu.is_some() {
             let packet = cluster.framing.payload + cluster.framing.header;
             homa.fields.insert(0, ("max_packet".to_owned(), packet.to_string()));
         }
         let homa = homa.build(&cluster)?;
-        Ok(Plan { preset: self.preset.name, base: self.homa.base, messages: self.messages, cluster, homa })
+        Ok(Plan {
+            preset: self.preset.name,
+            base: self.homa.base,
+            messages: self.messages,
+            connections: self.connections,
+            cluster,
+            homa,
+        })
+    }
+
+    /// The warm-up that was said, or the one that the load needs.
+    fn warm_up(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
+        let is_load = matches!(cluster.traffic, Traffic::Uniform { .. });
+        let Some(said_ns) = self.warm_up_ns else {
+            let has_own = matches!(self.cluster.traffic, Traffic::Incast { .. });
+            if is_load || !has_own {
+                cluster.warm_up_ns = cluster.steady_warm_up_ns();
+            }
+            return Ok(());
+        };
+        cluster.warm_up_ns = said_ns;
+        let needs_ns = cluster.steady_warm_up_ns();
+        if is_load && said_ns > cluster.duration_ns && said_ns > needs_ns {
+            let ms = |ns: u64| brief(ns as f64 / 1e6);
+            return Err(format!(
+                "warm-up: {} ms is longer than the measured {} ms, and this load needs {} ms: leave warm-up out, or \
+                 use a longer duration",
+                ms(said_ns),
+                ms(cluster.duration_ns),
+                ms(needs_ns)
+            ));
+        }
+        cluster.validate().map_err(|error| error.to_string())
     }
 
     fn join(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
@@ -279,8 +323,34 @@ impl Plan {
         let transport = TransportConfig::named(name, &self.cluster);
         match transport.ok_or_else(|| unknown_transport(name))? {
             TransportConfig::Homa(_) => Ok(TransportConfig::Homa(self.homa.clone())),
+            TransportConfig::Tcp(tcp) => Ok(TransportConfig::Tcp(self.connected(tcp))),
+            TransportConfig::Dctcp(tcp) => Ok(TransportConfig::Dctcp(self.connected(tcp))),
             other => Ok(other),
         }
+    }
+
+    fn connected(&self, tcp: TcpConfig) -> TcpConfig {
+        TcpConfig { connections: self.connections, ..tcp }
+    }
+
+    /// Refuses a load that the links cannot carry with what a transport sends beside the data.
+    ///
+    /// # Errors
+    /// Names the load, what it comes to, and the highest that is possible.
+    pub fn check_load(&self, transports: &[String]) -> Result<(), String> {
+        let Some(load) = self.load() else { return Ok(()) };
+        for name in transports {
+            let share = self.transport(name)?.link_share(&self.cluster, load);
+            if share >= 1.0 {
+                let most = (load / share * 100.0 - 1e-6).floor() / 100.0;
+                return Err(format!(
+                    "load: {load} cannot be sustained: with the grants or acknowledgements of {name} it takes {:.1} % of \
+                     the links; use at most {most:.2}",
+                    share * 100.0
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The load of uniform traffic.

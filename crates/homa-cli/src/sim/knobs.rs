@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use clap::{Arg, ArgMatches, Command};
 use homa_report::units::{bytes, bytes_u32, duration_ns, number, rate_bps, word};
-use homa_sim::{Buffer, Discipline, Exchange, Forwarding, Spread, TcpConfig, Topology, Traffic};
+use homa_sim::{
+    Buffer, Connections, Discipline, Exchange, Forwarding, LoadBasis, Spread, TcpConfig, Topology, Traffic,
+};
 use serde_json::{Map, Value, json};
 
 use super::draft::{self, Draft, Kind, Plan};
@@ -18,8 +20,8 @@ pub struct Knob {
     value: &'static str,
     /// A line of help.
     help: &'static str,
-    /// The one transport that it concerns; `None`: all of them.
-    transport: Option<&'static str>,
+    /// The transports that it concerns; empty: all of them.
+    transports: &'static [&'static str],
     set: fn(&mut Draft, &str) -> Result<(), String>,
     /// What it is in the end.
     show: fn(&Plan) -> Value,
@@ -27,11 +29,17 @@ pub struct Knob {
 
 /// The transports that have settings of their own.
 const HOMA: &str = "homa";
+const HOMAS: &[&str] = &[HOMA];
+const TCPS: &[&str] = &["tcp", DCTCP];
 const DCTCP: &str = "dctcp";
+const DCTCPS: &[&str] = &[DCTCP];
 
 /// What Homa's settings can start from.
 const BASES: &[(&str, Base)] =
     &[("tuned", Base::Tuned), ("paper", Base::Paper), ("deployed", Base::Deployed)];
+
+/// What a load can be a share of.
+const LOAD_BASES: &[(&str, LoadBasis)] = &[("data", LoadBasis::Data), ("grants", LoadBasis::DataAndGrants)];
 
 /// A setting of the network and the load.
 const fn net(
@@ -41,7 +49,7 @@ const fn net(
     set: fn(&mut Draft, &str) -> Result<(), String>,
     show: fn(&Plan) -> Value,
 ) -> Knob {
-    Knob { name, value, help, transport: None, set, show }
+    Knob { name, value, help, transports: &[], set, show }
 }
 
 /// A setting of Homa.
@@ -52,7 +60,7 @@ const fn homas(
     set: fn(&mut Draft, &str) -> Result<(), String>,
     show: fn(&Plan) -> Value,
 ) -> Knob {
-    Knob { name, value, help, transport: Some(HOMA), set, show }
+    Knob { name, value, help, transports: HOMAS, set, show }
 }
 
 /// Stores a parsed value and has nothing else to say.
@@ -84,9 +92,23 @@ pub const KNOBS: &[Knob] = &[
     net(
         "load",
         "FRACTION",
-        "Share of the hosts' links that is offered, headers included: above 0, at most 1",
+        "Share of the hosts' links that is offered: above 0, at most 1. See --load-counts",
         set!(load = number::<f64>),
         |plan| json!(plan.load()),
+    ),
+    net(
+        "load-counts",
+        "WHAT",
+        "What --load is a share of: data (data packets with all headers) or grants (the same with a grant for each packet beyond \
+         RTTbytes, as published loads count) [default: data]",
+        |draft, text| {
+            draft.cluster.load_basis = word(text, LOAD_BASES)?;
+            Ok(())
+        },
+        |plan| {
+            let basis = LOAD_BASES.iter().find(|(_, basis)| *basis == plan.cluster.load_basis);
+            json!(basis.map(|(name, _)| name))
+        },
     ),
     net(
         "exchange",
@@ -157,8 +179,8 @@ pub const KNOBS: &[Knob] = &[
     net(
         "warm-up",
         "TIME",
-        "For how long messages start before that",
-        set!(cluster.warm_up_ns = duration_ns),
+        "For how long messages start before that [default: what the load takes to reach steady state, 2 ms to 2 s]",
+        set!(warm_up_ns = duration_ns),
         |plan| json!(plan.cluster.warm_up_ns),
     ),
     net(
@@ -357,7 +379,21 @@ pub const KNOBS: &[Knob] = &[
         },
     ),
     Knob {
-        transport: Some(DCTCP),
+        transports: TCPS,
+        ..net(
+            "connections",
+            "N|message",
+            "TCP and DCTCP: message (one for each message, which begins with the initial window) or so many lasting ones from each \
+             host to each other [default: message]",
+            set!(connections = connections),
+            |plan| match plan.connections {
+                Connections::PerMessage => json!("message"),
+                Connections::PerPair(count) => json!(count.to_string()),
+            },
+        )
+    },
+    Knob {
+        transports: DCTCPS,
         ..net(
             "ecn",
             "BYTES",
@@ -466,6 +502,16 @@ fn at_least_one(text: &str) -> Result<u64, String> {
     number(text).and_then(|count| if count > 0 { Ok(count) } else { Err("must be at least 1".to_owned()) })
 }
 
+fn connections(text: &str) -> Result<Connections, String> {
+    if text == "message" {
+        return Ok(Connections::PerMessage);
+    }
+    match number(text)? {
+        0 => Err("must be at least 1, or message".to_owned()),
+        count => Ok(Connections::PerPair(count)),
+    }
+}
+
 fn between(text: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
     let value = number(text)?;
     let refusal = || format!("must be {} to {}", range.start(), range.end());
@@ -546,9 +592,13 @@ pub fn names() -> String {
 
 /// Whether a setting changes what a run of this transport does.
 pub fn concerns(name: &str, transport: &str) -> bool {
-    let only =
-        if name.starts_with("homa.") { Some(HOMA) } else { knob(name).and_then(|knob| knob.transport) };
-    only.is_none_or(|only| only == transport)
+    let only = concerned(name);
+    only.is_empty() || only.contains(&transport)
+}
+
+/// The transports that a setting concerns; empty: all of them.
+fn concerned(name: &str) -> &'static [&'static str] {
+    if name.starts_with("homa.") { HOMAS } else { knob(name).map_or(&[], |knob| knob.transports) }
 }
 
 /// Whether a setting changes what a run of any of these transports does.
@@ -559,7 +609,7 @@ pub fn check_concerns(name: &str, transports: &[String]) -> Result<(), String> {
     if transports.iter().any(|transport| concerns(name, transport)) {
         return Ok(());
     }
-    let only = knob(name).and_then(|knob| knob.transport).unwrap_or(HOMA);
+    let only = concerned(name).join(" or ");
     Err(format!("{name}: it changes nothing without transport {only}: add that, or leave {name} out"))
 }
 
@@ -568,7 +618,8 @@ pub fn setup(plan: &Plan, transports: &[String]) -> Map<String, Value> {
     let runs = |name: &str| transports.iter().any(|transport| transport == name);
     let mut map = Map::new();
     map.insert("preset".to_owned(), json!(plan.preset));
-    for knob in KNOBS.iter().filter(|knob| knob.transport.is_none_or(runs)) {
+    let counts = |knob: &&Knob| knob.transports.is_empty() || knob.transports.iter().any(|name| runs(name));
+    for knob in KNOBS.iter().filter(counts) {
         // As a knob, `homa` is the base; the protocol's settings have a place of their own.
         let key = if knob.name == "homa" { "homa_base".to_owned() } else { knob.key() };
         map.insert(key, (knob.show)(plan));
@@ -614,7 +665,7 @@ impl clap::FromArgMatches for KnobArgs {
 impl clap::Args for KnobArgs {
     fn augment_args(command: Command) -> Command {
         KNOBS.iter().fold(command, |command, knob| {
-            let heading = if knob.transport == Some(HOMA) {
+            let heading = if knob.transports == HOMAS {
                 "Homa"
             } else {
                 "Network and load (default: as in the preset)"
@@ -654,147 +705,4 @@ pub fn short(value: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::preset::{PRESETS, named};
-    use super::*;
-
-    fn draft() -> Draft {
-        Draft::new(named("sigcomm18").unwrap())
-    }
-
-    fn both() -> [String; 2] {
-        [HOMA, DCTCP].map(str::to_owned)
-    }
-
-    fn built(settings: &[(&str, &str)]) -> Result<Map<String, Value>, String> {
-        let mut draft = draft();
-        settings.iter().try_for_each(|(name, text)| set(&mut draft, name, text))?;
-        draft.build().map(|plan| setup(&plan, &both()))
-    }
-
-    #[test]
-    fn names_are_single() {
-        let mut names: Vec<String> = KNOBS.iter().map(Knob::key).collect();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), KNOBS.len());
-    }
-
-    /// What is said comes back: each setting reaches the run.
-    #[test]
-    fn every_setting_takes_effect() {
-        let said: &[(&str, &str, Value)] = &[
-            ("workload", "w2", json!("w2")),
-            ("max-message", "100kB", json!(100_000)),
-            ("load", "0.3", json!(0.3)),
-            ("exchange", "echo", json!("echo")),
-            ("seed", "9", json!(9)),
-            ("duration", "1ms", json!(1_000_000)),
-            ("messages", "10", json!(10)),
-            ("warm-up", "2ms", json!(2_000_000)),
-            ("drain", "3ms", json!(3_000_000)),
-            ("hosts", "20", json!(20)),
-            ("racks", "2", json!(2)),
-            ("spines", "3", json!(3)),
-            ("rate", "25gbit", json!(25_000_000_000u64)),
-            ("core_rate", "50gbit", json!(50_000_000_000u64)),
-            ("propagation", "5ns", json!(5)),
-            ("core-propagation", "6ns", json!(6)),
-            ("switch-delay", "7ns", json!(7)),
-            ("send-delay", "8ns", json!(8)),
-            ("receive-delay", "9ns", json!(9)),
-            ("spread", "flows", json!("flows")),
-            ("forwarding", "cut-through", json!("cut-through")),
-            ("queueing", "fifo", json!("fifo")),
-            ("nic", "fifo", json!("fifo")),
-            ("nic-queue", "3kB", json!(3_000)),
-            ("shared-buffer", "1MB", json!(1_000_000)),
-            ("buffer-share", "50", json!(50)),
-            ("ecn", "30kB", json!(30_000)),
-            ("loss", "0.001", json!(0.001)),
-            ("mtu", "9000", json!(9_000)),
-            ("bins", "5", json!(5)),
-            ("sample", "1us", json!(1_000)),
-            ("acquaint", "no", json!(false)),
-            ("unsched-bytes", "5kB", json!(5_000)),
-            ("window", "6kB", json!(6_000)),
-            ("overcommit", "2", json!(2)),
-            ("priorities", "6", json!(6)),
-            ("scheduled-levels", "2", json!(2)),
-            ("cutoffs", "100,200,300", json!([0, 0, u32::MAX, 300, 200, 100, 0, 0])),
-            ("fifo-fraction", "70", json!(70)),
-        ];
-        let settings: Vec<(&str, &str)> = said.iter().map(|(name, text, _)| (*name, *text)).collect();
-        let setup = built(&settings).unwrap();
-        for (name, _, value) in said {
-            assert_eq!(setup[&name.replace('-', "_")], *value, "{name}");
-        }
-        assert_eq!(setup["homa"]["max_packet"], json!(8_980));
-        assert_eq!(built(&[("hosts-per-rack", "8")]).unwrap()["racks"], json!(18));
-        assert_eq!(built(&[("topology", "switch")]).unwrap()["topology"], json!("switch"));
-        assert_eq!(built(&[("outstanding", "16")]).unwrap()["outstanding"], json!(16));
-        assert_eq!(built(&[("port-buffer", "90kB")]).unwrap()["port_buffer"], json!(90_000));
-        assert_eq!(built(&[("homa", "deployed")]).unwrap()["homa_base"], json!("deployed"));
-        assert_eq!(built(&[("homa.max_peers", "7")]).unwrap()["homa"]["max_peers"], json!(7));
-    }
-
-    #[test]
-    fn a_number_of_messages_lengthens_a_run_and_never_shortens_it() {
-        let duration = |messages: &str| {
-            let setup = built(&[("workload", "w5"), ("duration", "1ms"), ("messages", messages)]).unwrap();
-            setup["duration"].as_u64().unwrap()
-        };
-        assert_eq!(duration("1"), 1_000_000);
-        let thousand = duration("1000");
-        assert!(thousand > 5_000_000 && duration("2000").abs_diff(2 * thousand) <= 1, "{thousand}");
-    }
-
-    #[test]
-    fn the_core_keeps_its_ratio() {
-        assert_eq!(built(&[("rate", "100gbit")]).unwrap()["core_rate"], json!(400_000_000_000u64));
-    }
-
-    #[test]
-    fn an_error_names_the_setting_and_what_there_is() {
-        for (settings, part) in [
-            (&[("laod", "1")][..], "workload"),
-            (&[("load", "1.5")], "load: must be above 0 and at most 1"),
-            (&[("spines", "0")], "spines: must be at least 1"),
-            (&[("topology", "ring")], "leaf-spine or switch"),
-            (&[("exchange", "both")], "exchange: "),
-            (&[("topology", "switch"), ("spines", "2")], "spines: a single switch has none"),
-            (&[("hosts", "10"), ("racks", "2"), ("hosts-per-rack", "2")], "racks: "),
-            (&[("workload", "w9")], "w1 to w8"),
-            (&[("load", "0.5"), ("senders", "3")], "load: an incast has none"),
-            (&[("buffer-share", "3")], "buffer-share"),
-            (&[("duration", "50")], "duration: `50` is no time"),
-            (&[("senders", "5"), ("messages", "9")], "messages: an incast"),
-            (&[("outstanding", "5"), ("messages", "9")], "messages: how many"),
-            (&[("outstanding", "5"), ("load", "0.5")], "outstanding: stands in place of load"),
-            (&[("outstanding", "0")], "outstanding: must be 1 to 100000"),
-            (&[("messages", "99999999999999")], "messages: 99999999999999 take longer"),
-        ] {
-            let error = built(settings).expect_err(part);
-            assert!(error.contains(part), "{settings:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_setting_of_one_transport_is_refused_and_left_out_without_it() {
-        let homa = [HOMA.to_owned()];
-        let error = check_concerns("ecn", &homa).unwrap_err();
-        assert!(error.contains("ecn: it changes nothing without transport dctcp"), "{error}");
-        assert_eq!(check_concerns("ecn", &both()), Ok(()));
-        assert!(check_concerns("overcommit", &[DCTCP.to_owned()]).unwrap_err().contains("transport homa"));
-        assert_eq!(check_concerns("hosts", &homa), Ok(()));
-        assert!(!setup(&draft().build().unwrap(), &homa).contains_key("ecn"));
-    }
-
-    #[test]
-    fn presets_show_every_setting() {
-        for preset in PRESETS {
-            let plan = Draft::new(preset).build().unwrap();
-            assert_eq!(setup(&plan, &both()).len(), KNOBS.len() + 4);
-        }
-    }
-}
+mod tests;

@@ -27,6 +27,9 @@ const BETWEEN: f64 = 0.75;
 /// Times the least time of the longest message that it may take at the highest load.
 const LONGEST_SLOWDOWN: u64 = 20;
 
+/// Times the measured time that a load is warmed up: close to the highest load the time to steady state has no bound.
+const MAX_WARM_UP: u64 = 4;
+
 /// What a load came to.
 #[derive(Clone, Debug, Serialize)]
 struct Probe {
@@ -135,7 +138,11 @@ fn search(draft: &Draft, transport: &str, bars: &Bars) -> Result<Highest, String
     while too_high - sustained > 1 {
         let step = u32::midpoint(sustained, too_high);
         let load = f64::from(step) / f64::from(STEPS);
-        let plan = Draft { load: Some(load), ..draft.clone() }.build()?;
+        let mut plan = Draft { load: Some(load), ..draft.clone() }.build()?;
+        if draft.warm_up_ns.is_none() {
+            let longest_ns = MAX_WARM_UP.saturating_mul(plan.cluster.duration_ns);
+            plan.cluster.warm_up_ns = plan.cluster.warm_up_ns.min(longest_ns);
+        }
         let (report, _) = work::run(&plan, transport, &format!("{transport} at {step} %"), bars)?;
         let probe = Probe::new(load, &report, plan.cluster.workload.max_bytes());
         if probe.sustained {

@@ -10,6 +10,7 @@ mod page;
 mod preset;
 mod published;
 mod run;
+mod steady;
 mod steer;
 mod sweep;
 pub mod table;

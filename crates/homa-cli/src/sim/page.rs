@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::knobs;
 use super::published;
+use super::steady;
 use super::table::{row_label, totals};
 
 /// What a page about one run shows.
@@ -33,14 +34,9 @@ pub fn render(page: &RunPage<'_>) -> String {
     let mut out = head(&format!("{}: messages in a simulated network", names.join(", ")));
     // Writing to a string cannot fail.
     let _ = writeln!(out, "<p class=\"quiet\">{}</p>\n{SLOWDOWN}", escape(&summary(page.setup)));
-    for report in page.reports.iter().filter(|report| report.unfinished > 0) {
-        let _ = writeln!(
-            out,
-            "<p class=\"warn\">{}: {} of {} messages had not arrived when the run ended, and have no part in the slowdowns.</p>",
-            escape(&report.transport),
-            report.unfinished,
-            report.started
-        );
+    let warnings = |report| [steady::unsteady(report), steady::unfinished(report, 0.0)];
+    for warning in page.reports.iter().flat_map(warnings).flatten() {
+        let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(&warning));
     }
     out.push_str("<h2>Slowdown by message size</h2>\n");
     type Percentile = (&'static str, fn(&BinSummary) -> f64, fn(&published::Point) -> f64);
@@ -57,6 +53,14 @@ pub fn render(page: &RunPage<'_>) -> String {
         "<p class=\"quiet\">Lower is better. The width is the share of messages up to a size, so that equal parts have equally many.{dashed} \
          Point at a dot for its numbers.</p>"
     );
+    if let Some(chart) = steady::chart(page.reports) {
+        let _ = writeln!(
+            out,
+            "<h2>Messages under way</h2>\n<figure>\n{}</figure>\n<p class=\"quiet\">Each message counts with its whole \
+             length until it has arrived. In steady state the curve is level where messages are measured.</p>",
+            chart.figure()
+        );
+    }
     out.push_str("<h2>Slowdown in numbers</h2>\n");
     slowdowns(&mut out, page.reports);
     out.push_str("<h2>Totals</h2>\n");
@@ -79,7 +83,10 @@ pub fn summary(setup: &Map<String, Value>) -> String {
         _ if number("outstanding").is_some() => {
             format!(", {} of each host under way at all times", text("outstanding"))
         }
-        (Some(load), _) => format!(", {} % of the hosts' links", brief(load * 100.0).trim_end_matches(".0")),
+        (Some(load), _) => {
+            let counted = if text("load_counts") == "grants" { "data and grants" } else { "data packets" };
+            format!(", {} % of the hosts' links by {counted}", brief(load * 100.0).trim_end_matches(".0"))
+        }
         (None, Some(senders)) => format!(", {senders} messages at once to one host"),
         (None, None) => String::new(),
     };

@@ -11,7 +11,7 @@ use super::args::{RunArgs, WhatArgs};
 use super::draft::{self, Draft, Plan};
 use super::page::{self, RunPage};
 use super::work::{self, Bars, Cost, Speed};
-use super::{fits, knobs, preset, published, table, trace};
+use super::{fits, knobs, preset, published, steady, table, trace};
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
 pub const SCHEMA: u32 = 1;
@@ -62,6 +62,7 @@ impl WhatArgs {
 /// In one line, what is wrong with the options or a file.
 pub fn run(args: &RunArgs) -> Result<()> {
     let mut plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
+    plan.check_load(&args.what.transport).map_err(|error| anyhow!(error))?;
     let at_once = args.what.jobs().min(args.what.transport.len());
     fits::announce(&plan.cluster, at_once).map_err(|error| anyhow!(error))?;
     let traces = args
@@ -79,6 +80,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     };
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let (reports, costs) = all(&plan, &args.what)?;
+    steady::print(&reports);
     if let Some(traces) = &traces {
         trace::write(traces, &reports)?;
     }

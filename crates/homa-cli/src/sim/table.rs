@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use homa_report::number::{brief, brief_bytes};
 use homa_report::table::TableRow;
-use homa_sim::{ClusterReport, QueueLengths};
+use homa_sim::{ClusterReport, QueueLengths, SteadyState};
+
+use super::steady;
 
 /// Transports side by side: as many as a terminal is wide.
 const SIDE_BY_SIDE: usize = 4;
@@ -72,7 +74,14 @@ pub fn totals(reports: &[ClusterReport]) -> Vec<TableRow> {
     };
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
     row("messages", &|report| report.started.to_string());
-    row("not arrived in time", &|report| report.unfinished.to_string());
+    row("not arrived in time", &|report| {
+        let share = report.unfinished as f64 / report.started.max(1) as f64;
+        format!("{} ({})", report.unfinished, percent(share))
+    });
+    row("in steady state", &steady::cell);
+    row("completed/offered", &|report| of_steady(report, |steady| brief(steady.completed_over_offered)));
+    row("under way, mean", &|report| of_steady(report, |steady| brief_bytes(steady.backlog_bytes)));
+    row("under way, change", &|report| of_steady(report, |steady| percent(steady.backlog_rise)));
     row("mean slowdown", &|report| brief(report.slowdown_mean));
     row("shorter half, P50", &|report| half(report, |half| half.slowdown_p50));
     row("shorter half, P99", &|report| half(report, |half| half.slowdown_p99));
@@ -104,6 +113,10 @@ pub fn totals(reports: &[ClusterReport]) -> Vec<TableRow> {
         });
     }
     rows
+}
+
+fn of_steady(report: &ClusterReport, value: impl Fn(&SteadyState) -> String) -> String {
+    report.steady.as_ref().map_or("-".to_owned(), value)
 }
 
 fn half(report: &ClusterReport, value: fn(&homa_workload::ShortSummary) -> f64) -> String {

@@ -202,6 +202,7 @@ impl Sweep {
                 }
                 // Seeds share everything that takes long to compute.
                 let plan = self.plan(&values)?;
+                plan.check_load(std::slice::from_ref(transport))?;
                 for &seed in &self.seeds {
                     let mut plan = plan.clone();
                     plan.cluster.seed = seed;

@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 use super::args::SweepArgs;
 use super::run::SCHEMA;
 use super::work::{self, Bars};
-use super::{fits, knobs};
+use super::{fits, knobs, steady};
 use file::{Run, Sweep};
 use rows::Row;
 use store::Store;
@@ -112,6 +112,8 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         .first()
         .map(|(run, _)| knobs::setup(&run.plan, slice::from_ref(&run.transport)))
         .unwrap_or_default();
+    let reports: Vec<&ClusterReport> = runs.iter().map(|(_, report)| report).collect();
+    steady::print_count(&reports);
     let rows = rows::rows(&sweep, &runs, Store::file_name);
     let results = Results { schema: SCHEMA, title: &sweep.title, setup: &setup, rows: &rows };
     outputs.write(&rows::text(&sweep, &rows), &results, || rows::page(&sweep, &rows, &setup))

@@ -102,6 +102,12 @@ const METRICS: &[Metric] = &[
     Metric::new("dropped", "dropped", None, |report| report.dropped as f64),
     Metric::new("resends", "resends", None, |report| count(report, RESENDS).unwrap_or(0) as f64),
     Metric::new("unfinished", "not arrived", None, |report| report.unfinished as f64),
+    Metric::new("completed_over_offered", "completed/offered", None, |report| {
+        report.steady.as_ref().map_or(f64::NAN, |steady| steady.completed_over_offered)
+    }),
+    Metric::new("steady_percent", "steady %", None, |report| {
+        report.steady.as_ref().map_or(f64::NAN, |steady| if steady.reached { 100.0 } else { 0.0 })
+    }),
 ];
 
 /// A figure over the seeds.
