@@ -233,13 +233,19 @@ impl PriorityPlan {
     /// grants anyway: W4's short messages would gain 1 %, and P99 of 40 to 50 kB would be about 10 % more.
     pub fn tuned(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
         let paper = PriorityPlan::new(workload, unsched_bytes, levels);
+        let divided = PriorityPlan::by_messages(workload, unsched_bytes, levels);
+        if divided.cutoffs[usize::from(levels) - 1] < unsched_bytes { divided } else { paper }
+    }
+
+    /// The same wherever the highest level ends.
+    pub(crate) fn by_messages(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
+        let paper = PriorityPlan::new(workload, unsched_bytes, levels);
         let ungranted = workload.cdf(unsched_bytes) * f64::from(levels);
         let least = (ungranted.round() as u8).min(levels / 2).max(1);
         if paper.unscheduled_levels >= least {
             return paper;
         }
-        let divided = PriorityPlan::with_levels(workload, unsched_bytes, levels, least);
-        if divided.cutoffs[usize::from(levels) - 1] < unsched_bytes { divided } else { paper }
+        PriorityPlan::with_levels(workload, unsched_bytes, levels, least)
     }
 
     /// The same with so many of the levels (1 to `levels`) for unscheduled bytes.
