@@ -17,17 +17,12 @@ pub fn check(cluster: &ClusterConfig, at_once: usize) -> Result<(), String> {
     refused(cluster, at_once, available_bytes())
 }
 
-/// The same, and says on standard error what a long run takes.
-///
-/// # Errors
-/// As [`check`].
-pub fn announce(cluster: &ClusterConfig, at_once: usize) -> Result<(), String> {
-    check(cluster, at_once)?;
+/// Says on standard error what a long run takes.
+pub fn announce(cluster: &ClusterConfig) {
     let demand = cluster.demand();
     if demand.events > LONG_EVENTS {
         eprintln!("{}", announcement(cluster.hosts, &demand));
     }
-    Ok(())
 }
 
 fn announcement(hosts: usize, demand: &Demand) -> String {

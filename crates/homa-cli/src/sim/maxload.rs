@@ -109,8 +109,9 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
     }
     let plan = draft.build().map_err(|error| anyhow!(error))?;
     let at_once = args.what.jobs().min(args.what.transport.len());
-    fits::announce(&plan.cluster, at_once).map_err(|error| anyhow!(error))?;
+    fits::check(&plan.cluster, at_once).map_err(|error| anyhow!(error))?;
     let outputs = Outputs::json_only(args.json.as_deref())?;
+    fits::announce(&plan.cluster);
     let bars = Bars::default();
     let mut found: Vec<Option<Highest>> = vec![None; args.what.transport.len()];
     work::each(

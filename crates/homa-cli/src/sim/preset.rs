@@ -38,7 +38,7 @@ pub const PRESETS: &[Preset] = &[
                 3,220 and 3,080 to receive, here the means for every packet; 2,805 from card to card, shared out by guess between \
                 links and switch. Requests and responses are equally long, with all that the deployed protocol sends for them; \
                 slowdown is the RPC's, and the load counts both. Homa as it is deployed. Software takes the same time for every \
-                packet: its queues and wake-ups are not modelled, and P99 is a third to a fifth of the published one.",
+                packet: its queues and wake-ups are not modelled, and P99 is a third to a sixth of the published one.",
         cluster: atc21,
         homa: Base::Deployed,
     },

@@ -64,7 +64,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let mut plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
     plan.check_load(&args.what.transport).map_err(|error| anyhow!(error))?;
     let at_once = args.what.jobs().min(args.what.transport.len());
-    fits::announce(&plan.cluster, at_once).map_err(|error| anyhow!(error))?;
+    fits::check(&plan.cluster, at_once).map_err(|error| anyhow!(error))?;
     let traces = args
         .trace
         .as_deref()
@@ -79,6 +79,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         None => Vec::new(),
     };
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    fits::announce(&plan.cluster);
     let (reports, costs) = all(&plan, &args.what)?;
     steady::print(&reports);
     if let Some(traces) = &traces {
