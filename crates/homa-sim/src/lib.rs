@@ -51,6 +51,10 @@
 //!   schedules who knows them all, and take the same account (`cluster/account`) as those of a transport.
 //! - **The least time of a message is computed** (`cluster/ideal`) for one framing, the same for all
 //!   transports: slowdowns of two transports have the same denominator.
+//! - **A run tests itself for steady state** (`cluster/steady`; the statistics are in `cluster/level`), since
+//!   slowdowns in a network that still fills are too small. How long a load takes is computed
+//!   (`cluster/warm_up`), and not found by the run: transports are compared with the same messages in the same
+//!   time.
 //!
 //! `homa sim` (`homa-cli/sim`) has one table of settings (`knobs`). Each row is an option of the command, a key of
 //! a sweep and a name in results, so that these cannot differ. Settings are evaluated when all are known (`draft`),

@@ -2,12 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use homa_proto::Config;
-use homa_proto::wire::PRIORITIES;
 use homa_workload::Workload;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{ClusterConfig, ClusterError, ClusterReport, Exchange, PriorityPlan, Progress, Traffic};
+use crate::cluster::{ClusterConfig, ClusterError, ClusterReport, Exchange, Progress, Traffic};
 use crate::cores::{CoreCounts, CoresConfig};
 use crate::transport::{HomaConfig, TransportConfig};
 
@@ -116,7 +114,7 @@ impl SteerConfig {
             ..ClusterConfig::atc21(self.workload.clone(), 0.5, self.seed)
         };
         // What a round trip lets through is known with the delays.
-        let homa = homa(&base);
+        let homa = HomaConfig::for_steering(&base);
         let link_per_sec = crate::cluster::rpcs_per_sec(&base, 1.0);
         let host_per_sec = link_per_sec.min(self.cores_per_sec(&base));
         let (traffic, per_sec) = match self.load {
@@ -222,23 +220,6 @@ impl SteerConfig {
             gbps: host(report.ended_bytes as f64 * 8.0) / 1e9,
             counts: report.cores.unwrap_or_default(),
         }
-    }
-}
-
-/// The settings with which the findings about steering were made, and their costs fitted: levels by the share of
-/// messages without grants and windows of 1.5 RTTbytes, whatever the defaults of other runs became since.
-fn homa(cluster: &ClusterConfig) -> HomaConfig {
-    let paper = HomaConfig::sigcomm18(cluster).protocol;
-    let levels = PRIORITIES as u8;
-    let plan = PriorityPlan::by_messages(&cluster.workload, paper.unsched_bytes, levels);
-    HomaConfig {
-        protocol: Config {
-            window: paper.unsched_bytes.saturating_mul(3) / 2,
-            max_overcommit: paper.max_overcommit,
-            max_sched_prio: levels - plan.unscheduled_levels - 1,
-            unsched_cutoffs: plan.cutoffs,
-            ..HomaConfig::tuned(cluster).protocol
-        },
     }
 }
 

@@ -1,8 +1,8 @@
 //! Many hosts that send messages to each other, by any transport: one-way ones, as published simulations of datacentre transports run
 //! them, or RPCs whose answer is as long as the request.
 //!
-//! A message is a length. Poisson arrivals at every host, to hosts chosen uniformly, at a load that counts all headers. A
-//! [`Transport`](crate::Transport) is a host's end of one protocol; Homa's is [`homa_proto::Endpoint`] as it is deployed. Whatever the transport, messages,
+//! A message is a length. Poisson arrivals at every host, to hosts chosen uniformly, at a load that counts all headers, or grants,
+//! too. A [`Transport`](crate::Transport) is a host's end of one protocol; Homa's is [`homa_proto::Endpoint`] as it is deployed. Whatever the transport, messages,
 //! network and random numbers are the same, so that two runs of one seed differ in the transport alone.
 
 mod account;

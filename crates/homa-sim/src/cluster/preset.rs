@@ -1,13 +1,12 @@
 //! The set-ups of published experiments.
 
-use homa_proto::wire::{DATA_HEADER_LEN, PRIORITIES};
+use homa_proto::wire::{DATA_HEADER_LEN, GRANT_LEN, PRIORITIES};
 use homa_proto::{Config, MS};
 use homa_workload::Workload;
 
 use super::config::ClusterConfig;
 use super::ideal::Framing;
-use super::traffic::quantiles;
-use super::traffic::{Exchange, LoadBasis, Traffic};
+use super::traffic::{Exchange, LoadBasis, Traffic, mean_of, quantiles};
 use crate::fabric::SwitchConfig;
 use crate::link::{Discipline, LinkConfig};
 use crate::topology::{LeafSpine, Spread, Topology};
@@ -200,6 +199,34 @@ impl HomaConfig {
                 ..paper
             },
         }
+    }
+
+    /// The settings with which the findings about steering were made, and their costs fitted: levels by the share of
+    /// messages without grants and windows of 1.5 RTTbytes, whatever the defaults of other runs became since.
+    pub(crate) fn for_steering(cluster: &ClusterConfig) -> HomaConfig {
+        let paper = HomaConfig::sigcomm18(cluster).protocol;
+        let levels = PRIORITIES as u8;
+        let plan = PriorityPlan::by_messages(&cluster.workload, paper.unsched_bytes, levels);
+        HomaConfig {
+            protocol: Config {
+                window: paper.unsched_bytes.saturating_mul(3) / 2,
+                max_overcommit: paper.max_overcommit,
+                max_sched_prio: levels - plan.unscheduled_levels - 1,
+                unsched_cutoffs: plan.cutoffs,
+                ..HomaConfig::tuned(cluster).protocol
+            },
+        }
+    }
+
+    /// Bytes of link time of the grants for a mean message.
+    pub(crate) fn mean_grant_bytes(&self, cluster: &ClusterConfig) -> f64 {
+        let payload = cluster.framing.payload;
+        let increment = self.protocol.min_grant_increment.max(payload);
+        let grant = f64::from(GRANT_LEN as u32 + cluster.link.overhead_bytes);
+        let unscheduled = self.protocol.unsched_bytes.next_multiple_of(payload);
+        mean_of(&cluster.workload, |size| {
+            f64::from(size.saturating_sub(unscheduled).div_ceil(increment)) * grant
+        })
     }
 }
 

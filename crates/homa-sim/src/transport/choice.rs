@@ -2,8 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use homa_proto::wire::GRANT_LEN;
-
 use super::parts::ACK_BYTES;
 use super::{
     Basic, BasicConfig, Dctcp, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Tcp, TcpConfig,
@@ -77,14 +75,7 @@ impl TransportConfig {
             mean_of(&cluster.workload, move |size| acks(size) * f64::from(ACK_BYTES + overhead))
         };
         let control_bytes = match self {
-            TransportConfig::Homa(config) => {
-                let increment = config.protocol.min_grant_increment.max(payload);
-                let grant = f64::from(GRANT_LEN as u32 + overhead);
-                let unscheduled = config.protocol.unsched_bytes.next_multiple_of(payload);
-                mean_of(&cluster.workload, |size| {
-                    f64::from(size.saturating_sub(unscheduled).div_ceil(increment)) * grant
-                })
-            }
+            TransportConfig::Homa(config) => config.mean_grant_bytes(cluster),
             TransportConfig::Basic(_) => mean_grant_bytes(cluster),
             TransportConfig::Tcp(_) | TransportConfig::Dctcp(_) => acks(0),
             // The last packet of a message needs no acknowledgement.
