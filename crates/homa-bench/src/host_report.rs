@@ -24,6 +24,8 @@ type Counter = (String, u64, &'static str);
 struct Peer {
     addr: String,
     is_ours: bool,
+    /// `?`, `1`, `2`, `3` or `ours`.
+    dialect: &'static str,
     rpcs: u32,
     /// Microseconds; `None`: not measured.
     rtt_us: Option<f64>,
@@ -48,6 +50,7 @@ impl From<PeerInfo> for Peer {
         Peer {
             addr: name(peer.addr),
             is_ours: peer.is_ours,
+            dialect: peer.dialect.name(),
             rpcs: peer.rpcs,
             rtt_us: peer.rtt_ns.map(|ns| ns as f64 / 1e3),
             unsched_bytes: peer.unsched_bytes,
@@ -82,15 +85,19 @@ impl fmt::Display for HostReport {
         }
         writeln!(f, "peers:")?;
         let widest = self.peers.iter().map(|peer| peer.addr.len()).max().unwrap_or(0).max("address".len());
-        writeln!(f, "  {:widest$}  ours  RPCs     RTT µs  unscheduled  its limit  max packet", "address")?;
+        writeln!(
+            f,
+            "  {:widest$}  ours  dialect  RPCs     RTT µs  unscheduled  its limit  max packet",
+            "address"
+        )?;
         for peer in &self.peers {
             let ours = if peer.is_ours { "yes" } else { "no" };
             let rtt = peer.rtt_us.map_or("-".to_owned(), |us| format!("{us:.1}"));
             let limit = peer.unsched_limit.map_or("none".to_owned(), |bytes| bytes.to_string());
             writeln!(
                 f,
-                "  {:widest$}  {ours:4} {:>5} {rtt:>10} {:>12} {limit:>10} {:>11}",
-                peer.addr, peer.rpcs, peer.unsched_bytes, peer.max_packet
+                "  {:widest$}  {ours:4}  {:7} {:>5} {rtt:>10} {:>12} {limit:>10} {:>11}",
+                peer.addr, peer.dialect, peer.rpcs, peer.unsched_bytes, peer.max_packet
             )?;
         }
         Ok(())
@@ -105,6 +112,7 @@ mod tests {
         let peer = |addr: &str, rtt_us, unsched_limit: Option<u32>| Peer {
             addr: name(addr.parse().expect("an address")),
             is_ours: unsched_limit.is_some(),
+            dialect: if unsched_limit.is_some() { "ours" } else { "2" },
             rpcs: 2,
             rtt_us,
             unsched_bytes: 40_000,
@@ -127,9 +135,9 @@ mod tests {
             "counters that are not 0:\n\
             \x20 packets_sent         1234  Packets given out to be sent.\n\
             peers:\n\
-            \x20 address          ours  RPCs     RTT µs  unscheduled  its limit  max packet\n\
-            \x20 10.0.0.1         no       2          -        40000       none        1480\n\
-            \x20 [fd00::1]:14600  yes      2       12.3        40000       9000        1480\n"
+            \x20 address          ours  dialect  RPCs     RTT µs  unscheduled  its limit  max packet\n\
+            \x20 10.0.0.1         no    2           2          -        40000       none        1480\n\
+            \x20 [fd00::1]:14600  yes   ours        2       12.3        40000       9000        1480\n"
         );
         let nobody = HostReport { counters: Vec::new(), peers: Vec::new() };
         assert_eq!(nobody.to_string(), "counters that are not 0:\npeers: none\n");
@@ -143,7 +151,7 @@ mod tests {
         let peers = json["peers"].as_array().expect("an array");
         assert!(peers[0]["rtt_us"].is_null() && peers[0]["unsched_limit"].is_null());
         let expected = serde_json::json!({
-            "addr": "[fd00::1]:14600", "is_ours": true, "rpcs": 2, "rtt_us": 12.345,
+            "addr": "[fd00::1]:14600", "is_ours": true, "dialect": "ours", "rpcs": 2, "rtt_us": 12.345,
             "unsched_bytes": 40_000, "unsched_limit": 9_000, "max_packet": 1_480,
         });
         assert_eq!(peers[1], expected);

@@ -3,6 +3,7 @@
 //! A setting that the kernel module also has (`net.homa.*`) keeps its name. "kernel" below is the module's
 //! default, which is tuned for a 25 Gbit/s network.
 
+use crate::dialect::Dialect;
 use crate::host::MAX_ENDPOINTS;
 use crate::time::{MS, SEC, US};
 use crate::wire::{DATA_HEADER_LEN, PRIORITIES};
@@ -46,6 +47,9 @@ pub struct Config {
     pub endpoints: u32,
     /// The index of this endpoint among them, below `endpoints`.
     pub endpoint: u32,
+    /// The dialect of every peer: for tests, and for networks whose kernels are known. Unknown: each peer's
+    /// packets show it.
+    pub wire_dialect: Dialect,
     /// Bytes of a message that may be sent before any grant (kernel: 40000, about one round trip at 25
     /// Gbit/s).
     pub unsched_bytes: u32,
@@ -198,6 +202,7 @@ impl Default for Config {
             incarnation: 0,
             endpoints: 1,
             endpoint: 0,
+            wire_dialect: Dialect::Unknown,
             unsched_bytes: 40_000,
             unsched_from_rtt: true,
             min_unsched_bytes: 500,

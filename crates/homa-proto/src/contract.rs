@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::dialect::Dialect;
 use crate::wire::HeaderBuf;
 
 /// Identifies one RPC of an endpoint, from `send_request` (client) or [`Event::Request`] (server) until the
@@ -178,6 +179,8 @@ pub struct PeerInfo {
     pub addr: SocketAddr,
     /// Whether the peer has announced an incarnation, and so runs this implementation.
     pub is_ours: bool,
+    /// How the peer speaks Homa, as far as its packets have shown.
+    pub dialect: Dialect,
     /// Number of open RPCs with the peer, as client and as server.
     pub rpcs: u32,
     /// Smallest recent round-trip time of a grant from the peer, in nanoseconds. `None`: not measured,
@@ -200,6 +203,7 @@ impl PeerInfo {
         PeerInfo {
             addr,
             is_ours: false,
+            dialect: Dialect::Unknown,
             rpcs: 0,
             rtt_ns: None,
             unsched_bytes: 0,
@@ -213,6 +217,9 @@ impl PeerInfo {
     /// narrower of each limit.
     pub fn merge(&mut self, other: &PeerInfo) {
         self.is_ours |= other.is_ours;
+        if self.dialect == Dialect::Unknown {
+            self.dialect = other.dialect;
+        }
         self.rpcs += other.rpcs;
         self.rtt_ns = [self.rtt_ns, other.rtt_ns].into_iter().flatten().min();
         self.unsched_bytes = self.unsched_bytes.min(other.unsched_bytes);

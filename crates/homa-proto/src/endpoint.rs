@@ -284,8 +284,9 @@ impl Endpoint {
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let limit = self.unscheduled_quota.next(now, &self.config, unlimited);
         self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
+        let unscheduled = self.unscheduled_to(peer, u32::MAX);
         let inserted = self.insert_rpc(Rpc {
-            outgoing: MessageOut::new(length, self.unscheduled_to(peer, u32::MAX)),
+            outgoing: MessageOut::new(length, unscheduled),
             response_limit: limit.unwrap_or(u32::MAX),
             options,
             ..Rpc::new(now, id, (peer, life), RpcState::Requesting, (from_port, to_port))
@@ -294,6 +295,9 @@ impl Endpoint {
         self.outgoing_bytes += u64::from(length);
         self.stats.requests_started += 1;
         self.trace.record_with(EventKind::RpcStart, id, 0, length, peer_number(peer), 0);
+        if length > unscheduled {
+            self.open_long_message(slot); // DIALECT-4
+        }
         self.make_ready(slot);
         // A planted fault that the swarm must find, "call_unwatched": a call has no timer until its request
         // has been sent.
@@ -356,6 +360,9 @@ impl Endpoint {
         self.outgoing_bytes += u64::from(length);
         self.stats.responses_started += 1;
         self.tell_limit(now, slot, peer);
+        if length > unscheduled {
+            self.open_long_message(slot); // DIALECT-4
+        }
         self.make_ready(slot);
         self.timers.arm(slot, now + self.config.need_ack_interval_ns); // PEER-15
         Ok(())
@@ -485,6 +492,7 @@ impl Endpoint {
         self.peers.iter().map(|(peer, known)| PeerInfo {
             addr: known.addr,
             is_ours: known.is_ours(),
+            dialect: known.dialect(self.now, &self.config),
             rpcs: known.rpc_count,
             rtt_ns: known.rtt.min_ns(),
             unsched_bytes: self.unscheduled_to(peer, u32::MAX),

@@ -43,9 +43,9 @@ impl Endpoint {
             self.peers[peer].earn(rx.wire_len); // SHARE-9
         }
         let told = packet.common.incarnation;
-        // PEER-10
-        if told != self.peers[peer].incarnation && !told.is_none() {
-            self.compare_incarnations(now, rx.from, peer, packet)?;
+        let known = &self.peers[peer];
+        if told != known.incarnation || told.is_none() || known.belief.is_known() {
+            self.sight_change(now, rx, peer, packet)?;
         }
         let known = &mut self.peers[peer];
         if told == known.incarnation && matches!(packet.body, Body::Data(_)) {
@@ -54,6 +54,26 @@ impl Endpoint {
         known.last_heard = now;
         known.heard = true;
         Ok(Some(peer))
+    }
+
+    /// Handles a packet that is not of the known incarnation of one of ours.
+    #[cold]
+    fn sight_change(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        peer: u32,
+        packet: &Packet,
+    ) -> Result<(), DropCause> {
+        let told = packet.common.incarnation;
+        // PEER-10
+        if told != self.peers[peer].incarnation && !told.is_none() {
+            self.compare_incarnations(now, rx.from, peer, packet)?;
+        }
+        if told.is_none() || self.peers[peer].belief.is_known() {
+            self.note_evidence(now, peer, rx, packet)?;
+        }
+        Ok(())
     }
 
     /// Whether a packet carries the incarnation of its peer that is proven here. The header is sufficient.

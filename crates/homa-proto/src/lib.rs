@@ -108,6 +108,7 @@ mod config;
 mod contract;
 #[cfg(test)]
 mod cost;
+mod dialect;
 mod endpoint;
 mod finished;
 mod freeze;
@@ -141,6 +142,7 @@ mod rtt;
 mod share;
 mod shrink;
 mod srpt;
+mod start_msg;
 mod stats;
 mod time;
 mod timer;
@@ -156,6 +158,7 @@ pub use contract::{
     ArrivingRequest, Bundle, CallOptions, DoneReason, Event, PayloadRange, PeerInfo, PortError, Reassembly,
     RpcError, RpcKey, RxPacket, SendError, Transmit, TransmitRun, Unreachable,
 };
+pub use dialect::Dialect;
 pub use endpoint::Endpoint;
 pub use freeze::MAX_FREEZE_PEERS;
 pub use host::MAX_ENDPOINTS;

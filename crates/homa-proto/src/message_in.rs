@@ -33,6 +33,18 @@ pub(crate) enum UnscheduledState {
     Aside,
 }
 
+/// The packet that opened an incoming message.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum FirstPacket {
+    /// DATA that announces the unscheduled bytes.
+    #[default]
+    Data,
+    /// DATA that announces nothing: every byte comes unasked.
+    WholeData,
+    /// START_MSG: no byte comes before it is granted.
+    Start,
+}
+
 /// An incoming message. The default is one of which nothing has arrived.
 #[derive(Debug, Default)]
 pub(crate) struct MessageIn {
@@ -60,6 +72,8 @@ pub(crate) struct MessageIn {
     pub of_unproven: bool,
     /// Last contiguous end that was reported as readable.
     pub reported: u32,
+    /// The packet that opened it; [`FirstPacket::Data`] if nothing has arrived.
+    pub first: FirstPacket,
     /// State of the unscheduled bytes.
     pub unasked: UnscheduledState,
     pub gaps: Gaps,

@@ -1,5 +1,17 @@
 //! An outgoing message: which bytes may be sent, and which have been.
 
+/// How an outgoing message begins (DIALECT-4).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Opening {
+    /// By its first bytes.
+    #[default]
+    Data,
+    /// By START_MSG and its first bytes.
+    StartAndData,
+    /// By START_MSG alone: every byte waits for a grant.
+    StartAlone,
+}
+
 /// An outgoing message; offsets are exclusive ends. The default is no message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MessageOut {
@@ -13,6 +25,7 @@ pub(crate) struct MessageOut {
     pub unscheduled: u32,
     /// Priority of scheduled packets, from the last grant.
     pub sched_priority: u8,
+    pub opening: Opening,
     /// Everything before this offset had been sent once before RPC_UNKNOWN made the message restart; 0: it
     /// has not restarted.
     pub sent_before: u32,
@@ -30,12 +43,23 @@ impl MessageOut {
         MessageOut { length, granted: unscheduled, unscheduled, ..MessageOut::default() }
     }
 
+    /// Sets the bytes of a message that may be sent without a grant, before any of it has been sent.
+    pub(crate) fn set_unscheduled(&mut self, bytes: u32) {
+        self.unscheduled = self.length.min(bytes);
+        self.granted = self.unscheduled;
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.next < self.granted
     }
 
     pub(crate) fn all_sent(&self) -> bool {
         self.next == self.length
+    }
+
+    /// Whether no byte waits for a grant.
+    pub(crate) fn is_all_unscheduled(&self) -> bool {
+        self.unscheduled == self.length
     }
 
     /// Bytes not yet sent: the sender's SRPT key.
@@ -77,8 +101,8 @@ impl MessageOut {
     pub(crate) fn restart(&mut self, unsched_bytes: u32) {
         self.sent_before = self.sent_before.max(self.next);
         self.next = 0;
-        self.unscheduled = self.length.min(unsched_bytes);
-        self.granted = self.unscheduled;
+        self.opening = Opening::Data;
+        self.set_unscheduled(unsched_bytes);
     }
 
     /// Panics unless the offsets are in order.

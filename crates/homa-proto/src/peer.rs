@@ -10,6 +10,7 @@ use slab::Slab;
 use crate::ack::WaitingAcks;
 use crate::config::Config;
 use crate::contract::{Bundle, DoneReason, RpcError};
+use crate::dialect::{Belief, Dialect};
 use crate::ids::IdOffset;
 use crate::incarnation_change::Challenge;
 use crate::incast::PeerEstimate;
@@ -17,7 +18,7 @@ use crate::lists::List;
 use crate::path::Path;
 use crate::rtt::{self, Rtt};
 use crate::share::Budget;
-use crate::time::Time;
+use crate::time::{SEC, Time};
 use crate::unreachable::SuspectReport;
 use crate::wire::{Incarnation, PRIORITIES, owner_of};
 
@@ -31,6 +32,13 @@ const BURST: u64 = 16;
 
 /// Bytes that an unproven peer may be sent for each byte received from it (as in QUIC, RFC 9000, 8.1).
 const UNPROVEN_TIMES: u32 = 3;
+
+/// A peer that was silent for this long may have another kernel: a host restarts in less.
+const DIALECT_MEMORY_NS: u64 = 300 * SEC;
+
+/// UDP port at which Linux Homa takes its own packets in UDP datagrams. At every other UDP port only this
+/// implementation answers.
+const KERNEL_UDP_PORT: u16 = 54_321;
 
 /// Limits the rate of one kind of packet to one peer. Packets keep a minimum space on average; [`BURST`] of
 /// them may go at once after a pause.
@@ -126,6 +134,8 @@ pub(crate) struct Peer {
     pub awake_since: Time,
     /// Whether any packet ever came from the peer.
     pub heard: bool,
+    /// The dialect that the peer's packets without our mark have shown.
+    pub belief: Belief,
     /// The peer's own cutoffs, for our unscheduled packets to it.
     pub cutoffs: [u32; PRIORITIES],
     pub cutoff_version: u16,
@@ -181,7 +191,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn new(addr: SocketAddr, now: Time, max_packet: u32) -> Peer {
+    pub(crate) fn new(addr: SocketAddr, now: Time, max_packet: u32) -> Peer {
         Peer {
             addr,
             ids: IdOffset::default(),
@@ -195,6 +205,7 @@ impl Peer {
             last_heard: now,
             awake_since: Time::ZERO,
             heard: false,
+            belief: Belief::UNKNOWN,
             cutoffs: [0; PRIORITIES],
             cutoff_version: 0,
             unsched_limit: u32::MAX,
@@ -228,6 +239,36 @@ impl Peer {
     /// Whether the peer has announced an incarnation, and so runs this implementation.
     pub(crate) fn is_ours(&self) -> bool {
         !self.incarnation.is_none()
+    }
+
+    /// How the peer speaks Homa, as far as that is known at `now`. The configuration may decide it.
+    pub(crate) fn dialect(&self, now: Time, config: &Config) -> Dialect {
+        if config.wire_dialect != Dialect::Unknown {
+            return config.wire_dialect; // DIALECT-1
+        }
+        let belief = self.believed(now);
+        if belief.is_known() {
+            belief.dialect()
+        } else if self.is_ours() {
+            Dialect::Ours
+        } else {
+            Dialect::Unknown
+        }
+    }
+
+    /// What is believed of the peer's dialect, unless that is too old (DIALECT-3).
+    pub(crate) fn believed(&self, now: Time) -> Belief {
+        if now.since(self.last_heard) >= DIALECT_MEMORY_NS { Belief::UNKNOWN } else { self.belief }
+    }
+
+    /// Whether Linux Homa may be behind the peer's address: over raw IP, or at the port of its UDP form.
+    pub(crate) fn may_be_kernel(&self) -> bool {
+        self.addr.port() == 0 || self.is_kernel_udp()
+    }
+
+    /// Whether the peer's packets come in Linux Homa's UDP form.
+    pub(crate) fn is_kernel_udp(&self) -> bool {
+        self.addr.port() == KERNEL_UDP_PORT
     }
 
     /// Unscheduled bytes of a message to or from the peer if neither side set a limit (RTT-3).
@@ -270,6 +311,7 @@ impl Peer {
             self.cutoffs_sent = None;
             self.cutoffs_kept = 0;
             self.bundle_endpoints = 0;
+            self.belief = Belief::UNKNOWN; // DIALECT-3
         }
         self.acks.clear();
     }
@@ -511,5 +553,27 @@ mod tests {
         let none = Config { resend_spacing_ns: 0, ..config };
         (0..1_000).for_each(|_| peer.asked_in_vain(&none));
         assert_eq!((peer.resend_spacing(&none), peer.resend_spacing(&config)), (0, 100));
+    }
+
+    // DIALECT-1, DIALECT-3
+    #[test]
+    fn a_belief_is_of_its_time_and_the_setting_decides() {
+        let mut peer = Peer::new(([10, 0, 0, 1], 0).into(), Time::ZERO, 1_480);
+        let config = Config::default();
+        let at = |peer: &Peer, ns| peer.dialect(Time::from_ns(ns), &config);
+        assert_eq!(at(&peer, 0), Dialect::Unknown);
+        peer.belief = Belief::certain(Dialect::Two);
+        assert_eq!(
+            (at(&peer, DIALECT_MEMORY_NS - 1), at(&peer, DIALECT_MEMORY_NS)),
+            (Dialect::Two, Dialect::Unknown)
+        );
+        let fixed = Config { wire_dialect: Dialect::Three, ..Config::default() };
+        assert_eq!(peer.dialect(Time::ZERO, &fixed), Dialect::Three);
+        peer.incarnation = Incarnation::new(1);
+        assert_eq!(
+            (at(&peer, 0), at(&peer, DIALECT_MEMORY_NS)),
+            (Dialect::Two, Dialect::Ours),
+            "it was replaced"
+        );
     }
 }

@@ -6,14 +6,16 @@ use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::endpoint::{Endpoint, KERNEL_MAX_MESSAGE};
-use crate::message_in::{UnscheduledState, charge};
+use crate::message_in::{FirstPacket, UnscheduledState, charge};
 use crate::peer::peer_number;
 use crate::receive_coalescing::RunCursor;
 use crate::rpc::{Rpc, RpcInput, RpcState};
 use crate::share::{Refusal, Share};
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
-use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
+use crate::wire::{
+    self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, DecodeError, Grant, Packet, UnknownReason,
+};
 
 /// `Ok` if the packet was used; otherwise the reason to drop it.
 type Outcome = Result<(), DropCause>;
@@ -28,6 +30,16 @@ impl Payload<'_> {
     /// `len` bytes from `skip` on.
     fn part(&self, skip: u32, len: u32) -> &[u8] {
         if self.bytes.is_empty() { &[] } else { &self.bytes[skip as usize..][..len as usize] }
+    }
+}
+
+/// The reason to drop a packet that is invalid.
+#[cold]
+fn invalid(error: &DecodeError) -> DropCause {
+    match error {
+        DecodeError::EmptyStart => drop_as!(drop_start_empty),
+        DecodeError::MixedForms => drop_as!(drop_mixed_forms),
+        _ => drop_as!(drop_invalid),
     }
 }
 
@@ -54,7 +66,7 @@ impl Endpoint {
                 self.trace.record_with(EventKind::PacketReceived, id, word, offset, number, priority); // TRACE-1
                 sighted.and_then(|peer| self.dispatch(now, rx, peer, packet, sink))
             }
-            Err(_) => Err(drop_as!(drop_invalid)),
+            Err(error) => Err(invalid(error)),
         };
         outcome.unwrap_or_else(|reason| {
             *(reason.counter)(&mut self.stats) += 1;
@@ -140,6 +152,10 @@ impl Endpoint {
                 self.stats.acks_received += 1;
                 self.handle_ack(now, peer, common, acks)
             }
+            Body::Start(start) => {
+                self.stats.starts_received += 1;
+                self.handle_start(now, rx, peer, rpc, common, start)
+            }
         }
         .map(|()| None)
     }
@@ -200,7 +216,7 @@ impl Endpoint {
         let peer = self.rpcs[slot as usize].peer;
         self.peers[peer].cutoffs_kept = data.cutoff_version;
         if data.cutoff_version != self.cutoffs.version() {
-            self.send_cutoffs(now, slot, peer); // PRIO-8
+            self.send_cutoffs(now, slot, peer); // PRIO-8, DIALECT-11
         }
         self.receive_bytes(now, slot, data, payload, sink)
     }
@@ -261,8 +277,8 @@ impl Endpoint {
     }
 
     /// Creates the state of a request from its first packet to arrive, whichever part of the message that
-    /// holds (RECV-1). Only DATA packets reach this function (RECV-10).
-    fn open_server_rpc(
+    /// holds (RECV-1). Only DATA and START_MSG reach this function (RECV-10).
+    pub(crate) fn open_server_rpc(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,
@@ -298,6 +314,9 @@ impl Endpoint {
         }
         if known.credit == 0 {
             known.earn(rx.wire_len); // The peer was created by this packet and has earned nothing yet.
+        }
+        if !known.is_ours() {
+            self.learn_dialect(now, peer, rx); // The peer may be new.
         }
         // SHARE-3: only a host that received our CUTOFFS knows their version.
         if !self.peers[peer].served && self.cutoffs.proves(data.cutoff_version) {
@@ -399,27 +418,23 @@ impl Endpoint {
 
     /// The first packet of a message fixes its length and its granted bytes.
     fn begin_message(&mut self, now: Time, slot: u32, data: &Data) -> Outcome {
-        let is_client = self.rpcs[slot as usize].state.is_client();
+        let rpc = &self.rpcs[slot as usize];
+        if rpc.incoming.length != 0 {
+            return self.continue_after_start(slot, data);
+        }
+        let is_client = rpc.state.is_client();
         if is_client && data.message_length > self.config.max_message {
             self.end_with_error(slot, RpcError::MessageTooLarge); // LIMIT-5
             return Err(drop_as!(drop_too_large));
         }
-        if is_client && !self.has_room(data.message_length, self.config.max_incoming_bytes) {
-            let rpc = &self.rpcs[slot as usize];
-            self.note_full(rpc.id, Some(rpc.peer), data.message_length, self.config.max_incoming_bytes);
-            return Err(drop_as!(drop_buffer_limit));
-        }
-        // RECV-7, LIMIT-7: the claimed length is counted here; memory may be allocated from here on.
-        self.incoming_bytes += charge(data.message_length);
-        if !is_client {
-            let peer = self.rpcs[slot as usize].peer;
-            self.peers[peer].request_bytes += charge(data.message_length);
-        }
+        self.claim_message(slot, data.message_length)?;
         let incoming = &mut self.rpcs[slot as usize].incoming;
-        incoming.length = data.message_length;
         // GRANT-1, WIRE-10: the sender's own count of its unscheduled bytes. A wrong value only changes when
         // the first grant or RESEND is sent.
         incoming.granted = data.incoming.min(data.message_length);
+        if data.incoming == 0 {
+            (incoming.granted, incoming.first) = (data.message_length, FirstPacket::WholeData); // DIALECT-10
+        }
         incoming.unscheduled = incoming.granted;
         let peer = self.rpcs[slot as usize].peer;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
@@ -428,6 +443,25 @@ impl Endpoint {
             self.unscheduled_quota.observe(unasked);
         } else {
             self.incast_estimator.observe(now, unasked, &mut self.peers[peer].claims, &self.config);
+        }
+        Ok(())
+    }
+
+    /// Counts the length of a message that begins, if there is room for it (RECV-7, LIMIT-7). Memory may be
+    /// allocated from here on.
+    #[inline]
+    pub(crate) fn claim_message(&mut self, slot: u32, length: u32) -> Outcome {
+        let is_client = self.rpcs[slot as usize].state.is_client();
+        if is_client && !self.has_room(length, self.config.max_incoming_bytes) {
+            let rpc = &self.rpcs[slot as usize];
+            self.note_full(rpc.id, Some(rpc.peer), length, self.config.max_incoming_bytes);
+            return Err(drop_as!(drop_buffer_limit));
+        }
+        self.incoming_bytes += charge(length);
+        let rpc = &mut self.rpcs[slot as usize];
+        rpc.incoming.length = length;
+        if !is_client {
+            self.peers[rpc.peer].request_bytes += charge(length);
         }
         Ok(())
     }
@@ -441,7 +475,7 @@ impl Endpoint {
         payload: &Payload<'_>,
         sink: &mut impl Reassembly,
     ) -> Result<Option<RunCursor>, DropCause> {
-        let begins = self.rpcs[slot as usize].incoming.length == 0;
+        let begins = self.rpcs[slot as usize].incoming.received == 0;
         if begins {
             self.begin_message(now, slot, data)?;
         }
@@ -500,7 +534,9 @@ impl Endpoint {
             self.place_unasked(slot, UnscheduledState::Settled);
         } else if begins && self.rpcs[slot as usize].asked_in_part {
             self.set_unasked_aside(slot);
-        } else if begins || self.rpcs[slot as usize].incoming.unasked == UnscheduledState::Aside {
+        } else if begins && self.rpcs[slot as usize].incoming.first == FirstPacket::Data
+            || self.rpcs[slot as usize].incoming.unasked == UnscheduledState::Aside
+        {
             // These bytes seem to have been late, not lost.
             self.place_unasked(slot, UnscheduledState::Coming);
         }
@@ -524,7 +560,7 @@ impl Endpoint {
     }
 
     /// RECV-8: the server has the complete request, so none of its bytes must be sent any more.
-    fn response_began(&mut self, now: Time, slot: u32) {
+    pub(crate) fn response_began(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, outgoing, .. } = &self.rpcs[slot as usize];
         self.message_arrived(now, peer, outgoing.length);
         self.ready.remove(slot);
@@ -636,9 +672,17 @@ impl Endpoint {
                 // flight.
                 if !rpc.outgoing.is_ready() && rpc.outgoing.next > 0 {
                     let peer = rpc.peer;
+                    let had_request = rpc.requested.any() || rpc.outgoing.granted > rpc.outgoing.unscheduled;
+                    if had_request {
+                        self.forget_dialect(peer); // DIALECT-3: the host has lost its memory.
+                    }
                     let unscheduled = self.unscheduled_to(peer, u32::MAX);
                     let rpc = &mut self.rpcs[slot as usize];
                     rpc.outgoing.restart(unscheduled); // RESEND-14
+                    if !rpc.outgoing.is_all_unscheduled() {
+                        self.open_long_message(slot);
+                    }
+                    let rpc = &mut self.rpcs[slot as usize];
                     rpc.requested.repeats = rpc.requested.repeats.saturating_add(1);
                     self.peers[peer].rtt.spoil(rpc.id);
                     self.stats.requests_restarted += 1;

@@ -7,7 +7,7 @@ use homa_trace::EventKind;
 
 use crate::contract::{DoneReason, RpcError};
 use crate::endpoint::Endpoint;
-use crate::message_in::{MAX_RANGES, RECLAIM_RANGES, UnscheduledState};
+use crate::message_in::{FirstPacket, MAX_RANGES, RECLAIM_RANGES, UnscheduledState};
 use crate::peer::peer_number;
 use crate::rpc::RpcState;
 use crate::share::Refill;
@@ -144,6 +144,8 @@ impl Endpoint {
         self.note_timer(now, self.resend_due(slot), slot, TimerPurpose::GivenUp);
         let rpc = &self.rpcs[slot as usize];
         if rpc.state.is_client() {
+            self.forget_dialect(rpc.peer); // DIALECT-3
+            let rpc = &self.rpcs[slot as usize];
             let error = if rpc.told_unknown { RpcError::ResponseLost } else { RpcError::Timeout };
             self.end_with_error(slot, error);
         } else {
@@ -185,20 +187,26 @@ impl Endpoint {
     /// Sends a round of RESENDs, and doubles the time to wait for the answer.
     fn ask_again(&mut self, now: Time, slot: u32) {
         let highest = self.config.num_priorities - 1;
+        let reopens = self.awaits_first_grant(slot) && self.rpcs[slot as usize].state == RpcState::Requesting;
         let rpc = &mut self.rpcs[slot as usize];
         let overflowed = self.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
         rpc.asked_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
-        if rpc.asked_in_part {
+        if reopens {
+            self.reopen(slot); // DIALECT-5
+        } else if rpc.asked_in_part {
             // INCAST-8: requesting every response in full after a queue overflow would overflow the queue
             // again. A first packet shows which bytes are missing.
             self.send_resend(slot, Some(0..self.config.min_unsched_bytes), highest);
         } else {
+            if rpc.incoming.first == FirstPacket::Start && rpc.incoming.expects_bytes() {
+                self.repeat_grant(slot); // DIALECT-8
+            }
             self.request_missing(slot, highest, MAX_RANGES);
         }
         let rpc = &mut self.rpcs[slot as usize];
         rpc.tries = rpc.tries.saturating_add(1);
         rpc.backoff = rpc.backoff.saturating_add(1);
-        rpc.asked = true;
+        rpc.asked |= !reopens;
         rpc.quiet_since = now;
         // GRANT-11: the grants of a silent sender go to others until it sends again.
         self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
@@ -370,7 +378,10 @@ impl Endpoint {
             }
             RpcState::RequestArriving => {
                 let aside = rpc.incoming.unasked == UnscheduledState::Aside;
-                if aside || !self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES) {
+                // DIALECT-13: a RESEND from its server is no sign of life to a kernel.
+                let hears_only_busy = !self.peers[rpc.peer].is_ours();
+                let asks = !aside && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+                if !asks || hears_only_busy {
                     self.send_busy(slot); // RESEND-12
                 }
                 Ok(())
@@ -403,6 +414,10 @@ impl Endpoint {
     /// Queues the requested bytes, and treats a RESEND beyond the granted end as a grant (RESEND-8 to
     /// RESEND-10).
     fn send_again(&mut self, slot: u32, resend: &Resend) -> Result<(), DropCause> {
+        if resend.length.is_none() && self.awaits_first_grant(slot) {
+            self.repeat_opening(self.now, slot); // DIALECT-6
+            return Ok(());
+        }
         let highest = self.config.num_priorities - 1;
         let rpc = &mut self.rpcs[slot as usize];
         let outgoing = &mut rpc.outgoing;
@@ -454,6 +469,7 @@ impl Endpoint {
         self.peers[peer].resend_budget.give(taken - whole);
         self.stats.resends_over_budget += 1;
         self.peers[peer].refused += 1;
+        self.prove_by_challenge(now, slot);
         range.start..range.start + whole
     }
 

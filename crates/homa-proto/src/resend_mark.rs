@@ -30,6 +30,11 @@ pub(crate) struct ResendMark {
 }
 
 impl ResendMark {
+    /// Whether any RESEND was recorded.
+    pub(crate) fn any(&self) -> bool {
+        self.any
+    }
+
     /// Records a RESEND that begins at `offset`. Within a round offsets rise.
     pub(crate) fn note(&mut self, offset: u32) -> Request {
         let last = std::mem::replace(&mut self.last, offset);

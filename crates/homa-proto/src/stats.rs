@@ -70,6 +70,12 @@ counters! {
     acks_received,
     /// ACK packets sent.
     acks_sent,
+    /// START_MSG packets received.
+    starts_received,
+    /// START_MSG packets received of messages that had begun.
+    starts_repeated,
+    /// START_MSG packets sent.
+    starts_sent,
     /// FREEZE packets received.
     freezes_received,
     /// FREEZE packets sent.
@@ -100,6 +106,8 @@ counters! {
     requests_restarted,
     /// Server RPCs freed because their client was silent too long.
     clients_silent,
+    /// Times that the packets of a peer showed another dialect than before.
+    dialect_changes,
     /// Peers that were seen to restart.
     peer_restarts,
     /// RESENDs that ask a peer who it is.
@@ -153,6 +161,16 @@ counters! {
     drop_too_large,
     /// Dropped: disagrees with the message's length as first told.
     drop_length_mismatch,
+    /// Dropped: START_MSG of length 0.
+    drop_start_empty,
+    /// Dropped: START_MSG of a message longer than `max_message`.
+    drop_start_too_large,
+    /// Dropped: START_MSG whose length differs from that known of the message.
+    drop_start_mismatch,
+    /// Dropped: START_MSG of a request that has run and is finished.
+    drop_start_finished,
+    /// Dropped: a packet whose form no single dialect has.
+    drop_mixed_forms,
     /// Dropped: `max_rpcs` reached.
     drop_rpc_limit,
     /// Dropped: `max_incoming_bytes` reached.

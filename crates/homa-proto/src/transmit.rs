@@ -7,6 +7,7 @@ use std::ops::Range;
 use homa_trace::{EventKind, packet_word};
 
 use crate::contract::{PayloadRange, Transmit};
+use crate::dialect::Dialect;
 use crate::endpoint::Endpoint;
 use crate::lists::{Links, List};
 use crate::peer::peer_number;
@@ -422,12 +423,17 @@ impl Endpoint {
 
     /// Whether there is no limit, or the peer's last DATA was already sent under it.
     fn knows_limit(&self, from: &SocketAddr) -> bool {
-        let kept = || self.peers.find(from).map(|peer| self.peers[peer].cutoffs_kept);
-        self.incast_estimator.limit().is_none() || kept() == Some(self.cutoffs.version())
+        let peer = || self.peers.find(from);
+        let kept = |peer| self.peers[peer].cutoffs_kept == self.cutoffs.version();
+        let reads_none = |peer| self.dialect_of(peer) == Dialect::Three; // DIALECT-11
+        self.incast_estimator.limit().is_none() || peer().is_some_and(|peer| kept(peer) || reads_none(peer))
     }
 
     /// Sends a peer our cutoffs, unless the same version was sent a moment ago.
     pub(crate) fn send_cutoffs(&mut self, now: Time, slot: u32, peer: u32) {
+        if self.dialect_of(peer) == Dialect::Three {
+            return; // DIALECT-11
+        }
         let known = &mut self.peers[peer];
         let version = self.cutoffs.version();
         if known.cutoffs_sent.is_some_and(|(at, told)| told == version && now.since(at) < CUTOFFS_SPACING_NS)

@@ -221,7 +221,7 @@ proptest! {
 
 #[test]
 fn every_type_of_packet_is_among_those_checked() {
-    let mut checked = [0; 9];
+    let mut checked = [0; 10];
     for seed in 0..20 {
         let mut pair = Pair::new(seed, &Config::default(), [0, 0], 200, 100);
         for length in [100, 100, 100, 100, 100, 100, 150_000, 50_000] {
@@ -266,7 +266,7 @@ fn a_packet_that_the_kernel_would_not_take_is_found() {
         (2, 0x80),  // server's port
         (7, 1),     // sequence
         (8, 1),     // TCP acknowledgement
-        (11, 0x19), // type
+        (11, 0x1a), // type
         (12, 0x50), // doff
         (13, 6),    // flags
         (27, 1),    // sender_id

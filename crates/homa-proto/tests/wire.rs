@@ -72,6 +72,7 @@ fn control() -> impl Strategy<Value = Body> {
         Just(Body::Busy),
         (proptest::array::uniform8(number()), any::<u16>())
             .prop_map(|(cutoffs, version)| Body::Cutoffs(Cutoffs { cutoffs, version, unsched_limit: None })),
+        (1..=MAX_MESSAGE_LENGTH).prop_map(|message_length| Body::Start(Start { message_length })),
         Just(Body::Freeze),
         Just(Body::NeedAck),
         proptest::collection::vec(ack(), 0..=MAX_ACKS).prop_map(|list| {
@@ -109,7 +110,7 @@ fn any_packet() -> impl Strategy<Value = Packet> {
 /// Bytes that get past the type byte, so that every decoder sees nonsense.
 fn nonsense() -> impl Strategy<Value = Vec<u8>> {
     let small = || prop_oneof![Just(0u8), Just(0xff), any::<u8>()];
-    (proptest::collection::vec(small(), 0..120), 0x0f..=0x19u8, any::<bool>()).prop_map(
+    (proptest::collection::vec(small(), 0..120), 0x0f..=0x1au8, any::<bool>()).prop_map(
         |(mut bytes, kind, ours)| {
             if let Some(byte) = bytes.get_mut(11) {
                 *byte = kind;
@@ -159,8 +160,9 @@ proptest! {
     fn cut_headers_are_too_short(packet in any_packet()) {
         let header = encode(&packet.common, &packet.body);
         let whole = header.len();
-        for got in 0..whole {
-            let needed = if got < COMMON_LEN { COMMON_LEN } else { whole };
+        let least = packet.body.packet_type().min_len();
+        for got in 0..least {
+            let needed = if got < COMMON_LEN { COMMON_LEN } else { least };
             let error = Err(DecodeError::TooShort { needed, got });
             prop_assert_eq!(decode(&header[..got], whole + 100), error);
             prop_assert_eq!(decode(&header, got), error);
@@ -272,7 +274,7 @@ fn packet_type_codes() {
             Ok(kind) => assert_eq!(kind as u8, code),
             Err(error) => assert_eq!(error, DecodeError::UnknownType(code)),
         }
-        assert_eq!(PacketType::try_from(code).is_ok(), (0x10..=0x18).contains(&code));
+        assert_eq!(PacketType::try_from(code).is_ok(), (0x10..=0x19).contains(&code));
     }
 }
 
@@ -366,7 +368,7 @@ fn errors_name_the_field() {
     let long = 5000u32.to_be_bytes();
     let errors = [
         decode(&[0; 20], 20).unwrap_err(),
-        error_of(Body::Busy, 11, &[0x19]),
+        error_of(Body::Busy, 11, &[0x1a]),
         error_of(data, 28, &[0; 4]),
         error_of(data, 28, &minus_two),
         decode(&encode(&COMMON, &data), DATA_HEADER_LEN).unwrap_err(),
@@ -379,13 +381,16 @@ fn errors_name_the_field() {
         error_of(resend, 28, &minus_two),
         error_of(resend, 32, &minus_two),
         error_of(resend, 36, &[255]),
+        error_of(Body::Start(Start { message_length: 5 }), 28, &[0; 4]),
+        error_of(Body::Start(Start { message_length: 5 }), 28, &minus_two),
+        error_of(Body::Start(Start { message_length: 5 }), 20, &[0; 8]),
         error_of(Body::Ack(acks(5)), 29, &[6]),
         error_of(Body::Ack(acks(5)), 37, &[7]),
     ];
     let lines: Vec<_> = errors.iter().map(|error| format!("{}: {error}", error.reason())).collect();
     assert_snapshot!(lines.join("\n"), @"
     too_short: packet of 20 bytes is too short: its header takes 28
-    unknown_type: 0x19 is not the type of a Homa packet
+    unknown_type: 0x1a is not the type of a Homa packet
     zero_length: the message has length 0
     bad_length: length 4294967294 is larger than 2147483647
     empty_payload: DATA without payload
@@ -398,6 +403,9 @@ fn errors_name_the_field() {
     bad_offset: offset 4294967294 is out of a message of length 2147483647
     bad_length: length 4294967294 is larger than 2147483647
     bad_priority: priority 255 is not less than 8
+    empty_start: START_MSG of length 0
+    bad_length: length 4294967294 is larger than 2147483647
+    no_rpc_id: START_MSG without an RPC id
     too_many_acks: 6 acknowledgements in an ACK with room for 5
     odd_ack_id: acknowledged id 775 is odd
     ");

@@ -10,8 +10,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
-use homa_proto::Config;
 use homa_proto::wire::PRIORITIES;
+use homa_proto::{Config, Dialect};
 use serde_json::{Map, Value};
 
 /// A field of [`Config`]: from text, and as JSON.
@@ -57,6 +57,26 @@ impl Field for [u32; PRIORITIES] {
     }
 }
 
+impl Field for Dialect {
+    /// `auto`, or the number of one of Linux Homa's dialects.
+    fn parse(text: &str) -> Option<Dialect> {
+        DIALECTS.into_iter().find(|(name, _)| *name == text).map(|(_, dialect)| dialect)
+    }
+
+    fn json(&self) -> Value {
+        let name = DIALECTS.into_iter().find(|(_, dialect)| dialect == self).map(|(name, _)| name);
+        Value::from(name)
+    }
+}
+
+const DIALECTS: [(&str, Dialect); 5] = [
+    ("auto", Dialect::Unknown),
+    ("1", Dialect::One),
+    ("2", Dialect::Two),
+    ("3", Dialect::Three),
+    ("ours", Dialect::Ours),
+];
+
 macro_rules! fields {
     ($($name:ident)*) => {
         /// Names of all settings that can be set: all fields but those that a host or the simulator fills in.
@@ -87,7 +107,7 @@ macro_rules! fields {
 }
 
 fields! {
-    unsched_bytes unsched_from_rtt min_unsched_bytes max_unsched_bytes rtt_slack_packets rtt_window_ns incast_memory_ns
+    wire_dialect unsched_bytes unsched_from_rtt min_unsched_bytes max_unsched_bytes rtt_slack_packets rtt_window_ns incast_memory_ns
     incast_quiet_ns window window_total max_incoming max_overcommit min_grant_increment fifo_grant_increment grant_fifo_fraction
     pacer_fifo_fraction num_priorities max_sched_prio unsched_cutoffs cutoff_interval_ns cutoff_min_bytes link_mbps link_margin
     max_nic_backlog_ns defer_min_bytes link_overhead resend_interval_ns resend_interval_max_ns max_resends resend_spacing_ns
@@ -99,6 +119,21 @@ fields! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dialect_is_named_or_found_out() {
+        let mut config = Config::default();
+        assert_eq!(fields(&config)["wire_dialect"], "auto");
+        for (name, dialect) in DIALECTS {
+            set_field(&mut config, "wire_dialect", name).unwrap();
+            assert_eq!(
+                (config.wire_dialect, &fields(&config)["wire_dialect"]),
+                (dialect, &Value::from(name))
+            );
+        }
+        let error = set_field(&mut config, "wire_dialect", "4").unwrap_err();
+        assert_eq!(error, "homa.wire_dialect: `4` is no value of its kind");
+    }
 
     /// A new setting of the protocol must be settable here.
     #[test]

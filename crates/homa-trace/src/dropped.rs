@@ -3,7 +3,7 @@
 /// Why an endpoint dropped a packet that came: the names of its counters without `drop_`, which say what each means. The number of a
 /// reason, `b` of [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its place in this list from 1 on. The numbers are part
 /// of the dump format: a reason keeps its number, a new one goes to the end.
-pub const DROP_REASONS: [&str; 19] = [
+pub const DROP_REASONS: [&str; 24] = [
     "invalid",
     "duplicate",
     "finished",
@@ -23,6 +23,11 @@ pub const DROP_REASONS: [&str; 19] = [
     "nonsense",
     "unproven_incarnation",
     "peer_share",
+    "start_empty",
+    "start_too_large",
+    "start_mismatch",
+    "start_finished",
+    "mixed_forms",
 ];
 
 /// The number of the reason that raises this counter; 0 where there is none.

@@ -8,11 +8,11 @@ use zerocopy::FromBytes;
 
 use super::raw::{
     AckHeader, AckSlot, CommonHeader, CutoffsHeader, CutoffsLimitHeader, DataHeader, EVERYTHING_SENT,
-    GrantHeader, OFFSET_IN_SEQUENCE, ResendHeader,
+    GrantHeader, OFFSET_IN_SEQUENCE, ResendHeader, ShortResendHeader, StartHeader,
 };
 use super::{
     Ack, AckList, Body, COMMON_LEN, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Incarnation, MAX_ACKS,
-    MAX_MESSAGE_LENGTH, OURS_MAGIC, PRIORITIES, Packet, PacketType, Resend, UnknownReason,
+    MAX_MESSAGE_LENGTH, OURS_MAGIC, PRIORITIES, Packet, PacketType, Resend, Start, UnknownReason,
 };
 
 /// Why bytes are not a valid packet. The packet must be dropped and counted under [`reason`](Self::reason).
@@ -56,10 +56,16 @@ pub enum DecodeError {
     /// An acknowledgement has an odd id, which no client uses.
     #[error("acknowledged id {0} is odd")]
     OddAckId(u64),
-    /// DATA with the id 0, which stands for "none" and could never be acknowledged, or with its server's form
-    /// 1.
-    #[error("DATA without an RPC id")]
-    NoRpcId,
+    /// DATA or START_MSG with the id 0, which stands for "none" and could never be acknowledged, or with its
+    /// server's form 1.
+    #[error("{0} without an RPC id")]
+    NoRpcId(PacketType),
+    /// START_MSG of an empty message.
+    #[error("START_MSG of length 0")]
+    EmptyStart,
+    /// The packet has this implementation's mark and a form that only another implementation sends.
+    #[error("the mark of this implementation in a form that it never sends")]
+    MixedForms,
 }
 
 impl DecodeError {
@@ -75,7 +81,9 @@ impl DecodeError {
             Self::BadPriority(_) => "bad_priority",
             Self::TooManyAcks(_) => "too_many_acks",
             Self::OddAckId(_) => "odd_ack_id",
-            Self::NoRpcId => "no_rpc_id",
+            Self::NoRpcId(_) => "no_rpc_id",
+            Self::EmptyStart => "empty_start",
+            Self::MixedForms => "mixed_forms",
         }
     }
 }
@@ -100,13 +108,14 @@ pub fn decode(bytes: &[u8], wire_len: usize) -> Result<Packet, DecodeError> {
             return Ok(Packet { common: common(header), body: Body::Data(data), payload_len });
         }
         PacketType::Grant => Body::Grant(grant(view(bytes)?)?),
-        PacketType::Resend => Body::Resend(resend(view(bytes)?)?),
+        PacketType::Resend => Body::Resend(resend(view(bytes)?, view(bytes).ok())?),
         PacketType::RpcUnknown => Body::RpcUnknown(unknown_reason(header)),
         PacketType::Busy => Body::Busy,
         PacketType::Cutoffs => Body::Cutoffs(cutoffs(view(bytes)?, view(bytes).ok())),
         PacketType::Freeze => Body::Freeze,
         PacketType::NeedAck => Body::NeedAck,
         PacketType::Ack => Body::Ack(ack_list(view(bytes)?)?),
+        PacketType::Start => Body::Start(start(view(bytes)?)?),
     };
     Ok(Packet { common: common(header), body, payload_len: 0 })
 }
@@ -145,12 +154,15 @@ fn incarnation(header: &CommonHeader) -> Incarnation {
 /// The DATA header and the number of payload bytes that belong to the message.
 fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError> {
     if header.common.sender_id.get() <= 1 {
-        return Err(DecodeError::NoRpcId); // WIRE-18
+        return Err(DecodeError::NoRpcId(PacketType::Data)); // WIRE-18
     }
     let message_length = match header.message_length.get() {
         0 => return Err(DecodeError::ZeroLength), // WIRE-7
         length => in_range(length, DecodeError::BadLength(length))?,
     };
+    if header.segment_offset.get() == OFFSET_IN_SEQUENCE && !incarnation(&header.common).is_none() {
+        return Err(DecodeError::MixedForms); // WIRE-5, WIRE-26
+    }
     let offset = offset(header);
     let left = message_length.saturating_sub(offset);
     if left == 0 {
@@ -215,13 +227,28 @@ fn grant(header: &GrantHeader) -> Result<Grant, DecodeError> {
     Ok(Grant { offset: control_offset(header.offset.get())?, priority: priority(header.priority)? })
 }
 
-fn resend(header: &ResendHeader) -> Result<Resend, DecodeError> {
+fn resend(header: &ShortResendHeader, long: Option<&ResendHeader>) -> Result<Resend, DecodeError> {
     // For a range of any other negative length, Linux Homa sends nothing.
     let length = match header.length.get() {
         EVERYTHING_SENT => None,
         length => Some(in_range(length, DecodeError::BadLength(length))?),
     };
-    Ok(Resend { offset: control_offset(header.offset.get())?, length, priority: priority(header.priority)? })
+    let priority = match long {
+        Some(long) => priority(long.priority)?,
+        None if !incarnation(&header.common).is_none() => return Err(DecodeError::MixedForms), // WIRE-26
+        None => PRIORITIES as u8 - 1,                                                          // WIRE-25
+    };
+    Ok(Resend { offset: control_offset(header.offset.get())?, length, priority })
+}
+
+fn start(header: &StartHeader) -> Result<Start, DecodeError> {
+    if header.common.sender_id.get() <= 1 {
+        return Err(DecodeError::NoRpcId(PacketType::Start)); // WIRE-18
+    }
+    match header.message_length.get() {
+        0 => Err(DecodeError::EmptyStart), // WIRE-7
+        length => Ok(Start { message_length: in_range(length, DecodeError::BadLength(length))? }),
+    }
 }
 
 /// The reason that a peer of this implementation puts in `sequence`, a field without meaning in Linux Homa's

@@ -71,5 +71,6 @@ fn body(body: &Body, payload_len: u32, f: &mut fmt::Formatter<'_>) -> fmt::Resul
             cutoffs.unsched_limit.map_or(Ok(()), |limit| write!(f, " limit {limit}"))
         }
         Body::Ack(acks) => acks.iter().try_for_each(|ack| write!(f, " {ack}")),
+        Body::Start(start) => write!(f, " of {}", start.message_length),
     }
 }

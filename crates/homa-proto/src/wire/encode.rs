@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::raw::{
     AckHeader, AckSlot, CommonHeader, CutoffsHeader, CutoffsLimitHeader, DOFF_CONTROL, DOFF_DATA, DataHeader,
-    EVERYTHING_SENT, GrantHeader, ResendHeader,
+    EVERYTHING_SENT, GrantHeader, ResendHeader, ShortResendHeader, StartHeader,
 };
 use super::{
     Ack, AckList, Body, Common, Cutoffs, Data, Grant, MAX_ACKS, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH,
@@ -105,6 +105,10 @@ pub fn encode(common: &Common, body: &Body) -> HeaderBuf {
             None => HeaderBuf::new(&cutoffs_header(common, cutoffs)),
         },
         Body::Ack(acks) => HeaderBuf::new(&ack_header(common, acks)),
+        Body::Start(start) => HeaderBuf::new(&StartHeader {
+            common: common_header(common, kind, 0),
+            message_length: start.message_length.into(),
+        }),
         Body::Busy | Body::Freeze | Body::NeedAck => HeaderBuf::new(&common_header(common, kind, 0)),
     }
 }
@@ -159,9 +163,11 @@ fn grant_header(common: &Common, grant: &Grant) -> GrantHeader {
 
 fn resend_header(common: &Common, resend: &Resend) -> ResendHeader {
     ResendHeader {
-        common: common_header(common, PacketType::Resend, 0),
-        offset: resend.offset.into(),
-        length: resend.length.map_or(EVERYTHING_SENT, |length| length.min(MAX_MESSAGE_LENGTH)).into(),
+        short: ShortResendHeader {
+            common: common_header(common, PacketType::Resend, 0),
+            offset: resend.offset.into(),
+            length: resend.length.map_or(EVERYTHING_SENT, |length| length.min(MAX_MESSAGE_LENGTH)).into(),
+        },
         priority: existing_priority(resend.priority),
     }
 }

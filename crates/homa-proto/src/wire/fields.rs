@@ -86,6 +86,8 @@ const ACK: [Field; 11] = [
     Field::new("acks[4].server_port", 78, 2),
 ];
 
+const START: [Field; 1] = [Field::new("message_length", 28, 4)];
+
 /// The fields at the start of every packet.
 pub const COMMON_FIELDS: &[Field] = &COMMON;
 
@@ -99,6 +101,7 @@ impl PacketType {
             Self::Resend => &RESEND,
             Self::Cutoffs => &CUTOFFS,
             Self::Ack => &ACK,
+            Self::Start => &START,
             Self::RpcUnknown | Self::Busy | Self::Freeze | Self::NeedAck => &[],
         }
     }

@@ -13,6 +13,7 @@ mod bundle;
 mod decode;
 mod display;
 mod encode;
+mod evidence;
 mod fields;
 mod incarnation;
 mod raw;
@@ -24,6 +25,7 @@ pub use bundle::{Packets, append_packet, packet_length, packets, stated_length};
 pub(crate) use decode::offset_behind;
 pub use decode::{DecodeError, decode};
 pub use encode::{HeaderBuf, encode};
+pub use evidence::{Evidence, evidence};
 pub use fields::{COMMON_FIELDS, Field};
 pub use incarnation::Incarnation;
 pub use route::{Route, owner_of, route};
@@ -37,6 +39,10 @@ pub const DATA_HEADER_LEN: usize = 56;
 pub const GRANT_LEN: usize = 33;
 /// Bytes of a RESEND packet.
 pub const RESEND_LEN: usize = 37;
+/// Bytes of a RESEND packet without a priority, as the build of Linux Homa for net-next sends it.
+pub const RESEND_SHORT_LEN: usize = 36;
+/// Bytes of a START_MSG packet.
+pub const START_LEN: usize = 32;
 /// Bytes of a CUTOFFS packet.
 pub const CUTOFFS_LEN: usize = 62;
 /// Bytes of a CUTOFFS packet between peers of this implementation: a limit of unscheduled bytes follows.
@@ -82,11 +88,13 @@ pub enum PacketType {
     NeedAck = 0x17,
     /// Lists the RPCs that the server may free.
     Ack = 0x18,
+    /// Opens a message of which nothing is sent before a grant.
+    Start = 0x19,
 }
 
 impl PacketType {
     /// Every type, in the order of their codes, which are contiguous.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Data,
         Self::Grant,
         Self::Resend,
@@ -96,6 +104,7 @@ impl PacketType {
         Self::Freeze,
         Self::NeedAck,
         Self::Ack,
+        Self::Start,
     ];
 
     /// The type's name in the protocol.
@@ -110,10 +119,11 @@ impl PacketType {
             Self::Freeze => "FREEZE",
             Self::NeedAck => "NEED_ACK",
             Self::Ack => "ACK",
+            Self::Start => "START_MSG",
         }
     }
 
-    /// Bytes of the type's header: the minimum length of such a packet, and except for DATA its whole length.
+    /// Bytes of the type's header as this implementation sends it: except for DATA the whole length.
     pub const fn header_len(self) -> usize {
         match self {
             Self::Data => DATA_HEADER_LEN,
@@ -122,6 +132,16 @@ impl PacketType {
             Self::RpcUnknown | Self::Busy | Self::Freeze | Self::NeedAck => COMMON_LEN,
             Self::Cutoffs => CUTOFFS_LEN,
             Self::Ack => ACK_LEN,
+            Self::Start => START_LEN,
+        }
+    }
+
+    /// Minimum length of such a packet (WIRE-2): that of its header, and for RESEND
+    /// [`RESEND_SHORT_LEN`].
+    pub const fn min_len(self) -> usize {
+        match self {
+            Self::Resend => RESEND_SHORT_LEN,
+            _ => self.header_len(),
         }
     }
 }
@@ -137,7 +157,7 @@ const _: () = {
 impl TryFrom<u8> for PacketType {
     type Error = DecodeError;
 
-    /// Fails with [`DecodeError::UnknownType`] for a code outside 0x10..=0x18.
+    /// Fails with [`DecodeError::UnknownType`] for a code outside 0x10..=0x19.
     fn try_from(code: u8) -> Result<Self, DecodeError> {
         let index = usize::from(code.wrapping_sub(Self::Data as u8));
         Self::ALL.get(index).copied().ok_or(DecodeError::UnknownType(code))
@@ -188,6 +208,8 @@ pub enum Body {
     NeedAck,
     /// RPCs that the server may free: that of the header's id, and these.
     Ack(AckList),
+    /// A message begins, whose bytes wait for a grant.
+    Start(Start),
 }
 
 impl Body {
@@ -203,6 +225,7 @@ impl Body {
             Self::Freeze => PacketType::Freeze,
             Self::NeedAck => PacketType::NeedAck,
             Self::Ack(_) => PacketType::Ack,
+            Self::Start(_) => PacketType::Start,
         }
     }
 }
@@ -244,8 +267,16 @@ pub struct Resend {
     pub offset: u32,
     /// Bytes to send again, 0..=[`MAX_MESSAGE_LENGTH`]; `None` (-1 on the wire) means everything sent so far.
     pub length: Option<u32>,
-    /// Priority for the bytes sent again, 0..[`PRIORITIES`].
+    /// Priority for the bytes sent again, 0..[`PRIORITIES`]. A packet of [`RESEND_SHORT_LEN`] bytes has none,
+    /// and decodes as the highest.
     pub priority: u8,
+}
+
+/// The body of a START_MSG.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// Bytes in the whole message, 1..=[`MAX_MESSAGE_LENGTH`].
+    pub message_length: u32,
 }
 
 /// The body of a CUTOFFS packet.

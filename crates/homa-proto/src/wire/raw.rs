@@ -7,13 +7,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
     ACK_LEN, COMMON_LEN, CUTOFFS_LEN, CUTOFFS_LIMIT_LEN, DATA_HEADER_LEN, GRANT_LEN, MAX_ACKS,
-    MAX_HEADER_LEN, PRIORITIES, RESEND_LEN,
+    MAX_HEADER_LEN, PRIORITIES, RESEND_LEN, RESEND_SHORT_LEN, START_LEN,
 };
 
 /// The offset in [`DataHeader::segment_offset`] that refers the receiver to [`CommonHeader::sequence`].
 pub(super) const OFFSET_IN_SEQUENCE: u32 = u32::MAX;
 /// The length in [`ResendHeader::length`] that requests everything sent so far: -1.
 pub(super) const EVERYTHING_SENT: u32 = u32::MAX;
+/// `urgent` of every packet that a full Linux Homa sends over raw IP.
+pub(super) const KERNEL_URGENT: u16 = 0xb97d;
+/// `flags` of such packets: TCP's SYN and RST.
+pub(super) const KERNEL_FLAGS: u8 = 6;
 /// `doff` of DATA as Linux Homa sends it: 14 words of four bytes, the length of the DATA header.
 pub(super) const DOFF_DATA: u8 = 0xe0;
 /// `doff` of all other types as Linux Homa sends it: 5 words, the length of a TCP header.
@@ -72,10 +76,24 @@ pub(super) struct GrantHeader {
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct ResendHeader {
+    pub short: ShortResendHeader,
+    pub priority: u8,
+}
+
+/// The RESEND header of a peer without priorities.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct ShortResendHeader {
     pub common: CommonHeader,
     pub offset: U32,
     pub length: U32,
-    pub priority: u8,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct StartHeader {
+    pub common: CommonHeader,
+    pub message_length: U32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -108,6 +126,8 @@ const _: () = {
     assert!(size_of::<DataHeader>() == DATA_HEADER_LEN);
     assert!(size_of::<GrantHeader>() == GRANT_LEN);
     assert!(size_of::<ResendHeader>() == RESEND_LEN);
+    assert!(size_of::<ShortResendHeader>() == RESEND_SHORT_LEN);
+    assert!(size_of::<StartHeader>() == START_LEN);
     assert!(size_of::<CutoffsHeader>() == CUTOFFS_LEN);
     assert!(size_of::<CutoffsLimitHeader>() == CUTOFFS_LIMIT_LEN);
     assert!(size_of::<AckHeader>() == ACK_LEN);

@@ -4,6 +4,7 @@ mod abort;
 mod ack;
 mod amo;
 mod bundle;
+mod dialect;
 mod forged;
 mod grant;
 mod id;

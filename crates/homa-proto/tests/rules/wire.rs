@@ -26,7 +26,7 @@ fn what_is_no_valid_packet_is_dropped_and_counted() {
     priority_eight[32] = 8;
     let invalid = [
         ("WIRE-2: shorter than its header", broken(|bytes| bytes.truncate(55))),
-        ("WIRE-2: unknown type", set(11, vec![0x19])),
+        ("WIRE-2: unknown type", set(11, vec![0x1a])),
         ("WIRE-6: six acks", six_acks),
         ("WIRE-7: a message of no bytes", set(28, vec![0; 4])),
         ("WIRE-9: no payload", broken(|bytes| bytes.truncate(56))),

@@ -26,6 +26,7 @@ const BUSY: u8 = 0x14;
 const CUTOFFS: u8 = 0x15;
 const NEED_ACK: u8 = 0x17;
 const ACK: u8 = 0x18;
+const START_MSG: u8 = 0x19;
 
 /// A message of one RPC in one direction, as far as its packets have shown it.
 #[derive(Clone, Copy, Default)]
@@ -38,6 +39,8 @@ struct Message {
     granted: u32,
     /// Exclusive end of the last GRANT that was sent for it.
     last_grant: u32,
+    /// START_MSG has opened it.
+    started: bool,
 }
 
 /// Checks the packets of one endpoint. It is told all of them, in the order in which they are sent and received.
@@ -55,7 +58,7 @@ pub struct Validator {
     outgoing: HashMap<(SocketAddr, u64), Message>,
     incoming: HashMap<(SocketAddr, u64), Message>,
     /// Packets checked, by type.
-    pub checked: [u64; 9],
+    pub checked: [u64; 10],
 }
 
 /// Fails the check with a reason unless the condition holds.
@@ -109,7 +112,7 @@ impl Validator {
             ours: HashMap::new(),
             outgoing: HashMap::new(),
             incoming: HashMap::new(),
-            checked: [0; 9],
+            checked: [0; 10],
         }
     }
 
@@ -139,6 +142,7 @@ impl Validator {
                 no_more_than_the_header(&bytes)
             }
             ACK => acks(&bytes),
+            START_MSG => self.start(to, &bytes),
             // FREEZE is sent by nobody here (FREEZE-2).
             _ => Err(format!("type {kind:#x} is sent")),
         }?;
@@ -183,9 +187,11 @@ impl Validator {
         require!(bytes.u32(4) == offset, "WIRE-5: sequence {} and offset {offset}", bytes.u32(4));
         let end = offset.checked_add(payload).filter(|&end| end <= length);
         let Some(end) = end else { return Err(format!("{offset} + {payload} is beyond {length}")) };
+        let started = self.outgoing.get(&(to, id)).is_some_and(|message| message.started);
         require!(
             (length.min(*self.unsched_bytes.start())..=length).contains(&incoming)
-                || self.limits_unscheduled(to),
+                || self.limits_unscheduled(to)
+                || started,
             "WIRE-10: incoming {incoming} of {length}"
         );
         require!(
@@ -220,6 +226,24 @@ impl Validator {
         Ok(())
     }
 
+    fn start(&mut self, to: SocketAddr, bytes: &Bytes<'_>) -> Result<(), String> {
+        require!(bytes.0.len() == 32, "a START_MSG of {} bytes", bytes.0.len());
+        let length = bytes.u32(28);
+        require!(
+            (self.unsched_bytes.start() + 1..=MAX_LENGTH).contains(&length),
+            "DIALECT-4: START_MSG of {length} bytes"
+        );
+        require!(!self.limits_unscheduled(to), "DIALECT-4: START_MSG to one of ours");
+        let message = self.outgoing.entry((to, bytes.u64(20))).or_default();
+        require!(
+            message.length == 0 || message.length == length,
+            "WIRE-8: {length} bytes, before {}",
+            message.length
+        );
+        (message.length, message.started) = (length, true);
+        Ok(())
+    }
+
     /// Whether this peer may have told us to send fewer bytes unasked, as ours do.
     fn limits_unscheduled(&self, peer: SocketAddr) -> bool {
         self.ours.get(&peer) == Some(&true)
@@ -232,7 +256,9 @@ impl Validator {
         let message = self.incoming.entry((to, bytes.u64(20) ^ 1)).or_default();
         require!(message.length != 0, "a GRANT for a message of which nothing came");
         require!(offset <= message.length, "GRANT-4: to {offset} of {}", message.length);
-        require!(offset > message.last_grant, "GRANT-7: to {offset} after {}", message.last_grant);
+        // DIALECT-8: the last grant of a message that START_MSG opened is repeated.
+        let least = if message.started { message.last_grant } else { message.last_grant + 1 };
+        require!(offset >= least, "GRANT-7: to {offset} after {}", message.last_grant);
         message.last_grant = offset;
         Ok(())
     }
@@ -297,6 +323,11 @@ impl Validator {
         let grant = match bytes.u8(11) {
             DATA if packet.len() >= 56 => {
                 self.incoming.entry((from, id)).or_default().length = bytes.u32(28);
+                return;
+            }
+            START_MSG if packet.len() >= 32 => {
+                let message = self.incoming.entry((from, id)).or_default();
+                (message.length, message.started) = (bytes.u32(28), true);
                 return;
             }
             GRANT if packet.len() >= 33 => bytes.u32(28),

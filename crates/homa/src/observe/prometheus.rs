@@ -197,11 +197,16 @@ fn write_classes(
 /// A metric of a peer; the value is `None` if it is unknown or does not exist.
 type PeerMetric = (&'static str, &'static str, fn(&PeerInfo) -> Option<f64>);
 
-const OF_PEERS: [PeerMetric; 6] = [
+const OF_PEERS: [PeerMetric; 7] = [
     ("homa_peer_open_rpcs", "RPCs open with the peer, of both sides.", |peer| Some(peer.rpcs.into())),
     ("homa_peer_is_ours", "1 for a peer that has shown itself as of this project.", |peer| {
         Some(f64::from(u8::from(peer.is_ours)))
     }),
+    (
+        "homa_peer_dialect",
+        "How the peer speaks Homa: 0 not known yet, 1 to 3 the dialects of Linux Homa, 4 this project.",
+        |peer| Some(peer.dialect.number().into()),
+    ),
     (
         "homa_peer_rtt_seconds",
         "Smallest time that a grant from the peer took lately, where it was measured.",

@@ -318,7 +318,8 @@ impl Engine {
         for RxPacket { from, bytes, .. } in packets_of(&self.rx) {
             let Ok(packet) = wire::decode(bytes, bytes.len()) else { continue };
             let common = &packet.common;
-            let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
+            let opens = matches!(packet.body, Body::Data(_) | Body::Start(_));
+            let is_request = opens && common.sender_id & 1 == 0;
             let is_ours = !common.incarnation.is_none();
             let foreign = self.share.as_ref().is_some_and(|share| share.is_foreign(bytes));
             if is_request && !is_ours && !foreign && self.endpoint.has_nobody_for(from, common) {

@@ -77,6 +77,9 @@ fn check_ranges(packet: &Packet, wire_len: usize) {
             assert!(resend.offset <= MAX_MESSAGE_LENGTH && resend.priority < 8, "{packet}");
             assert!(resend.length.is_none_or(|length| length <= MAX_MESSAGE_LENGTH), "{packet}");
         }
+        Body::Start(start) => {
+            assert!((1..=MAX_MESSAGE_LENGTH).contains(&start.message_length), "{packet}");
+        }
         Body::Ack(acks) => {
             assert!(acks.iter().all(|ack| ack.client_id & 1 == 0 && ack.client_id != 0), "{packet}");
         }

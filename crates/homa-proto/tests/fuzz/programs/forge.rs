@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use homa_proto::wire::{
     Ack, AckList, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Incarnation, PacketType, Resend,
-    UnknownReason, encode,
+    Start, UnknownReason, encode,
 };
 
 use super::host::{Host, Wire};
@@ -12,7 +12,7 @@ use super::input::Input;
 
 /// A packet for `host` that says it comes from `from`.
 pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
-    let kind = PacketType::ALL[input.below(PacketType::ALL.len())];
+    let kind = kind(input);
     let common = Common {
         source_port: port(input, host),
         dest_port: port(input, host),
@@ -34,6 +34,18 @@ pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
     }
     Wire { from, bytes, wire_len }
 }
+
+/// One byte chooses the type. Inputs that were written before START_MSG existed mean what they meant.
+fn kind(input: &mut Input<'_>) -> PacketType {
+    const OLD_TYPES: usize = 9;
+    match input.byte() {
+        START.. => PacketType::Start,
+        byte => PacketType::ALL[usize::from(byte) % OLD_TYPES],
+    }
+}
+
+/// The bytes from here on choose START_MSG.
+const START: u8 = 228;
 
 /// Bytes as they come.
 pub fn raw(input: &mut Input<'_>, from: SocketAddr) -> Wire {
@@ -105,6 +117,7 @@ fn body(input: &mut Input<'_>, host: &Host, kind: PacketType) -> Body {
             }
             Body::Ack(acks)
         }
+        PacketType::Start => Body::Start(Start { message_length: input.size() }),
     }
 }
 

@@ -1,0 +1,245 @@
+//! Messages that START_MSG opens, in both directions (PROTOCOL.md DIALECT).
+
+use crate::contract::RxPacket;
+use crate::dialect::{Belief, Dialect};
+use crate::endpoint::Endpoint;
+use crate::message_in::FirstPacket;
+use crate::message_out::Opening;
+use crate::rpc::{Rpc, RpcInput, RpcState};
+use crate::stats::{DropCause, drop_as};
+use crate::time::Time;
+use crate::wire::{self, Body, Common, Evidence, Grant, Packet, Start};
+
+impl Endpoint {
+    /// What a packet without our mark, or with it from a peer that was believed to be another implementation,
+    /// shows of its sender (DIALECT-2). Fails if the packet fits no dialect.
+    #[cold]
+    pub(crate) fn note_evidence(
+        &mut self,
+        now: Time,
+        peer: u32,
+        rx: &RxPacket<'_>,
+        packet: &Packet,
+    ) -> Result<(), DropCause> {
+        if wire::evidence(rx.bytes, rx.wire_len) == Evidence::OffsetInSequence
+            && let Ok(slot) = self.find_rpc(Some(peer), packet.common.sender_id)
+            && self.rpcs[slot as usize].incoming.first == FirstPacket::Start
+        {
+            return Err(drop_as!(drop_mixed_forms)); // DIALECT-12
+        }
+        // Packets that claim to come from one of ours are easily forged. A kernel in its place shows itself by an
+        // id that only a receiver of our requests knows.
+        let common = &packet.common;
+        let names_request =
+            || common.sender_id & 1 == 1 && self.find_rpc(Some(peer), common.sender_id).is_ok();
+        if self.peers[peer].is_ours() && common.incarnation.is_none() && !names_request() {
+            return Ok(());
+        }
+        let restarted = self.peers[peer].cutoffs_kept != 0
+            && matches!(packet.body, Body::Data(data) if data.cutoff_version == 0);
+        if restarted {
+            self.forget_dialect(peer); // DIALECT-3
+        }
+        self.learn_dialect(now, peer, rx);
+        Ok(())
+    }
+
+    /// Changes what is believed of a peer's dialect by one packet (DIALECT-2).
+    #[cold]
+    pub(crate) fn learn_dialect(&mut self, now: Time, peer: u32, rx: &RxPacket<'_>) {
+        let known = &mut self.peers[peer];
+        let before = known.believed(now);
+        known.belief = before.after(wire::evidence(rx.bytes, rx.wire_len), known.is_kernel_udp());
+        let changes = before.is_known() && before.dialect() != known.belief.dialect();
+        self.stats.dialect_changes += u64::from(changes);
+    }
+
+    /// Forgets what the peer's packets have shown: its kernel may have changed (DIALECT-3).
+    pub(crate) fn forget_dialect(&mut self, peer: u32) {
+        self.peers[peer].belief = Belief::UNKNOWN;
+    }
+
+    /// How the peer speaks Homa.
+    pub(crate) fn dialect_of(&self, peer: u32) -> Dialect {
+        self.peers[peer].dialect(self.now, &self.config)
+    }
+
+    /// Opens an outgoing message that is longer than its unscheduled bytes, in the form that the dialect of its
+    /// peer needs (DIALECT-4). Nothing of the message has been sent, or it is sent again from its start.
+    pub(crate) fn open_long_message(&mut self, slot: u32) {
+        let peer = self.rpcs[slot as usize].peer;
+        let opening = match self.dialect_of(peer) {
+            Dialect::Ours | Dialect::One => return,
+            Dialect::Unknown if !self.peers[peer].may_be_kernel() => return,
+            Dialect::Unknown => Opening::StartAndData,
+            Dialect::Two => Opening::StartAlone,
+            Dialect::Three => {
+                let outgoing = &mut self.rpcs[slot as usize].outgoing;
+                outgoing.opening = Opening::Data;
+                outgoing.set_unscheduled(u32::MAX);
+                return;
+            }
+        };
+        let outgoing = &mut self.rpcs[slot as usize].outgoing;
+        outgoing.opening = opening;
+        if opening == Opening::StartAlone {
+            outgoing.set_unscheduled(0);
+        }
+        self.send_start(slot);
+    }
+
+    fn send_start(&mut self, slot: u32) {
+        self.stats.starts_sent += 1;
+        let message_length = self.rpcs[slot as usize].outgoing.length;
+        self.send_control(slot, Body::Start(Start { message_length }));
+    }
+
+    /// Whether START_MSG has opened the RPC's message, and no byte of it may be sent yet.
+    pub(crate) fn awaits_first_grant(&self, slot: u32) -> bool {
+        let outgoing = &self.rpcs[slot as usize].outgoing;
+        outgoing.opening == Opening::StartAlone && outgoing.granted == 0 && outgoing.length > 0
+    }
+
+    /// Nothing has answered a START_MSG: it was lost, or the peer does not know it (DIALECT-5). The message is
+    /// opened as to a peer of unknown dialect, so that either costs one interval.
+    pub(crate) fn reopen(&mut self, slot: u32) {
+        // A planted fault that the swarm's pairings must find: START_MSG is repeated for as long as nothing
+        // answers it.
+        #[cfg(homa_canary = "start_alone")]
+        if self.awaits_first_grant(slot) {
+            return self.send_start(slot);
+        }
+        let peer = self.rpcs[slot as usize].peer;
+        if self.dialect_of(peer) == Dialect::Two {
+            self.forget_dialect(peer);
+        }
+        let unscheduled = match self.dialect_of(peer) {
+            Dialect::Three => u32::MAX,
+            _ => {
+                let rpc = &self.rpcs[slot as usize];
+                self.unscheduled_to(peer, if rpc.state.is_client() { u32::MAX } else { rpc.response_limit })
+            }
+        };
+        let outgoing = &mut self.rpcs[slot as usize].outgoing;
+        outgoing.opening = Opening::StartAndData;
+        outgoing.set_unscheduled(unscheduled);
+        self.send_start(slot);
+        self.make_ready(slot);
+    }
+
+    /// Answers a RESEND for everything sent, when START_MSG alone was sent (DIALECT-6).
+    pub(crate) fn repeat_opening(&mut self, now: Time, slot: u32) {
+        let rpc = &self.rpcs[slot as usize];
+        let waited_ns = now.since(rpc.progress_at);
+        let crossed = waited_ns < self.config.resend_interval_ns && self.dialect_of(rpc.peer) == Dialect::Two;
+        if crossed { self.send_start(slot) } else { self.reopen(slot) }
+    }
+
+    /// Handles a START_MSG (DIALECT-7 to DIALECT-9).
+    pub(crate) fn handle_start(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        peer: Option<u32>,
+        rpc: Result<u32, DropCause>,
+        common: &Common,
+        start: &Start,
+    ) -> Result<(), DropCause> {
+        let length = start.message_length;
+        if length > self.config.max_message {
+            return Err(drop_as!(drop_start_too_large));
+        }
+        let is_request = common.sender_id & 1 == 0;
+        let slot = match rpc {
+            Ok(slot) => slot,
+            Err(_) if is_request => {
+                if self.has_run(now, peer, common.sender_id | 1) {
+                    return Err(drop_as!(drop_start_finished)); // AMO-1, AMO-3
+                }
+                let opening = wire::Data {
+                    message_length: length,
+                    incoming: 0,
+                    ack: None,
+                    cutoff_version: 0,
+                    retransmit: false,
+                    offset: 0,
+                    response_limit: None,
+                };
+                self.open_server_rpc(now, rx, peer, common, &opening)?
+            }
+            Err(cause) => return Err(cause), // RECV-11
+        };
+        let incoming = &self.rpcs[slot as usize].incoming;
+        match incoming.length {
+            0 => self.begin_by_start(now, slot, length),
+            known if known != length => Err(drop_as!(drop_start_mismatch)),
+            _ => {
+                self.stats.starts_repeated += 1;
+                self.answer_start(slot);
+                Ok(())
+            }
+        }
+    }
+
+    /// The first packet of a message is a START_MSG: nothing of it comes before a grant.
+    fn begin_by_start(&mut self, now: Time, slot: u32, length: u32) -> Result<(), DropCause> {
+        self.claim_message(slot, length)?;
+        let rpc = &mut self.rpcs[slot as usize];
+        rpc.incoming.first = FirstPacket::Start;
+        rpc.asked_in_part = false;
+        rpc.progressed(now); // PEER-3
+        let peer = rpc.peer;
+        if let Some(state) = rpc.state.after(RpcInput::ResponseBytes) {
+            rpc.state = state;
+            self.response_began(now, slot); // RECV-8: a server answers a whole request.
+        }
+        self.unproven_heard(slot);
+        self.grants.add(slot, peer, length);
+        self.grants.dirty = true;
+        self.watch_seldom(now, slot); // PEER-15
+        Ok(())
+    }
+
+    /// The first DATA of a message that START_MSG has opened.
+    #[cold]
+    pub(crate) fn continue_after_start(&mut self, slot: u32, data: &wire::Data) -> Result<(), DropCause> {
+        let rpc = &mut self.rpcs[slot as usize];
+        if rpc.incoming.length != data.message_length {
+            return Err(drop_as!(drop_length_mismatch)); // WIRE-8
+        }
+        if !rpc.state.is_client() && !self.incarnation.is_none() {
+            // START_MSG carries no limit of the response.
+            rpc.response_limit = data.response_limit.unwrap_or(rpc.response_limit);
+        }
+        Ok(())
+    }
+
+    /// Answers a START_MSG of a message that has begun: its sender waits for a grant that was lost or has not
+    /// been given yet.
+    fn answer_start(&mut self, slot: u32) {
+        let rpc = &self.rpcs[slot as usize];
+        let arriving = matches!(rpc.state, RpcState::RequestArriving | RpcState::ResponseArriving);
+        if arriving && rpc.incoming.expects_bytes() {
+            self.repeat_grant(slot);
+        } else {
+            self.send_busy(slot);
+        }
+    }
+
+    /// Challenges an unproven kernel whose budget for bytes sent again is used up (SHARE-4). Dialect 3 never
+    /// uses our cutoffs, and so has no other way to show that it receives our packets (DIALECT-14).
+    pub(crate) fn prove_by_challenge(&mut self, now: Time, slot: u32) {
+        let &Rpc { peer, port, peer_port, .. } = &self.rpcs[slot as usize];
+        if !self.peers[peer].served && self.peers[peer].belief.is_known() {
+            self.challenge(now, peer, port, peer_port);
+        }
+    }
+
+    /// Sends the last grant of a message again.
+    pub(crate) fn repeat_grant(&mut self, slot: u32) {
+        self.stats.grants_sent += 1;
+        let grant =
+            Grant { offset: self.rpcs[slot as usize].incoming.granted, priority: self.config.max_sched_prio };
+        self.send_control(slot, Body::Grant(grant));
+    }
+}

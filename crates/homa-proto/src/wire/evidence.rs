@@ -1,0 +1,82 @@
+//! What the form of a packet shows of its sender's dialect. Only the bytes count: no state, and no other
+//! packet.
+
+use zerocopy::FromBytes;
+
+use super::raw::{CommonHeader, DataHeader, KERNEL_FLAGS, KERNEL_URGENT, OFFSET_IN_SEQUENCE};
+use super::{OURS_MAGIC, PacketType, RESEND_SHORT_LEN};
+
+/// What one packet shows of its sender (DIALECT-2). The dialects are numbered as in PROTOCOL.md.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Evidence {
+    /// This implementation's mark.
+    Ours,
+    /// START_MSG, which only dialect 2 has.
+    StartMsg,
+    /// RESEND without a priority, which only dialect 3 sends.
+    ShortResend,
+    /// DATA whose offset is in `sequence` alone, which only dialect 1 sends.
+    OffsetInSequence,
+    /// DATA of a message of several packets with the kernel's marks, and a possible value in `incoming`.
+    Announced,
+    /// DATA with the kernel's marks, and 0 in `incoming`.
+    Unannounced,
+    /// DATA without marks, and 0 in `incoming`.
+    UnmarkedUnannounced,
+    /// The kernel's marks or a packet type that dialect 3 does not have. RESEND with a priority belongs here.
+    Full,
+    /// Nothing that distinguishes dialects.
+    Nothing,
+}
+
+impl Evidence {
+    /// Every kind of evidence, for tests and tables.
+    pub const ALL: [Self; 9] = [
+        Self::Ours,
+        Self::StartMsg,
+        Self::ShortResend,
+        Self::OffsetInSequence,
+        Self::Announced,
+        Self::Unannounced,
+        Self::UnmarkedUnannounced,
+        Self::Full,
+        Self::Nothing,
+    ];
+}
+
+/// What the packet in `bytes`, whose length on the wire is `wire_len`, shows of its sender. The packet must be
+/// one that [`decode`](super::decode()) accepts; of other bytes the answer means nothing.
+pub fn evidence(bytes: &[u8], wire_len: usize) -> Evidence {
+    let Ok((header, _)) = CommonHeader::ref_from_prefix(bytes) else { return Evidence::Nothing };
+    // The length of a control packet is that of its bytes; `wire_len` counts missing payload too.
+    let is_short = bytes.len().min(wire_len) == RESEND_SHORT_LEN;
+    if header.urgent.get() == OURS_MAGIC {
+        return Evidence::Ours;
+    }
+    let is_marked = header.urgent.get() == KERNEL_URGENT && header.flags == KERNEL_FLAGS;
+    let otherwise = if is_marked { Evidence::Full } else { Evidence::Nothing };
+    match PacketType::try_from(header.kind) {
+        Ok(PacketType::Start) => Evidence::StartMsg,
+        Ok(PacketType::Resend) if is_short => Evidence::ShortResend,
+        Ok(PacketType::Resend | PacketType::Grant | PacketType::Cutoffs | PacketType::Freeze) => {
+            Evidence::Full
+        }
+        Ok(PacketType::Data) => data(bytes, wire_len, is_marked).unwrap_or(otherwise),
+        _ => otherwise,
+    }
+}
+
+fn data(bytes: &[u8], wire_len: usize, is_marked: bool) -> Option<Evidence> {
+    let (data, _) = DataHeader::ref_from_prefix(bytes).ok()?;
+    if data.segment_offset.get() == OFFSET_IN_SEQUENCE {
+        return Some(Evidence::OffsetInSequence);
+    }
+    let (length, incoming) = (data.message_length.get(), data.incoming.get());
+    let has_more = wire_len.saturating_sub(size_of::<DataHeader>()) < length as usize;
+    match (incoming, is_marked) {
+        (0, true) => Some(Evidence::Unannounced),
+        (0, false) => Some(Evidence::UnmarkedUnannounced),
+        (_, true) if has_more && incoming <= length => Some(Evidence::Announced),
+        _ => None,
+    }
+}
