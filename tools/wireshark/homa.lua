@@ -19,8 +19,9 @@ local MAX_ACKS = 5
 
 -- Each type of packet: its number, its name and the least length of such packets.
 local PACKETS = {
-  { 0x10, "DATA", 56 }, { 0x11, "GRANT", 33 }, { 0x12, "RESEND", 37 }, { 0x13, "RPC_UNKNOWN", 28 }, { 0x14, "BUSY", 28 },
+  { 0x10, "DATA", 56 }, { 0x11, "GRANT", 33 }, { 0x12, "RESEND", 36 }, { 0x13, "RPC_UNKNOWN", 28 }, { 0x14, "BUSY", 28 },
   { 0x15, "CUTOFFS", 62 }, { 0x16, "FREEZE", 28 }, { 0x17, "NEED_ACK", 28 }, { 0x18, "ACK", 80 },
+  { 0x19, "START_MSG", 32 },
 }
 local TYPES, LENGTHS, NUMBER = {}, {}, {}
 for _, packet in ipairs(PACKETS) do
@@ -44,7 +45,9 @@ local LAYOUT = {
     { "seg_offset", 52, 4 },
   },
   GRANT = { { "offset", 28, 4 }, { "priority", 32, 1 } },
-  RESEND = { { "offset", 28, 4 }, { "length", 32, 4 }, { "priority", 36, 1 } },
+  -- Linux Homa's build for net-next sends it without the priority that follows.
+  RESEND = { { "offset", 28, 4 }, { "length", 32, 4 } },
+  START_MSG = { { "message_length", 28, 4 } },
   CUTOFFS = { { "cutoff_version", 60, 2 } },
   ACK = { { "num_acks", 28, 2 } },
 }
@@ -264,12 +267,19 @@ local bodies = {
   end,
   RESEND = function(buf, _, tree)
     local items, at = add_fields(buf, tree, LAYOUT.RESEND)
+    if buf:len() > 36 then
+      tree:add(f.priority, buf(36, 1))
+    end
     tree:add_proto_expert_info(e.resend)
     if at.length == ALL_SENT then
       items.length:append_text(" (all that was sent)")
       return string.format("from %d all that was sent", at.offset)
     end
     return range_text(at.offset, at.offset + at.length)
+  end,
+  START_MSG = function(buf, _, tree, shown)
+    local _, at = add_fields(buf, tree, LAYOUT.START_MSG)
+    return string.format("%s of %d", shown.from_client and "request" or "response", at.message_length)
   end,
   RPC_UNKNOWN = only(e.rpc_unknown),
   BUSY = only(e.busy),

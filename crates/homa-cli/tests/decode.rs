@@ -10,7 +10,7 @@ use homa_driver::capture::PcapDriver;
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{Driver, TxPacket};
 use homa_proto::wire::{
-    self, Ack, AckList, Body, Common, Cutoffs, Data, Grant, Incarnation, Resend, UnknownReason,
+    self, Ack, AckList, Body, Common, Cutoffs, Data, Grant, Incarnation, Resend, Start, UnknownReason,
 };
 use serde_json::Value;
 
@@ -80,7 +80,7 @@ pub fn pcap(packets: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-fn ipv4(protocol: u8, tos: u8, from: u8, to: u8, payload: &[u8]) -> Vec<u8> {
+pub fn ipv4(protocol: u8, tos: u8, from: u8, to: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, tos];
     packet.extend((20 + payload.len() as u16).to_be_bytes());
     packet.extend([0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, from, 10, 0, 0, to]);
@@ -195,6 +195,31 @@ fn each_type_has_its_line() {
         summary.trim(),
         "homa: 10 shown: 1 DATA, 1 GRANT, 1 RESEND, 1 RPC_UNKNOWN, 1 BUSY, 1 CUTOFFS, 1 FREEZE, 1 NEED_ACK, 1 ACK, \
          1 ICMP; 1 other frames"
+    );
+}
+
+#[test]
+fn start_msg_and_a_resend_without_a_priority_are_shown() {
+    // As Linux Homa's build for net-next sends it.
+    let resend = Body::Resend(Resend { offset: 0, length: None, priority: 7 });
+    let mut short = homa_packet(ID, 0, resend, 0);
+    short.truncate(36);
+    let start = raw(ID, Body::Start(Start { message_length: 100_000 }), 0);
+    let capture = Capture::new("dialects", &pcap(&[start, ipv4(146, 0xc0, 1, 2, &short)]));
+    let up = "10.0.0.1/40000 > 10.0.0.2/99 prio 6";
+    assert_eq!(
+        capture.lines(&[]),
+        [
+            format!("0.000000 {up} START_MSG id {ID} of 100000"),
+            format!("0.001000 {up} RESEND id {ID} [0, sent) priority 7"),
+        ]
+    );
+    assert_eq!(capture.lines(&["--type", "start-msg"]).len(), 1);
+    let objects = capture.objects(&[]);
+    assert_eq!(objects[0]["header"]["message_length"], 100_000);
+    assert_eq!(
+        (&objects[1]["header"]["length"], objects[1]["header"].get("priority")),
+        (&u32::MAX.into(), None)
     );
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::common::{Scratch, run, stderr};
-use super::decode::{bundle, pcap, udp};
+use super::decode::{bundle, ipv4, pcap, udp};
 use serde_json::Value;
 
 const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/wireshark/homa.lua");
@@ -192,6 +192,35 @@ fn over_udp_homa_is_known_by_its_form() {
         fs::write(&file, over_udp).expect("a temporary file");
         assert!(assert_same(&file, &["--udp-port", "50000"]) > 100);
     }
+}
+
+/// Packets of each dialect of Linux Homa, and what the endpoint makes of them.
+const GOLDEN: &str = include_str!("../../homa-proto/tests/golden/dialects.txt");
+
+/// Those golden packets that a receiver takes, each in a frame.
+fn golden() -> Vec<Vec<u8>> {
+    let lines = GOLDEN.lines().filter(|line| line.starts_with('G'));
+    lines
+        .map(|line| {
+            let parts: Vec<&str> = line.split(' ').collect();
+            let digits: Vec<u32> = parts[2].chars().filter_map(|digit| digit.to_digit(16)).collect();
+            let bytes: Vec<u8> = digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();
+            ipv4(if parts[1] == "udp" { 17 } else { 146 }, 0xe0, 1, 2, &bytes)
+        })
+        .collect()
+}
+
+#[test]
+fn packets_of_each_dialect_are_dissected_whole() {
+    if no_tshark() {
+        return;
+    }
+    let scratch = Scratch::new("dissector-dialects");
+    let file = scratch.0.join("golden.pcap");
+    let frames = golden();
+    fs::write(&file, pcap(&frames)).expect("a temporary file");
+    assert_eq!(assert_same(&file, &["--udp-port", "54321"]), frames.len());
+    assert_eq!(all_of(&file, "homa.short || _ws.malformed", &["frame.number"]), Vec::<Vec<String>>::new());
 }
 
 #[test]
