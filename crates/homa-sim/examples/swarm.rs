@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p homa-sim --example swarm -- --forever`
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use homa_proto::MS;
+use homa_sim::dialects::{PairReport, Speaker, pair_swarm};
 use homa_sim::{SwarmOptions, swarm};
 
 const USAGE: &str = "\
@@ -22,6 +24,7 @@ usage: swarm [--seeds A..B | --fresh N | --forever] [options]
   --threads N       threads (default: one for each processor)
   --turmoil-ms N    how long hosts work and things go wrong, on virtual time (default 200)
   --check N         prove each host's state after every N of its steps; 0: never (default 1)
+  --dialects        pair the endpoint with model kernels of each dialect of Linux Homa, and print a table
   --corruption      bits change that no checksum catches; payload cannot be vouched for then
   --stop-at-failure ends with the first seed that fails
   --verbose         print what became of each seed
@@ -38,6 +41,7 @@ struct Options {
     swarm: SwarmOptions,
     stop_at_failure: bool,
     verbose: bool,
+    dialects: bool,
 }
 
 impl Options {
@@ -45,8 +49,15 @@ impl Options {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
         let swarm = SwarmOptions { check_every: 1, ..SwarmOptions::default() };
-        let mut options =
-            Options { from: 0, to: 200, threads, swarm, stop_at_failure: false, verbose: false };
+        let mut options = Options {
+            from: 0,
+            to: 200,
+            threads,
+            swarm,
+            stop_at_failure: false,
+            verbose: false,
+            dialects: false,
+        };
         while let Some(name) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{name} wants a value"));
             let number = |text: String| {
@@ -62,6 +73,7 @@ impl Options {
                 "--threads" => options.threads = number(value()?)?.clamp(1, 1_024) as usize,
                 "--turmoil-ms" => options.swarm.turmoil_ns = number(value()?)?.saturating_mul(MS),
                 "--check" => options.swarm.check_every = number(value()?)?,
+                "--dialects" => options.dialects = true,
                 "--corruption" => options.swarm.corruption = true,
                 "--stop-at-failure" => options.stop_at_failure = true,
                 "--verbose" => options.verbose = true,
@@ -75,23 +87,39 @@ impl Options {
     /// The command that runs one seed again, just so.
     fn replay(&self, seed: u64) -> String {
         format!(
-            "cargo run --release -p homa-sim --example swarm -- --seeds {seed}..{} --turmoil-ms {} --check {}{} --verbose",
+            "cargo run --release -p homa-sim --example swarm -- --seeds {seed}..{} --turmoil-ms {} --check {}{}{} --verbose",
             seed.saturating_add(1),
             self.swarm.turmoil_ns / MS,
             self.swarm.check_every,
             if self.swarm.corruption { " --corruption" } else { "" },
+            if self.dialects { " --dialects" } else { "" },
         )
     }
 
-    /// Runs a seed; what was wrong, if anything.
-    fn run(&self, seed: u64) -> Result<(), String> {
-        let problems = match catch_unwind(AssertUnwindSafe(|| swarm(seed, self.swarm))) {
-            Ok(report) => {
-                if self.verbose {
-                    println!("{report:#?}");
-                }
-                report.problems
+    /// The problems of a seed. Pairings are added to `table`.
+    fn problems(&self, seed: u64, table: &Mutex<Table>) -> Vec<String> {
+        if self.dialects {
+            let (plan, report) = pair_swarm(seed);
+            if self.verbose {
+                println!("{plan:#?}\n{report:#?}");
             }
+            let row = (plan.client, plan.server, plan.bytes, plan.loss);
+            if let (Ok(mut table), None) = (table.lock(), plan.then) {
+                table.entry(row).or_default().add(&report);
+            }
+            return report.problems;
+        }
+        let report = swarm(seed, self.swarm);
+        if self.verbose {
+            println!("{report:#?}");
+        }
+        report.problems
+    }
+
+    /// Runs a seed; what was wrong, if anything.
+    fn run(&self, seed: u64, table: &Mutex<Table>) -> Result<(), String> {
+        let problems = match catch_unwind(AssertUnwindSafe(|| self.problems(seed, table))) {
+            Ok(problems) => problems,
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -121,8 +149,35 @@ fn seeds(value: &str) -> Result<(u64, u64), String> {
         .ok_or_else(|| format!("--seeds {value}: want A..B with A below B, or A.."))
 }
 
+/// Pairings: client, server, bytes of a message, thousandths lost.
+type Table = BTreeMap<(Speaker, Speaker, u32, u32), PairReport>;
+
+fn print_table(table: &Table) {
+    if table.is_empty() {
+        return;
+    }
+    println!("client server   bytes  loss completed failed run twice RESENDs/RPC sent twice longest ms");
+    for ((client, server, bytes, loss), sum) in table {
+        let sent = sum.client.bytes + sum.server.bytes;
+        let twice = sum.client.bytes_twice + sum.server.bytes_twice;
+        println!(
+            "{:6} {:6} {bytes:7} {:4} % {:9} {:6} {:9} {:11.3} {:8.2} % {:10.2}",
+            client.name(),
+            server.name(),
+            f64::from(*loss) / 10.0,
+            sum.completed,
+            sum.failed,
+            sum.client.executed_again + sum.server.executed_again,
+            sum.resends_per_call(),
+            100.0 * twice as f64 / sent as f64,
+            sum.longest_ns as f64 / 1e6
+        );
+    }
+}
+
 /// What the threads share.
 struct Progress {
+    table: Mutex<Table>,
     next: AtomicU64,
     ran: AtomicU64,
     failed: AtomicU64,
@@ -138,6 +193,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 impl Progress {
     fn new(from: u64) -> Progress {
         Progress {
+            table: Mutex::default(),
             next: AtomicU64::new(from),
             ran: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -159,7 +215,7 @@ impl Progress {
             if seed >= options.to {
                 return;
             }
-            if let Err(problem) = options.run(seed) {
+            if let Err(problem) = options.run(seed, &self.table) {
                 println!("{problem}"); // One message, so that threads do not mix theirs.
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 self.stop.fetch_or(options.stop_at_failure, Ordering::Relaxed);
@@ -194,5 +250,8 @@ fn main() -> ExitCode {
         (0..options.threads).for_each(|_| drop(scope.spawn(|| progress.work(&options))));
     });
     println!("{}", progress.line());
+    if let Ok(table) = progress.table.lock() {
+        print_table(&table);
+    }
     if progress.failed.into_inner() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

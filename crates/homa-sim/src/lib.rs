@@ -70,6 +70,7 @@ mod capture;
 mod clock;
 mod cluster;
 mod cores;
+pub mod dialects;
 mod driver_queue;
 mod fabric;
 mod fault;

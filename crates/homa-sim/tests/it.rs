@@ -2,6 +2,7 @@
 
 mod closed;
 mod common;
+mod dialects;
 mod echo;
 mod faults;
 mod found;

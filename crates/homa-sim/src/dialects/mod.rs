@@ -1,0 +1,17 @@
+//! Pairings of speakers of Homa: this project's endpoint with each dialect of Linux Homa, in both roles.
+//!
+//! The kernels are models ([`model`](self::model)), written from what is known of their source and apart from
+//! the endpoint: they share no code with `homa_proto`, so that an error in one does not hide an error in the
+//! other. Two speakers are joined by a link that loses, duplicates and reorders packets.
+
+mod format;
+mod model;
+mod node;
+mod pair;
+mod speaker;
+mod swarm;
+
+pub use self::model::Quirks;
+pub use self::pair::{PairPlan, PairReport, run_pair};
+pub use self::speaker::{Kernel, Speaker, TrafficCounts};
+pub use self::swarm::{PAIR_LOSSES, PAIR_SIZES, pair_plan, pair_swarm, pairings};

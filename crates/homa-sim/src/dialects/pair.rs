@@ -1,0 +1,296 @@
+//! One pairing on virtual time: two speakers, the link between them, and the calls of the client.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use homa_proto::Config;
+use rand::Rng;
+use rand_pcg::Pcg64;
+
+use super::model::{KernelModel, Quirks};
+use super::node::{Node, Ours};
+use super::speaker::{Speaker, TrafficCounts};
+use crate::payload::random_numbers;
+
+/// Rate of the link, in bytes for each microsecond: 10 Gbit/s.
+const BYTES_PER_US: u64 = 1_250;
+const LINK_OVERHEAD: u64 = 58;
+const PROPAGATION_NS: u64 = 5_000;
+/// Longest delay of a packet that is reordered.
+const REORDER_NS: u64 = 300_000;
+/// Share of packets that are duplicated, and of those that are reordered.
+const DUPLICATION: f64 = 0.01;
+const REORDERING: f64 = 0.02;
+/// Virtual time in which every call must end, and time for all state to go afterwards.
+const CALL_LIMIT_NS: u64 = 60_000_000_000;
+const REST_NS: u64 = 30_000_000_000;
+
+/// What a pairing does.
+#[derive(Clone, Copy, Debug)]
+pub struct PairPlan {
+    /// Determines the losses.
+    pub seed: u64,
+    /// Who calls.
+    pub client: Speaker,
+    /// Who answers.
+    pub server: Speaker,
+    /// After half of the calls, this speaker takes the place of the one that is a kernel, without its memory.
+    pub then: Option<Speaker>,
+    /// Bytes of each request and of each response.
+    pub bytes: u32,
+    /// Thousandths of the packets that are lost.
+    pub loss: u32,
+    /// Whether the addresses are of IPv6.
+    pub ipv6: bool,
+    /// Number of calls.
+    pub calls: u32,
+    /// Calls that are open at a time.
+    pub at_once: u32,
+    /// What the kernels do where the facts leave it open.
+    pub quirks: Quirks,
+    /// Whether [`homa_proto::Endpoint::check`] is called after each step.
+    pub checks: bool,
+}
+
+/// What became of a pairing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PairReport {
+    /// Calls that ended with the whole response.
+    pub completed: u64,
+    /// Calls that ended without.
+    pub failed: u64,
+    /// Counts of the client, and of the server.
+    pub client: TrafficCounts,
+    /// Counts of the server.
+    pub server: TrafficCounts,
+    /// Packets lost.
+    pub lost: u64,
+    /// Longest time of a call, in nanoseconds.
+    pub longest_ns: u64,
+    /// Time of the first call after the kernel changed, in nanoseconds.
+    pub after_change_ns: u64,
+    /// What must not be, in words.
+    pub problems: Vec<String>,
+}
+
+impl PairReport {
+    /// RESENDs of both for each call.
+    pub fn resends_per_call(&self) -> f64 {
+        let calls = (self.completed + self.failed).max(1);
+        (self.client.resends + self.server.resends) as f64 / calls as f64
+    }
+
+    /// Adds another run of the same pairing.
+    pub fn add(&mut self, other: &PairReport) {
+        self.completed += other.completed;
+        self.failed += other.failed;
+        for (sum, of) in [(&mut self.client, &other.client), (&mut self.server, &other.server)] {
+            sum.executed += of.executed;
+            sum.executed_again += of.executed_again;
+            sum.resends += of.resends;
+            sum.bytes += of.bytes;
+            sum.bytes_twice += of.bytes_twice;
+            sum.dropped += of.dropped;
+            sum.wrong += of.wrong;
+        }
+        self.lost += other.lost;
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+        self.after_change_ns = self.after_change_ns.max(other.after_change_ns);
+        self.problems.extend(other.problems.iter().cloned());
+    }
+}
+
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
+struct Pair {
+    plan: PairPlan,
+    rng: Pcg64,
+    now: u64,
+    nodes: [Box<dyn Node>; 2],
+    /// Packets on their way: (arrival, number) -> (receiver, bytes).
+    flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    sent: u64,
+    /// When the link of each sender is free.
+    free_at: [u64; 2],
+    report: PairReport,
+    /// When each open call began.
+    open: BTreeMap<u64, u64>,
+    started: u64,
+}
+
+fn addresses(ipv6: bool) -> [SocketAddr; 2] {
+    [1, 2].map(|host: u8| {
+        let ip = match ipv6 {
+            false => IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)),
+            true => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into())),
+        };
+        SocketAddr::new(ip, 0) // Over raw IP a peer has no port.
+    })
+}
+
+fn node(plan: &PairPlan, side: usize, speaker: Speaker, life: u64) -> Box<dyn Node> {
+    let segment = if plan.ipv6 { 1_404 } else { 1_424 };
+    match speaker {
+        Speaker::Kernel(kernel) => {
+            // A kernel that starts again counts from 2 again; finished ids of its client must not stand in the way.
+            Box::new(KernelModel::new(kernel, plan.quirks, segment, 2 + 100_000 * life))
+        }
+        Speaker::Ours => {
+            let config = Config {
+                seed: plan.seed.wrapping_add(side as u64),
+                incarnation: 1_700_000_000_000 + side as u64,
+                link_mbps: Some(10_000),
+                max_packet: segment + 56,
+                ..Config::default()
+            };
+            Box::new(Ours::new(config, addresses(plan.ipv6)[1 - side], plan.checks))
+        }
+    }
+}
+
+/// Runs a pairing to its end.
+///
+/// # Panics
+/// The endpoint's state contradicts itself, or it refuses a call.
+pub fn run_pair(plan: PairPlan) -> PairReport {
+    let nodes = [node(&plan, CLIENT, plan.client, 0), node(&plan, SERVER, plan.server, 0)];
+    let mut pair = Pair {
+        plan,
+        rng: random_numbers(plan.seed, 0xd1a),
+        now: 1,
+        nodes,
+        flying: BTreeMap::new(),
+        sent: 0,
+        free_at: [0; 2],
+        report: PairReport::default(),
+        open: BTreeMap::new(),
+        started: 0,
+    };
+    match plan.then {
+        None => pair.calls(plan.calls.into()),
+        Some(speaker) => {
+            pair.calls(u64::from(plan.calls) / 2);
+            pair.change(speaker);
+            pair.calls(u64::from(plan.calls) / 2);
+        }
+    }
+    pair.end()
+}
+
+impl Pair {
+    /// Makes so many calls, and waits for their ends.
+    fn calls(&mut self, calls: u64) {
+        let until = self.started + calls;
+        let limit = self.now + CALL_LIMIT_NS;
+        loop {
+            while self.started < until && self.open.len() < self.plan.at_once.max(1) as usize {
+                self.open.insert(self.started, self.now);
+                self.nodes[CLIENT].call(self.now, self.started, self.plan.bytes);
+                self.started += 1;
+            }
+            self.transmit();
+            if self.open.is_empty() || !self.step(limit) {
+                break;
+            }
+        }
+        let stuck: Vec<u64> = std::mem::take(&mut self.open).into_keys().collect();
+        for call in stuck {
+            self.report.problems.push(format!("call {call} does not end"));
+        }
+    }
+
+    /// The kernel restarts with another dialect, at rest.
+    fn change(&mut self, speaker: Speaker) {
+        let limit = self.now + REST_NS;
+        while self.step(limit) {}
+        self.now = limit;
+        self.flying.clear();
+        let side = if self.plan.client == Speaker::Ours { SERVER } else { CLIENT };
+        let counts = self.nodes[side].counts();
+        let mut before = PairReport::default();
+        (if side == SERVER { &mut before.server } else { &mut before.client }).clone_from(&counts);
+        self.report.add(&before);
+        self.nodes[side] = node(&self.plan, side, speaker, 1);
+        let longest = std::mem::take(&mut self.report.longest_ns);
+        self.calls(1);
+        self.report.after_change_ns = self.report.longest_ns;
+        self.report.longest_ns = longest.max(self.report.longest_ns);
+    }
+
+    /// The next event; false: there is none before `limit`.
+    fn step(&mut self, limit: u64) -> bool {
+        let packet = self.flying.keys().next().map(|&(at, _)| (at, None));
+        let timer = |side: usize| self.nodes[side].next_timer().map(|at| (at.max(self.now), Some(side)));
+        let first = [packet, timer(CLIENT), timer(SERVER)].into_iter().flatten().min();
+        let Some((at, timer)) = first.filter(|&(at, _)| at <= limit) else { return false };
+        self.now = self.now.max(at);
+        match timer {
+            Some(side) => self.nodes[side].timer(self.now),
+            None => {
+                if let Some((_, (to, bytes))) = self.flying.pop_first() {
+                    self.nodes[to].receive(self.now, &bytes);
+                }
+            }
+        }
+        for finished in self.nodes[CLIENT].finished() {
+            let Some(began) = self.open.remove(&finished.token) else {
+                self.report.problems.push(format!("call {} ends twice", finished.token));
+                continue;
+            };
+            self.report.longest_ns = self.report.longest_ns.max(self.now - began);
+            match finished.answer {
+                Some(length) if length == self.plan.bytes => self.report.completed += 1,
+                Some(length) => self.report.problems.push(format!("a response of {length} bytes")),
+                None => self.report.failed += 1,
+            }
+        }
+        self.transmit();
+        true
+    }
+
+    /// Puts what the speakers send on the link.
+    fn transmit(&mut self) {
+        for from in [CLIENT, SERVER] {
+            while let Some(bytes) = self.nodes[from].poll(self.now) {
+                let wire_ns = (bytes.len() as u64 + LINK_OVERHEAD) * 1_000 / BYTES_PER_US;
+                self.free_at[from] = self.free_at[from].max(self.now) + wire_ns;
+                let arrival = self.free_at[from] + PROPAGATION_NS;
+                if self.rng.random_range(0..1_000) < self.plan.loss {
+                    self.report.lost += 1;
+                    continue;
+                }
+                if self.rng.random_bool(DUPLICATION) {
+                    let late = self.rng.random_range(0..REORDER_NS);
+                    self.fly(arrival + late, 1 - from, bytes.clone());
+                }
+                let is_late = self.rng.random_bool(REORDERING);
+                let late = if is_late { self.rng.random_range(0..REORDER_NS) } else { 0 };
+                self.fly(arrival + late, 1 - from, bytes);
+            }
+        }
+    }
+
+    fn fly(&mut self, at: u64, to: usize, bytes: Vec<u8>) {
+        self.sent += 1;
+        self.flying.insert((at, self.sent), (to, bytes));
+    }
+
+    /// Lets all state go, and looks at what is left.
+    fn end(mut self) -> PairReport {
+        let limit = self.now + REST_NS;
+        while self.step(limit) {}
+        let mut report = self.report;
+        let ends = PairReport {
+            client: self.nodes[CLIENT].counts(),
+            server: self.nodes[SERVER].counts(),
+            problems: self.nodes.iter().flat_map(|node| node.problems()).collect(),
+            ..PairReport::default()
+        };
+        report.add(&ends);
+        if report.client.wrong + report.server.wrong > 0 {
+            report.problems.push("a message has other bytes than were sent".into());
+        }
+        report
+    }
+}

@@ -1,0 +1,60 @@
+//! The speakers of Homa that pairings join, and what they count.
+
+/// A dialect of Linux Homa that the models speak.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Kernel {
+    /// Until September 2026: unscheduled bytes, then grants.
+    One,
+    /// Since: START_MSG opens a message that needs grants.
+    Two,
+    /// The build for net-next: everything is sent at once, and RESEND has 36 bytes.
+    Three,
+}
+
+/// Who is at one end of a pairing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Speaker {
+    /// This project's endpoint.
+    Ours,
+    /// A model kernel.
+    Kernel(Kernel),
+}
+
+impl Speaker {
+    /// Every speaker.
+    pub const ALL: [Speaker; 4] = [
+        Speaker::Ours,
+        Speaker::Kernel(Kernel::One),
+        Speaker::Kernel(Kernel::Two),
+        Speaker::Kernel(Kernel::Three),
+    ];
+
+    /// A short name: `ours`, `1`, `2` or `3`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Speaker::Ours => "ours",
+            Speaker::Kernel(Kernel::One) => "1",
+            Speaker::Kernel(Kernel::Two) => "2",
+            Speaker::Kernel(Kernel::Three) => "3",
+        }
+    }
+}
+
+/// Counts of one speaker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrafficCounts {
+    /// Requests that its server ran.
+    pub executed: u64,
+    /// Requests that its server ran although it had run them before.
+    pub executed_again: u64,
+    /// RESEND packets sent.
+    pub resends: u64,
+    /// Payload bytes sent.
+    pub bytes: u64,
+    /// Of these, bytes marked as sent before.
+    pub bytes_twice: u64,
+    /// Packets that it did not know, or that were invalid.
+    pub dropped: u64,
+    /// Messages with other bytes than were sent.
+    pub wrong: u64,
+}

@@ -1,0 +1,54 @@
+//! This project's endpoint with model kernels of each dialect, in both roles.
+
+use std::collections::BTreeMap;
+
+use homa_sim::dialects::{
+    Kernel, PAIR_LOSSES, PAIR_SIZES, PairPlan, PairReport, Speaker, pair_plan, pair_swarm, pairings, run_pair,
+};
+
+// DIALECT-4 to DIALECT-10
+#[test]
+fn every_pairing_completes_and_asks_for_nothing_that_was_not_lost() {
+    let rows = pairings().len() * PAIR_SIZES.len() * PAIR_LOSSES.len();
+    let mut sums: BTreeMap<(Speaker, Speaker, u32, u32), PairReport> = BTreeMap::new();
+    for seed in 0..4 * rows as u64 {
+        let (plan, report) = pair_swarm(seed);
+        assert!(report.problems.is_empty(), "{plan:#?}: {report:#?}");
+        sums.entry((plan.client, plan.server, plan.bytes, plan.loss)).or_default().add(&report);
+    }
+    assert_eq!(sums.len(), rows);
+    for ((client, server, bytes, loss), sum) in sums {
+        let (client, server) = (client.name(), server.name());
+        println!(
+            "{client} -> {server}, {bytes} bytes, {loss} lost of 1000: {} of {}",
+            sum.completed, sum.failed
+        );
+        let sent = sum.client.bytes + sum.server.bytes;
+        let twice = (sum.client.bytes_twice + sum.server.bytes_twice) as f64 / sent as f64;
+        // Ranges are asked for, not whole messages.
+        let bound = 3.0 * f64::from(loss) / 1e3 + 0.1;
+        assert!(bytes < 10_000 || twice < bound, "{client} -> {server}: {twice} of {bytes} bytes sent twice");
+    }
+}
+
+// DIALECT-3, DIALECT-5
+#[test]
+fn a_change_of_kernel_loses_no_call_and_costs_about_one_interval() {
+    const KERNELS: [Kernel; 3] = [Kernel::One, Kernel::Two, Kernel::Three];
+    // One interval of ours, one of the kernel's, and the exchange itself.
+    const MOST_NS: u64 = 12_000_000;
+    for (before, after) in KERNELS.into_iter().flat_map(|one| KERNELS.map(|other| (one, other))) {
+        for is_server in [true, false] {
+            let (ours, kernel) = (Speaker::Ours, Speaker::Kernel(before));
+            let (client, server) = if is_server { (ours, kernel) } else { (kernel, ours) };
+            for seed in 0..8 {
+                let then = Some(Speaker::Kernel(after));
+                let plan = pair_plan(seed);
+                let plan = PairPlan { client, server, then, bytes: 100_000, loss: 0, checks: true, ..plan };
+                let report = run_pair(plan);
+                assert!(report.problems.is_empty() && report.failed == 0, "{plan:#?}: {report:#?}");
+                assert!(report.after_change_ns < MOST_NS, "{} ns: {plan:#?}", report.after_change_ns);
+            }
+        }
+    }
+}
