@@ -12,7 +12,7 @@ use crate::protocol::Protocol;
 /// The Homa port of the first server port; the next ones follow.
 pub const FIRST_HOMA_PORT: u16 = homa::ServerAddr::DEFAULT_PORT;
 
-/// Whole messages of the largest size for which a host makes room, at least.
+/// Minimum room of a host, in whole messages of the largest size.
 const ROOM_MESSAGES: u64 = 512;
 
 /// The address of a protocol's first server port if Homa's is at `bind`. Port 0 stays 0.
@@ -55,8 +55,9 @@ pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Optio
     config.xdp.mode = mode.into();
 }
 
-/// The address at which client host `number`, counted from 0, binds to reach a server at `to`. Over raw IP and
-/// loopback it is one of its own, since hosts are told apart by nothing else; otherwise any address.
+/// The address to which client host `number`, counted from 0, binds to reach a server at `to`. Over raw IP
+/// and loopback every host gets its own address, because only the address distinguishes hosts there.
+/// Otherwise the address is arbitrary.
 pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
     let ip: IpAddr = match to {
         IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {
@@ -84,11 +85,11 @@ fn source_for(to: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The same for the client port of bare packets with this number, counted from 1 over all client hosts. Over raw
-/// IP and loopback each has an address of its own, different from those of Homa hosts.
+/// The bind address of client port `number` for bare packets, counted from 1 over all client hosts. Over raw
+/// IP and loopback each port has its own address, different from those of Homa hosts.
 ///
 /// # Errors
-/// Several ports over raw IP to another machine, where an address is one port.
+/// More than one port over raw IP to another machine: there every port needs an address of its own.
 pub fn bare_client_bind(driver: Driver, to: IpAddr, number: u16) -> Result<SocketAddr> {
     let ip = match to {
         IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {

@@ -1,11 +1,10 @@
-//! Serde for types whose text form is the one that people write.
-
+//! Serde for types that are serialized in their text form, that of `Display` and `FromStr`.
 use std::fmt::Display;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-/// Writes the text.
+/// Serializes a value as its text.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -13,7 +12,7 @@ pub fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<
     serializer.collect_str(value)
 }
 
-/// Parses the text.
+/// Parses a value from its text.
 ///
 /// # Errors
 /// The value is not a string, or its parser refuses it.
@@ -25,11 +24,11 @@ where
     String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
 }
 
-/// The same for values that may be missing.
+/// Serde for optional values in text form.
 pub mod option {
     use super::{Deserialize, Deserializer, Display, FromStr, Serializer, de};
 
-    /// Writes the text, or none.
+    /// Serializes the text of a value, or null.
     ///
     /// # Errors
     /// Those of the serializer.

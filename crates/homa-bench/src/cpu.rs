@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
-/// The unit of times in `/proc/PID/stat`: Linux fixes it at 100 per second for user space, whatever its own tick.
+/// Unit of the times in `/proc/PID/stat`: Linux fixes it at 100 per second for user space, independent of the
+/// kernel's tick.
 const TICK: Duration = Duration::from_millis(10);
 
-/// User and system time of a process so far, all threads together, also those that ended; zero where it is unknown.
+/// User and system time of a process so far, over all threads, including those that ended; zero if unknown.
 pub fn time_of(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     parse(&stat).unwrap_or_default()
 }
 
-/// The same in nanoseconds, without the current tick of each processor and without threads that ended.
+/// Processor time of a process with nanosecond precision. The current tick of each processor and threads that
+/// ended are not included.
 pub fn precise_time_of(pid: u32) -> Duration {
     let ran = Scheduled::of(pid).ran;
-    // A kernel may be built without it.
+    // The kernel may be built without schedstat.
     if ran.is_zero() { time_of(pid) } else { ran }
 }
 
@@ -42,7 +44,7 @@ impl Scheduled {
         threads.flatten().filter_map(|thread| of(thread.path())).fold(Scheduled::default(), Scheduled::plus)
     }
 
-    /// The sum of both.
+    /// The sum of two records.
     pub fn plus(self, other: Scheduled) -> Scheduled {
         Scheduled {
             ran: self.ran + other.ran,
@@ -67,7 +69,7 @@ pub fn machine_busy() -> Duration {
     stat.lines().find_map(|line| line.strip_prefix("cpu ")).map_or(Duration::ZERO, busy)
 }
 
-/// The same for each processor, by number; empty if unknown.
+/// Busy time of each processor so far, by number; empty if unknown.
 pub fn cores_busy() -> Vec<Duration> {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let cores = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' '));
@@ -77,12 +79,13 @@ pub fn cores_busy() -> Vec<Duration> {
 /// The busy part of a processor's times.
 fn busy(times: &str) -> Duration {
     let ticks: Vec<u64> = times.split_ascii_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
-    // User, nice and system; then idle and waiting for a disk; then interrupts, soft interrupts, and what a hypervisor took.
+    // Fields: user, nice, system, idle, iowait, irq, softirq, steal. Idle and iowait are not busy.
     let busy = ticks.iter().take(8).enumerate().filter(|(field, _)| ![3, 4].contains(field));
     TICK * u32::try_from(busy.map(|(_, ticks)| ticks).sum::<u64>()).unwrap_or(u32::MAX)
 }
 
-/// Fields 14 and 15. The second field is the program's name in parentheses and may itself hold spaces and parentheses.
+/// Parses fields 14 and 15 of `/proc/PID/stat`. Field 2 is the program's name in parentheses, and may itself
+/// contain spaces and parentheses.
 fn parse(stat: &str) -> Option<Duration> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let user: u32 = fields.next()?.parse().ok()?;
@@ -118,7 +121,7 @@ mod tests {
         assert!(machine_busy() > machine);
         let (cores, machine) = (cores_busy().iter().sum::<Duration>(), machine_busy());
         assert!(cores > Duration::ZERO && cores <= machine + 10 * TICK, "{cores:?} of {machine:?}");
-        // Threads of other tests take their time with them when they end; ours makes up for it.
+        // Threads of other tests take their time with them when they end, so our own thread must exceed it.
         let since = || Scheduled::of(std::process::id()).since(ours);
         while since().ran <= TICK {}
         let since = since();

@@ -4,7 +4,7 @@ use homa_steer::batch::BatchCap;
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-/// The driver that carries Homa's packets. Both sides need the same one.
+/// The driver of Homa's packets. Both sides must use the same one.
 #[derive(
     Clone,
     Copy,
@@ -25,18 +25,20 @@ pub enum Driver {
     /// UDP, without privileges
     #[default]
     Udp,
-    /// IP itself (protocol 146), as Linux Homa has it; needs CAP_NET_RAW: root, or `setcap cap_net_raw+ep` on this program
+    /// Directly over IP (protocol 146), as Linux Homa; needs CAP_NET_RAW: root, or `setcap cap_net_raw+ep` on
+    /// this program
     Raw,
-    /// UDP on the wire, straight from and to a network device: two thirds of the round trip; needs CAP_NET_RAW
+    /// UDP packets directly through a network device: two thirds of the round trip; needs CAP_NET_RAW
     Packet,
-    /// UDP on the wire, straight from the receive queues of a network device (AF_XDP); needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF
+    /// UDP packets directly from the device's receive queues (AF_XDP); needs CAP_NET_RAW, CAP_NET_ADMIN and
+    /// CAP_BPF
     Xdp,
 }
 
-/// A receive batch that drivers can take, from text.
+/// Parses a receive batch within the range of the drivers.
 ///
 /// # Errors
-/// The range, in words.
+/// The permitted range, in words.
 pub fn batch_cap(text: &str) -> Result<BatchCap, String> {
     let max = homa_driver::BURST_PACKETS as u32;
     let cap = text.parse().ok().filter(|cap: &BatchCap| cap.packets() <= max);
@@ -61,7 +63,7 @@ impl From<Driver> for homa::DriverChoice {
     }
 }
 
-/// The place of the AF_XDP program in the kernel.
+/// Where the kernel runs the AF_XDP program.
 #[derive(
     Clone,
     Copy,
@@ -79,13 +81,14 @@ impl From<Driver> for homa::DriverChoice {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum XdpMode {
-    /// Native where the device takes it, else generic
+    /// Native if the device supports it, else generic
     #[default]
     Auto,
-    /// In the device's driver: shortest on a network card; some devices and MTUs refuse it
+    /// In the device's driver: fastest on a network card; some devices and MTUs refuse it
     Native,
-    /// In the kernel's receive path, on any device. Faster on a veth, but from peers across it only with --driver raw or xdp: what
-    /// others leave to the device to cut is not cut there, and lost
+    /// In the kernel's receive path, on any device. Faster on a veth, but peers across the veth then need
+    /// --driver raw or xdp: other drivers leave segmentation to the device, where generic mode loses the
+    /// packets
     Generic,
 }
 

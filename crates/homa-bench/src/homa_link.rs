@@ -17,10 +17,10 @@ use crate::tcp::Spin;
 /// Interval at which a receiver thread checks whether its link was dropped.
 const RECEIVER_CHECK: Duration = Duration::from_millis(100);
 
-/// Answers taken from one port before the next gets its turn.
+/// Maximum answers received from one port before the next port's turn.
 const BATCH: usize = 64;
 
-/// Opens one port on a host of its own.
+/// Opens one client port on its own new host.
 pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
     let poll = config.poll;
     let host = Host::builder().config(config).bind().context("cannot make a Homa client")?;
@@ -28,7 +28,8 @@ pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Lin
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, poll)?))
 }
 
-/// Opens ports on an existing host. So many `receivers` threads take the answers of each port; 0: the caller does.
+/// Opens client ports on an existing host. With `receivers` > 0, this many threads receive the answers of
+/// each port; with 0, the caller does.
 pub fn open_on(
     host: &Arc<Host>,
     ports: usize,
@@ -40,26 +41,26 @@ pub fn open_on(
     Ok(Box::new(HomaLink::new(vec![host; ports], servers, receivers, poll)?))
 }
 
-/// Client ports, each on one of some Homa hosts.
+/// Client ports on Homa hosts.
 pub(crate) struct HomaLink {
     queues: Vec<CompletionQueue>,
     /// The calls that each port sends with the next flush.
     calls: Vec<Vec<(ServerAddr, Bytes, u64)>>,
     /// Calls that a port refused.
     refused: Vec<Answer>,
-    /// Reused memory for the completions of a port.
+    /// Reused buffer for the completions of a port.
     completions: Vec<Completion>,
     servers: Vec<ServerAddr>,
-    /// The answers that receiver threads took, where there are such threads.
+    /// The answers of the receiver threads, if there are any.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
     spin: Spin,
     gone: Arc<AtomicBool>,
-    /// Ports live as long as their hosts.
+    /// Keeps the hosts alive: their ports end with them.
     hosts: Vec<Arc<Recorded>>,
 }
 
 impl HomaLink {
-    /// A port on each of `hosts`.
+    /// Opens one port on each of `hosts`.
     pub(crate) fn new(
         hosts: Vec<Arc<Recorded>>,
         servers: &[ServerAddr],
@@ -94,7 +95,7 @@ impl HomaLink {
         })
     }
 
-    /// Waits for answers of receiver threads; polls first, as they do.
+    /// Waits for answers of the receiver threads; polls before it sleeps, as those threads do.
     fn receive_handed_over(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
         let Some(receivers) = &self.receivers else { return Ok(()) };
         let (before, begin) = (answers.len(), Instant::now());
@@ -137,11 +138,11 @@ impl Link for HomaLink {
         if self.receivers.is_some() {
             return self.receive_handed_over(wait, answers);
         }
-        // One port: the host polls and sleeps by its own setting. Several: a thread cannot sleep on all of them, and the
-        // generator does not ask it to.
+        // With one port the host polls and sleeps by its own setting. With several ports a thread cannot
+        // sleep on all of them, and the generator does not request it.
         let wait = if self.queues.len() == 1 { wait } else { Duration::ZERO };
         for queue in &self.queues {
-            // Without an answer in time there is none to append, and what is sent next shows that the host is closed.
+            // An error is a timeout without answers, or a closed host, which the next send reports.
             let _ = queue.recv().timeout(wait).wait_batch(BATCH, &mut self.completions);
             answers.extend(self.completions.drain(..).map(answer));
         }
@@ -168,7 +169,7 @@ fn answer(completion: Completion) -> Answer {
 fn receive_all(queue: &CompletionQueue, answers: &mpsc::Sender<Result<Answer, String>>, gone: &AtomicBool) {
     while !gone.load(Ordering::Relaxed) {
         if let Ok(completion) = queue.recv().timeout(RECEIVER_CHECK).wait() {
-            // The other end is gone once the link is dropped.
+            // Sending fails only if the link has been dropped.
             let _ = answers.send(Ok(answer(completion)));
         }
     }

@@ -7,8 +7,8 @@ use homa::Host;
 use homa::metrics::PeerInfo;
 use serde::{Serialize, Serializer};
 
-/// A host's numbers at one moment. As text: the counters that are not 0, with what they mean, and a table of the peers. As
-/// JSON: all counters, by name.
+/// The counters and peers of a host at one moment. The text form has the counters that are not 0, with their
+/// meanings, and a table of peers. The JSON form has all counters by name.
 #[derive(Serialize)]
 pub struct HostReport {
     #[serde(serialize_with = "by_name")]
@@ -19,7 +19,7 @@ pub struct HostReport {
 /// Name, value and meaning.
 type Counter = (String, u64, &'static str);
 
-/// What is known of a peer.
+/// The state of a peer.
 #[derive(Serialize)]
 struct Peer {
     addr: String,
@@ -27,16 +27,16 @@ struct Peer {
     /// `?`, `1`, `2`, `3` or `ours`.
     dialect: &'static str,
     rpcs: u32,
-    /// Microseconds; `None`: not measured.
+    /// `None` if it was not measured.
     rtt_us: Option<f64>,
     unsched_bytes: u32,
-    /// `None`: it sets none.
+    /// `None` if the peer sets none.
     unsched_limit: Option<u32>,
     max_packet: u32,
 }
 
 impl HostReport {
-    /// The report of this host, now.
+    /// The current report of this host.
     pub fn of(host: &Host) -> HostReport {
         HostReport {
             counters: host.metrics().entries(),
@@ -60,7 +60,7 @@ impl From<PeerInfo> for Peer {
     }
 }
 
-/// Over raw IP a peer has no port.
+/// The peer's name: over raw IP peers have no port.
 fn name(addr: SocketAddr) -> String {
     match addr.port() {
         0 => addr.ip().to_string(),

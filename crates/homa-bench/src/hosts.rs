@@ -7,14 +7,14 @@ use homa::metrics::prometheus::{MetricKind, Text};
 
 use crate::cpu;
 
-/// The hosts of a process, as long as they live.
+/// The hosts of a process, for as long as they live.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
     hosts: Arc<Mutex<Vec<Weak<Host>>>>,
 }
 
 impl Hosts {
-    /// Adds a host, and keeps no reference that would keep it alive.
+    /// Adds a host without keeping it alive.
     pub fn add(&self, host: &Arc<Host>) {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         hosts.retain(|host| host.strong_count() > 0);
@@ -30,7 +30,7 @@ impl Hosts {
     }
 }
 
-/// The metrics of the process, under the names that Prometheus' own libraries give them.
+/// Metrics of the process, under the conventional names of Prometheus client libraries.
 fn process() -> String {
     let mut text = Text::new();
     let name = "process_cpu_seconds_total";

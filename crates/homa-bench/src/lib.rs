@@ -1,10 +1,11 @@
 //! A load generator for RPC transports, and what it is compared with.
 //!
-//! - [`compare`]: Homa, TCP, gRPC, QUIC and bare packets under one workload, over loopback or between machines.
+//! - [`compare`]: Homa, TCP, gRPC, QUIC and bare packets under one workload, over loopback or between
+//!   machines.
 //! - [`limits`]: what each protocol and driver can do at best, on one machine.
 //! - [`mod@switch`], [`bridge`]: measurements of the software switch, and of ways to build one.
-//! - [`engine`]: the generator itself, with its clients ([`engine::link::Link`]) and its counts. It is the same
-//!   for all protocols.
+//! - [`engine`]: the generator itself, with its clients ([`engine::link::Link`]) and its counts. It is the
+//!   same for all protocols.
 //! - [`homa_link`], [`tcp`], [`bare`], [`peers`]: clients and servers of each protocol.
 //! - [`server`]: echo servers, in this process or in one of their own. A program that starts such processes
 //!   calls [`server::serve_for_parent`] when its first argument is [`server::CHILD_COMMAND`].

@@ -1,4 +1,4 @@
-//! Network namespaces without names. They live while a descriptor is open, and leave nothing behind.
+//! Network namespaces without names. They live while a descriptor is open, and need no cleaning up.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,10 +10,10 @@ use homa::HostConfig;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-/// The network namespace of this thread.
+/// Opens the network namespace of this thread.
 ///
 /// # Errors
-/// The kernel has none.
+/// The kernel has no network namespaces.
 pub fn current() -> Result<OwnedFd> {
     let file =
         File::open("/proc/thread-self/ns/net").context("cannot open this thread's network namespace")?;
@@ -29,11 +29,11 @@ pub fn fresh() -> Result<OwnedFd> {
         unshare(UnshareFlags::NEWNET).context("cannot make a network namespace")?;
         current()
     };
-    // In a short-lived thread, so that the calling thread keeps its namespace.
+    // A short-lived thread makes it, so that the calling thread keeps its namespace.
     thread::spawn(make).join().map_err(|_| anyhow!("the thread that makes a network namespace panicked"))?
 }
 
-/// Makes this process root of a new user namespace, in which it may make network namespaces. The process must
+/// Makes this process root in a new user namespace, where it may make network namespaces. The process must
 /// have one thread.
 ///
 /// # Errors
@@ -45,7 +45,7 @@ pub fn become_root_of_our_own() -> Result<()> {
         std::fs::write(format!("/proc/self/{file}"), text)
             .with_context(|| format!("cannot write the user namespace's {file}"))
     };
-    // Without the right to change groups, a user may map its own.
+    // A user without the right to change groups may only map its own group, and must disable setgroups first.
     map("setgroups", "deny".to_owned())?;
     map("uid_map", format!("0 {uid} 1"))?;
     map("gid_map", format!("0 {gid} 1"))
@@ -56,7 +56,7 @@ fn unshare(what: UnshareFlags) -> rustix::io::Result<()> {
     rustix::thread::unshare(what)
 }
 
-/// Moves this thread, and what it starts from now on, into a network namespace.
+/// Moves this thread, and the threads and processes that it starts from now on, into a network namespace.
 ///
 /// # Errors
 /// CAP_SYS_ADMIN is missing.
@@ -74,17 +74,17 @@ pub fn enter_user(namespace: impl AsFd) -> Result<()> {
         .context("cannot enter a user namespace")
 }
 
-/// Removes the segment that hosts over raw IP share in a namespace. It outlives them for the sake of later hosts,
-/// of which a namespace without a name has none.
+/// Removes the shared memory segment of hosts over raw IP in a namespace. The segment outlives its hosts for
+/// the sake of later ones, but an unnamed namespace has no later hosts.
 pub fn forget_segment(namespace: &OwnedFd) {
     let Ok(status) = rustix::fs::fstat(namespace) else { return };
     let path = HostConfig::default().segment_dir.join(format!("homa-net-{}", status.st_ino));
-    // There is one only where raw IP was measured.
+    // The segment exists only if raw IP was measured.
     let _ = std::fs::remove_file(path);
 }
 
-/// Mounts /sys anew for this thread and what it starts from now on, so that it shows the devices of the thread's
-/// network namespace.
+/// Mounts /sys again for this thread and the processes that it starts from now on, so that it shows the
+/// devices of the thread's network namespace.
 ///
 /// # Errors
 /// CAP_SYS_ADMIN is missing.
@@ -95,19 +95,19 @@ pub fn see_own_devices() -> Result<()> {
     mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).context("cannot mount /sys")
 }
 
-/// Runs `ip` with these arguments, separated by single spaces, in this thread's namespace.
+/// Runs `ip` in this thread's network namespace. `words` are its arguments, separated by single spaces.
 ///
 /// # Errors
-/// Its error message, or that it is not installed.
+/// `ip` failed (with its error message), or is not installed.
 pub fn ip(words: &str) -> Result<()> {
     tool("ip", words).map(drop)
 }
 
-/// Runs a program of iproute2 with these arguments, separated by single spaces, in this thread's namespace.
-/// Returns its output.
+/// Runs a program of iproute2 in this thread's network namespace and returns its output. `words` are its
+/// arguments, separated by single spaces.
 ///
 /// # Errors
-/// Its error message, or that it is not installed.
+/// The program failed (with its error message), or is not installed.
 pub fn tool(name: &str, words: &str) -> Result<String> {
     let output = Command::new(name)
         .args(words.split(' '))

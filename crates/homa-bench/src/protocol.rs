@@ -21,7 +21,7 @@ use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Protocol {
-    /// Homa, over what --driver says
+    /// Homa, over the driver of --driver
     Homa,
     /// TCP as a careful user would write it
     Tcp,
@@ -29,7 +29,8 @@ pub enum Protocol {
     Grpc,
     /// QUIC by quinn, a stream for each RPC
     Quic,
-    /// Bare packets over what --driver says, one a message where it fits, and no protocol: the floor
+    /// Bare packets over the driver of --driver, one per message if it fits, without a protocol: the raw
+    /// baseline
     Udp,
 }
 
@@ -54,8 +55,8 @@ impl Protocol {
         }
     }
 
-    /// Offset of this protocol's first port number from Homa's. Protocols over the same IP protocol get
-    /// different numbers.
+    /// Offset of this protocol's first port number from Homa's. Protocols over the same IP protocol have
+    /// different port numbers.
     pub fn port_offset(self) -> u16 {
         match self {
             Protocol::Homa | Protocol::Tcp => 0,

@@ -1,4 +1,4 @@
-//! Time traces of the hosts of a process: how they are recorded, and their files.
+//! Time traces of the hosts of a process: settings and files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,19 +15,22 @@ use signal_hook::consts::SIGUSR1;
 /// Interval at which the recorder checks for a frozen trace and for SIGUSR1.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Maximum number of files written before the end. A trace that freezes after that stays frozen until the end.
+/// Maximum number of files written before the end. A trace that freezes after that stays frozen until the
+/// end.
 const MOST_FILES: u32 = 16;
 
 /// How the hosts of a process record their time traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSettings {
-    /// Events that each endpoint keeps, rounded up to a power of two; 0: no trace; `None`: as the library has it.
+    /// Events that each endpoint keeps, rounded up to a power of two; 0: no trace; `None`: the library's
+    /// default.
     pub records: Option<u32>,
-    /// The trace freezes when an RPC that began here takes this long or longer.
+    /// Duration of an RPC from which its client's trace freezes; `None`: no RPC freezes the trace.
     pub slower_than: Option<Duration>,
-    /// With it the peers' traces freeze at the same moment.
+    /// Whether the traces of the peers freeze at the same moment.
     pub freeze_peers: bool,
-    /// Also record when the kernel took each packet from its device, and gave each to it.
+    /// Whether to record the times at which the kernel received each packet from its device, or passed it to
+    /// the device.
     pub device_times: bool,
 }
 
@@ -43,7 +46,7 @@ impl TraceSettings {
     }
 }
 
-/// Writes the trace of a host.
+/// Writes the trace of a host when it freezes, and at the end.
 pub struct Recorder {
     writer: Arc<Writer>,
     over: Arc<AtomicBool>,
@@ -52,16 +55,16 @@ pub struct Recorder {
 
 struct Writer {
     host: Arc<Host>,
-    /// Name of the host in the trace; `None`: its address.
+    /// Name of the host in the trace; `None`: its address is used.
     name: Option<String>,
     output: Output,
 }
 
 impl Recorder {
-    /// Writes the trace of `host` from now on. Checks that its file can be written.
+    /// Starts to record the trace of `host`. Checks that its file can be written.
     ///
     /// # Errors
-    /// The file cannot be written, or no thread be started.
+    /// The file cannot be written, or a thread cannot be started.
     pub fn start(path: &Path, host: &Arc<Host>, name: Option<String>) -> Result<Recorder> {
         let writer = Arc::new(Writer { host: Arc::clone(host), name, output: Output::check(path)? });
         let (over, wanted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -73,7 +76,7 @@ impl Recorder {
         Ok(Recorder { writer, over, looker: Some(looker) })
     }
 
-    /// Writes the trace for the last time.
+    /// Writes the trace at the end.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -86,7 +89,7 @@ impl Recorder {
         self.over.store(true, Ordering::Relaxed);
         if let Some(looker) = self.looker.take() {
             looker.thread().unpark();
-            // A panic of it has been reported.
+            // A panic of the thread has been reported already.
             let _ = looker.join();
         }
     }
@@ -98,7 +101,7 @@ impl Drop for Recorder {
     }
 }
 
-/// A host whose trace is written when it is dropped.
+/// A host whose trace is written when this is dropped.
 pub struct Recorded {
     /// The host.
     pub host: Arc<Host>,
@@ -106,7 +109,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// A host with its trace in a file of this name in a directory; `None`: no trace is written.
+    /// A host with its trace in `directory`, in a file named after `name`. If `directory` is `None`, no trace
+    /// is written.
     ///
     /// # Errors
     /// As [`Recorder::start`].
@@ -117,7 +121,7 @@ impl Recorded {
         Ok(Recorded { host, recorder })
     }
 
-    /// A host whose trace is not written here.
+    /// A host without a recorder.
     pub fn without(host: &Arc<Host>) -> Recorded {
         Recorded { host: Arc::clone(host), recorder: None }
     }
@@ -133,7 +137,7 @@ impl Drop for Recorded {
     }
 }
 
-/// The file of the trace with this name in a directory.
+/// Path of the trace with this name in a directory.
 pub fn file_in(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.trace"))
 }
@@ -169,7 +173,7 @@ impl Writer {
     }
 }
 
-/// The same file with a number before its ending.
+/// The path with a number before its file name extension.
 fn numbered(path: &Path, number: u32) -> PathBuf {
     match path.extension() {
         Some(ending) => path.with_extension(format!("{number}.{}", ending.to_string_lossy())),

@@ -5,15 +5,15 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use homa_workload::{Workload, WorkloadError};
 
-/// Longest message in bytes that Linux Homa takes, and two hosts of ours unless the limit is raised.
+/// Maximum message in bytes of Linux Homa, and of our own hosts unless the limit is raised.
 pub const DEFAULT_MAX_MESSAGE: u32 = 1_000_000;
 
 /// The treatment of messages longer than a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Truncation {
-    /// Messages are sent as long as they are.
+    /// Messages are sent in full length.
     Off,
-    /// Longer messages are sent with this many bytes.
+    /// Longer messages are shortened to this many bytes.
     At(u32),
 }
 
@@ -24,10 +24,10 @@ impl Default for Truncation {
     }
 }
 
-/// The workload with this name, or in this file, with its longer messages cut.
+/// The workload with this name, or from the file of this name, with its longer messages shortened.
 ///
 /// # Errors
-/// There is none, or it makes no sense.
+/// There is no such workload, or the file is invalid.
 pub fn named(name: &str, max_message: Truncation) -> Result<Workload> {
     let whole = match Workload::named(name) {
         Err(WorkloadError::UnknownName { .. }) => from_file(name)?,

@@ -1,4 +1,4 @@
-//! The client ports of one thread over bare packets: a path for each port.
+//! The client ports of one thread over bare packets. Each port has its own packet path.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,23 +13,23 @@ use crate::driver::Driver;
 use crate::engine::link::{Answer, Link};
 use crate::tcp::Spin;
 
-/// Requests that are collected before they are sent: a burst.
+/// Queued requests that trigger a send: one burst.
 const BATCH: usize = homa_driver::BURST_PACKETS;
 
-/// How to reach the servers.
+/// The client ports of one thread, and their servers.
 #[derive(Clone, Debug)]
 pub struct BareLinkConfig {
-    /// What carries the packets.
+    /// The packet driver.
     pub driver: Driver,
-    /// Where each client port of this thread binds.
+    /// The bind addresses of this thread's client ports.
     pub binds: Vec<SocketAddr>,
-    /// Every server port of every server.
+    /// Addresses of all server ports of all servers.
     pub servers: Vec<SocketAddr>,
-    /// How long an idle thread polls before it sleeps.
+    /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Largest answer in bytes.
+    /// Maximum answer in bytes.
     pub max_message: u32,
-    /// Whether runs of equal packets pass the kernel as one.
+    /// Whether the kernel segments and merges runs of packets of equal length.
     pub offload: bool,
 }
 
@@ -43,6 +43,9 @@ pub struct BareLink {
 
 impl BareLink {
     /// Opens a path for each client port.
+    ///
+    /// # Errors
+    /// No client port, or a path cannot be opened.
     pub fn open(config: BareLinkConfig) -> Result<BareLink> {
         ensure!(!config.binds.is_empty(), "a link over bare packets needs a client port");
         let path = |&bind: &SocketAddr| {
@@ -56,7 +59,7 @@ impl BareLink {
         })
     }
 
-    /// Sends what is queued and takes what is there.
+    /// Sends queued requests and receives answers.
     fn look(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
         for path in &mut self.paths {
             path.flush()?;
@@ -65,7 +68,7 @@ impl BareLink {
                 if message.kind != Kind::Answer {
                     return;
                 }
-                // An answer after we gave up is nobody's.
+                // An answer to an RPC that was given up is ignored.
                 if let Some(cookie) = waiting.take(message.id) {
                     answers.push(Answer { cookie, at: Instant::now(), result: Ok(message.payload) });
                 }
@@ -135,8 +138,8 @@ impl Link for BareLink {
     }
 }
 
-/// RPCs that wait for their answers, in slots that are used again: a number on the wire is a slot's index below and the count
-/// of its users above.
+/// RPCs that wait for their answers, in reusable slots. The id on the wire has the slot's index in its lower
+/// 32 bits and the slot's generation in its upper 32 bits.
 #[derive(Debug, Default)]
 struct Waiting {
     slots: Vec<Slot>,
@@ -146,9 +149,9 @@ struct Waiting {
 #[derive(Debug)]
 struct Slot {
     users: u32,
-    /// `None`: the slot is free.
+    /// `None` if the slot is free.
     cookie: Option<u64>,
-    /// Sweeps that this RPC has seen.
+    /// Sweeps since the RPC began.
     age: u32,
 }
 
@@ -173,7 +176,7 @@ impl Waiting {
         Some(cookie)
     }
 
-    /// Another sweep has passed: those that have waited too long end.
+    /// Counts a sweep. Calls `end` with the cookie of each RPC that has waited too long.
     fn age(&mut self, mut end: impl FnMut(u64)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             slot.age += 1;
@@ -187,7 +190,8 @@ impl Waiting {
     }
 }
 
-/// Sweeps after which an RPC is given up: the fifth is at least [`PATIENCE`] old, whenever between two it began.
+/// Sweeps that an RPC survives. At the next sweep it is given up, and is then at least [`PATIENCE`] old,
+/// whenever it began between two sweeps.
 const SWEEPS_OF_PATIENCE: u32 = 5;
 
 #[cfg(test)]

@@ -2,26 +2,26 @@
 
 use bytes::{Buf, BufMut};
 
-/// Bytes before the payload of each packet.
+/// Header bytes before the payload of each packet.
 pub const HEADER_LEN: usize = 20;
 
-/// What a packet carries.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Bytes of a request.
+    /// A part of a request.
     Request,
-    /// Bytes of an answer.
+    /// A part of an answer.
     Answer,
-    /// No bytes: so many of a request were taken.
+    /// Acknowledges received bytes of a request; no payload.
     RequestTaken,
-    /// No bytes: so many of an answer were taken.
+    /// Acknowledges received bytes of an answer; no payload.
     AnswerTaken,
 }
 
 impl Kind {
     const ALL: [Kind; 4] = [Kind::Request, Kind::Answer, Kind::RequestTaken, Kind::AnswerTaken];
 
-    /// What says of a message of this kind how much of it was taken.
+    /// The kind of packet that acknowledges a message of this kind.
     pub fn taken(self) -> Kind {
         match self {
             Kind::Request | Kind::RequestTaken => Kind::RequestTaken,
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// The kind of message that a packet is about.
+    /// The kind of message to which a packet belongs.
     pub fn message(self) -> Kind {
         match self {
             Kind::Request | Kind::RequestTaken => Kind::Request,
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// Whether the packet carries bytes of a message.
+    /// Whether the packet carries a part of a message.
     pub fn carries(self) -> bool {
         self == self.message()
     }
@@ -46,18 +46,18 @@ impl Kind {
 /// The header of a bare packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the packet carries.
+    /// The kind of the packet.
     pub kind: Kind,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub total: u32,
-    /// Where the packet's bytes begin in it; in one that carries none, how many were taken.
+    /// Offset of the payload in the message; in an acknowledgement, the bytes received so far.
     pub offset: u32,
-    /// Chosen by the client; the answer has the same.
+    /// The RPC's id, chosen by the client and copied by the server into its answer.
     pub id: u64,
 }
 
 impl Header {
-    /// As it goes over the wire: little-endian, in the order of the fields, with 4 bytes for the kind.
+    /// Encodes the header: little-endian, fields in declaration order, 4 bytes for the kind.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let mut rest = &mut bytes[..];
@@ -68,7 +68,7 @@ impl Header {
         bytes
     }
 
-    /// The header and what follows it; `None` where that is not a packet of ours.
+    /// Splits a packet into header and payload; `None` if it is not a bare packet.
     pub fn decode(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (mut header, payload) = packet.split_at_checked(HEADER_LEN)?;
         let kind = header.get_u32_le();

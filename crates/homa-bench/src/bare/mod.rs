@@ -1,8 +1,10 @@
-//! Bare request and response over a packet driver, with no protocol: the floor under everything that runs over the same path.
+//! Requests and responses over a packet driver without a protocol: the raw baseline for everything that runs
+//! over the same path.
 //!
-//! A message is one packet where it fits one, and then nothing else is sent. A longer one goes as several, with so many bytes
-//! on the way at most, and its receiver says how many it has taken. Nothing is repaired and nothing is ordered: an RPC of which
-//! a packet was lost ends in an error after half a second.
+//! A message that fits one packet is sent as one packet, without an acknowledgement. A longer message is sent
+//! as several packets; its receiver acknowledges its bytes, and a window limits the bytes in flight.
+//! Lost packets are not repeated and messages are not ordered. An RPC that loses a packet ends in an error
+//! after half a second.
 
 pub mod client;
 mod frame;
@@ -21,13 +23,13 @@ use homa_driver::xdp::{XdpConfig, XdpDriver};
 
 use crate::driver::Driver;
 
-/// How long nothing may be heard of an RPC or a message. No packet that arrives at all takes so long on the paths that this
-/// measures, and a closed loop does not stand still for long.
+/// Silence after which an RPC or a message is given up. On the measured paths every packet that arrives is
+/// faster, and a closed loop resumes soon after a loss.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A packet path at this address. What its sockets ask of the kernel is what Homa's ask by default.
+/// Opens a packet path at this address, with the socket options that Homa uses by default.
 ///
-/// With `offload`, runs of equal packets pass the kernel as one where the driver has that.
+/// With `offload`, the kernel segments and merges runs of packets of equal length, if the driver supports it.
 fn open(driver: Driver, bind: SocketAddr, offload: bool) -> Result<Box<dyn PacketPath>> {
     let failed = || format!("cannot open a bare packet path at {bind}");
     Ok(match driver {

@@ -1,4 +1,4 @@
-//! Messages over a packet driver: cut, put together, and held back while too many of their bytes are on the way.
+//! Messages over a packet driver: segmentation, reassembly, and a window for the bytes in flight.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -12,46 +12,45 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::PATIENCE;
 use super::frame::{HEADER_LEN, Header, Kind};
 
-/// Messages up to this length are one packet on every path: IPv4 gives 576 bytes to all. Longer ones ask the driver.
+/// Maximum bytes of a message that fits one packet on every path: IPv4 guarantees 576 bytes. For longer
+/// messages the driver is asked for the path's maximum.
 const ALWAYS_FITS: usize = 500;
 
-/// Bytes of long messages on the way at most, where the socket's buffer would hold more: enough for 64 Gbit/s at a round trip of
-/// 60 us, which is what sleeping threads of one machine take.
+/// Maximum window for long messages, if the socket's buffer is larger. It is enough for 64 Gbit/s at a round
+/// trip of 60 us, the round trip of sleeping threads on one machine.
 const MAX_WINDOW: usize = 512 << 10;
 
-/// The part of a receive buffer that is filled at most. The kernel books a packet of 1,400 bytes as more than 2,000.
+/// Divisor of the receive buffer that gives the window: a packet of 1,400 bytes occupies more than 2,000
+/// bytes of the kernel's buffer.
 const BUFFER_SHARE: usize = 4;
 
-/// How often what nobody has heard of is given up.
+/// Interval at which silent messages are given up.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// The longest sleep, after which a sweep may be due.
+/// Maximum sleep; afterwards a sweep may be due.
 const LONGEST_SLEEP: Duration = SWEEP;
 
-/// A message that came whole.
+/// A complete message.
 #[derive(Debug)]
 pub struct Message {
-    /// Its sender.
     pub from: SocketAddr,
-    /// A request or an answer.
     pub kind: Kind,
-    /// Its number.
+    /// The RPC's id.
     pub id: u64,
-    /// Its bytes.
     pub payload: Bytes,
 }
 
-/// A message of several packets: its peer, its number, and whether it is a request or an answer.
+/// Identifies a long message: its peer, its id, and whether it is a request or an answer.
 type Key = (SocketAddr, u64, Kind);
 
-/// A message that waits to be sent, or is sent in part.
+/// A queued message, unsent or sent in part.
 struct Outgoing {
     to: SocketAddr,
     kind: Kind,
     id: u64,
     payload: Bytes,
     sent: usize,
-    /// What a packet holds of it.
+    /// Maximum payload bytes of a packet to this peer.
     piece: usize,
 }
 
@@ -66,14 +65,14 @@ impl Outgoing {
     }
 }
 
-/// Bytes of a long message on the way.
+/// The bytes of a long message in flight, and the time of its last acknowledgement.
 struct Underway {
     sent: usize,
     taken: usize,
     heard: Instant,
 }
 
-/// A long message of which packets have come.
+/// A long message in reassembly.
 struct Incoming {
     bytes: Vec<u8>,
     total: usize,
@@ -81,7 +80,7 @@ struct Incoming {
     heard: Instant,
 }
 
-/// Messages over a packet driver.
+/// Messages over a packet driver, in both directions.
 pub struct Path {
     driver: Box<dyn Driver>,
     burst: RxBurst,
@@ -91,19 +90,19 @@ pub struct Path {
     swept: Instant,
 }
 
-/// What is known of messages of several packets, both ways.
+/// The state of long messages, sent and received.
 struct LongMessages {
     max_message: u32,
     underway: HashMap<Key, Underway>,
-    /// Sum over `underway` of what was sent and not taken.
+    /// Bytes in flight: the sum over `underway` of sent minus acknowledged bytes.
     on_the_way: usize,
     incoming: HashMap<Key, Incoming>,
-    /// Messages of which the receiver is to be told how much was taken.
+    /// Acknowledgements to be sent for received parts of messages.
     touched: Vec<(Key, Header)>,
 }
 
 impl Path {
-    /// Messages of at most `max_message` bytes over this driver.
+    /// Sends and receives messages of at most `max_message` bytes over this driver.
     pub fn new(driver: Box<dyn Driver>, max_message: u32) -> Path {
         let buffer = driver.buffer_sizes().map_or(usize::MAX, |sizes| sizes.receive_bytes);
         Path {
@@ -122,12 +121,12 @@ impl Path {
         }
     }
 
-    /// A peer that refuses packets, as the network tells since the last call.
+    /// A peer that has refused packets, if the network has reported one since the last call.
     pub fn refused(&mut self) -> Option<SocketAddr> {
         self.driver.poll_unreachable().map(|report| report.peer)
     }
 
-    /// Where it receives.
+    /// The address at which this path receives.
     pub fn local_addr(&self) -> SocketAddr {
         self.driver.local_addr()
     }
@@ -138,7 +137,7 @@ impl Path {
         stats.packets_out + stats.packets_in
     }
 
-    /// Messages that wait to be sent, in whole or in part.
+    /// Messages that are not yet sent completely.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
@@ -152,7 +151,7 @@ impl Path {
         self.queue.push_back(Outgoing { to, kind, id, payload, sent: 0, piece });
     }
 
-    /// Sends what may be sent and what the driver has room for.
+    /// Sends queued messages as far as the window and the driver allow.
     pub fn flush(&mut self) -> Result<()> {
         while !self.queue.is_empty() {
             let mut packets: Vec<(SocketAddr, [u8; HEADER_LEN], Bytes)> = Vec::with_capacity(BURST_PACKETS);
@@ -173,7 +172,8 @@ impl Path {
         Ok(())
     }
 
-    /// The next packets: of short messages all, of long ones within the window.
+    /// Collects the next burst: packets of short messages without limit, those of long messages within the
+    /// window.
     fn collect(&self, packets: &mut Vec<(SocketAddr, [u8; HEADER_LEN], Bytes)>) {
         let mut room = self.window.saturating_sub(self.long.on_the_way);
         for message in &self.queue {
@@ -184,7 +184,8 @@ impl Path {
                 }
                 let begin = header.offset as usize;
                 let length = message.piece.min(message.payload.len() - begin);
-                // One packet goes even where the window is smaller.
+                // A single packet may exceed the window; otherwise a window below one packet would block for
+                // ever.
                 let blocked = length > room && (self.long.on_the_way > 0 || room < self.window);
                 if message.is_long() {
                     if blocked {
@@ -201,7 +202,7 @@ impl Path {
         }
     }
 
-    /// Notes that these packets, the next in order, are sent.
+    /// Records these packets, the next in order, as sent.
     fn advance(&mut self, packets: &[(SocketAddr, [u8; HEADER_LEN], Bytes)]) {
         for (_, _, payload) in packets {
             let Some(message) = self.queue.front_mut() else { return };
@@ -218,8 +219,8 @@ impl Path {
         }
     }
 
-    /// Takes a burst of packets, hands the messages that are whole to `take`, and returns how many packets there were. Says of
-    /// long messages how much has come.
+    /// Receives a burst of packets and passes complete messages to `take`. Acknowledges the received parts of
+    /// long messages. Returns the number of packets.
     pub fn receive(&mut self, mut take: impl FnMut(Message)) -> Result<usize> {
         let Path { driver, burst, long, queue, .. } = self;
         let count = driver.receive(burst).context("the bare packet path broke")?;
@@ -235,14 +236,16 @@ impl Path {
             }
         }
         for (key, header) in long.touched.drain(..) {
-            // If it finds no room it is lost, and the next says the same and more. An error shows at the next packet too.
+            // An acknowledgement that the driver has no room for is lost; the next one covers its bytes. An
+            // error of the driver appears again at the next packet.
             let header = header.encode();
             let _ = driver.send(&[TxPacket { to: key.0, priority: 7, header: &header, payload: &[] }]);
         }
         Ok(count)
     }
 
-    /// Gives up what nobody has heard of for [`PATIENCE`]; cheap, and now and then true: then a user gives up too.
+    /// Gives up messages that were silent for [`PATIENCE`]. It may be called in every round: it only works
+    /// once per sweep interval, and then returns true, so that the caller gives up its RPCs too.
     pub fn sweep(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.swept) < SWEEP {
             return false;
@@ -262,7 +265,7 @@ impl Path {
         true
     }
 
-    /// Sleeps until packets come or, where some wait, there is room for them, for at most `wait`.
+    /// Sleeps for at most `wait`, until packets arrive or, if packets are queued, until the driver has room.
     pub fn sleep(&self, wait: Duration) -> Result<()> {
         let Some(fd) = self.driver.poll_fd() else { return Ok(()) };
         let room = if self.held_by_driver() { PollFlags::OUT } else { PollFlags::empty() };
@@ -274,7 +277,7 @@ impl Path {
         }
     }
 
-    /// Whether what waits does so for room in the driver and not for the peer.
+    /// Whether queued packets wait for room in the driver; false if they wait for acknowledgements.
     fn held_by_driver(&self) -> bool {
         let mut packets = Vec::new();
         self.collect(&mut packets);
@@ -283,7 +286,7 @@ impl Path {
 }
 
 impl LongMessages {
-    /// A peer has taken so many bytes.
+    /// Handles a peer's acknowledgement of `bytes` bytes.
     fn taken(&mut self, key: Key, bytes: usize, queue: &VecDeque<Outgoing>) {
         let Some(underway) = self.underway.get_mut(&key) else { return };
         let bytes = bytes.min(underway.sent);
@@ -297,7 +300,7 @@ impl LongMessages {
         }
     }
 
-    /// A packet of a long message; the message once it is whole.
+    /// Adds a packet to its long message. Returns the message once it is complete.
     fn part(&mut self, from: SocketAddr, header: Header, payload: &[u8]) -> Option<Bytes> {
         let key = (from, header.id, header.kind);
         let total = header.total as usize;
@@ -314,7 +317,8 @@ impl LongMessages {
         if begin == message.bytes.len() {
             message.bytes.extend_from_slice(payload);
         } else {
-            // Out of order, which is rare on one path: what is between is filled with zeros until it comes.
+            // Packets are rarely reordered on one path: the gap is filled with zeros until its packets
+            // arrive.
             message.bytes.resize(message.bytes.len().max(end), 0);
             message.bytes[begin..end].copy_from_slice(payload);
         }
@@ -342,7 +346,7 @@ mod tests {
         Path::new(super::super::open(Driver::Udp, bind, true).expect("a socket"), max_message)
     }
 
-    /// Moves packets both ways until `until`.
+    /// Moves packets in both directions until `until` returns true.
     fn run(paths: &mut [Path; 2], mut until: impl FnMut(&[Path; 2], &mut Vec<Message>) -> bool) {
         let mut got = Vec::new();
         while !until(paths, &mut got) {
@@ -361,7 +365,7 @@ mod tests {
         paths[0].push(to, Kind::Request, 7, payload.clone());
         paths[0].push(to, Kind::Request, 8, Bytes::from_static(b"short"));
         run(&mut paths, |_, got| got.len() == 2);
-        // What was taken last is said after the message is whole.
+        // The last acknowledgement follows the complete message.
         run(&mut paths, |paths, _| paths[0].long.on_the_way == 0);
         assert!(
             paths[0].long.underway.is_empty() && paths[1].long.incoming.is_empty() && paths[0].queued() == 0

@@ -1,4 +1,4 @@
-//! The echo server over bare packets: a thread for each port, since a packet path has one owner.
+//! The echo server over bare packets. Each port has its own thread, because a packet path has one owner.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::driver::Driver;
 use crate::tcp::Spin;
 use crate::tcp::server::one_way_answer;
 
-/// What the server does.
+/// The settings of an echo server.
 #[derive(Clone, Copy, Debug)]
 pub struct BareServerConfig {
-    /// What carries the packets.
+    /// The packet driver.
     pub driver: Driver,
-    /// The first port's address; the next server port has the next number, unless this is 0.
+    /// Address of the first port. Further ports have the following port numbers, unless the port is 0.
     pub bind: SocketAddr,
-    /// Number of ports, and of threads.
+    /// Number of ports and of threads.
     pub ports: u16,
-    /// How long an idle thread polls before it sleeps.
+    /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Largest request in bytes.
+    /// Maximum request in bytes.
     pub max_message: u32,
-    /// Answer every request with 100 bytes.
+    /// Answers have 100 bytes instead of the request's length.
     pub one_way: bool,
-    /// Whether runs of equal packets pass the kernel as one.
+    /// Whether the kernel segments and merges runs of packets of equal length.
     pub offload: bool,
 }
 
@@ -69,7 +69,7 @@ impl BareServer {
         Ok(BareServer { addrs, served })
     }
 
-    /// Where each port receives.
+    /// The address of each port.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
@@ -89,7 +89,7 @@ fn echo(path: &mut Path, served: &AtomicU64, config: BareServerConfig) -> Result
                 requests.push(message);
             }
         })?;
-        // A client that is gone is no reason to end.
+        // A client that has exited does not end the server.
         while path.refused().is_some() {}
         for request in requests.drain(..) {
             served.fetch_add(1, Ordering::Relaxed);

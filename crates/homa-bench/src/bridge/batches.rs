@@ -1,14 +1,14 @@
-//! How many packets were found at once where they are handed over.
+//! Sizes of the batches in which packets are received or handed over.
 
 use serde::Serialize;
 
-/// Upper ends of the classes, inclusive.
+/// Upper bounds of the size classes, inclusive.
 pub const CLASSES: [usize; 5] = [1, 7, 31, 63, usize::MAX];
 
 /// Names of the classes.
 pub const CLASS_NAMES: [&str; 5] = ["1", "2-7", "8-31", "32-63", "64 and more"];
 
-/// Counts.
+/// Counts of batches by size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batches {
     count: u64,
@@ -16,19 +16,19 @@ pub struct Batches {
     classes: [u64; CLASSES.len()],
 }
 
-/// The same for a reader.
+/// Statistics of batches, for results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BatchSummary {
-    /// How many batches there were.
+    /// Number of batches.
     pub count: u64,
-    /// Packets in one, on average.
+    /// Mean packets per batch.
     pub mean: f64,
-    /// Share of batches of each class of sizes: 1, 2-7, 8-31, 32-63, 64 and more.
+    /// Share of batches in each size class: 1, 2-7, 8-31, 32-63, 64 and more.
     pub shares: [f64; CLASSES.len()],
 }
 
 impl Batches {
-    /// One of so many packets. To have found none is no batch.
+    /// Adds a batch of this many packets. 0 packets do not count as a batch.
     pub fn add(&mut self, packets: usize) {
         if packets > 0 {
             self.count += 1;
@@ -38,14 +38,14 @@ impl Batches {
         }
     }
 
-    /// Those of another place, or of another time, too.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Batches) {
         self.count += other.count;
         self.packets += other.packets;
         self.classes.iter_mut().zip(other.classes).for_each(|(sum, more)| *sum += more);
     }
 
-    /// `None` where there was none.
+    /// The statistics; `None` if there was no batch.
     pub fn summary(&self) -> Option<BatchSummary> {
         let share = |count: u64| count as f64 / self.count as f64;
         (self.count > 0).then(|| BatchSummary {

@@ -1,4 +1,4 @@
-//! A bridge in one thread that takes a burst, decides and sends.
+//! A bridge with one thread, which receives a burst, looks up the destinations, and sends.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use super::variants::{Lock, Memory, Variant};
 use crate::switch::PortPath;
 use crate::switch::place::SWITCH_DEVICES;
 
-/// Bytes of a packet that are kept apart: a cache line, which has all headers that are read.
+/// Bytes of a packet that are copied apart: a cache line, which contains all headers that the lookup reads.
 const HEAD_BYTES: usize = 64;
 
 /// A bridge that receives and sends in one thread.
@@ -25,22 +25,22 @@ pub struct Complete {
     heads: Vec<[u8; HEAD_BYTES]>,
     pool: Vec<Packet>,
     done: u64,
-    /// What was found in each look at a device.
+    /// Sizes of the batches received from the devices.
     pub taken: Batches,
 }
 
-/// An empty table of addresses. It is the one of the switch, whose queues are not used.
+/// An empty address table. It is that of the switch; the switch's queues are not used.
 pub fn table() -> Result<Switch<()>> {
     Ok(Switch::new(SwitchConfig::default(), SWITCH_DEVICES.len(), 0)?)
 }
 
-/// Opens devices of this thread's namespace.
+/// Opens devices of this thread's network namespace.
 pub fn open(devices: &[&str], port_path: PortPath) -> Result<Frames> {
     let devices = devices.iter().map(|&name| name.to_owned()).collect();
     Ok(Frames::open(&FramesConfig { path: port_path.path(), ..FramesConfig::new(devices) })?)
 }
 
-/// Whether a packet that came by a device is to leave by the other one.
+/// Whether a packet received by device `from` must leave by the opposite device.
 pub fn is_for_the_other(table: &mut Switch<()>, from: usize, packet: &[u8]) -> bool {
     let route = parse(packet).map(|head| table.route(0, from, &head, packet.len()));
     match route {
@@ -50,7 +50,7 @@ pub fn is_for_the_other(table: &mut Switch<()>, from: usize, packet: &[u8]) -> b
     }
 }
 
-/// Sends a packet of its own memory; whether there was room.
+/// Sends a copy of this packet. If there is no room, the packet is dropped.
 pub fn send(frames: &mut Frames, device: usize, packet: &[u8]) {
     if let Some(frame) = frames.frame(packet)
         && let Err(frame) = frames.send(device, frame)
@@ -60,7 +60,7 @@ pub fn send(frames: &mut Frames, device: usize, packet: &[u8]) {
 }
 
 impl Complete {
-    /// On both devices.
+    /// Opens both devices.
     pub fn open(variant: Variant, port_path: PortPath) -> Result<Complete> {
         Ok(Complete {
             frames: open(&SWITCH_DEVICES, port_path)?,
@@ -75,12 +75,12 @@ impl Complete {
         })
     }
 
-    /// Packets that were handled.
+    /// Number of packets processed.
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// A look at each device; whether anything had come.
+    /// Polls each device once. Returns whether any packet was received.
     pub fn round(&mut self) -> bool {
         let before = self.done;
         for from in 0..SWITCH_DEVICES.len() {
@@ -126,7 +126,7 @@ impl Complete {
         }
     }
 
-    /// Each step for the whole burst.
+    /// Forwards a burst by copying: each step is done for the whole burst before the next.
     fn copy(&mut self, from: usize, memory: Memory, burst: &mut Vec<Frame>) {
         for frame in burst.drain(..) {
             let bytes = self.frames.bytes(&frame);
@@ -156,7 +156,7 @@ impl Complete {
     }
 }
 
-/// These bytes in a buffer that was used before, if there is one.
+/// Copies bytes into a used buffer, or into a new one if `buffer` is `None`.
 pub fn fill(buffer: Option<Packet>, bytes: &[u8]) -> Packet {
     let mut packet = buffer.unwrap_or_default();
     packet.clear();

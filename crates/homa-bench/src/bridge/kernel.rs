@@ -10,11 +10,11 @@ use crate::switch::place::SWITCH_DEVICES;
 
 const NAME: &str = "br0";
 
-/// How often the time with the bridge and that without take turns.
+/// Number of alternations between time with the bridge and time without.
 const TURNS: u32 = 3;
 
 impl Bench<'_> {
-    /// A repetition.
+    /// Measures one repetition.
     ///
     /// # Errors
     /// The kernel has no bridge, or it forwards nothing.
@@ -22,7 +22,7 @@ impl Bench<'_> {
         let made = self.place.ip_at_switch(&format!("link add {NAME} type bridge"));
         made.context("the kernel has no bridge")?;
         let seen = self.in_turns();
-        // It goes with its namespace, too.
+        // If the deletion fails, the bridge disappears with its namespace.
         let _ = self.place.ip_at_switch(&format!("link del {NAME}"));
         seen
     }
@@ -59,9 +59,10 @@ impl Bench<'_> {
             .try_for_each(|device| self.place.ip_at_switch(&format!("link set {device} {master}")))
     }
 
-    /// Sends for a part of the slice: how long it took, how many frames were sent, how many arrived. What the sink does is not in the time.
+    /// Sends for a part of the slice. Returns the time of the sends, without the sink's work, and the number
+    /// of frames sent and arrived.
     fn send(&mut self) -> (Duration, usize, usize) {
-        // What another variant has left behind.
+        // Frames of an earlier variant.
         while self.load.arrived_at(SINK) > 0 {}
         let bytes = bulk_of(SOURCE, self.bytes);
         let end = self.load.now() + self.slice / (2 * TURNS);

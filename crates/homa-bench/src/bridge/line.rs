@@ -1,4 +1,4 @@
-//! The line by which one thread hands packets to another, and gets their memory back.
+//! The queue through which one thread hands packets to another, and through which their buffers return.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -7,31 +7,32 @@ use std::time::Duration;
 
 use super::variants::Lock;
 
-/// Batches that a channel has room for, and packets that a queue has: more than wait for a bridge when it begins.
+/// Capacity of a channel in batches, and of a queue in packets: more than the packets that wait for a bridge
+/// when it starts.
 const ROOM: usize = 1_024;
 
-/// A packet in memory of its own.
+/// A packet in its own buffer.
 pub type Packet = Vec<u8>;
 
 type Queue = Arc<Mutex<VecDeque<Packet>>>;
 
-/// Where packets are put.
+/// The sending end of a line.
 #[derive(Debug)]
 pub enum Put {
-    /// Batch by batch.
+    /// A channel of batches.
     Channel(SyncSender<Vec<Packet>>),
-    /// Into a queue with a lock.
+    /// A queue of packets with a lock.
     Queue(Queue, Lock),
 }
 
-/// Where they are taken.
+/// The receiving end of a line.
 #[derive(Debug)]
 pub enum Take {
     Channel(Receiver<Vec<Packet>>),
     Queue(Queue, Lock),
 }
 
-/// A line whose lock is taken so often.
+/// Makes a line with this locking.
 pub fn line(lock: Lock) -> (Put, Take) {
     match lock {
         Lock::None => {
@@ -46,13 +47,13 @@ pub fn line(lock: Lock) -> (Put, Take) {
 }
 
 fn locked(queue: &Queue) -> MutexGuard<'_, VecDeque<Packet>> {
-    // A queue of packets is in order whatever became of who had it.
+    // A panic of the lock's holder cannot leave a queue of packets inconsistent.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Put {
-    /// Hands a batch over; an empty vector stays. How many packets found no room and are gone: who sends faster than the other one takes
-    /// must not wait for it.
+    /// Hands a batch over and leaves an empty vector. Packets without room are dropped: a fast sender must
+    /// not wait for a slow receiver. Returns the number of dropped packets.
     pub fn put(&self, batch: &mut Vec<Packet>) -> usize {
         match self {
             Put::Channel(sender) => match sender.try_send(std::mem::take(batch)) {
@@ -70,7 +71,7 @@ impl Put {
     }
 }
 
-/// Puts a packet into a queue if it has room; how many had none.
+/// Appends a packet to a queue if it has room. Returns the number of dropped packets, 0 or 1.
 fn enter(queue: &mut VecDeque<Packet>, packet: Packet) -> usize {
     let full = queue.len() == ROOM;
     if !full {
@@ -80,7 +81,8 @@ fn enter(queue: &mut VecDeque<Packet>, packet: Packet) -> usize {
 }
 
 impl Take {
-    /// Takes a batch of at most so many, as far as the line knows of a most; empty where there is none.
+    /// Takes a batch; empty if there is none. `most` limits the packets taken from a queue; a channel returns
+    /// batches as they were sent.
     pub fn take(&self, most: usize, into: &mut Vec<Packet>) {
         match self {
             Take::Channel(receiver) => {
@@ -102,7 +104,8 @@ impl Take {
         }
     }
 
-    /// The same, and sleeps until there is one, but no longer than this. A queue with a lock wakes nobody: it returns at once.
+    /// Takes a batch as [`Take::take`] does. A channel sleeps until a batch arrives, for at most `longest`; a
+    /// queue returns at once, because it cannot wake its receiver.
     pub fn wait(&self, most: usize, longest: Duration, into: &mut Vec<Packet>) {
         match self {
             Take::Channel(receiver) => {

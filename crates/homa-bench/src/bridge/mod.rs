@@ -1,7 +1,8 @@
 //! Ways to build a bridge, measured side by side on the same devices.
 //!
-//! What the bridge does by itself is measured with frames that wait for it already, as `homa bench switch` does: while it works the source
-//! sleeps. Sizes of batches are counted while the source works, since what waits always fills them.
+//! The bridge's own speed is measured with frames that are already queued, as in `homa bench switch`: the
+//! source sleeps while the bridge works. Sizes of batches are counted while the source sends, since queued
+//! frames always fill the batches.
 
 mod batches;
 mod complete;
@@ -26,26 +27,26 @@ use run::Bench;
 use variants::{BASELINE, Work};
 pub use variants::{VARIANTS, Variant};
 
-/// What it takes to open devices twice and to wait until frames get through.
+/// Time to open devices twice and to wait until frames pass.
 const SETUP: Duration = Duration::from_millis(300);
 
-/// Measurements of bridges.
+/// The settings of the bridge measurements.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Variants to compare with the baseline, which is always measured; none: all.
+    /// Variants to compare with the baseline, which is always measured; empty: all.
     pub variants: Vec<Variant>,
-    /// The way of frames into the bridge and out of it.
+    /// The interface between the bridge and its devices.
     pub path: PortPath,
-    /// Length of the frames in bytes, without the check sequence: 64 to 1514.
+    /// Length of the frames in bytes without the check sequence: 64 to 1514.
     pub frame_bytes: u16,
-    /// Measured time of each variant in a repetition, at least 20 ms.
+    /// Measured time of each variant in a repetition: at least 20 ms.
     pub slice: Duration,
-    /// Repetitions, each with all variants in turn, at least 1.
+    /// Repetitions of all variants, which take turns: at least 1.
     pub repetitions: u32,
 }
 
 impl Default for Options {
-    /// All variants with the shortest frames, over AF_XDP as any device has it.
+    /// All variants with the shortest frames, over AF_XDP in the generic mode that every device supports.
     fn default() -> Options {
         Options {
             variants: Vec::new(),
@@ -57,14 +58,14 @@ impl Default for Options {
     }
 }
 
-/// The baseline first, and those that were named, or all.
+/// The baseline, followed by the named variants, or by all if none is named.
 fn chosen(named: &[Variant]) -> Vec<Variant> {
     let others = VARIANTS.into_iter().filter(|variant| *variant != BASELINE);
     let others = others.filter(|variant| named.is_empty() || named.contains(variant));
     [BASELINE].into_iter().chain(others).collect()
 }
 
-/// Measures the variants. A slow one is no error.
+/// Measures the variants. Results are not judged: a slow variant is no error.
 ///
 /// # Errors
 /// A privilege is missing, or a device cannot be made.
@@ -94,7 +95,7 @@ pub fn measure(options: &Options) -> Result<Findings> {
                 Work::Kernel => bench.measure_kernel(),
                 _ => bench.measure(row.variant),
             };
-            // One that cannot be measured does not keep the others from it.
+            // A variant that cannot be measured does not stop the others.
             match seen {
                 Ok(seen) => row.add(&seen),
                 Err(error) => row.skipped = Some(homa_report::output::in_words(&error)),

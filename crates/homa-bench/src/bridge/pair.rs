@@ -1,4 +1,5 @@
-//! A bridge in two threads, each with a device: what comes by one is handed to the other, which sends it.
+//! A bridge with two threads, one for each device. A thread hands the packets that it receives to the peer
+//! thread, which sends them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,40 +16,40 @@ use super::variants::{Lock, Variant};
 use crate::switch::PortPath;
 use crate::switch::place::SWITCH_DEVICES;
 
-/// How many packets both have taken and are done with.
+/// Number of packets that both halves have received, and have finished with.
 #[derive(Debug, Default)]
 struct Count {
     came: AtomicU64,
     done: AtomicU64,
 }
 
-/// One of the two.
+/// One thread of the bridge.
 pub struct Half {
-    /// Of one device.
+    /// The half's only device.
     frames: Frames,
-    /// Which one it is.
+    /// Index of the half and its device: 0 or 1.
     number: usize,
     own_table: Switch<()>,
     common_table: Arc<Mutex<Switch<()>>>,
     variant: Variant,
     to_other: Put,
     from_other: Take,
-    /// Memory of packets that came from the other, on its way back.
+    /// Returns buffers of packets that came from the peer half.
     give_back: Put,
-    /// Memory of our own that comes back.
+    /// Our own buffers, returned by the peer half.
     get_back: Take,
     pool: Vec<Packet>,
-    /// Batches without packets, whose memory is used again.
+    /// Empty batches for reuse.
     empty: Vec<Vec<Packet>>,
     burst: Vec<Frame>,
     count: Arc<Count>,
-    /// What was found in each look at the device.
+    /// Sizes of the batches received from the device.
     pub taken: Batches,
-    /// What was found in each look at the line.
+    /// Sizes of the batches received from the peer half.
     pub handed: Batches,
 }
 
-/// Both, on the devices of this thread's namespace.
+/// Opens both halves on the devices of this thread's network namespace.
 pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[Half; 2]> {
     let common_table = Arc::new(Mutex::new(table()?));
     let count = Arc::new(Count::default());
@@ -73,24 +74,25 @@ pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[Half; 2]> {
         };
         anyhow::Ok(half)
     };
-    // Memory of what goes there comes back by a line of its own, and the other way round.
+    // The buffers of each direction return by a line of their own.
     let first = half(0, (there.0, back.1), (back_free.0, there_free.1))?;
     let second = half(1, (back.0, there.1), (there_free.0, back_free.1))?;
     Ok([first, second])
 }
 
 impl Half {
-    /// Packets that both are done with.
+    /// Number of packets that both halves have finished with.
     pub fn done(&self) -> u64 {
         self.count.done.load(Ordering::Acquire)
     }
 
-    /// Whether packets are on their way from one to the other.
+    /// Whether packets are in transit from one half to the other.
     pub fn is_waiting(&self) -> bool {
         self.count.came.load(Ordering::Acquire) > self.done()
     }
 
-    /// A look at the device and at the line; whether there was anything. With `wait` it sleeps at the line where there is nothing.
+    /// Polls the device and the line once. Returns whether either had packets. If neither had, `wait` is the
+    /// maximum time to sleep at the line.
     pub fn round(&mut self, wait: Option<Duration>) -> bool {
         let took = self.take();
         let gave = self.give(wait.filter(|_| !took));
@@ -143,7 +145,7 @@ impl Half {
         if count == 0 {
             self.empty.push(batch);
         } else {
-            // What finds no room there goes back to the allocator.
+            // Buffers for which the line has no room are freed.
             self.give_back.put(&mut batch);
             self.count.done.fetch_add(count as u64, Ordering::AcqRel);
         }

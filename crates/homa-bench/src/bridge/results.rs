@@ -1,4 +1,4 @@
-//! What was seen of all variants, and how it is shown.
+//! The results of all variants, and their presentation.
 
 use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::findings::{Findings, Section, Table};
@@ -11,19 +11,18 @@ use super::run::Seen;
 use super::variants::{THEN, Variant};
 use crate::engine::summary::Summary;
 
-/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
 const SCHEMA: u32 = 1;
 
-/// A variant over all repetitions.
+/// The results of a variant over all repetitions.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
     pub variant: Variant,
     mpps: Summary,
     flow_mpps: Option<Summary>,
     taken: Batches,
     handed: Batches,
-    /// Why there are no values, or some are missing.
+    /// Why values are missing, some or all.
     pub skipped: Option<String>,
 }
 
@@ -33,20 +32,20 @@ struct RowJson<'a> {
     name: &'static str,
     text: &'static str,
     skipped: Option<&'a str>,
-    /// M frames a second by itself.
+    /// Million frames per second without the source at work.
     mpps: &'a Summary,
-    /// That of a repetition over the baseline's of the same.
+    /// Each repetition's speed relative to the baseline's in the same repetition.
     ratio: Option<Summary>,
-    /// With the source at work.
+    /// Million frames per second with the source at work.
     flow_mpps: Option<&'a Summary>,
-    /// What each look at a device found meanwhile.
+    /// Batches received from the devices, with the source at work.
     taken: Option<BatchSummary>,
-    /// What each look at the line between two threads found.
+    /// Batches handed over between the two threads.
     handed: Option<BatchSummary>,
 }
 
 impl Row {
-    /// Of no repetition yet.
+    /// A row without repetitions.
     pub fn new(variant: Variant) -> Row {
         let (mpps, taken, handed) = (Summary::default(), Batches::default(), Batches::default());
         Row { variant, mpps, flow_mpps: None, taken, handed, skipped: None }
@@ -96,7 +95,7 @@ impl Row {
     }
 }
 
-/// All of it. The first row is the baseline.
+/// Composes the page and the JSON. The first row must be the baseline.
 pub fn findings(options: &Options, rows: &[Row], load: &str, notes: Vec<String>) -> Findings {
     let Some(baseline) = rows.first() else { return Findings::default() };
     let head = ["", "M frames/s", "times the first", "source at work", "taken", "handed over"];
@@ -161,12 +160,12 @@ pub fn findings(options: &Options, rows: &[Row], load: &str, notes: Vec<String>)
     }
 }
 
-/// Speed by the size of bursts, where only that differs.
+/// Speed by the size of bursts, for the variants that differ only in it.
 fn bursts(rows: &[Row]) -> Chart {
     let mut rows: Vec<&Row> =
         rows.iter().filter(|row| row.variant.name.starts_with("burst-") && row.has_values()).collect();
     rows.sort_by_key(|row| row.variant.burst);
-    // Equal ratios are equal distances; 64 is the longest.
+    // Logarithmic scale from 1 to 64, the maximum burst.
     let x = |row: &Row| (row.variant.burst as f64).log2() / 6.0;
     let curve = |label: &str, class: &str, value: &dyn Fn(&Row) -> Option<f64>| Curve {
         label: label.to_owned(),
@@ -193,7 +192,7 @@ fn bursts(rows: &[Row]) -> Chart {
     }
 }
 
-/// Sizes of batches at the places where packets are handed over, of the baseline and of two threads.
+/// Sizes of the batches that the baseline receives and that two threads hand over.
 fn distribution(rows: &[Row]) -> Chart {
     let last = (CLASS_NAMES.len() - 1) as f64;
     let curve = |row: &Row, place: &str, batches: &Batches, class: &str| {

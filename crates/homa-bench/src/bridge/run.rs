@@ -1,4 +1,4 @@
-//! A bridge at work in a thread of its own, and perhaps in the one that measures, too.
+//! A running bridge: in a thread of its own, and for some variants also in the measuring thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,22 +17,22 @@ use crate::switch::gate::{Drained, Gate};
 use crate::switch::load::{Load, SINK, SOURCE, bulk_of};
 use crate::switch::place::Place;
 
-/// Frames sent in one go.
+/// Frames in each call of the source.
 pub const BURST: usize = 32;
 
-/// Frames that wait on each side when the gate is opened: nearly as many as there is room for.
+/// Frames queued on each side when the gate opens: nearly the capacity.
 pub const HEAP: usize = 960;
 
-/// How long a second thread on the same processor sleeps at most.
+/// Maximum sleep of a second thread on the same processor.
 const NAP: Duration = Duration::from_millis(1);
 
-/// How long the source sleeps between two looks whether the bridge has done its heap.
+/// Interval at which the source checks whether the bridge has finished the queued frames.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Longer than a heap takes anywhere.
+/// Upper bound for the time to forward the queued frames on any machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where it is measured, and how.
+/// The environment and the settings of a measurement.
 pub struct Bench<'a> {
     pub place: &'a Place,
     pub load: &'a mut Load,
@@ -41,20 +41,20 @@ pub struct Bench<'a> {
     pub bytes: usize,
 }
 
-/// What a repetition has shown of a variant.
+/// The results of one repetition of a variant.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// M frames a second of the bridge by itself.
+    /// Million frames per second without the source at work.
     pub mpps: f64,
-    /// The same with the source at work; `None` where it cannot be.
+    /// Million frames per second with the source at work; `None` if it cannot be measured.
     pub flow_mpps: Option<f64>,
-    /// What was found in each look at a device while the source was at work.
+    /// Batches received from the devices while the source was at work.
     pub taken: Batches,
-    /// What was found in each look at the line between two threads, then.
+    /// Batches handed over between the two threads while the source was at work.
     pub handed: Batches,
 }
 
-/// What a thread leaves.
+/// The results of a bridge thread.
 #[derive(Default)]
 struct Ended {
     drained: Drained,
@@ -67,7 +67,7 @@ struct Running {
     gate: Arc<Gate>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Ended>>,
-    /// The half of this thread, if it has one.
+    /// The half that runs in the measuring thread, for variants that have one.
     half: Option<Half>,
 }
 
@@ -123,14 +123,14 @@ impl Running {
         }
     }
 
-    /// What this thread has to do for it.
+    /// Runs a round of the half that belongs to the measuring thread. Returns whether it had work.
     fn help(&mut self) -> bool {
         self.half.as_mut().is_some_and(|half| half.round(None))
     }
 
     fn end(mut self) -> Result<Ended> {
         self.stop.store(true, Ordering::Relaxed);
-        // It ends with an empty line.
+        // The thread ends only after the line is empty.
         while !self.thread.is_finished() {
             self.help();
         }
@@ -147,7 +147,8 @@ fn of(half: &Half) -> Ended {
     Ended { taken: half.taken, handed: half.handed, ..Ended::default() }
 }
 
-/// The first half's work. While packets are on their way to the second, there is something to wait for.
+/// Runs the first half. While packets are in transit to the second half, the bridge is not idle and `wait` is
+/// called.
 fn work(half: &mut Half, gate: &Gate, stop: &AtomicBool, wait: fn()) -> Drained {
     gate.pass(stop, || {
         let mut busy = half.round(None);
@@ -160,12 +161,12 @@ fn work(half: &mut Half, gate: &Gate, stop: &AtomicBool, wait: fn()) -> Drained 
 }
 
 impl Bench<'_> {
-    /// The sides from which frames come.
+    /// The sides from which the variant receives frames.
     fn sides(variant: Variant) -> &'static [usize] {
         if variant.both { &[SOURCE, SINK] } else { &[SOURCE] }
     }
 
-    /// A repetition of a variant, but not of the kernel.
+    /// Measures one repetition of a variant. The kernel's bridge is measured by `measure_kernel`.
     pub fn measure(&mut self, variant: Variant) -> Result<Seen> {
         let mpps = self.drain(variant)?;
         let mut running = self.start(variant)?;
@@ -185,7 +186,7 @@ impl Bench<'_> {
         }
     }
 
-    /// M frames a second of a bridge that always finds some.
+    /// Speed of a bridge that always finds frames, in million frames per second.
     fn drain(&mut self, variant: Variant) -> Result<f64> {
         let mut running = self.start(variant)?;
         running.gate.shut();
@@ -214,14 +215,14 @@ impl Bench<'_> {
         Ok(drained.frames as f64 / drained.time.as_secs_f64() / 1e6)
     }
 
-    /// M frames a second that arrive while the source sends as many as it can.
+    /// Rate of arriving frames while the source sends at its maximum rate, in million frames per second.
     fn flow(&mut self, variant: Variant, running: &mut Running) -> f64 {
         self.flow_with(Bench::sides(variant), || {
             running.help();
         })
     }
 
-    /// The same by whatever forwards them, with something to do in between.
+    /// Measures [`Bench::flow`] for any forwarder and calls `between` after each burst of the source.
     pub fn flow_with(&mut self, sides: &[usize], mut between: impl FnMut()) -> f64 {
         let bytes: Vec<_> = sides.iter().map(|&side| (side, bulk_of(side, self.bytes))).collect();
         let began = self.load.now();

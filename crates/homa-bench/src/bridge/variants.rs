@@ -1,64 +1,64 @@
 //! The ways to build a bridge that are compared.
 
-/// Where a packet lies between the device that it came by and the one that it leaves by.
+/// Where packets are stored between the receiving and the sending device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Where the kernel has put it, in memory that both devices share: nothing is copied.
+    /// In the memory that both devices share, where the kernel has written it: nothing is copied.
     Shared,
-    /// In memory asked for and given back for each packet, with a copy in and a copy out.
+    /// In a new allocation for each packet, with a copy in and a copy out.
     Allocator,
-    /// The same in buffers that are used again.
+    /// In reused buffers, with a copy in and a copy out.
     Pool,
-    /// The same with a second copy of its headers in a dense array, which the decision reads instead.
+    /// As [`Memory::Pool`], with a second copy of the headers in a dense array from which the lookup reads.
     Apart,
 }
 
-/// How often the lock of what all threads need is taken: of the table of addresses, or of the line between two threads.
+/// Granularity of the locks around shared state: the address table, and the line between two threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
-    /// Never: the table has one owner, the line is a channel.
+    /// No lock: the table has one owner, and the line is a channel.
     None,
-    /// For each burst.
+    /// A lock for each burst.
     Burst,
-    /// For each packet.
+    /// A lock for each packet.
     Packet,
 }
 
-/// Who does the work.
+/// The threads that forward packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// One thread takes a burst, decides, and sends.
+    /// One thread receives a burst, looks up destinations, and sends.
     Complete,
-    /// One thread takes bursts and decides, another sends, both on one processor.
+    /// One thread receives bursts and looks up destinations; another thread on the same processor sends.
     HandOver,
-    /// The same on two processors, a device each. The second one is that of the source.
+    /// Two threads on two processors, one for each device. The second thread shares the source's processor.
     HandOverApart,
-    /// The kernel.
+    /// The kernel's bridge.
     Kernel,
 }
 
 /// A way to build a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// On the command line and in the JSON.
+    /// Name on the command line and in the JSON.
     pub name: &'static str,
-    /// In the table.
+    /// Description in the table.
     pub text: &'static str,
-    /// Packets taken at a time, at most.
+    /// Maximum packets received at a time.
     pub burst: usize,
-    /// Where packets lie.
+    /// Where packets are stored.
     pub memory: Memory,
-    /// How often a lock is taken.
+    /// Granularity of the locks.
     pub lock: Lock,
-    /// The headers of a burst are asked for before they are read.
+    /// Whether the headers of a burst are prefetched.
     pub prefetch: bool,
-    /// Frames come from both sides.
+    /// Whether frames arrive from both sides.
     pub both: bool,
-    /// Who does it.
+    /// The threads that forward packets.
     pub work: Work,
 }
 
-/// What all others are held against.
+/// The variant with which all others are compared.
 pub const BASELINE: Variant = Variant {
     name: "burst-32",
     text: "bursts of 32, to completion, no lock",
@@ -86,7 +86,7 @@ const fn apart(name: &'static str, text: &'static str, burst: usize, lock: Lock)
     Variant { name, text, burst, lock, memory: Memory::Pool, work: Work::HandOverApart, ..BASELINE }
 }
 
-/// All of them, in the order of the table.
+/// All variants, in the order of the table.
 pub const VARIANTS: [Variant; 19] = [
     BASELINE,
     burst("burst-1", "bursts of 1", 1),
@@ -115,8 +115,8 @@ pub const VARIANTS: [Variant; 19] = [
     Variant { name: "linux", text: "the kernel's bridge", work: Work::Kernel, ..BASELINE },
 ];
 
-/// What was found of the same question on machines of two processors in 2004, with a kernel's bridge that forwarded half a million packets a
-/// second, and where nothing is named, nobody had measured it.
+/// Published findings on the same questions, from 2004 and machines with two processors. The kernel's bridge
+/// forwarded half a million packets per second. A question without figures was unmeasured.
 pub const THEN: [(&str, &str); 7] = [
     (
         "bursts",

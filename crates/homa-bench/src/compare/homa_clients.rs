@@ -13,7 +13,8 @@ use crate::homa_link::HomaLink;
 use crate::hosts::Hosts;
 use crate::recording::Recorded;
 
-/// Opens the ports of all threads. The first [`Plan::client_ports`] belong to the first client host, and so on.
+/// Opens the client ports of all threads. The first [`Plan::client_ports`] ports belong to the first client
+/// host, the next ones to the second, and so on.
 pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<Box<dyn Link>>> {
     let bind = |number| bind(plan, servers, number, &format!("client-{}", number + 1)).map(Arc::new);
     let hosts: Vec<Arc<Recorded>> = (0..plan.options.clients).map(bind).collect::<Result<_>>()?;
@@ -37,7 +38,7 @@ pub fn open_one(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, plan.poll())?))
 }
 
-/// Makes the client host with this number, 0 to 63, and with this name in traces.
+/// Makes client host `number`, 0 to 63. `name` is its name in traces.
 fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<Recorded> {
     let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());
     let driver = plan.options.driver;

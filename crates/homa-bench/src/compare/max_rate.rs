@@ -10,20 +10,22 @@ use crate::engine::load::Pace;
 use crate::engine::tally::Tally;
 use crate::protocol::Protocol;
 
-/// RPCs open per client port, beside `--max-outstanding`: a protocol may be at its best with few.
+/// Levels of open RPCs per client port, in addition to `--max-outstanding`: some protocols have their maximum
+/// with few open RPCs.
 const LEVELS: [u32; 2] = [16, 64];
 
-/// The measured time at each level while it only serves to choose a load.
+/// Measured time at each level if the maximum only serves to choose a load.
 pub const CALIBRATION: Duration = Duration::from_millis(500);
 
-/// The levels for a limit of open RPCs.
+/// The levels to measure for this limit of open RPCs.
 pub fn levels(max_outstanding: u32) -> Vec<u32> {
     let mut levels: Vec<u32> = LEVELS.into_iter().filter(|&level| level < max_outstanding).collect();
     levels.push(max_outstanding);
     levels
 }
 
-/// The highest goodput of each protocol in closed loops of different depth, `measured` for each; protocols take turns.
+/// Measures the highest goodput of each protocol in closed loops, for `measured` at each level of open RPCs.
+/// The protocols take turns.
 pub fn find(rig: &mut Rig<'_>, measured: Duration) -> Result<Vec<(Maximum, Tally)>> {
     let plan = rig.plan;
     let mut best: Vec<Option<(Maximum, Tally)>> = vec![None; plan.protocols.len()];

@@ -72,7 +72,7 @@ pub fn measure(plan: &Plan, progress: Progress) -> Result<Results> {
     Ok(Results::new(plan, pace, &unloaded, max, runs))
 }
 
-/// The slices of all protocols in turn.
+/// Measures all slices; the protocols take turns.
 fn take_turns(rig: &mut Rig<'_>, pace: Pace) -> Result<Vec<(Protocol, Tally)>> {
     let plan = rig.plan;
     let mut tallies: Vec<_> =

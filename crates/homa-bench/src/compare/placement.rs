@@ -1,8 +1,9 @@
 //! The processors of clients and servers on one machine.
 //!
-//! A client and a server on two machines never share a processor. On one machine the scheduler often puts both on the same
-//! one, where they take turns instead of working side by side, and whether it does changes from run to run: round trips
-//! of two polling processes then differ by a factor of three. So each side gets half of the processors to itself.
+//! A client and a server on two machines never share a processor. On one machine the scheduler often puts
+//! both on the same one, where they take turns instead of working side by side, and whether it does changes
+//! from run to run: round trips of two polling processes then differ by a factor of three. So each side gets
+//! half of the processors to itself.
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -14,7 +15,7 @@ use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 pub enum Placement {
     /// Half of the processors for the servers, the others for the clients, as if they were two machines
     Apart,
-    /// Where the scheduler puts them
+    /// The scheduler chooses
     Free,
 }
 
@@ -33,8 +34,8 @@ pub struct CpuSplit {
 }
 
 impl CpuSplit {
-    /// Gives the servers the first half of the processors that this process may use, and the clients the others; `None`
-    /// where there is only one.
+    /// Assigns the first half of this process's processors to the servers and the others to the clients;
+    /// `None` if there is only one processor.
     pub fn apart() -> Result<Option<CpuSplit>> {
         let allowed = sched_getaffinity(None).context("cannot ask which processors this process may use")?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
@@ -45,17 +46,20 @@ impl CpuSplit {
         Ok(Some(CpuSplit { clients: set(clients), servers: set(servers) }))
     }
 
-    /// Has processes and threads that this thread starts run where servers do.
+    /// Moves this thread, and the threads and processes that it starts from now on, to the servers'
+    /// processors.
     pub fn enter_servers(&self) -> Result<()> {
         enter(&self.servers)
     }
 
-    /// Has this thread, and what it starts from now on, run where clients do.
+    /// Moves this thread, and the threads and processes that it starts from now on, to the clients'
+    /// processors.
     pub fn enter_clients(&self) -> Result<()> {
         enter(&self.clients)
     }
 
-    /// Has this thread, and what it starts from now on, run on the processors of both sides.
+    /// Lets this thread, and the threads and processes that it starts from now on, run on the processors of
+    /// both sides.
     pub fn enter_all(&self) -> Result<()> {
         let is_ours = |&cpu: &usize| self.clients.is_set(cpu) || self.servers.is_set(cpu);
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(is_ours).collect();

@@ -14,17 +14,17 @@ use crate::peers;
 use crate::protocol::Protocol;
 use crate::workloads;
 
-/// Client ports without an option, where there is more than one RPC at a time. A careful user of TCP opens some
-/// connections, so that not every short message stands behind every long one.
+/// Default number of client ports for loads with more than one RPC at a time. A careful user of TCP opens
+/// several connections, so that not every short message waits behind every long one.
 const DEFAULT_PORTS: u16 = 4;
 
-/// The longest slice: short enough that a disturbance of some seconds hits both protocols.
+/// Maximum slice: short enough that a disturbance of some seconds affects both protocols.
 const MAX_SLICE: Duration = Duration::from_millis(2_500);
 
-/// The longest unmeasured beginning of a slice: some hundred round trips even where the network is slow.
+/// Maximum warm-up of a slice: some hundred round trips even on a slow network.
 const MAX_WARMUP: Duration = Duration::from_millis(250);
 
-/// Times of load that can be measured.
+/// Permitted times of load.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
 
 /// A comparison, ready to be measured.
@@ -44,7 +44,7 @@ pub struct Plan {
     pub slices: u32,
     /// The measured time of a slice.
     pub slice: Duration,
-    /// The time before in each slice.
+    /// The warm-up of each slice.
     pub warmup: Duration,
     /// Seed of arrivals, sizes, choices and content.
     pub seed: u64,
@@ -57,8 +57,8 @@ impl Plan {
     /// Checks the options and derives the rest.
     ///
     /// # Errors
-    /// A time out of range, a protocol that this program was built without, or several client hosts where an
-    /// address is one host.
+    /// The time is out of range, this program was built without one of the protocols, or there are several
+    /// client hosts although each address is one host.
     pub fn new(options: Options) -> Result<Plan> {
         let mut protocols = options.protocols.clone();
         protocols.sort_by_key(|protocol| Protocol::ALL.iter().position(|other| other == protocol));
@@ -81,8 +81,8 @@ impl Plan {
             _ => DEFAULT_PORTS,
         });
         let ports = usize::from(options.clients) * usize::from(client_ports);
-        // A closed loop sleeps while it waits, and a thread can sleep on one port; an open loop polls, and more threads
-        // that poll than processors would only take them from each other.
+        // A closed loop sleeps while it waits, and a thread can sleep on one port only. An open loop polls:
+        // with more threads than processors, the threads would displace each other.
         let threads = match load {
             Load::Outstanding(_) => ports,
             _ => cpus.saturating_sub(servers_here).max(1),
@@ -157,7 +157,7 @@ impl Plan {
     }
 }
 
-/// Shares ports among at most so many threads, as evenly as it goes.
+/// Divides ports among at most `threads` threads as evenly as possible.
 fn share(ports: usize, threads: usize) -> Vec<usize> {
     let threads = threads.min(ports);
     (0..threads).map(|index| (ports + threads - 1 - index) / threads).collect()

@@ -1,4 +1,4 @@
-//! `report.html`: one file that needs nothing else, for somebody who has not seen the bench before.
+//! `report.html`: a self-contained page for readers who do not know the bench.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::compare::results::{Results, Run};
 use crate::compare::svg;
 use crate::compare::table::{LOOPBACK, load};
 
-/// The whole page.
+/// Renders the whole page.
 pub fn render(results: &Results, workload: &str) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -176,7 +176,7 @@ fn slowdowns(out: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(out, "</table></div>")
 }
 
-/// A line of the table of runs: its label, and what it says of a run.
+/// A line of the table of runs: its label, and its value for a run.
 type TotalRow<'a> = (&'a str, &'a dyn Fn(&Run) -> String);
 
 fn totals(out: &mut String, results: &Results) -> std::fmt::Result {
@@ -282,7 +282,7 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
     writeln!(out, "</table></div>")
 }
 
-/// "2 hosts, 1 port per host": what stands before "per" is counted.
+/// Counts with plurals, such as "2 hosts, 1 port per host": the word before "per" takes the plural.
 fn counts(parts: &[(usize, &str)]) -> String {
     let one = |&(count, name): &(usize, &str)| match (count, name.split_once(" per ")) {
         (1, _) => format!("1 {name}"),
@@ -292,7 +292,7 @@ fn counts(parts: &[(usize, &str)]) -> String {
     parts.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Names come from files and the command line: none of them is markup.
+/// Escapes text for HTML: names come from files and from the command line.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

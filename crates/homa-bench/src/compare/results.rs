@@ -1,4 +1,4 @@
-//! The results as objects: what `results.json` holds, and what table and report are made of.
+//! The results as objects: the content of `results.json`, and the input of table and report.
 
 use homa_workload::{BinSummary, ShortSummary};
 use serde::Serialize;
@@ -9,10 +9,10 @@ use crate::engine::rtt::RttTable;
 use crate::engine::tally::Tally;
 use crate::protocol::Protocol;
 
-/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
 const SCHEMA: u32 = 1;
 
-/// A whole bench.
+/// The results of a whole bench.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     /// Version of this format.
@@ -21,11 +21,11 @@ pub struct Results {
     pub seed: u64,
     /// The settings.
     pub config: Config,
-    /// Median round trip of Homa alone, by size: what slowdown is measured against.
+    /// Median round trip of Homa without load, by size: the base of slowdown.
     pub unloaded: Vec<Unloaded>,
-    /// Maximum goodput of each protocol, where it was measured.
+    /// Maximum goodput of each protocol, if it was measured.
     pub max: Vec<Maximum>,
-    /// One for each protocol.
+    /// One run for each protocol.
     pub runs: Vec<Run>,
 }
 
@@ -42,31 +42,31 @@ pub struct Config {
     pub workload: String,
     /// The size to which longer messages were shortened, in bytes; `null` if none was.
     pub truncated_at: Option<u32>,
-    /// Mean message, in bytes, as sent.
+    /// Mean message size in bytes, after truncation.
     pub mean_bytes: f64,
-    /// Offered load as a fraction of the slower protocol's maximum, where it was chosen so.
+    /// Offered load as a fraction of the slower protocol's maximum, if it was chosen as a fraction.
     pub load: Option<f64>,
-    /// Offered load, 10^9 bits of request payload per second; `null` in a closed loop.
+    /// Offered load in 10^9 bits of request payload per second; `null` in a closed loop.
     pub gbps: Option<f64>,
     /// Closed loop: RPCs open per client port.
     pub outstanding: Option<u32>,
     /// Open loop: RPCs open per client port at which arrivals wait.
     pub max_outstanding: u32,
-    /// Answers had 100 bytes.
+    /// Whether answers had 100 bytes.
     pub one_way: bool,
-    /// What carried Homa's packets: `udp` or `raw`.
+    /// The driver of Homa's packets.
     pub driver: &'static str,
     /// Remote servers; empty: servers on this machine, over loopback.
     pub servers: Vec<String>,
     /// Client hosts.
     pub clients: u16,
-    /// Endpoints of each Homa host, save remote ones.
+    /// Endpoints of each Homa host, except remote ones.
     pub endpoints: u16,
     /// Client ports per client host.
     pub ports: u16,
     /// Threads that drive the client ports.
     pub client_threads: usize,
-    /// Threads per client port that only take answers.
+    /// Threads per client port that only receive answers.
     pub port_receivers: u16,
     /// Server ports per server.
     pub server_ports: u16,
@@ -74,17 +74,18 @@ pub struct Config {
     pub server_threads: u16,
     /// Polling before sleeping, in microseconds, on both sides.
     pub poll_us: u64,
-    /// Which of Homa's sleeping threads is woken, on both sides.
+    /// The order in which Homa's sleeping threads were woken, on both sides.
     pub wake_order: String,
-    /// Most packets that Homa takes at a time, on both sides.
+    /// Maximum receive batch of Homa, on both sides.
     pub batch_cap: u32,
-    /// Speed of the link in Mbit/s, as asked for; `None`: what the network device tells.
+    /// Rate of the link in Mbit/s, from the options; `None`: as reported by the network device.
     pub link_mbps: Option<u32>,
-    /// `apart`: the local servers had half of the processors to themselves and the clients the others; `free`: not.
+    /// `apart`: the local servers had one half of the processors and the clients the other; `free`: the
+    /// scheduler placed both.
     pub placement: &'static str,
     /// Measured seconds for each protocol.
     pub duration_s: f64,
-    /// The number of slices these were measured in, protocols in turn.
+    /// Number of slices per protocol; the protocols took turns.
     pub slices: u32,
 }
 
@@ -108,51 +109,53 @@ pub struct Maximum {
     pub outstanding: u32,
 }
 
-/// A protocol's run. The fields up to `short` are those that every command that measures has.
+/// The run of a protocol. The fields up to `short` are common to all commands that measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// The protocol.
     pub protocol: Protocol,
     /// The workload's name.
     pub workload: String,
-    /// Offered load, 10^9 bits of request payload per second; `null` in a closed loop.
+    /// Offered load in 10^9 bits of request payload per second; `null` in a closed loop.
     pub offered_gbps: Option<f64>,
-    /// Payload of the requests answered within the measured time.
+    /// Payload of the requests answered within the measured time, in 10^9 bits per second.
     pub achieved_gbps: f64,
-    /// Bytes answered within the measured time over the bytes due in it: 1 in steady state; `null` in a closed loop.
+    /// Bytes answered within the measured time over the bytes due in it: 1 in steady state; `null` in a
+    /// closed loop.
     pub completed_fraction: Option<f64>,
     /// RPCs measured: due within the measured time, and answered.
     pub rpcs: u64,
-    /// RPCs that ended in an error or with a wrong answer, the warm-up included; so are the next two.
+    /// RPCs that ended in an error or with a wrong answer. This field, `lost` and `duplicated` include the
+    /// warm-up.
     pub errors: u64,
     /// RPCs that never ended.
     pub lost: u64,
     /// Second answers, and requests that the server ran more than once.
     pub duplicated: u64,
-    /// Processors busy on average, clients and (where they are ours) servers.
+    /// Processors busy on average: those of the clients, and those of the servers if they are ours.
     pub cpu_busy: f64,
     /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
-    /// By size.
+    /// Statistics by size.
     pub bins: Vec<BinSummary>,
-    /// The short messages.
+    /// Statistics of the short messages.
     pub short: ShortSummary,
-    /// The last of `bins` is the largest 1 % of the messages.
+    /// Whether the last of `bins` is the largest 1 % of the messages.
     pub largest_row: bool,
     /// RPCs started.
     pub started: u64,
     /// Arrivals that had to wait because `max_outstanding` RPCs were open.
     pub capped: u64,
-    /// Arrivals that still waited at the end.
+    /// Arrivals that were still waiting at the end.
     pub unsent: u64,
-    /// More than 1 % of the arrivals had to wait: the offered load was not reached.
+    /// Whether more than 1 % of the arrivals had to wait, so that the offered load was not reached.
     pub closed_loop: bool,
-    /// The first thing that went wrong.
+    /// The first error.
     pub first_error: Option<String>,
 }
 
 impl Run {
-    /// Sums a protocol's run up.
+    /// Computes the run of a protocol from its counts.
     pub fn new(protocol: Protocol, workload: &str, pace: Pace, tally: &Tally) -> Run {
         let (offered_gbps, closed) = match pace {
             Pace::Open { gbps, .. } => (Some(gbps), tally.counted.closed_loop()),
@@ -181,14 +184,14 @@ impl Run {
         }
     }
 
-    /// Whether every RPC was answered exactly once, and right.
+    /// Whether every RPC was answered exactly once and correctly.
     pub fn clean(&self) -> bool {
         self.errors == 0 && self.lost == 0 && self.duplicated == 0
     }
 }
 
 impl Results {
-    /// Puts the parts together.
+    /// Composes the results from their parts.
     pub fn new(plan: &Plan, pace: Pace, unloaded: &RttTable, max: Vec<Maximum>, runs: Vec<Run>) -> Results {
         let points = unloaded.points().iter();
         let unloaded = points.map(|&(bytes, ns)| Unloaded { bytes, rtt_us: ns as f64 / 1e3 }).collect();
@@ -200,12 +203,12 @@ impl Results {
         self.runs.iter().find(|run| run.protocol == protocol)
     }
 
-    /// Homa's run and TCP's where both ran: then they are compared.
+    /// The runs of Homa and TCP, which are compared if both ran.
     pub fn pair(&self) -> Option<(&Run, &Run)> {
         Some((self.run(Protocol::Homa)?, self.run(Protocol::Tcp)?))
     }
 
-    /// Homa's run and each of the others, where Homa ran: then they are compared.
+    /// Homa's run with each other protocol's run, for comparison; nothing if Homa did not run.
     pub fn against_homa(&self) -> impl Iterator<Item = (&Run, &Run)> {
         let others = self.runs.iter().filter(|run| run.protocol != Protocol::Homa);
         self.run(Protocol::Homa).into_iter().flat_map(move |homa| others.clone().map(move |run| (homa, run)))

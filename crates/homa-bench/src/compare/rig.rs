@@ -1,4 +1,4 @@
-//! The bench set up: servers, client ports and what slowdown is measured against.
+//! The running bench: servers, client ports, and the unloaded round trips.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,24 +27,22 @@ use crate::peers::{self, PeerLinkConfig};
 use crate::protocol::Protocol;
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 
-/// Most of the time for measuring unloaded round trips.
+/// Maximum time for measuring unloaded round trips.
 const UNLOADED_BUDGET: Duration = Duration::from_millis(2_500);
 
 /// Running servers, and client ports that are connected to them.
 pub struct Rig<'a> {
-    /// What is to be done.
     pub plan: &'a Plan,
-    /// How far it is.
     pub progress: Progress,
     servers: Servers,
     pattern: Pattern,
     unloaded: RttTable,
     sides: Vec<Side>,
-    /// Its socket goes with it.
+    /// Dropping the exporter removes its socket.
     _exporter: Option<Exporter>,
 }
 
-/// The client ports of one protocol, and how many requests they sent.
+/// The client ports of one protocol, and the number of requests sent.
 struct Side {
     protocol: Protocol,
     links: Vec<Box<dyn Link>>,
@@ -52,7 +50,7 @@ struct Side {
 }
 
 impl<'a> Rig<'a> {
-    /// Starts or reaches the servers, measures Homa alone, and opens all client ports.
+    /// Starts the servers or names remote ones, measures Homa without load, and opens all client ports.
     pub fn start(plan: &'a Plan, mut progress: Progress) -> Result<Rig<'a>> {
         let watched = Hosts::default();
         let exporter = export(plan, &watched)?;
@@ -87,12 +85,12 @@ impl<'a> Rig<'a> {
         Duration::from_millis(100) + unloaded_budget(plan)
     }
 
-    /// What slowdown is measured against.
+    /// Round trips of Homa without load, the base of slowdown.
     pub fn unloaded(&self) -> &RttTable {
         &self.unloaded
     }
 
-    /// One slice of load. Slices with the same `number` have the same arrivals, sizes and servers.
+    /// Runs one slice of load. Slices with the same `number` have the same arrivals, sizes and servers.
     pub fn slice(
         &mut self,
         protocol: Protocol,
@@ -133,8 +131,8 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Ends the servers; tells for each protocol how many requests ran more often than they were sent. Remote servers have
-    /// other clients too: there it is not known, and nothing is told.
+    /// Ends the servers. Returns for each protocol by how many the requests run exceed the requests sent.
+    /// Remote servers are left out, because they may have other clients.
     pub fn finish(mut self) -> Result<Vec<(Protocol, u64)>> {
         let sent: Vec<_> = self.sides.drain(..).map(|side| (side.protocol, side.sent)).collect();
         let served = self.servers.finish()?;
@@ -146,7 +144,7 @@ impl<'a> Rig<'a> {
     }
 }
 
-/// Serves the metrics of the client hosts, if that was asked for, and says where.
+/// Serves the metrics of the client hosts, if the options name an address, and prints the address.
 fn export(plan: &Plan, watched: &Hosts) -> Result<Option<Exporter>> {
     let Some(addr) = &plan.options.metrics else { return Ok(None) };
     let hosts = watched.clone();
@@ -155,7 +153,8 @@ fn export(plan: &Plan, watched: &Hosts) -> Result<Option<Exporter>> {
     Ok(Some(exporter))
 }
 
-/// Says something beside the results, which standard output has alone. Who reads one line of it and closes it does not end the bench.
+/// Writes a line to standard error, since standard output is reserved for results. Errors are ignored: a
+/// closed standard error must not end the bench.
 fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -234,7 +233,7 @@ fn open_bare(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
     plan.ports.iter().map(&mut open).collect()
 }
 
-/// Counts what was sent.
+/// Counts the requests that a link accepted.
 struct Counted {
     link: Box<dyn Link>,
     sent: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Results made up for the tests of table and report.
+//! Artificial results for the tests of table and report.
 
 use homa_workload::Workload;
 
@@ -12,7 +12,7 @@ use crate::protocol::Protocol;
 use crate::workloads::{self, Truncation};
 use std::time::Duration;
 
-/// Homa with small and TCP with large slowdowns, over W4.
+/// Results for W4: small slowdowns for Homa, large ones for TCP.
 pub fn both() -> Results {
     let workload = workloads::named("w4", Truncation::default()).expect("a workload");
     let options = Options { load: Load::Gbps(2.0), ..Options::new(workload) };

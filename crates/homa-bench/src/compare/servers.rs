@@ -1,4 +1,4 @@
-//! The servers of a bench: processes of its own on this machine, or remote ones.
+//! The servers of a bench: child processes on this machine, or remote servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -16,20 +16,20 @@ use crate::protocol::Protocol;
 use crate::recording::file_in;
 use crate::server::{Report, ServerOptions, ServerProcess};
 
-/// Where requests go, and the processes that were started for it. Dropping it ends them.
+/// The addresses of the servers, and our server processes. Dropping it ends the processes.
 pub struct Servers {
-    /// Every Homa server port of every server.
+    /// All Homa server ports of all servers.
     pub homa: Vec<ServerAddr>,
-    /// Every server port of the others, of every server.
+    /// All server ports of the other protocols, of all servers.
     others: Vec<(Protocol, SocketAddr)>,
-    /// Where Homa's server of this machine tells its metrics, if it was asked to.
+    /// The address of the Homa server's metrics, if they are served on this machine.
     pub metrics: Option<String>,
     children: Vec<ServerProcess>,
 }
 
 impl Servers {
-    /// Starts a process per protocol, so that each protocol's time on the processors is its own; or names remote servers.
-    /// Homa is always among them: slowdown is measured against it.
+    /// Starts a process per protocol, so that processor time is counted per protocol; or names the remote
+    /// servers. Homa is always included, since it is the base of slowdown.
     pub fn start(plan: &Plan) -> Result<Servers> {
         if let Some(directory) = &plan.options.trace_dir {
             make_directory(directory)?;
@@ -79,27 +79,27 @@ impl Servers {
         Ok(())
     }
 
-    /// Every server port of a protocol, other than Homa, of every server.
+    /// All server ports of a protocol other than Homa, of all servers.
     pub fn addrs(&self, protocol: Protocol) -> Vec<SocketAddr> {
         self.others.iter().filter(|(other, _)| *other == protocol).map(|(_, addr)| *addr).collect()
     }
 
-    /// The process that serves this protocol; `None` if it is not ours.
+    /// The process that serves this protocol; `None` if the server is remote.
     pub fn pid(&self, protocol: Protocol) -> Option<u32> {
         self.children.iter().find(|child| child.protocol() == protocol).map(ServerProcess::pid)
     }
 
-    /// Ends our processes in order and tells how many requests each ran; nothing for remote servers.
+    /// Ends our processes in order. Returns the number of requests that each ran; empty for remote servers.
     pub fn finish(&mut self) -> Result<Vec<(Protocol, u64)>> {
         self.children.drain(..).map(ServerProcess::finish).collect()
     }
 }
 
-/// The servers of a plan on this machine.
+/// The settings of the server process of a protocol.
 fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
     let from = &plan.options;
     let ip = match (protocol, from.driver) {
-        // Over raw IP an address is a host, and Homa's is one.
+        // Over raw IP each address is one host, and Homa's server has the default one.
         (Protocol::Udp, Driver::Raw) => Ipv4Addr::new(127, 0, 1, 1),
         _ => Ipv4Addr::LOCALHOST,
     };

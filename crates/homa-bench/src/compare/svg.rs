@@ -1,4 +1,4 @@
-//! The curves of slowdown by message size, as SVG that takes its colours from the page.
+//! The curves of slowdown by message size, as SVG. The colours come from the page's style.
 
 use std::fmt::Write;
 
@@ -13,18 +13,18 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 128.0;
 const TOP: f64 = 18.0;
 const BOTTOM: f64 = 84.0;
-/// The room between the last bin and the slot of the largest 1 %.
+/// Gap between the last bin and the slot of the largest 1 %.
 const GAP: f64 = 18.0;
-/// The least distance between two labels at the end of the curves.
+/// Minimum distance between two labels at the end of the curves.
 const LABEL_HEIGHT: f64 = 17.0;
 
-/// A percentile that has a curve: its name, its class, its value of a bin.
+/// A percentile with a curve: its name, its CSS class, and its value in a bin.
 type Percentile = (&'static str, &'static str, fn(&BinSummary) -> f64);
 
 const PERCENTILES: [Percentile; 2] =
     [("P99", "p99", |bin| bin.slowdown_p99), ("median", "p50", |bin| bin.slowdown_p50)];
 
-/// Draws all runs. Empty where there is nothing to draw.
+/// Draws all runs. Empty if there are no values.
 pub fn chart(results: &Results) -> String {
     let Some(frame) = Frame::new(results) else { return String::new() };
     let mut out = String::new();
@@ -48,9 +48,9 @@ pub fn chart(results: &Results) -> String {
     out
 }
 
-/// The scales.
+/// The scales of the chart.
 struct Frame<'a> {
-    /// The bins of equal count, then perhaps the largest 1 %.
+    /// The bins of equal count, followed by the largest 1 % if `largest_row` is true.
     rows: &'a [BinSummary],
     largest_row: bool,
     smallest_bytes: Option<u32>,
@@ -80,7 +80,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Bins without the largest 1 %.
+    /// Number of bins without the largest 1 %.
     fn bins(&self) -> usize {
         self.rows.len() - usize::from(self.largest_row)
     }
@@ -186,7 +186,7 @@ impl<'a> Frame<'a> {
         if let [.., last, largest] = &run.bins[..]
             && self.largest_row
         {
-            // Thin, because it leads to a part of the last bin and not to a next one.
+            // A thin line: it leads to a part of the last bin, not to a further bin.
             let (x1, y1) = (self.center(self.bins() - 1), self.y(value(last)));
             let (x2, y2) = (self.center(self.bins()), self.y(value(largest)));
             writeln!(
@@ -222,7 +222,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// 1, 2 and 5 times powers of ten within the limits; without the twos and fives where that would be too many.
+/// Ticks at 1, 2 and 5 times powers of ten within the limits; only at powers of ten if the range exceeds four
+/// decades.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();
     let factors: &[f64] = if decades > 4.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -233,7 +234,7 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
     all.filter(|value| (low..=high).contains(value)).collect()
 }
 
-/// A tick's value without needless digits.
+/// Formats a tick's value without trailing digits.
 fn plain(value: f64) -> String {
     if value >= 1.0 { format!("{value:.0}") } else { format!("{value}") }
 }

@@ -6,10 +6,10 @@ use homa_report::number::{ratio, short_number};
 
 use crate::compare::results::{Results, Run};
 
-/// What to know about a comparison over loopback.
+/// The caveat of a comparison over loopback.
 pub const LOOPBACK: &str = "Loopback: nothing congests here, processors are the only queue. `homa bench` alone compares in a network.";
 
-/// The table of slowdown by size, the short messages, and what each protocol did in all.
+/// Renders the slowdown by size, the short messages, and the totals of each protocol.
 pub fn render(results: &Results, workload: &str) -> String {
     let mut text = String::new();
     let out = &mut text;
@@ -50,7 +50,7 @@ pub fn load(results: &Results) -> String {
     }
 }
 
-/// Protocols side by side: as many as a terminal is wide.
+/// Protocols side by side: as many as fit the width of a terminal.
 const SIDE_BY_SIDE: usize = 2;
 
 fn slowdowns(out: &mut String, results: &Results) -> std::fmt::Result {
@@ -141,7 +141,7 @@ fn totals(out: &mut String, results: &Results) -> std::fmt::Result {
     Ok(())
 }
 
-/// One line on a whole run.
+/// The totals of a run in one line.
 pub fn total(run: &Run) -> String {
     let Run { achieved_gbps, rpcs, errors, lost, duplicated, cpu_busy, .. } = run;
     let mut line = format!(

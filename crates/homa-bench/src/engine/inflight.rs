@@ -1,12 +1,12 @@
-//! The open RPCs of a load thread, by cookie. A cookie is never used twice, so that a second answer is
-//! recognised, and so is a late answer to an earlier load on the same link.
+//! The open RPCs of a load thread, by cookie. No cookie is used twice: second answers, and late answers to an
+//! earlier load on the same link, are recognised.
 
 use std::time::Instant;
 
 /// An open RPC.
 #[derive(Clone, Copy, Debug)]
 pub struct Rpc {
-    /// When it should have been sent.
+    /// When the RPC was due to be sent.
     pub due: Instant,
     /// Bytes of the request.
     pub size: u32,
@@ -16,7 +16,7 @@ pub struct Rpc {
     pub number: u64,
 }
 
-/// Bits of a cookie below the number of its load, which has the rest: the slot's index, and above it the number of its users.
+/// Layout of a cookie from the lowest bit: the slot's index, the slot's generation, the number of the load.
 const LOAD_SHIFT: u32 = 56;
 const USERS_SHIFT: u32 = 32;
 const USERS: u32 = (1 << (LOAD_SHIFT - USERS_SHIFT)) - 1;
@@ -36,7 +36,7 @@ struct Slot {
 }
 
 impl InFlight {
-    /// None yet, of the load with this number.
+    /// No open RPCs, for the load with this number.
     pub fn new(load: u8) -> InFlight {
         InFlight { load, slots: Vec::new(), free: Vec::new() }
     }
@@ -46,7 +46,7 @@ impl InFlight {
         cookie >> LOAD_SHIFT == u64::from(self.load)
     }
 
-    /// Adds an RPC and gives it a cookie.
+    /// Adds an RPC and returns its cookie.
     pub fn insert(&mut self, rpc: Rpc) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { users: 0, rpc: None });
@@ -71,7 +71,7 @@ impl InFlight {
         Some(rpc)
     }
 
-    /// RPCs open.
+    /// Number of open RPCs.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -1,4 +1,5 @@
-//! The interface between the load generator and a protocol's client. All protocols run under the same generator.
+//! The interface between the load generator and a protocol's client. All protocols run under the same
+//! generator.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -9,24 +10,24 @@ use bytes::Bytes;
 /// The end of an RPC.
 #[derive(Debug)]
 pub struct Answer {
-    /// From [`Link::submit`].
+    /// The cookie passed to [`Link::submit`].
     pub cookie: u64,
     /// When the answer was complete in this process.
     pub at: Instant,
-    /// The answer, or why there is none.
+    /// The answer, or the reason why there is none.
     pub result: Result<Bytes, String>,
 }
 
 /// The client ports that one thread drives, connected to all servers.
 pub trait Link: Send {
-    /// Starts an RPC from the client port with index `port` to the server port with index `server`. Never blocks. It may wait
-    /// for [`Link::flush`] to go out with others.
+    /// Starts an RPC from the client port with index `port` to the server port with index `server`. Never
+    /// blocks. The request may stay queued until [`Link::flush`], to be sent with others.
     ///
     /// # Errors
-    /// Why this RPC was not taken; no [`Answer`] comes for it then.
+    /// The reason why the RPC was refused; there is no [`Answer`] then.
     fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String>;
 
-    /// Sends what was submitted.
+    /// Sends the submitted requests.
     ///
     /// # Errors
     /// The whole link is broken: the run cannot go on.
@@ -34,8 +35,8 @@ pub trait Link: Send {
         Ok(())
     }
 
-    /// Appends the answers that have arrived. If there are none, waits up to `wait` for one; may return early with
-    /// nothing.
+    /// Appends the answers that have arrived. If there are none, waits up to `wait` for one; may return early
+    /// with nothing.
     ///
     /// # Errors
     /// The whole link is broken: the run cannot go on.
@@ -64,9 +65,9 @@ pub fn take_from(
     Ok(())
 }
 
-/// Checks an implementation with two client ports and two server ports: of 40 messages sent at once, more than
-/// sockets hold, each comes back once, as it was, or its first bytes where responses have 100. One in `long_each`
-/// has 1,000,000 bytes.
+/// Checks an implementation with two client ports and two server ports. It sends 40 messages at once, more
+/// than sockets hold. Each answer must arrive once and have the request's content, or its first bytes if
+/// responses have 100 bytes. One message in `long_each` has 1,000,000 bytes.
 ///
 /// # Panics
 /// An answer is missing, wrong, or comes twice.

@@ -1,10 +1,11 @@
-//! Load from threads that send messages when they are due and measure each answer.
+//! Load: threads send messages when they are due and measure the latency of each answer.
 //!
-//! A thread drives one or more client ports: it sends what is due and takes answers in between. Arrivals of each port
-//! are a Poisson process of its own. A message that is due while `max_outstanding` RPCs are open waits, and its latency
-//! counts from the moment it was due; so it does when the thread itself was late. While the next message is due within
-//! 2 ms, the thread polls: epoll's timeouts are whole milliseconds, and a timer that wakes a sleeping thread
-//! is late by more than a short RPC takes.
+//! A thread drives one or more client ports: it sends due messages and receives answers in between. The
+//! arrivals of each port are a Poisson process of its own. A message that is due while `max_outstanding` RPCs
+//! are open waits. Its latency counts from its due time, also if the thread itself was late.
+//!
+//! While the next message is due within 2 ms, the thread polls: epoll's timeouts are whole milliseconds, and
+//! a timer wakes a sleeping thread late by more than a short RPC takes.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -21,26 +22,26 @@ use crate::engine::pattern::Pattern;
 use crate::engine::rtt::RttTable;
 use crate::engine::tally::{Sample, Tally};
 
-/// A thread may sleep until this long before its next message is due.
+/// A thread sleeps at most until this long before its next message is due.
 const SLEEP_MARGIN: Duration = Duration::from_millis(2);
 
-/// Messages sent before answers are looked at again.
+/// Messages sent before the thread receives answers again.
 const SENDS_PER_TURN: usize = 16;
 
-/// After the end of the load, RPCs count as lost once no answer came for this long. Longer than either protocol needs
-/// to give a silent peer up, or to retransmit to a living one.
+/// After the end of the load, open RPCs count as lost if no answer arrives for this long. Either protocol
+/// gives up a silent peer, or retransmits to a live one, in a shorter time.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// After the end of the load, all open RPCs count as lost after this long. An overloaded network may need many
-/// times the time of the load for the longest messages, and that is a result.
+/// After the end of the load, all open RPCs count as lost after this time. In an overloaded network the
+/// longest messages may need many times the duration of the load, and such latencies are results.
 pub const DRAIN: Duration = Duration::from_secs(240);
 
 /// How RPCs are started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Poisson arrivals, all client ports together, 10^9 bits of request payload per second.
+    /// Poisson arrivals. The load is the sum over all client ports.
     Open {
-        /// The offered load.
+        /// The offered load in 10^9 bits of request payload per second.
         gbps: f64,
         /// Open RPCs per client port at which arrivals wait.
         max_outstanding: u32,
@@ -61,7 +62,7 @@ pub struct LoadSpec<'a> {
     pub pace: Pace,
     /// Client ports of each thread.
     pub ports: &'a [usize],
-    /// Server ports, of all servers together.
+    /// Number of server ports, over all servers.
     pub servers: usize,
     /// Load before the measured time.
     pub warmup: Duration,
@@ -77,17 +78,18 @@ pub struct LoadSpec<'a> {
     pub start: Option<Instant>,
     /// Behaviour of a thread that has nothing to send.
     pub idle: Idle,
-    /// Each latency is kept, too.
+    /// Whether each latency is kept in addition to the histograms.
     pub keep_samples: bool,
 }
 
 /// Behaviour of a generator thread that has nothing to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// Polls, as the module says.
+    /// Polls, as described in the module documentation.
     Poll,
-    /// Sleeps until its next message is due or an answer arrives, as precisely as the link can. For more generators
-    /// than processors, which would take them from each other by polling. Each thread has one client port.
+    /// Sleeps until its next message is due or an answer arrives, as precisely as the link allows. For more
+    /// generator threads than processors, which would displace each other by polling. Each thread must have
+    /// one client port.
     Sleep,
 }
 
@@ -102,7 +104,7 @@ pub struct Window {
     pub to: Instant,
 }
 
-/// Number of loads so far. Links outlive loads, and answers may be late.
+/// Number of loads so far; it tells late answers to an earlier load on the same link from those of this load.
 static LOADS: AtomicU8 = AtomicU8::new(0);
 
 /// Runs a slice, one thread for each link, while `watch` runs in the calling thread.
@@ -111,7 +113,7 @@ pub fn run(
     links: &mut [Box<dyn Link>],
     watch: impl FnOnce(Window) -> Result<Duration>,
 ) -> Result<Tally> {
-    // All threads are up by then.
+    // All threads have started by then.
     let start = spec.start.unwrap_or_else(|| Instant::now() + Duration::from_millis(2));
     let from = start + spec.warmup;
     let window = Window { start, from, to: from + spec.measured };
@@ -138,7 +140,7 @@ pub fn run(
     Ok(tally)
 }
 
-/// The messages of a client port: their sizes and, in an open loop, the moments when they are due.
+/// The messages of a client port: their sizes and, in an open loop, their due times.
 pub struct Arrivals {
     sizes: SizeSampler,
     /// Gaps between arrivals; `None` in a closed loop.
@@ -161,7 +163,7 @@ impl Arrivals {
         Ok(Arrivals { sizes: workload.sampler(seed), gaps })
     }
 
-    /// The gap before the next message, and its size in bytes.
+    /// Draws the gap before the next message and the message's size in bytes.
     pub fn draw(&mut self) -> (Duration, u32) {
         let gap_ns = self.gaps.as_mut().and_then(Iterator::next).unwrap_or(0);
         (Duration::from_nanos(gap_ns), self.sizes.next().unwrap_or(1))
@@ -176,14 +178,14 @@ pub fn server_choice(seed: u64, first_port: usize) -> Pcg64 {
 /// A client port.
 struct Port {
     arrivals: Arrivals,
-    /// Messages are due at moments of their own.
+    /// Whether messages have due times.
     is_open_loop: bool,
     /// The next message: when it is due, and its size.
     due: Instant,
     size: u32,
     open: u32,
     limit: u32,
-    /// The next message has been counted as held up by the limit.
+    /// Whether the next message has been counted as delayed by the limit.
     held: bool,
 }
 
@@ -254,7 +256,7 @@ impl<'a> Worker<'a> {
             let wait = if sent { Duration::ZERO } else { self.idle_time(now) };
             self.link.receive(wait, &mut answers)?;
             if !sent && wait.is_zero() && answers.is_empty() {
-                // Where more threads than processors want to run, one that only polls must not keep the server waiting.
+                // With more threads than processors, a polling thread must not keep the server from running.
                 thread::yield_now();
             }
             self.take(&mut answers);
@@ -263,7 +265,7 @@ impl<'a> Worker<'a> {
         Ok(std::mem::replace(&mut self.tally, Tally::new(self.spec.workload)))
     }
 
-    /// Sends what is due, some at a time; true if there may be more.
+    /// Sends due messages, at most [`SENDS_PER_TURN`]. Returns whether any was sent; more may be due.
     fn send_due(&mut self, now: Instant) -> bool {
         let mut sends = 0;
         for index in 0..self.ports.len() {
@@ -316,8 +318,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// How long nothing will be due, as far as that can be slept through. A thread with several ports does not sleep,
-    /// over either protocol, unless it is told to: over Homa it could only sleep on one of them.
+    /// Time for which the thread may sleep because nothing will be due. With [`Idle::Poll`] a thread with
+    /// several ports does not sleep, over any protocol: over Homa it could sleep on one port only.
     fn idle_time(&self, now: Instant) -> Duration {
         let margin = match self.spec.idle {
             Idle::Poll if self.ports.len() > 1 => return Duration::ZERO,
@@ -333,7 +335,7 @@ impl<'a> Worker<'a> {
 
     fn take(&mut self, answers: &mut Vec<Answer>) {
         for answer in answers.drain(..) {
-            // An earlier load counted its RPC as lost.
+            // The earlier load has counted this RPC as lost.
             if !self.in_flight.is_own(answer.cookie) {
                 continue;
             }
@@ -362,7 +364,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for the RPCs that are still open, and counts what was left over.
+    /// Waits for the RPCs that are still open, and counts unsent and lost messages.
     fn finish(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
         for index in 0..self.ports.len() {
             while self.ports[index].is_open_loop && self.ports[index].due < self.window.to {

@@ -6,17 +6,17 @@ use rand_pcg::Pcg64;
 
 use crate::tcp::frame::ONE_WAY_BYTES;
 
-/// Different starts of a message in the pattern: neighbouring RPCs have different content.
+/// Number of different starts of messages in the pattern, so that consecutive RPCs have different content.
 const STARTS: u64 = 4096;
 
-/// Answers up to this length are compared byte by byte.
+/// Maximum length of answers that are compared completely.
 const WHOLE: usize = 1500;
 
-/// Of longer answers, windows of this many bytes are compared. All of 1 MB would stall the thread that measures by
-/// 50 us, and the next message with it.
+/// Size of the windows that are compared of longer answers. Comparing all of 1 MB would delay the measuring
+/// thread by 50 us, and the next message with it.
 const WINDOW: usize = 64;
 
-/// Windows of a long answer beside its beginning, one of them its end.
+/// Windows of a long answer in addition to its beginning; the last one is the answer's end.
 const WINDOWS: usize = 16;
 
 /// Random bytes from which every message is a slice: making a request copies nothing.
@@ -27,7 +27,8 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// A pattern for messages of up to `max_bytes`. Its bytes depend on `seed`; with `one_way`, answers are short.
+    /// Makes a pattern for messages of up to `max_bytes`, with random bytes from `seed`. With `one_way`,
+    /// answers have 100 bytes.
     pub fn new(max_bytes: u32, seed: u64, one_way: bool) -> Pattern {
         let mut bytes = vec![0; max_bytes as usize + STARTS as usize];
         Pcg64::seed_from_u64(seed).fill_bytes(&mut bytes);
@@ -43,7 +44,7 @@ impl Pattern {
     /// Checks the answer to that request.
     ///
     /// # Errors
-    /// The difference.
+    /// A description of the difference.
     pub fn check(&self, number: u64, size: u32, answer: &[u8]) -> Result<(), String> {
         let request = &self.bytes[(number % STARTS) as usize..][..size as usize];
         let length = if self.one_way { ONE_WAY_BYTES } else { request.len() };
@@ -65,8 +66,8 @@ impl Pattern {
     }
 }
 
-/// The starts of the windows: both ends, and in between evenly spread ones that `number` shifts, so that many answers
-/// of one size are compared everywhere.
+/// The starts of the windows: both ends, and evenly spread ones between them. `number` shifts the latter, so
+/// that over many answers of one size every byte is compared.
 fn windows(length: usize, number: u64) -> impl Iterator<Item = usize> {
     let last = length - WINDOW;
     let step = last / (WINDOWS - 1);

@@ -8,25 +8,27 @@ use homa_workload::Workload;
 use crate::engine::link::Link;
 use crate::engine::pattern::Pattern;
 
-/// The factor from one measured size to the next, beside the edges of the bins.
+/// Factor from one measured size to the next, in addition to the sizes at the edges of the bins.
 const GRID_STEP: u32 = 2;
 
 /// Rounds through all sizes.
 pub const ROUNDS: u32 = 3;
 
-/// Round trips of a size in a round where its share of the time has room for them: so many make a median worth having.
+/// Minimum round trips of a size in a round for a useful median, if the size's share of the time permits
+/// them.
 const MIN_SAMPLES: usize = 5;
 
-/// Shares of the time that these may take. On a slow link five round trips of a long message would be seconds.
+/// Maximum time for these minimum round trips, in shares: on a slow link, five round trips of a long message
+/// would take seconds.
 const MOST_SHARES: u32 = 2;
 
-/// Round trips of a size in a round, at most: more would not move the median.
+/// Maximum round trips of a size in a round; more would not change the median.
 const MAX_SAMPLES: usize = 1_000;
 
-/// A round trip longer than this hides what a processor or a scheduler adds to it.
+/// A longer round trip is not noticeably changed by a delay of a processor or a scheduler.
 const DISTURBANCE: Duration = Duration::from_millis(20);
 
-/// An RPC that is alone and not answered within this time will not be. Homa's own errors come earlier.
+/// Time after which a single RPC without load counts as unanswered. Homa reports its own errors earlier.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Unloaded round-trip times by message size.
@@ -37,19 +39,19 @@ pub struct RttTable {
 }
 
 impl RttTable {
-    /// A table from measured points.
+    /// Makes a table from measured points.
     pub fn new(mut points: Vec<(u32, u64)>) -> RttTable {
         points.sort_unstable();
         RttTable { points }
     }
 
-    /// The points.
+    /// The measured points, by increasing size.
     pub fn points(&self) -> &[(u32, u64)] {
         &self.points
     }
 
-    /// The round trip of a message of `size` bytes alone, in nanoseconds: on the straight line between the neighbouring
-    /// points in double logarithmic scale; beyond the ends that of the end. At least 1.
+    /// Round trip in nanoseconds of a message of `size` bytes without load, at least 1. It is interpolated
+    /// linearly in double logarithmic scale; outside the measured sizes it is that of the nearest size.
     pub fn rtt_ns(&self, size: u32) -> u64 {
         let above = self.points.partition_point(|&(bytes, _)| bytes < size);
         let ns = match (above.checked_sub(1).map(|below| self.points[below]), self.points.get(above)) {
@@ -66,7 +68,8 @@ impl RttTable {
     }
 }
 
-/// The sizes to measure: the ends of the workload, powers of two between, and the quantiles at which bins end.
+/// The sizes to measure: the workload's minimum and maximum, powers of two times the minimum, and the
+/// quantiles at the edges of the bins.
 pub fn sizes(workload: &Workload) -> Vec<u32> {
     let (min, max) = (workload.min_bytes(), workload.max_bytes());
     let grid =
@@ -78,8 +81,9 @@ pub fn sizes(workload: &Workload) -> Vec<u32> {
     sizes
 }
 
-/// Measures the median round trip of each size, one RPC at a time, within about `budget` in all. `step` is called after
-/// each size in each of [`ROUNDS`] rounds: a disturbance of some milliseconds then does not hit all samples of a size.
+/// Measures the median round trip of each size, one RPC at a time, within about `budget` in all. The sizes
+/// take turns in [`ROUNDS`] rounds, so that a disturbance of some milliseconds does not affect all samples of
+/// a size. `step` is called after each size in each round.
 pub fn measure(
     link: &mut dyn Link,
     pattern: &Pattern,
@@ -97,7 +101,7 @@ pub fn measure(
                 step();
                 continue;
             }
-            // The first of a size finds cold buffers, which is nothing to a long one.
+            // The first round trip of a size finds cold buffers; only for a long message this is negligible.
             let first = one(link, pattern, &mut number, size)?;
             if is_long(first, share) {
                 samples.push(first.as_nanos() as u64);
@@ -117,12 +121,13 @@ pub fn measure(
     Ok(RttTable::new(undisturbed(sizes.iter().copied().zip(medians).collect())))
 }
 
-/// Whether a round trip takes so long that one must do: a disturbance of some milliseconds is little of it.
+/// Whether a single round trip suffices, because a disturbance of some milliseconds is a small part of it.
 fn is_long(rtt: Duration, share: Duration) -> bool {
     rtt >= share.max(DISTURBANCE)
 }
 
-/// Whether a size that took so long for so many round trips in this round gets another. One it always gets.
+/// Whether a size needs another round trip in this round, after `count` round trips in `elapsed`. Each size
+/// gets at least one.
 fn wants_more(count: usize, elapsed: Duration, share: Duration) -> bool {
     match count {
         0 => true,
@@ -131,8 +136,8 @@ fn wants_more(count: usize, elapsed: Duration, share: Duration) -> bool {
     }
 }
 
-/// No message alone takes longer than a longer one alone: what exceeds that is a disturbance, and is cut off. `points` are
-/// by increasing size.
+/// Cuts disturbances off: without load, no message takes longer than a longer message. `points` must be in
+/// the order of increasing size.
 fn undisturbed(mut points: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
     let mut least = u64::MAX;
     for (_, ns) in points.iter_mut().rev() {
@@ -187,7 +192,7 @@ mod tests {
     #[test]
     fn long_messages_get_few_round_trips_and_short_ones_what_their_share_has_room_for() {
         let ms = Duration::from_millis;
-        // At 50 Mbit/s a message of 1 MB takes 350 ms, and a size has 27 ms in a round.
+        // At 50 Mbit/s a message of 1 MB takes 350 ms; each size has 27 ms in a round.
         assert!(is_long(ms(350), ms(27)) && !is_long(ms(19), ms(27)) && !is_long(ms(19), ms(1)));
         assert!(wants_more(0, ms(500), ms(27)) && wants_more(1, ms(50), ms(27)));
         assert!(!wants_more(1, ms(54), ms(27)) && !wants_more(MIN_SAMPLES, ms(27), ms(27)));

@@ -1,29 +1,29 @@
-//! Median and range over repetitions.
+//! Median and range of a metric over repetitions.
 
 use serde::Serialize;
 
 /// A metric over the repetitions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// The median, the mean of the middle two where their number is even.
+    /// The median; for an even number of values, the mean of the middle two.
     pub median: f64,
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
-    /// In the order of the repetitions.
+    /// The values, in the order of the repetitions.
     pub samples: Vec<f64>,
 }
 
 impl Summary {
-    /// The summary of these values.
+    /// The summary of these values; `None` if there are none.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Summary> {
         let mut summary = Summary::default();
         samples.into_iter().for_each(|value| summary.add(value));
         (!summary.samples.is_empty()).then_some(summary)
     }
 
-    /// Adds a repetition's value.
+    /// Adds the value of a repetition.
     pub fn add(&mut self, value: f64) {
         self.samples.push(value);
         let mut sorted = self.samples.clone();
@@ -36,13 +36,14 @@ impl Summary {
         (self.min, self.max) = (sorted[0], sorted[sorted.len() - 1]);
     }
 
-    /// The same in another unit.
+    /// The summary with all values multiplied by `factor`, for another unit.
     pub fn scaled(&self, factor: f64) -> Summary {
         let samples = self.samples.iter().map(|value| value * factor).collect();
         Summary { median: self.median * factor, min: self.min * factor, max: self.max * factor, samples }
     }
 
-    /// The quotients of the values of the same repetition, as far as both have one.
+    /// The quotients of the values of equal repetitions, for the repetitions that both summaries have; `None`
+    /// if there are none.
     pub fn over(&self, below: &Summary) -> Option<Summary> {
         let pairs = self.samples.iter().zip(&below.samples);
         Summary::of(pairs.filter(|(_, below)| **below > 0.0).map(|(above, below)| above / below))

@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 pub struct Sample {
     /// Bytes of the request.
     pub bytes: u32,
-    /// Nanoseconds from when it was due until its answer was there.
+    /// Nanoseconds from the due time to the complete answer.
     pub rtt_ns: u64,
 }
 
-/// Numbers of a thread, a slice, a host, or all of them.
+/// Counters of a thread, a slice, a host, or all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     /// RPCs started, the warm-up included.
     pub started: u64,
-    /// RPCs answered right, the warm-up included.
+    /// RPCs answered correctly, the warm-up included.
     pub answered: u64,
     /// RPCs that ended in an error or with a wrong answer.
     pub errors: u64,
@@ -28,20 +28,20 @@ pub struct Counted {
     pub lost: u64,
     /// Answers to no open RPC, and requests that ran more than once.
     pub duplicated: u64,
-    /// Arrivals that found `--max-outstanding` RPCs open and had to wait.
+    /// Arrivals that had to wait because `--max-outstanding` RPCs were open.
     pub capped: u64,
-    /// Arrivals that were due but still waiting when the time was over.
+    /// Arrivals that were due but still waiting at the end of the load.
     pub unsent: u64,
-    /// Payload of the requests that were due within the measured time, sent or not.
+    /// Payload bytes of the requests that were due within the measured time, sent or not.
     pub offered_bytes: u64,
-    /// Payload of the requests whose answers came within the measured time.
+    /// Payload bytes of the requests whose answers arrived within the measured time.
     pub goodput_bytes: u64,
-    /// The first thing that went wrong.
+    /// The first error.
     pub first_error: Option<String>,
 }
 
 impl Counted {
-    /// Adds the counters of another.
+    /// Adds the counters of `other`.
     pub fn add(&mut self, other: Counted) {
         self.started += other.started;
         self.answered += other.answered;
@@ -57,13 +57,13 @@ impl Counted {
         }
     }
 
-    /// Whether so many arrivals had to wait that the load was no longer open-loop: more than 1 %.
+    /// Whether so many arrivals had to wait (more than 1 %) that the load was no longer open-loop.
     pub fn closed_loop(&self) -> bool {
         (self.capped + self.unsent) * 100 > self.started + self.unsent
     }
 
-    /// Bytes completed in the measured time over the bytes due in it; `None`: nothing was due. In steady state it is 1,
-    /// apart from the bytes in flight at both ends; it is below 1 while a backlog grows.
+    /// Bytes answered in the measured time over the bytes due in it; `None` if nothing was due. In steady
+    /// state it is 1, except for the bytes in flight at both ends. While a backlog grows it is below 1.
     pub fn completed_fraction(&self) -> Option<f64> {
         (self.offered_bytes > 0).then(|| self.goodput_bytes as f64 / self.offered_bytes as f64)
     }
@@ -74,18 +74,19 @@ impl Counted {
 pub struct Tally {
     /// Latencies of the RPCs that were due within the measured time.
     pub recorder: SlowdownRecorder,
-    /// The same one by one, where they are kept.
+    /// The same latencies one by one, if the load keeps them.
     pub samples: Vec<Sample>,
-    /// What was counted.
+    /// The counters.
     pub counted: Counted,
     /// The measured time.
     pub measured: Duration,
-    /// Time on the processors within the measured time, clients and (where they are ours) servers.
+    /// Processor time within the measured time: that of the clients, and that of the servers if they are
+    /// ours.
     pub cpu: Duration,
 }
 
 impl Tally {
-    /// Empty counters.
+    /// Zero counters and empty histograms.
     pub fn new(workload: &Workload) -> Tally {
         Tally {
             recorder: SlowdownRecorder::new(workload),
@@ -96,7 +97,7 @@ impl Tally {
         }
     }
 
-    /// Adds the counters and histograms of `other`; the times stay as they are.
+    /// Adds the counters and histograms of `other`; `measured` and `cpu` stay unchanged.
     pub fn add(&mut self, mut other: Tally) -> Result<()> {
         self.recorder.merge(&other.recorder)?;
         self.samples.append(&mut other.samples);
@@ -104,18 +105,18 @@ impl Tally {
         Ok(())
     }
 
-    /// Counts an error and keeps the first one's text.
+    /// Counts an error. The first error's text is kept.
     pub fn error(&mut self, text: impl FnOnce() -> String) {
         self.counted.errors += 1;
         self.counted.first_error.get_or_insert_with(text);
     }
 
-    /// Payload of answered requests, 10^9 bits per second of measured time.
+    /// Payload of answered requests in 10^9 bits per second of measured time.
     pub fn achieved_gbps(&self) -> f64 {
         self.counted.goodput_bytes as f64 * 8.0 / 1e9 / self.measured.as_secs_f64().max(1e-9)
     }
 
-    /// Processors kept busy, on average.
+    /// Average number of busy processors.
     pub fn cpu_busy(&self) -> f64 {
         self.cpu.as_secs_f64() / self.measured.as_secs_f64().max(1e-9)
     }

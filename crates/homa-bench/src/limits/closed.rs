@@ -1,4 +1,4 @@
-//! A closed loop of messages of one size on one link, with what it takes of time and of the processors.
+//! A closed loop of messages of one size on one link, with its round trips and its processor time.
 
 use std::time::{Duration, Instant};
 
@@ -9,48 +9,49 @@ use crate::engine::inflight::{InFlight, Rpc};
 use crate::engine::link::{Answer, Link};
 use crate::engine::pattern::Pattern;
 
-/// After the measured time, RPCs count as lost once no answer came for this long.
+/// After the measured time, open RPCs count as lost if no answer arrives for this long.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// The shortest wait for an answer.
+/// Minimum timeout of a wait for answers.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// What to do.
+/// The settings of a closed loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
     /// Bytes of each request.
     pub size: u32,
     /// RPCs open at all times.
     pub outstanding: usize,
-    /// The time before the measured time.
+    /// The warm-up before the measured time.
     pub warmup: Duration,
     /// The measured time.
     pub measured: Duration,
     /// Content of the messages.
     pub pattern: &'a Pattern,
-    /// The process that serves.
+    /// Process id of the server.
     pub server: u32,
 }
 
-/// What came of it.
+/// The results of a closed loop.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Round trips in nanoseconds, of all RPCs that ended within the measured time.
     pub rtts_ns: Vec<u64>,
-    /// The measured time as it was.
+    /// The actual measured time.
     pub elapsed: Duration,
-    /// Time on the processors, of this process and of the server's.
+    /// Processor time of this process and of the server's process.
     pub cpu: Duration,
-    /// Packets of both directions, where they are counted.
+    /// Packets in both directions; `None` if the link does not count them.
     pub packets: Option<u64>,
-    /// RPCs that failed, were answered wrong, or were lost.
+    /// RPCs that failed, had a wrong answer, or were lost.
     pub errors: u64,
-    /// The first of these.
+    /// The first error.
     pub first_error: Option<String>,
 }
 
 impl Sample {
-    /// A percentile of the round trips in microseconds, `fraction` being 0.5 for the median.
+    /// A percentile of the round trips in microseconds; `fraction` is 0.5 for the median. `None` if there are
+    /// no round trips.
     pub fn rtt_us(&mut self, fraction: f64) -> Option<f64> {
         let last = self.rtts_ns.len().checked_sub(1)?;
         let index = ((last as f64) * fraction).round() as usize;
@@ -62,12 +63,12 @@ impl Sample {
         self.rtts_ns.len() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Processor time for each RPC in nanoseconds.
+    /// Processor time per RPC in nanoseconds; `None` if no RPC ended.
     pub fn cpu_ns_per_rpc(&self) -> Option<f64> {
         (!self.rtts_ns.is_empty()).then(|| self.cpu.as_nanos() as f64 / self.rtts_ns.len() as f64)
     }
 
-    /// Processor time for sending and receiving a packet in nanoseconds.
+    /// Processor time for sending and receiving a packet in nanoseconds; `None` if packets were not counted.
     pub fn cpu_ns_per_packet(&self) -> Option<f64> {
         let packets = self.packets.filter(|&packets| packets > 0)?;
         Some(self.cpu.as_nanos() as f64 / packets as f64)
@@ -79,7 +80,7 @@ impl Sample {
     }
 }
 
-/// The beginning of the measured time.
+/// The counters at the beginning or the end of the measured time.
 struct Begin {
     at: Instant,
     cpu: Duration,
@@ -93,10 +94,10 @@ impl Begin {
     }
 }
 
-/// Runs it in this thread. `number` counts the RPCs of a link.
+/// Runs the closed loop in this thread. `number` counts the RPCs of the link over all loops.
 ///
 /// # Errors
-/// The link is broken, or takes no RPC.
+/// The link is broken, or refuses an RPC.
 pub fn run(link: &mut dyn Link, spec: &Spec<'_>, number: &mut u64) -> Result<Sample> {
     let mut sample = Sample::default();
     let mut open = InFlight::new(0);
@@ -109,7 +110,7 @@ pub fn run(link: &mut dyn Link, spec: &Spec<'_>, number: &mut u64) -> Result<Sam
             begin = Some(Begin::now(link, spec.server));
         }
         let end = begin.as_ref().map_or(from, |begin| begin.at + spec.measured);
-        // A machine that is busy with something else may need longer for the first.
+        // On a busy machine the first answer may arrive after the measured time.
         if begin.is_some() && now >= end && (!sample.rtts_ns.is_empty() || now >= end + SILENCE) {
             break;
         }
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    /// Answers at once, the first wrong.
+    /// Answers at once; the first answer is wrong.
     #[derive(Default)]
     struct Mirror {
         waiting: Vec<(u64, Bytes)>,
@@ -219,7 +220,7 @@ mod tests {
         assert!(sample.elapsed >= milli && sample.rate() > 0.0);
         let rpcs = sample.rtts_ns.len() as u64;
         let packets = sample.packets.expect("counted");
-        // Those on the way at both ends belong to the measured time with one of their packets at most.
+        // Of an RPC in flight at either end of the measured time, at most one packet is counted.
         assert!(packets.abs_diff(2 * rpcs) <= 12, "{packets} packets of {rpcs} RPCs");
         assert!(sample.rtt_us(0.5) <= sample.rtt_us(0.99));
         assert!(Sample::default().rtt_us(0.5).is_none());

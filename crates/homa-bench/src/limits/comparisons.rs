@@ -1,4 +1,4 @@
-//! The table of Homa against TCP, with raw packets beside them.
+//! The table of Homa compared with TCP, with raw packets as a baseline.
 
 use serde::Serialize;
 
@@ -6,37 +6,37 @@ use super::results::{Metric, Row};
 use super::targets::{Basis, Target, Targets, Verdict};
 use crate::engine::summary::Summary;
 
-/// The row of Homa that is compared.
+/// Name of Homa's row.
 pub const HOMA: &str = "homa/udp";
-/// The row of TCP.
+/// Name of TCP's row.
 pub const TCP: &str = "tcp";
-/// The row of raw packets: with the offload, as Homa's driver has it.
+/// Name of the row of raw packets. It has segmentation offload, as Homa's driver has.
 pub const BARE: &str = "bare/udp-offload";
 
-/// A metric of Homa, TCP and raw packets.
+/// A metric of Homa, of TCP, and of raw packets.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The metric's stable name.
     pub name: &'static str,
-    /// The same in words, with the unit in which the table has it.
+    /// The metric in words, with the unit of the table.
     #[serde(skip)]
     pub text: &'static str,
-    /// The factor from the metric's unit to that of the table.
+    /// Factor from the metric's unit to the table's unit.
     #[serde(skip)]
     pub factor: f64,
     /// Whether smaller is better.
     pub at_most: bool,
-    /// Homa over UDP; here and below `null` where it was not measured.
+    /// Homa over UDP; in this and the following fields `null` if it was not measured.
     pub homa: Option<Summary>,
     /// TCP.
     pub tcp: Option<Summary>,
-    /// Packets over UDP without a protocol, runs of equal ones passed to the kernel as one.
+    /// Raw packets over UDP; the kernel segments and merges runs of packets of equal length.
     pub bare_udp: Option<Summary>,
-    /// Homa over TCP in the same repetition.
+    /// Homa's value divided by TCP's in the same repetition.
     pub over_tcp: Option<Summary>,
-    /// The row's target; `null`: it has none.
+    /// The row's target; `null` if it has none.
     pub target: Option<Target>,
-    /// How the median compares with the target; `null`: no target, or nothing measured.
+    /// How the median compares with the target; `null` without a target or a value.
     pub verdict: Option<Verdict>,
 }
 
@@ -65,7 +65,7 @@ pub fn find(name: &str) -> Option<Metric> {
     ROWS.iter().map(|(.., metric)| *metric).find(|metric| metric.name() == name)
 }
 
-/// The rows of which anything was measured.
+/// The rows with a value in at least one column.
 pub fn comparisons(rows: &[Row], targets: &Targets) -> Vec<Comparison> {
     let all = ROWS.iter().map(|&(text, factor, metric)| comparison(rows, targets, text, factor, metric));
     all.filter(|row| row.homa.is_some() || row.tcp.is_some() || row.bare_udp.is_some()).collect()
@@ -115,7 +115,7 @@ mod tests {
     fn an_absolute_target_is_about_homa_s_own_value() {
         let target = "[[target]]\nname = \"rtt_polling_p99_us\"\nas = \"absolute\"\n";
         let row_at = |bounds: &str| row(&format!("{target}{bounds}"), "rtt_polling_p99_us");
-        // 5 us.
+        // Homa's value is 5 us.
         assert_eq!(row_at("floor = 4.9").verdict, Some(Verdict::BelowFloor));
         assert_eq!(row_at("floor = 6\ngoal = 5").verdict, Some(Verdict::Goal));
     }

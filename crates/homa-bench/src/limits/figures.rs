@@ -1,4 +1,4 @@
-//! Ratios of pairs of rows, and how they compare with the targets.
+//! Ratios of pairs of rows, compared with their targets.
 
 use serde::Serialize;
 
@@ -6,37 +6,37 @@ use super::results::{Metric, Row};
 use super::targets::{Targets, Verdict};
 use crate::engine::summary::Summary;
 
-/// A ratio.
+/// A ratio of two rows in one metric.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     /// Stable name.
     pub name: &'static str,
-    /// What is divided by what.
+    /// The dividend and the divisor in words.
     pub text: &'static str,
-    /// The floor of its target, a maximum for times and a minimum for rates; `null`: it has no target.
+    /// The floor of its target, a maximum for times and a minimum for rates; `null` if it has no target.
     pub asked: Option<f64>,
-    /// The goal of its target; `null`: none.
+    /// The goal of its target; `null` if it has none.
     pub aim: Option<f64>,
     /// Whether smaller is better.
     pub at_most: bool,
-    /// The ratio: median and range over the repetitions; `null` where a part of it was not measured.
+    /// The ratio's median and range over the repetitions; `null` if one of the rows was not measured.
     pub measured: Option<Summary>,
-    /// Whether the floor is reached.
+    /// Whether the floor is reached; `null` without a target or a value.
     pub ok: Option<bool>,
-    /// Whether the goal is reached.
+    /// Whether the goal is reached; `null` without a goal or a value.
     pub aim_reached: Option<bool>,
-    /// How the median compares with the target; `null`: no target, or nothing measured.
+    /// How the median compares with the target; `null` without a target or a value.
     pub verdict: Option<Verdict>,
 }
 
-/// How a figure is made.
+/// The definition of a figure.
 struct Recipe {
     name: &'static str,
     text: &'static str,
     metric: Metric,
-    /// The best of these rows above.
+    /// The dividend: the best of these rows.
     above: &'static [&'static str],
-    /// This row below.
+    /// The divisor.
     below: &'static str,
 }
 
@@ -86,7 +86,7 @@ const RECIPES: [Recipe; 13] = [
         above: HOMA,
         below: "bare/udp",
     },
-    // With several packets in a burst Homa has the offload too, and then this is the same driver.
+    // With several packets in a burst Homa uses the offload too, so this compares equal drivers.
     Recipe {
         name: "rpcs_32_over_bare_offload",
         text: "the same / bare UDP with offload",
@@ -143,12 +143,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     RECIPES.iter().map(|recipe| recipe.name)
 }
 
-/// Whether smaller is better for the figure with this name; `None`: there is no such figure.
+/// Whether smaller is better for the figure with this name; `None` if there is no such figure.
 pub fn at_most(name: &str) -> Option<bool> {
     RECIPES.iter().find(|recipe| recipe.name == name).map(|recipe| recipe.metric.at_most())
 }
 
-/// All figures of what was measured.
+/// Computes all figures from the measured rows.
 pub fn figures(rows: &[Row], targets: &Targets) -> Vec<Figure> {
     RECIPES.iter().map(|recipe| figure(rows, targets, recipe)).collect()
 }

@@ -1,8 +1,9 @@
-//! `homa bench limits`: what each protocol and each driver can do at best, beside bare packets, in one run.
+//! `homa bench limits`: the maximum performance of each protocol and driver, with bare packets as the
+//! baseline.
 //!
-//! Every subject has one client thread and one server thread, in turn with all others, so that what disturbs the machine disturbs
-//! all. Its server process lives only while it is measured: a program attached to a device, or a socket that sees its packets,
-//! would cost the others something.
+//! Every subject has one client thread and one server thread. The subjects take turns, so that a disturbance
+//! of the machine affects all of them. A server process lives only while its subject is measured: a program
+//! attached to a device, or a socket that receives its packets, would slow the other subjects down.
 
 pub mod closed;
 mod comparisons;
@@ -46,7 +47,8 @@ pub use table::render as text;
 use targets::Targets;
 use workloads::Maximum;
 
-/// Both sides poll for so long that they never sleep within a slice, and an idle server does before the next subject's turn.
+/// Polling time of both sides: no side sleeps within a slice, and an idle server sleeps before the next
+/// subject's turn.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Bytes of a short message.
@@ -55,45 +57,45 @@ const SHORT: u32 = 100;
 /// Bytes of a long message.
 const LONG: u32 = 1_000_000;
 
-/// Long messages open at a time: enough that the next is there when one ends.
+/// Number of open long messages: enough that another message is ready when one ends.
 const LONG_OPEN: usize = 8;
 
-/// Short messages open at a time while processor time is measured.
+/// Number of open short messages for the measurement of processor time.
 const CPU_OPEN: usize = 32;
 
-/// A workload's highest rate is measured for so many slices at each level of open RPCs: with more, five repetitions of
-/// everything take more than ten minutes on a busy machine.
+/// Slices for each level of open RPCs in the search for a workload's maximum. With more slices, five
+/// repetitions of all measurements would take more than ten minutes on a busy machine.
 const WORKLOAD_SLICES: u32 = 6;
 
-/// What it takes to make the network, for the progress bar.
+/// Estimated time to make the network, for the progress bar.
 const START: Duration = Duration::from_secs(1);
 
-/// What a server's start and end take, for the progress bar.
+/// Estimated time to start and end a server, for the progress bar.
 const SETUP: Duration = Duration::from_millis(60);
 
 /// The network between the clients and servers of the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum PathChoice {
-    /// A veth pair for root, else loopback
+    /// A veth pair if started by root, else loopback
     Auto,
-    /// Two network namespaces of their own, joined by a pair of virtual devices; as root, with `ip` (iproute2)
+    /// Two private network namespaces, joined by a veth pair; needs root and `ip` (iproute2)
     Veth,
     /// Loopback
     Loopback,
 }
 
-/// What is measured against one server process.
+/// The measurements that share a server process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Polling,
     Sleeping,
-    /// Sleeping, with hosts of ours that keep the processors awake while RPCs are in flight.
+    /// Both sides sleep; Homa's hosts keep the processors out of deep sleep while RPCs are in flight.
     LowLatency,
     Bulk,
 }
 
-/// What is measured at a time.
+/// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
     Polling(usize),
@@ -152,7 +154,7 @@ impl Cell {
         }
     }
 
-    /// Adds what a sample shows of the wanted metrics to a row.
+    /// Adds a sample's values of the wanted metrics to a row.
     fn note(self, sample: &mut Sample, wanted: &[Metric], row: &mut Row) {
         for &metric in self.metrics().iter().filter(|metric| wanted.contains(metric)) {
             let value = match metric {
@@ -172,37 +174,38 @@ impl Cell {
     }
 }
 
-/// The limits of this machine.
+/// The settings of a measurement of limits.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Protocols; none: all that this program was built with.
+    /// Protocols; empty: all that this program was built with.
     pub protocols: Vec<Protocol>,
-    /// Drivers of Homa and of bare packets; none: all. What cannot be opened is skipped, with the reason.
+    /// Drivers of Homa and of bare packets; empty: all. A driver that cannot be opened is skipped, and the
+    /// reason is reported.
     pub drivers: Vec<Driver>,
     /// The network between clients and servers.
     pub path: PathChoice,
     /// MTU of the veth pair in bytes, 1280 to 65535.
     pub mtu: u32,
-    /// Packets cross the veth pair one by one, as on a wire.
+    /// Packets cross the veth pair one by one, as over a wire.
     pub wire: bool,
     /// Measure long messages only.
     pub long_only: bool,
-    /// Measure only these; none: all.
+    /// Metrics to measure; empty: all.
     pub rows: Vec<Metric>,
-    /// A file of targets by which the rows are judged.
+    /// File with the targets of the rows.
     pub targets: Option<PathBuf>,
-    /// Repetitions, each with all rows in turn, at least 1; `None`: enough for a median.
+    /// Repetitions, at least 1; in each all rows take turns. `None`: the default.
     pub repetitions: Option<u32>,
-    /// Measured time of each cell in a repetition; `None`: as much as is usual.
+    /// Measured time of each cell in a repetition; `None`: the default.
     pub slice: Option<Duration>,
     /// Also measure while /dev/cpu_dma_latency is held at 0.
     pub low_latency: bool,
-    /// Only see whether it works.
+    /// Measure briefly, only to check that everything works.
     pub quick: bool,
 }
 
 impl Default for Options {
-    /// Everything, over a veth pair with the MTU of Ethernet where there can be one.
+    /// All measurements, over a veth pair with the MTU of Ethernet if there can be one.
     fn default() -> Options {
         Options {
             protocols: Vec::new(),
@@ -231,7 +234,7 @@ pub fn measure(options: &Options) -> Result<Limits> {
     Bench::new(options, wanted)?.measure(&targets)
 }
 
-/// The metrics that the options ask for.
+/// The metrics that the options select.
 fn wanted(options: &Options) -> Result<Vec<Metric>> {
     if let Some(metric) = options.rows.iter().find(|row| row.needs_low_latency() && !options.low_latency) {
         bail!("--rows {} needs --low-latency", metric.name());
@@ -324,7 +327,7 @@ impl Bench {
                     continue;
                 }
                 self.progress.step(&format!("{}: repetition {of}", row.name), each);
-                // One that cannot be measured does not keep the others from it.
+                // A subject that cannot be measured does not stop the others.
                 if let Err(error) = self.repetition(subject, row) {
                     row.skipped = Some(homa_report::output::in_words(&error));
                 }
@@ -346,14 +349,15 @@ impl Bench {
         (self.slice + self.warmup()) * phases.iter().sum::<u32>() + SETUP * started
     }
 
-    /// The workloads to be measured.
+    /// The searches for the maxima of workloads.
     fn maxima(&self, rows: &[Row]) -> Result<Vec<Maximum>> {
         let metrics = self.wanted.iter().filter(|metric| metric.workload().is_some());
         let slice = self.slice * WORKLOAD_SLICES;
         metrics.filter_map(|&metric| Maximum::new(metric, rows, slice).transpose()).collect()
     }
 
-    /// A repetition of all workloads, over loopback. One that fails is noted and not tried again.
+    /// Measures a repetition of all workloads over loopback. A workload that fails is noted, and is not
+    /// measured again.
     fn workloads(&mut self, maxima: &mut Vec<Maximum>, rows: &mut [Row], repetition: &str) -> Result<()> {
         if maxima.is_empty() {
             return Ok(());
@@ -397,7 +401,8 @@ impl Bench {
             if cells.is_empty() {
                 continue;
             }
-            // Homa's hosts do it themselves, and only while RPCs are in flight; for the others the bench does, all the time.
+            // Homa's hosts hold /dev/cpu_dma_latency themselves, only while RPCs are in flight. For the other
+            // protocols the bench holds it all the time.
             let held_here = phase == Phase::LowLatency && subject.protocol != Protocol::Homa;
             let _held = held_here.then(low_latency).transpose()?;
             let (server, mut link) = self.connect(&subject, phase)?;
@@ -421,7 +426,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A server process and a link to it.
+    /// Starts a server process and opens a link to it.
     fn connect(&self, subject: &Subject, phase: Phase) -> Result<(ServerProcess, Box<dyn Link>)> {
         let (protocol, driver, poll) = (subject.protocol, subject.driver, phase.poll());
         let max_message = phase.size();
@@ -489,7 +494,7 @@ impl Bench {
     }
 }
 
-/// The wire or loopback, and in `notes` why it is not what was hoped for.
+/// Makes the network. Adds the reason to `notes` if it is loopback instead of the veth pair.
 fn place(options: &Options, notes: &mut Vec<String>) -> Result<Place> {
     match options.path {
         PathChoice::Loopback if options.wire => bail!("--wire is of the veth pair: use --path veth"),
@@ -514,7 +519,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Keeps the processors from sleep states that take long to leave, for as long as the file is open.
+/// Keeps the processors out of sleep states with a long wake-up, for as long as the file is open.
 fn low_latency() -> Result<File> {
     const DEVICE: &str = "/dev/cpu_dma_latency";
     let mut file =

@@ -9,7 +9,7 @@ use super::targets::Basis;
 use crate::engine::summary::Summary;
 use crate::tables_page::{Section, cell, render as page};
 
-/// `report.html`.
+/// Renders `report.html`.
 pub fn render(limits: &Limits) -> String {
     let config = &limits.config;
     let mut lines = vec![format!(
@@ -62,7 +62,7 @@ fn compared(limits: &Limits) -> Section {
     }
 }
 
-/// The floor and the goal of a row.
+/// The floor and the goal of a row, as text.
 fn bounds(row: &Comparison) -> [String; 2] {
     let sign = if row.at_most { "at most" } else { "at least" };
     let Some(target) = &row.target else { return ["-", "-"].map(str::to_owned) };
@@ -103,7 +103,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
-        // An absolute target has the row's unit, a ratio its own.
+        // An absolute target has the unit of its row; a ratio has none.
         assert!(page.contains("<td>at most 2000</td><td>at most 1500</td><td>goal</td>"), "{page}");
         assert!(page.contains("<td>at least 1.40</td><td>-</td><td>below floor</td>"), "{page}");
         assert!(PARTS.iter().map(|(_, metrics)| metrics.len()).sum::<usize>() == Metric::ALL.len());

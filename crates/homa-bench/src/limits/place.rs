@@ -1,7 +1,7 @@
-//! Where clients and servers are: both on loopback, or each in a network namespace of its own with a virtual wire between.
+//! The network of the limits: loopback, or a network namespace for each side with a veth pair between them.
 //!
-//! The namespaces have no name and the wire lives in them, so that nothing is left of them when the processes are gone, however
-//! they end.
+//! The namespaces have no name, and the veth pair belongs to them. They disappear with the processes, even if
+//! these crash.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,17 +14,18 @@ use crate::compare::CpuSplit;
 use crate::driver::Driver;
 use crate::netns::{current, enter, forget_segment, fresh, ip};
 
-/// The two ends of the wire.
+/// Addresses of the two ends of the veth pair.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 2);
 
-/// Attempts to find a path before giving up, 20 ms each: a minute, because a busy kernel needs many seconds to bring up a device.
+/// Attempts to send a packet through the veth pair, 20 ms each. They take up to a minute, because a busy
+/// kernel needs many seconds to bring up a device.
 const LOOKS: u32 = 3_000;
 
 /// The network between clients and servers, and the processors of each side.
 pub struct Place {
     wire: Option<Wire>,
-    /// `None` where there is only one processor.
+    /// `None` if there is only one processor.
     placement: Option<CpuSplit>,
 }
 
@@ -35,16 +36,17 @@ struct Wire {
 }
 
 impl Place {
-    /// Loopback, each side on processors of its own.
+    /// Loopback, with separate processors for each side.
     pub fn loopback() -> Result<Place> {
         Ok(Place { wire: None, placement: CpuSplit::apart()? })
     }
 
-    /// Two namespaces joined by a veth of this MTU. From now on this thread is among the clients. With `one_by_one`, packets that were
-    /// to be cut late are cut before they cross: a veth passes them whole otherwise, which no wire does.
+    /// Makes two namespaces, joined by a veth pair with this MTU, and moves this thread to the clients' side.
+    /// With `one_by_one`, large segments are cut before they cross the pair. A veth pair otherwise passes
+    /// them whole, unlike a wire.
     ///
     /// # Errors
-    /// What is missing: a privilege, or the program `ip`.
+    /// A privilege is missing, or the program `ip`.
     pub fn veth(mtu: u32, one_by_one: bool) -> Result<Place> {
         let wire = Wire { outside: current()?, clients: fresh()?, servers: fresh()? };
         let place = Place { wire: Some(wire), placement: CpuSplit::apart()? };
@@ -73,7 +75,7 @@ impl Place {
         self.enter_clients()?;
         let from = UdpSocket::bind((CLIENT, 0)).context("no socket at the wire's end")?;
         let path = (0..LOOKS).any(|_| {
-            // An error says that there is no path yet, as silence does.
+            // A failed send means that there is no path yet, just as a missing packet does.
             let _ = to.local_addr().and_then(|addr| from.send_to(b"?", addr));
             to.recv(&mut [0]).is_ok()
         });
@@ -81,36 +83,36 @@ impl Place {
         Ok(())
     }
 
-    /// In words.
+    /// Name in results.
     pub fn name(&self) -> &'static str {
         if self.wire.is_some() { "veth" } else { "loopback" }
     }
 
-    /// Has this thread, and what it starts from now on, be where servers are.
+    /// Moves this thread, and the threads and processes that it starts from now on, to the servers' side.
     pub fn enter_servers(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.servers))?;
         self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_servers)
     }
 
-    /// The same for clients.
+    /// Moves this thread, and the threads and processes that it starts from now on, to the clients' side.
     pub fn enter_clients(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.clients))?;
         self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_clients)
     }
 
-    /// Has this thread, and what it starts from now on, be where it was before: in the machine's own network
-    /// namespace, on the processors of both sides.
+    /// Moves this thread back to the machine's own network namespace and to the processors of both sides.
+    /// Threads and processes that it starts from now on follow it.
     pub fn leave(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.outside))?;
         self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_all)
     }
 
-    /// Where a server binds.
+    /// The address to which a server binds.
     pub fn server_bind(&self) -> SocketAddr {
         SocketAddr::from((if self.wire.is_some() { SERVER } else { Ipv4Addr::LOCALHOST }, 0))
     }
 
-    /// Where a Homa client or one of bare packets binds.
+    /// The address to which a client of Homa or, with `bare`, of bare packets binds.
     pub fn client_bind(&self, driver: Driver, bare: bool) -> Result<SocketAddr> {
         let to = IpAddr::V4(Ipv4Addr::LOCALHOST);
         match (&self.wire, bare) {
@@ -124,7 +126,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(wire) = &self.wire {
-            // It only fails where this thread was never allowed to move at all.
+            // Entering fails only if this thread was never permitted to move.
             let _ = enter(&wire.outside);
             for namespace in [&wire.clients, &wire.servers] {
                 forget_segment(namespace);
@@ -137,7 +139,7 @@ fn up(device: &str, address: Ipv4Addr, mtu: u32, one_by_one: bool) -> Result<()>
     ip("link set lo up")?;
     ip(&format!("link set {device} mtu {mtu}"))?;
     if one_by_one {
-        // What `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` does, without another program.
+        // As `ethtool -K DEVICE tso off gso off tx-udp-segmentation off`, without another program.
         ip(&format!("link set {device} gso_max_segs 1"))?;
     }
     ip(&format!("addr add {address}/24 dev {device}"))?;
@@ -165,7 +167,7 @@ mod tests {
         assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
     }
 
-    /// Packets that this thread's end of the wire has sent.
+    /// Number of packets sent by this thread's end of the veth pair.
     fn sent() -> u64 {
         let devices = std::fs::read_to_string("/proc/thread-self/net/dev").expect("the devices");
         let ours = devices.lines().find_map(|line| line.trim().strip_prefix("homa0:")).expect("our end");
@@ -188,7 +190,7 @@ mod tests {
             Some(sent() - before)
         });
         let [Some(merged), Some(single)] = crossed else { return };
-        // The machine itself may send one or two.
+        // The machine itself may send one or two packets.
         assert!(merged < 10 && single >= 40, "{merged} and {single}");
     }
 }

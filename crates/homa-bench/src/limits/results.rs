@@ -1,4 +1,4 @@
-//! What was measured, by row and by metric.
+//! The results, by row and by metric.
 
 use std::collections::BTreeMap;
 
@@ -8,55 +8,59 @@ use super::comparisons::Comparison;
 use super::figures::Figure;
 use crate::engine::summary::Summary;
 
-/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
 pub const SCHEMA: u32 = 1;
 
-/// What is measured of each subject. Names and units are part of the JSON.
+/// A metric of each subject. Names and units are part of the JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
-    /// Round trip of 100 bytes, one RPC at a time, both sides polling: median, microseconds.
+    /// Median round trip of 100 bytes in microseconds: one RPC at a time, both sides polling.
     PollingP50,
-    /// Its 99th percentile.
+    /// 99th percentile of the same round trips.
     PollingP99,
-    /// The same, both sides sleeping at once: median, microseconds.
+    /// Median round trip of 100 bytes in microseconds: one RPC at a time, both sides sleep without polling.
     SleepingP50,
-    /// Its 99th percentile.
+    /// 99th percentile of the same round trips.
     SleepingP99,
-    /// The same while /dev/cpu_dma_latency is held at 0: median, microseconds.
+    /// Median round trip of sleeping sides as in [`Metric::SleepingP50`], with /dev/cpu_dma_latency held at
+    /// 0.
     LowLatencyP50,
-    /// Its 99th percentile.
+    /// 99th percentile of the same round trips.
     LowLatencyP99,
-    /// RPCs of 100 bytes per second, 1 open at a time, both sides polling.
+    /// RPCs of 100 bytes per second, 1 open RPC, both sides polling.
     Rpcs1,
-    /// 8 open.
+    /// RPCs per second with 8 open RPCs.
     Rpcs8,
-    /// 32 open.
+    /// RPCs per second with 32 open RPCs.
     Rpcs32,
-    /// 128 open.
+    /// RPCs per second with 128 open RPCs.
     Rpcs128,
-    /// Messages of 1 MB one way, 8 open, one connection: 10^9 bits of payload per second.
+    /// One-way messages of 1 MB, 8 open, one connection: payload in 10^9 bits per second.
     Bulk,
-    /// Processor time for an RPC of 100 bytes, clients and servers, 32 open, both sides sleeping when idle: nanoseconds.
+    /// Processor time of client and server for an RPC of 100 bytes, in nanoseconds; 32 open RPCs, both sides
+    /// sleep when idle.
     CpuRpc,
-    /// The same for each packet: sending and receiving it.
+    /// Processor time for sending and receiving a packet, in nanoseconds, in the measurement of
+    /// [`Metric::CpuRpc`].
     CpuPacket,
-    /// The same for each packet of messages of 1 MB, both sides polling.
+    /// Processor time for sending and receiving a packet, in nanoseconds, in the measurement of
+    /// [`Metric::Bulk`].
     CpuBulkPacket,
-    /// Highest rate of requests of workload W1 over loopback, as `homa bench --loopback --find-max` has it:
-    /// 10^9 bits of payload per second.
+    /// Maximum rate of requests of workload W1 over loopback, as in `homa bench --loopback --find-max`:
+    /// payload in 10^9 bits per second.
     MaxW1,
-    /// The same of W2.
+    /// Maximum rate of workload W2.
     MaxW2,
-    /// The same of W3.
+    /// Maximum rate of workload W3.
     MaxW3,
-    /// The same of W4.
+    /// Maximum rate of workload W4.
     MaxW4,
-    /// The same of W5.
+    /// Maximum rate of workload W5.
     MaxW5,
 }
 
 impl Metric {
-    /// In the order of the table.
+    /// All metrics, in the order of the table.
     pub const ALL: [Metric; 19] = [
         Metric::PollingP50,
         Metric::PollingP99,
@@ -79,7 +83,7 @@ impl Metric {
         Metric::MaxW5,
     ];
 
-    /// The highest rates of workloads.
+    /// The maximum rates of workloads.
     pub const MAXIMA: [Metric; 5] =
         [Metric::MaxW1, Metric::MaxW2, Metric::MaxW3, Metric::MaxW4, Metric::MaxW5];
 
@@ -108,38 +112,38 @@ impl Metric {
         }
     }
 
-    /// The metric with this name, or of the highest rate of the workload with this name.
+    /// The metric with this name, or the maximum rate of the workload with this name.
     pub fn from_name(name: &str) -> Option<Metric> {
         let has_name = |metric: &Metric| metric.name() == name || metric.workload() == Some(name);
         Metric::ALL.into_iter().find(has_name)
     }
 
-    /// The workload whose highest rate this is.
+    /// The workload of a maximum rate; `None` for other metrics.
     pub fn workload(self) -> Option<&'static str> {
         Metric::MAXIMA.contains(&self).then(|| self.name().trim_start_matches("max_gbps_"))
     }
 
-    /// Whether smaller is better: times are, rates are not.
+    /// Whether smaller is better: true for times, false for rates.
     pub fn at_most(self) -> bool {
         self.name().ends_with("_us") || self.name().starts_with("cpu_ns")
     }
 
-    /// Whether it is only measured with `--low-latency`.
+    /// Whether the metric is measured only with `--low-latency`.
     pub fn needs_low_latency(self) -> bool {
         matches!(self, Metric::LowLatencyP50 | Metric::LowLatencyP99)
     }
 }
 
-/// A whole run.
+/// The results of a whole run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Limits {
     /// Version of this format.
     pub schema: u32,
     /// The settings.
     pub config: Config,
-    /// One for each subject.
+    /// One row for each subject.
     pub rows: Vec<Row>,
-    /// Homa against TCP, and raw packets where they compare.
+    /// Homa compared with TCP, and with raw packets if they were measured.
     pub comparisons: Vec<Comparison>,
     /// Ratios of other pairs of rows.
     pub figures: Vec<Figure>,
@@ -156,53 +160,54 @@ pub struct Config {
     pub cpus: usize,
     /// `veth` or `loopback`.
     pub path: &'static str,
-    /// Of the veth pair, in bytes; `null` on loopback.
+    /// MTU of the veth pair in bytes; `null` on loopback.
     pub mtu: Option<u32>,
-    /// Packets cross the veth pair one by one.
+    /// Whether packets crossed the veth pair one by one.
     pub wire: bool,
-    /// Repetitions, all subjects in turn in each.
+    /// Repetitions; in each all subjects take turns.
     pub repetitions: u32,
     /// Measured time of each cell in a repetition, in milliseconds.
     pub slice_ms: u64,
-    /// Measured time of each level of a workload's highest rate in a repetition, in milliseconds.
+    /// Measured time of each level of open RPCs in a workload's search, per repetition, in milliseconds.
     pub workload_slice_ms: u64,
-    /// The file with the targets; `null`: none.
+    /// The file with the targets; `null` if there is none.
     pub targets: Option<String>,
-    /// The row with /dev/cpu_dma_latency held was asked for.
+    /// Whether the metrics with /dev/cpu_dma_latency held at 0 were measured.
     pub low_latency: bool,
-    /// Why that row, or the veth pair, is missing although wanted.
+    /// Deviations from the requested measurements, with their reasons.
     pub notes: Vec<String>,
 }
 
-/// A subject's values.
+/// The values of a subject.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// As in `Subject::name`.
+    /// Name of the subject.
     pub name: String,
-    /// Why there are no values, or none from some repetition on.
+    /// Why there are no values, or none after some repetition.
     pub skipped: Option<String>,
-    /// RPCs that failed, were answered wrong, or were lost.
+    /// RPCs that failed, had a wrong answer, or were lost.
     pub errors: u64,
-    /// The first of these.
+    /// The first error.
     pub first_error: Option<String>,
-    /// By the metric's name.
+    /// Values by the metric's name.
     pub metrics: BTreeMap<&'static str, Summary>,
 }
 
 impl Row {
-    /// Adds a repetition's value.
+    /// Adds the value of a repetition.
     pub fn add(&mut self, metric: Metric, value: Option<f64>) {
         if let Some(value) = value {
             self.metrics.entry(metric.name()).or_default().add(value);
         }
     }
 
-    /// A metric's values.
+    /// The values of a metric; `None` if it was not measured.
     pub fn get(&self, metric: Metric) -> Option<&Summary> {
         self.metrics.get(metric.name())
     }
 
-    /// Whether every RPC was answered exactly once and right. Bare packets may be lost.
+    /// Whether every RPC was answered exactly once and correctly. Errors of bare packets are ignored, because
+    /// their packets may be lost.
     pub fn clean(&self) -> bool {
         self.errors == 0 || self.name.starts_with("bare/")
     }

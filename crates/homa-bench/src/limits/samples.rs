@@ -1,11 +1,11 @@
-//! Results made up for the tests of figures and table.
+//! Artificial results for the tests of figures and table.
 
 use super::comparisons::comparisons;
 use super::figures::figures;
 use super::results::{Config, Limits, Metric, Row, SCHEMA};
 use super::targets::of;
 
-/// A target that is missed, one that is reached, and one whose goal is.
+/// Targets: one below the floor, one reached, and some whose goal is reached.
 const TARGETS: &str = "\
 [[target]]
 name = \"rpcs_per_s_32\"
@@ -28,7 +28,7 @@ floor = 1.4
 goal = 2
 ";
 
-/// Bare UDP, Homa over UDP and over devices, TCP; QUIC could not be measured.
+/// Results of bare UDP, of Homa over UDP and over devices, and of TCP; QUIC could not be measured.
 pub fn limits() -> Limits {
     let row = |name: &str, rtt: f64, rate: f64| {
         let mut row = Row { name: name.to_owned(), ..Row::default() };

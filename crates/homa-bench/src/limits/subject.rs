@@ -1,21 +1,21 @@
-//! What is measured: every protocol, and those that run over packet drivers over each of them.
+//! The subjects of the measurements: every protocol; Homa and bare packets once for each driver.
 
 use crate::driver::Driver;
 use crate::protocol::Protocol;
 
-/// A row of the table.
+/// A subject: a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The protocol.
     pub protocol: Protocol,
-    /// What carries its packets; of no meaning to TCP, gRPC and QUIC.
+    /// The packet driver of Homa or of bare packets; without effect for TCP, gRPC and QUIC.
     pub driver: Driver,
-    /// Bare packets only: whether runs of equal packets pass the kernel as one.
+    /// Bare packets only: whether the kernel segments and merges runs of packets of equal length.
     pub offload: bool,
 }
 
 impl Subject {
-    /// All of these protocols, over all of these drivers: the floors first, then Homa, then the others.
+    /// All these protocols over all these drivers: bare packets first, then Homa, then the other protocols.
     pub fn all(protocols: &[Protocol], drivers: &[Driver]) -> Vec<Subject> {
         let mut subjects = Vec::new();
         let has = |protocol| protocols.contains(&protocol);
@@ -46,12 +46,12 @@ impl Subject {
         }
     }
 
-    /// Whether its driver can only be opened by root.
+    /// Whether only root can open its driver.
     pub fn needs_root(&self) -> bool {
         matches!(self.protocol, Protocol::Homa | Protocol::Udp) && self.driver != Driver::Udp
     }
 
-    /// Whether its driver takes a network device, which loopback is not.
+    /// Whether its driver needs a network device, which loopback does not provide.
     pub fn needs_device(&self) -> bool {
         self.needs_root() && self.driver != Driver::Raw
     }

@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::{comparisons, figures};
 
-/// What a target is about.
+/// The quantity that a target bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
@@ -25,9 +25,9 @@ pub enum Basis {
 pub enum Verdict {
     /// Worse than the floor.
     BelowFloor,
-    /// As good as the floor, not as good as the goal.
+    /// At least as good as the floor, but not as good as the goal.
     Reached,
-    /// As good as the goal.
+    /// At least as good as the goal.
     Goal,
 }
 
@@ -37,17 +37,17 @@ pub struct Target {
     /// The row's name.
     #[serde(skip)]
     pub name: String,
-    /// What `floor` and `goal` are about.
+    /// The quantity that `floor` and `goal` bound.
     #[serde(rename = "as")]
     pub basis: Basis,
     /// The bound that must hold: a maximum for times, a minimum for rates.
     pub floor: f64,
-    /// The better value that is aimed at; `null`: none.
+    /// The better value to aim at; `null` if there is none.
     pub goal: Option<f64>,
 }
 
 impl Target {
-    /// Compares a value with the target. `at_most`: smaller values are better.
+    /// Compares a value with the target. With `at_most`, smaller values are better.
     pub fn judge(&self, value: f64, at_most: bool) -> Verdict {
         let is_kept = |bound: f64| if at_most { value <= bound } else { value >= bound };
         match (is_kept(self.floor), self.goal.is_some_and(is_kept)) {
@@ -62,7 +62,7 @@ impl Target {
 #[derive(Clone, Debug, Default)]
 pub struct Targets(Vec<Target>);
 
-/// The file as it is written.
+/// The content of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -83,7 +83,7 @@ impl Targets {
     /// Reads a file.
     ///
     /// # Errors
-    /// Names the file, and the line that is wrong.
+    /// Names the file and the faulty line.
     pub fn read(path: &Path) -> Result<Targets> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -95,7 +95,7 @@ impl Targets {
         self.0.iter().find(|target| target.name == name)
     }
 
-    /// The error is the byte where it is found, and the reason.
+    /// Parses the text of a file. An error has its byte offset and the reason.
     fn parse(text: &str) -> Result<Targets, (usize, String)> {
         let file: File = toml::from_str(text).map_err(|error: toml::de::Error| {
             (error.span().map_or(0, |span| span.start), error.message().trim().replace('\n', ", "))
@@ -111,7 +111,7 @@ impl Targets {
         Ok(targets)
     }
 
-    /// The target of an entry that makes sense and is the first of its row.
+    /// Checks an entry: its values must be valid, and it must be the only one for its row.
     fn checked(&self, entry: Entry) -> Result<Target, (usize, String)> {
         let at = entry.name.span().start;
         let name = entry.name.into_inner();
@@ -141,12 +141,12 @@ impl Targets {
     }
 }
 
-/// The number of the line with this byte.
+/// The number of the line that contains this byte.
 fn line(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// The targets in `text`, for tests of what shows them.
+/// Parses targets in tests.
 #[cfg(test)]
 pub fn of(text: &str) -> Targets {
     Targets::parse(text).expect("targets")
@@ -190,7 +190,7 @@ floor = 20
         assert_eq!(target(0.8, None).judge(5.0, false), Verdict::Reached);
     }
 
-    /// The line and the reason for which a text is refused.
+    /// The line and the reason of a refused text.
     fn refused(text: &str) -> (usize, String) {
         let (at, error) = Targets::parse(text).map(|_| ()).expect_err(text);
         (line(text, at), error)

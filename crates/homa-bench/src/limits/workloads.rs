@@ -1,4 +1,4 @@
-//! The highest rates of workloads: what `homa bench --loopback --workload W --find-max` measures, with its
+//! The maximum rates of workloads, measured as by `homa bench --loopback --workload W --find-max` with its
 //! defaults.
 
 use std::time::Duration;
@@ -13,20 +13,21 @@ use crate::compare::{Load, Options, Plan, measure, total_time};
 use crate::protocol::Protocol;
 use crate::workloads::{self, Truncation};
 
-/// Raw packets carry these: without flow control most messages of the longer workloads lose packets.
+/// Workloads that raw packets can carry: without flow control, most messages of the longer workloads lose
+/// packets.
 const BARE_TOO: [Metric; 3] = [Metric::MaxW1, Metric::MaxW2, Metric::MaxW3];
 
-/// The shortest time of a level that the bench takes.
+/// Minimum time of a level of open RPCs, as the bench requires.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// A workload that is to be measured.
+/// The search for the maximum rate of a workload.
 pub struct Maximum {
-    /// Where its rate goes.
+    /// The metric of the result.
     pub metric: Metric,
     plan: Plan,
 }
 
-/// The row of a protocol, if it is compared here.
+/// The name of a protocol's row; `None` if the protocol is not compared here.
 fn row_of(protocol: Protocol) -> Option<&'static str> {
     match protocol {
         Protocol::Homa => Some(HOMA),
@@ -37,11 +38,11 @@ fn row_of(protocol: Protocol) -> Option<&'static str> {
 }
 
 impl Maximum {
-    /// The search for the protocols that have one of `rows`, `slice` for each level of open RPCs. `None`
-    /// where no protocol has.
+    /// Plans the search for the protocols that have one of `rows`, with `slice` for each level of open RPCs.
+    /// `None` if no protocol has a row.
     ///
     /// # Errors
-    /// The bench refuses it.
+    /// The bench refuses the plan.
     pub fn new(metric: Metric, rows: &[Row], slice: Duration) -> Result<Option<Maximum>> {
         let workload = metric.workload().with_context(|| format!("{} has no workload", metric.name()))?;
         let has_row = |name: &str| rows.iter().any(|row| row.name == name);
@@ -63,7 +64,7 @@ impl Maximum {
         total_time(&self.plan)
     }
 
-    /// Measures a repetition and adds it to the rows.
+    /// Measures a repetition and adds its results to the rows.
     ///
     /// # Errors
     /// The bench cannot run.
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(plan.protocols, [Protocol::Homa, Protocol::Tcp]);
         assert!(of(Metric::MaxW4, &[BARE, "homa/xdp"]).is_none());
         assert!(Maximum::new(Metric::Bulk, &rows(&all), slice).is_err());
-        // A slice shorter than what the bench takes is made longer.
+        // A slice below the minimum of the bench is extended.
         assert!(Maximum::new(Metric::MaxW1, &rows(&all), Duration::ZERO).is_ok());
     }
 

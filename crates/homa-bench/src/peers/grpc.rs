@@ -1,7 +1,9 @@
-//! gRPC by tonic: a unary method whose messages are bytes, as a client and a server that tonic generates would run it.
+//! gRPC by tonic: a unary method with messages of raw bytes, run as tonic's generated clients and servers
+//! would run it.
 //!
-//! As tonic's documentation has it: one channel per pair of ports, cloned for each call, NODELAY on both sides, limits on messages
-//! raised to what is sent. HTTP/2's flow control is given room for several messages, since its default of 64 KB stalls long ones.
+//! The settings follow tonic's documentation: one channel per pair of ports, cloned for each call; NODELAY on
+//! both sides; message limits raised to the longest message. HTTP/2's flow control gets windows of several
+//! messages, because its default of 64 KB stalls long ones.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,13 +25,13 @@ use super::link::Connection;
 use super::server::{Echo, Listener};
 use crate::tcp::server::EchoServerConfig;
 
-/// Of a stream, in bytes: two messages of 1 MB.
+/// Flow control window of a stream in bytes: two messages of 1 MB.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// Of a connection, in bytes: what is on the way of many calls at once.
+/// Flow control window of a connection in bytes, for many calls in flight.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Calls open at once on a connection: more than any bench opens on one.
+/// Maximum open calls on a connection: more than any bench opens.
 const MAX_STREAMS: u32 = 100_000;
 
 const METHOD: &str = "/homa.bench.Echo/Call";
@@ -60,7 +62,7 @@ impl Listener for Grpc {
     }
 }
 
-/// The service, as code generated from a description would have it.
+/// The service, as generated code would implement it.
 #[derive(Clone, Debug)]
 struct EchoService {
     echo: Echo,
@@ -103,7 +105,7 @@ impl UnaryService<Bytes> for EchoMethod {
     }
 }
 
-/// A connection of a client.
+/// The client's end of a connection.
 #[derive(Clone, Debug)]
 pub struct GrpcClient {
     channel: Channel,
@@ -138,7 +140,7 @@ impl Connection for GrpcClient {
     }
 }
 
-/// Messages that are bytes and nothing else.
+/// A codec for messages of raw bytes.
 #[derive(Clone, Copy, Debug)]
 struct BytesCodec;
 

@@ -1,4 +1,5 @@
-//! The client ports of one thread over a peer: connections on a tokio runtime that the thread itself drives.
+//! The client ports of one thread over gRPC or QUIC: connections on a tokio runtime that the thread itself
+//! drives.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,29 +15,30 @@ use super::PeerLinkConfig;
 use crate::engine::link::{Answer, Link};
 use crate::tcp::Spin;
 
-/// Maximum time of a connection's handshake. The kernel answers for a TCP server; here a thread of the server does,
-/// which on a machine with more threads than processors needs seconds, and a lost QUIC packet costs another.
+/// Maximum time of a connection's handshake. For TCP the server's kernel answers; here a server thread must
+/// run, which takes seconds on a machine with more threads than processors. A lost QUIC packet takes a
+/// further second.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A way to one server port.
+/// A connection to one server port.
 pub trait Connection: Clone + Send + Sized + 'static {
     /// The protocol's name in errors.
     const NAME: &str;
 
-    /// What the connections of a thread have in common; made within its runtime.
+    /// State that the connections of a thread share. It is made within the thread's runtime.
     type Local: Send;
 
-    /// Makes what is in common.
+    /// Makes the shared state.
     fn local(config: &PeerLinkConfig) -> Result<Self::Local>;
 
-    /// Connects.
+    /// Connects to a server port.
     fn connect(
         local: &Self::Local,
         server: SocketAddr,
         config: &PeerLinkConfig,
     ) -> impl Future<Output = Result<Self>> + Send;
 
-    /// One RPC.
+    /// Runs one RPC.
     fn call(self, request: Bytes) -> impl Future<Output = Result<Bytes, String>> + Send + 'static;
 }
 
@@ -62,14 +64,14 @@ pub fn connect<C: Connection>(config: &PeerLinkConfig) -> Result<Box<dyn Link>> 
 }
 
 struct PeerLink<C: Connection> {
-    /// By client port, then by server port.
+    /// Indexed by client port, then by server port.
     connections: Vec<C>,
     servers: usize,
     sender: UnboundedSender<Answer>,
     receiver: UnboundedReceiver<Answer>,
     spin: Spin,
     _local: C::Local,
-    /// Last, so that what lives in it is dropped before it.
+    /// The last field, so that the connections are dropped before their runtime.
     runtime: Runtime,
 }
 
@@ -89,7 +91,7 @@ impl<C: Connection> Link for PeerLink<C> {
         let answers = self.sender.clone();
         self.runtime.spawn(async move {
             let result = call.await;
-            // Nobody takes answers any more once the link is gone.
+            // Sending fails only if the link is gone.
             let _ = answers.send(Answer { cookie, at: Instant::now(), result });
         });
         Ok(())
@@ -101,7 +103,7 @@ impl<C: Connection> Link for PeerLink<C> {
             let left = wait.saturating_sub(begin.elapsed());
             let timeout = self.spin.timeout(Some(left)).unwrap_or_default().min(left);
             if timeout.is_zero() {
-                // A round of the runtime: tasks that are ready, then a look at the sockets that does not wait.
+                // Runs the ready tasks and polls the sockets once without waiting.
                 self.runtime.block_on(yield_now());
             } else {
                 let receiver = &mut self.receiver;

@@ -1,10 +1,11 @@
-//! The RPC systems that people use today, to measure Homa against: gRPC by tonic, and QUIC by quinn with a stream per RPC.
+//! Common RPC systems that Homa is compared with: gRPC by tonic, and QUIC by quinn with a stream per RPC.
 //!
-//! Each is set up as its documentation advises for messages of this kind. Both run on tokio. A client's runtime belongs to the
-//! thread of the load generator, which drives it whenever it waits, so that an RPC costs no hand-off between threads; a server's
-//! has the threads that it is given. Where the others poll before they sleep, a task that yields keeps the runtime polling.
+//! Each is configured as its documentation recommends for such messages. Both run on tokio. A client's
+//! runtime belongs to a thread of the load generator, which drives it while it waits, so that an RPC needs no
+//! hand-off between threads. A server's runtime has the requested number of threads. To poll before sleeping,
+//! as the other protocols do, a task yields repeatedly and keeps the runtime awake.
 //!
-//! They are the feature `peers`: without it nothing here depends on them.
+//! They need the feature `peers`, without which this crate does not depend on tonic, quinn and tokio.
 
 #[cfg(feature = "peers")]
 mod grpc;
@@ -26,32 +27,32 @@ use crate::engine::link::Link;
 use crate::protocol::Protocol;
 use crate::tcp::server::EchoServerConfig;
 
-/// How the client ports of a thread reach their servers.
+/// The client ports of a thread, and their servers.
 #[derive(Clone, Debug)]
 pub struct PeerLinkConfig {
-    /// Every server port of every server.
+    /// Addresses of all server ports of all servers.
     pub servers: Vec<SocketAddr>,
     /// Client ports of this thread.
     pub ports: usize,
-    /// How long an idle thread polls before it sleeps.
+    /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Largest answer in bytes.
+    /// Maximum answer in bytes.
     pub max_message: u32,
 }
 
 /// A running server. Its threads end with the process.
 pub trait PeerServer {
-    /// Where each port listens.
+    /// The address of each port.
     fn addrs(&self) -> &[SocketAddr];
 
     /// Requests answered so far.
     fn served(&self) -> u64;
 }
 
-/// Whether this program can speak a protocol.
+/// Checks that this program was built with a protocol.
 ///
 /// # Errors
-/// How to get a program that does.
+/// The protocol is missing; the message says how to get a program that has it.
 pub fn check(protocol: Protocol) -> Result<()> {
     match protocol {
         Protocol::Homa | Protocol::Tcp | Protocol::Udp => Ok(()),
@@ -85,14 +86,14 @@ pub fn connect(protocol: Protocol, config: &PeerLinkConfig) -> Result<Box<dyn Li
     }
 }
 
-/// Starts nothing: see [`check`].
+/// Fails as [`check`] does: this program was built without the feature `peers`.
 #[cfg(not(feature = "peers"))]
 pub fn start(protocol: Protocol, _: EchoServerConfig) -> Result<Box<dyn PeerServer>> {
     check(protocol)?;
     bail!("{} is no peer", protocol.title())
 }
 
-/// Connects nothing: see [`check`].
+/// Fails as [`check`] does: this program was built without the feature `peers`.
 #[cfg(not(feature = "peers"))]
 pub fn connect(protocol: Protocol, _: &PeerLinkConfig) -> Result<Box<dyn Link>> {
     check(protocol)?;

@@ -1,8 +1,9 @@
-//! QUIC by quinn: a connection per pair of ports, and a bidirectional stream for each RPC.
+//! QUIC by quinn: one connection per pair of ports, and a bidirectional stream for each RPC.
 //!
-//! As quinn's documentation has it: streams are cheap and need no reuse, the limit of open ones and the windows are raised to what
-//! is sent, fairness between streams is off, since it only adds overhead where many are small, and the sockets' buffers are
-//! as large as the others'. Path MTU discovery, offload and congestion control are quinn's own.
+//! The settings follow quinn's documentation: streams are cheap and not reused; stream limit and windows are
+//! raised for the bench's messages. Fairness between streams is off, since it is pure overhead for many small
+//! streams. The socket buffers are as large as the other protocols'. Path MTU discovery, offload and
+//! congestion control keep quinn's defaults.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -24,25 +25,25 @@ use super::link;
 use super::server::{Echo, Listener};
 use crate::tcp::server::EchoServerConfig;
 
-/// A certificate that every server of a bench has, with its key: it secures nothing, and costs what any other does. Made
-/// by `openssl ca -selfsign` for `DNS:homa-bench`, `CA:FALSE`, valid from 2020 to 2099.
+/// The certificate of every server of a bench, with its key. It provides no security and costs as much as any
+/// other. Made by `openssl ca -selfsign` for `DNS:homa-bench`, `CA:FALSE`, valid from 2020 to 2099.
 const CERTIFICATE: &[u8] = include_bytes!("quic-cert.der");
 const KEY: &[u8] = include_bytes!("quic-key.der");
 const SERVER_NAME: &str = "homa-bench";
 
-/// Of a stream, in bytes: two messages of 1 MB.
+/// Receive window of a stream in bytes: two messages of 1 MB.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// Of what a connection has sent and not heard of, in bytes: what is on the way of many RPCs at once.
+/// Maximum unacknowledged bytes of a connection, for many RPCs in flight.
 const SEND_WINDOW: u64 = 16 << 20;
 
-/// RPCs open at once on a connection: more than any bench opens on one.
+/// Maximum open RPCs on a connection: more than any bench opens.
 const MAX_STREAMS: u32 = 100_000;
 
-/// A connection stays while other protocols have their turn.
+/// Interval of keep-alive packets, so that connections survive the turns of other protocols.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// The code with which a server ends the stream of a request that it does not take.
+/// Error code of a stream whose request the server refuses.
 const REFUSED: u32 = 1;
 
 fn transport() -> Arc<TransportConfig> {
@@ -56,7 +57,7 @@ fn transport() -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-/// A socket with the buffers that Homa's has.
+/// Opens a socket with the same buffer sizes as Homa's.
 fn socket(bind: SocketAddr) -> Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, None)?;
     socket.bind(&bind.into())?;
@@ -97,13 +98,13 @@ impl Listener for Quic {
     }
 }
 
-/// Until the client is gone, which is no error here.
+/// Serves a connection until the client closes it, which is no error.
 async fn serve_connection(incoming: Incoming, max_message: usize, echo: Echo) {
     let Ok(connection) = incoming.await else { return };
     while let Ok((send, receive)) = connection.accept_bi().await {
         let echo = echo.clone();
         tokio::spawn(async move {
-            // The client learns of an error by the end of its stream.
+            // The end of the stream reports an error to the client.
             let _ = serve_stream(send, receive, max_message, &echo).await;
         });
     }
@@ -118,7 +119,8 @@ async fn serve_stream(
     let request = match receive.read_to_end(max_message).await {
         Ok(request) => request,
         Err(error) => {
-            // A stream that is only dropped ends like one that was finished, and the client would take that for an answer.
+            // Without the reset, dropping the stream would finish it, and the client would take it for an
+            // answer.
             let _ = send.reset(REFUSED.into());
             return Err(error.into());
         }
@@ -128,7 +130,7 @@ async fn serve_stream(
     Ok(())
 }
 
-/// A connection of a client.
+/// The client's end of a connection.
 #[derive(Clone, Debug)]
 pub struct QuicClient {
     connection: Connection,

@@ -1,4 +1,4 @@
-//! The echo server over a peer: a tokio runtime with as many threads as asked for.
+//! The echo server over gRPC or QUIC: a tokio runtime with the requested number of threads.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -23,18 +23,18 @@ pub trait Listener: Send + Sized + 'static {
     /// The protocol's name in errors.
     const NAME: &str;
 
-    /// Binds; called within the runtime. Returns the address too.
+    /// Binds a port and returns its address. Called within the runtime.
     fn bind(addr: SocketAddr, config: &EchoServerConfig) -> Result<(Self, SocketAddr)>;
 
-    /// Serves for ever.
+    /// Serves requests for ever; returns only on an error.
     fn serve(self, config: EchoServerConfig, echo: Echo) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// What a server answers.
+/// Computes the answers of a server and counts them.
 #[derive(Clone, Debug)]
 pub struct Echo {
     one_way: bool,
-    /// The runtime's polling task has something to wait for.
+    /// Whether a polling task must be woken.
     polls: bool,
     state: Arc<State>,
 }
@@ -55,7 +55,7 @@ impl Echo {
         if self.one_way { one_way_answer(&request) } else { request }
     }
 
-    /// Keeps the runtime from sleeping until nothing has been served for `poll`.
+    /// Keeps the runtime from sleeping, from each request until nothing was served for `poll`.
     async fn poll(self, poll: Duration) {
         loop {
             self.state.woken.notified().await;
@@ -63,7 +63,7 @@ impl Echo {
             let mut since = Instant::now();
             let mut looks = 0_u32;
             while since.elapsed() < poll {
-                // As the others that poll do: what else wants to run here may be what keeps the client waiting.
+                // Yields the processor as the other polling threads do: the client may be waiting for it.
                 looks = looks.wrapping_add(1);
                 if looks.is_multiple_of(LOOKS_BETWEEN_YIELDS) {
                     thread::yield_now();

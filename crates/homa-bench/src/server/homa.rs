@@ -1,4 +1,4 @@
-//! The Homa server: it answers each request with its own bytes.
+//! The Homa server, which answers each request with the request's own bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use crate::driver::Driver;
 use crate::recording::Recorder;
 use crate::tcp::server::one_way_answer;
 
-/// A Homa host with server ports, and one thread or more for each of them.
+/// A Homa host with server ports, each served by one or more threads.
 pub(super) struct HomaServer {
     pub(super) addrs: Vec<ServerAddr>,
     pub(super) served: Arc<AtomicU64>,
-    /// The server ports live as long as the host.
+    /// Keeps the host alive: the server ports end with it.
     pub(super) host: Arc<Host>,
     pub(super) recorder: Option<Recorder>,
 }
@@ -53,8 +53,8 @@ impl HomaServer {
     }
 }
 
-/// Opens the server port with this index on a host. So many threads answer its requests; they end with the
-/// process.
+/// Opens the server port with this index on a host, and starts `threads` threads that answer its requests.
+/// The threads end with the process.
 ///
 /// # Errors
 /// The port is open already, or a thread cannot be started.
@@ -77,8 +77,8 @@ pub fn serve_homa(
     Ok(ServerAddr { host: host.local_addr(), port })
 }
 
-/// Requests that a thread takes at a time. An echo is short, and what comes behind another in a batch waits for no more than
-/// that.
+/// Maximum requests that a thread receives at a time. An echo is so short that later requests of a batch wait
+/// only briefly.
 const BATCH: usize = 32;
 
 fn echo(server: &homa::Server, served: &AtomicU64, one_way: bool) {
@@ -90,7 +90,8 @@ fn echo(server: &homa::Server, served: &AtomicU64, one_way: bool) {
             let answer = if one_way { one_way_answer(&request) } else { request };
             replies.push((rpc, answer));
         }
-        // An error means that the client gave up, or that we are at a limit: in both cases it learns by itself.
+        // Errors are ignored: the client gave up, or this server is at a limit. The client finds out in both
+        // cases.
         homa::Request::reply_all(&mut replies, drop);
     }
 }

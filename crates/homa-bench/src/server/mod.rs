@@ -1,7 +1,7 @@
-//! Echo servers: of Homa, and of the protocols that it is compared with.
+//! Echo servers: for Homa, and for the protocols that Homa is compared with.
 //!
-//! [`Server`] serves in this process. [`ServerProcess`] is a child with a protocol of its own, so that its
-//! processor time is counted apart; the child runs [`serve_for_parent`].
+//! [`Server`] serves in this process. [`ServerProcess`] is a child process for a single protocol, so that its
+//! processor time is counted separately. The child runs [`serve_for_parent`].
 
 mod homa;
 mod options;
@@ -27,21 +27,21 @@ use crate::hosts::Hosts;
 use crate::protocol::Protocol;
 use other::OtherServer;
 
-/// Servers that answer each request with its own bytes. Their threads end with the process.
+/// Servers that answer each request with the request's own bytes. Their threads end with the process.
 pub struct Server {
     homa: Option<HomaServer>,
     others: Vec<(Protocol, OtherServer)>,
-    /// Its socket is removed when it is dropped.
+    /// Dropping the exporter removes its socket.
     _exporter: Option<Exporter>,
 }
 
 impl Server {
-    /// Opens all ports. `announce` gets the address of the metrics, that of each port, and at last that all are
-    /// open.
+    /// Opens all ports. Calls `announce` with the address of the metrics, then with the address of each port,
+    /// and finally with [`Report::Ready`].
     ///
     /// # Errors
-    /// The options contradict each other, a port cannot be opened, a file cannot be written, or an error of
-    /// `announce`.
+    /// The options contradict each other, a port cannot be opened, a file cannot be written, or `announce`
+    /// failed.
     pub fn start(options: &ServerOptions, announce: impl Fn(Report) -> Result<()>) -> Result<Server> {
         let with_homa = options.protocols.contains(&Protocol::Homa);
         ensure!(
@@ -75,19 +75,19 @@ impl Server {
         Ok(Server { homa, others, _exporter: exporter })
     }
 
-    /// The Homa host, where Homa is served.
+    /// The Homa host; `None` if Homa is not served.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.homa.as_ref().map(|server| &server.host)
     }
 
-    /// Requests run so far, for each protocol that is served.
+    /// Requests run so far, for each served protocol.
     pub fn served(&self) -> Vec<(Protocol, u64)> {
         let homa = self.homa.as_ref().map(|server| (Protocol::Homa, server.served.load(Ordering::Relaxed)));
         let others = self.others.iter().map(|(protocol, server)| (*protocol, server.served()));
         homa.into_iter().chain(others).collect()
     }
 
-    /// Writes the time trace, where one is recorded.
+    /// Writes the time trace, if one is recorded.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -16,14 +16,14 @@ use crate::protocol::Protocol;
 use crate::recording::TraceSettings;
 use crate::workloads::DEFAULT_MAX_MESSAGE;
 
-/// Time that an idle thread polls. Long enough that a short RPC between two busy hosts rarely sleeps, short
-/// enough that an idle host costs little.
+/// Default time that an idle thread polls. With it a short RPC between two busy hosts rarely sleeps, and an
+/// idle host costs little.
 pub const DEFAULT_POLL: Duration = Duration::from_micros(50);
 
 /// The servers of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerOptions {
-    /// The protocols that are served.
+    /// The protocols to serve.
     pub protocols: Vec<Protocol>,
     /// The driver of Homa, and of bare packets.
     pub driver: Driver,
@@ -31,7 +31,7 @@ pub struct ServerOptions {
     pub interface: Option<String>,
     /// Its receive queues, for AF_XDP; `None`: all.
     pub queues: Option<Vec<u32>>,
-    /// The place of the program, for AF_XDP.
+    /// Where the kernel runs the program of AF_XDP.
     pub xdp_mode: XdpMode,
     /// Address and first port of Homa. The other protocols listen at [`Protocol::port_offset`] from it.
     pub bind: SocketAddr,
@@ -43,21 +43,21 @@ pub struct ServerOptions {
     pub endpoints: u16,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// The order in which sleeping threads are woken.
+    /// The order in which Homa's sleeping threads are woken.
     #[serde(with = "as_text")]
     pub wake_order: WakeOrder,
     /// Maximum receive batch of Homa.
     #[serde(with = "as_text")]
     pub batch_cap: BatchCap,
-    /// Longest request in bytes.
+    /// Maximum request in bytes.
     pub max_message: u32,
     /// Rate of the link in Mbit/s; `None`: what the device reports.
     pub link_mbps: Option<u32>,
-    /// Responses have 100 bytes instead of the request's length.
+    /// Whether responses have 100 bytes instead of the request's length.
     pub one_way: bool,
-    /// The kernel segments and merges runs of bare packets.
+    /// Whether the kernel segments and merges runs of bare packets.
     pub offload: bool,
-    /// Homa keeps the processors out of deep sleep while RPCs are in flight.
+    /// Whether Homa keeps the processors out of deep sleep while RPCs are in flight.
     pub low_latency: bool,
     /// The address at which Homa's metrics are served.
     #[serde(with = "as_text::option")]

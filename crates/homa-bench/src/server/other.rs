@@ -11,7 +11,7 @@ use crate::peers::{self, PeerServer};
 use crate::protocol::Protocol;
 use crate::tcp::server::{EchoServerConfig, TcpServer};
 
-/// A server of a protocol that Homa is compared with.
+/// The server of a protocol other than Homa.
 pub(super) enum OtherServer {
     Tcp(TcpServer),
     Bare(BareServer),
@@ -19,7 +19,7 @@ pub(super) enum OtherServer {
 }
 
 impl OtherServer {
-    /// `None` for Homa.
+    /// Starts the server of a protocol; `None` for Homa.
     pub(super) fn start(
         protocol: Protocol,
         bind: SocketAddr,

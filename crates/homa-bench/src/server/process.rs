@@ -1,4 +1,4 @@
-//! A server in a process of its own.
+//! Servers in child processes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -9,13 +9,13 @@ use homa_report::output::print;
 use super::{Report, Server, ServerOptions};
 use crate::protocol::Protocol;
 
-/// The argument with which this program is started as a server process: it then calls [`serve_for_parent`].
+/// The first argument of a server process: the program then calls [`serve_for_parent`].
 pub const CHILD_COMMAND: &str = "bench-server";
 
-/// Serves what the first line of standard input orders, until standard input ends.
+/// Serves the [`ServerOptions`] in the first line of standard input, until standard input ends.
 ///
 /// # Errors
-/// As [`Server::start`], or the order is not that of a [`ServerProcess`].
+/// Those of [`Server::start`], or the first line has no valid options.
 pub fn serve_for_parent() -> Result<()> {
     let mut order = String::new();
     let mut input = io::stdin().lock();
@@ -23,13 +23,14 @@ pub fn serve_for_parent() -> Result<()> {
     let options = serde_json::from_str(&order).context("the order of the bench makes no sense")?;
     let report = |report: Report| print(format!("{report}\n").as_bytes());
     let mut server = Server::start(&options, report)?;
-    // An error ends the input, too.
+    // An error ends the input too.
     let _ = input.read_to_end(&mut Vec::new());
     server.write_trace()?;
     server.served().into_iter().try_for_each(|(protocol, count)| report(Report::Served(protocol, count)))
 }
 
-/// A child that serves one protocol. It ends when its standard input does, so it cannot outlive us.
+/// A child process that serves one protocol. It ends with its standard input, so it cannot outlive its
+/// parent.
 pub struct ServerProcess {
     protocol: Protocol,
     process: Child,
@@ -37,10 +38,10 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a child for one protocol. Returns it with the reports of its ports, once they are open.
+    /// Starts a child process for one protocol. Returns it with the reports of its ports once all are open.
     ///
     /// # Errors
-    /// The child cannot be started, or ends early: then in its words.
+    /// The child cannot be started, or ends early; the message then contains its error output.
     pub fn start(options: &ServerOptions) -> Result<(ServerProcess, Vec<Report>)> {
         let [protocol] = options.protocols[..] else { bail!("a server process has one protocol") };
         let program = std::env::current_exe().context("cannot find this program to start a server")?;
@@ -66,28 +67,28 @@ impl ServerProcess {
         let order = serde_json::to_string(options)?;
         let input = self.process.stdin.as_mut().context("the server process has no input")?;
         let sent = writeln!(input, "{order}");
-        // A child that has ended already printed why.
+        // A child that has ended has printed the reason.
         sent.map_err(|_| self.obituary())
     }
 
-    /// The protocol that it serves.
+    /// The served protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Its process id.
+    /// The process id of the child.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// The next line of the child; `None` at its end.
+    /// The next report of the child; `None` at the end of its output.
     fn report(&mut self) -> Result<Option<Report>> {
         let mut line = String::new();
         self.reports.read_line(&mut line).context("cannot read from the server process")?;
         if line.is_empty() { Ok(None) } else { line.trim_end().parse().map(Some) }
     }
 
-    /// Why it ended early, in its own words.
+    /// The reason why the child ended early, from its error output.
     fn obituary(&mut self) -> anyhow::Error {
         let mut words = String::new();
         if let Some(mut stderr) = self.process.stderr.take() {
@@ -97,7 +98,7 @@ impl ServerProcess {
         anyhow!("the server process failed: {}", if words.is_empty() { "it said nothing" } else { words })
     }
 
-    /// Ends it and tells how many requests it ran.
+    /// Ends the child. Returns its protocol and the number of requests that it ran.
     pub fn finish(mut self) -> Result<(Protocol, u64)> {
         drop(self.process.stdin.take());
         let served = match self.report()? {
@@ -110,7 +111,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to kill, only to reap.
+        // Killing fails if the child has ended by itself; waiting for it is then enough.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! What a server reports, as lines of text.
+//! Reports of a server, as lines of text.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,18 +9,18 @@ use homa::ServerAddr;
 
 use crate::protocol::Protocol;
 
-/// A line that a server prints on standard output. The bench reads the lines of its own servers.
+/// A line on a server's standard output. The bench parses the lines of its own servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// A Homa server port.
+    /// The address of a Homa server port.
     Homa(ServerAddr),
-    /// A server port of another protocol.
+    /// The address of a server port of another protocol.
     Socket(Protocol, SocketAddr),
-    /// Where the metrics are.
+    /// The URL of the metrics.
     Metrics(String),
     /// All ports are open.
     Ready,
-    /// At the end: requests that were run over a protocol.
+    /// At the end: the number of requests run over a protocol.
     Served(Protocol, u64),
 }
 

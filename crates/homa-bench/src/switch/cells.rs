@@ -1,4 +1,4 @@
-//! The measurements.
+//! The measurements of the switch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,50 +19,53 @@ use super::windows::{Course, Deviation, Slice};
 /// Rates of links: their names in metrics, and bits per second.
 pub const RATES: [(&str, u64); 3] = [("100m", 100_000_000), ("1g", 1_000_000_000), ("5g", 5_000_000_000)];
 
-/// Frames sent in one go where as many as possible are.
+/// Frames in each call of a source that sends at its maximum rate.
 const BURST: usize = 32;
 
-/// Frames that wait for a switch when its gate is opened: nearly as many as it has room for.
+/// Frames queued for a switch when its gate opens: nearly the capacity.
 const HEAP: usize = 960;
 
-/// Frames sent in one go beside probes: few, so that no probe waits long for the source.
+/// Frames in each call of the source while probes are sent: few, so that a probe does not wait long behind
+/// them.
 const SMALL_BURST: usize = 4;
 
-/// More than the link's rate, so that a backlog lasts.
+/// Ratio of the offered rate to the link's rate, so that a backlog lasts.
 const SURPLUS: f64 = 1.1;
 
-/// Over what time a rate is looked at.
+/// Window over which a rate is computed.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Time between two probes, on average.
+/// Mean time between two probes.
 const PROBE_EVERY: Duration = Duration::from_micros(100);
 
-/// What a frame is to take in a switch that is overloaded.
+/// Time for a frame in an overloaded switch, in nanoseconds; reached by planted work.
 const OVERLOADED_NS: f64 = 1e9 / 0.4e6;
 
-/// Parts of that capacity that are offered to find the most that is forwarded.
+/// Offered rates in the search for the maximum forwarded rate, as fractions of the capacity with
+/// [`OVERLOADED_NS`].
 const PARTS: [f64; 4] = [0.8, 0.9, 1.0, 1.1];
 
-/// A metric and a repetition's value.
+/// The name of a metric, and its value in one repetition.
 pub type Value = (String, f64);
 
-/// Where the measurements are made, and how long they take.
+/// The environment of the measurements, and their duration.
 pub struct Bench<'a> {
     pub place: &'a Place,
     pub load: &'a mut Load,
     pub slice: Duration,
 }
 
-/// Who receives frames at the sink. A veth does that work on the core of who sends, here the switch's.
+/// The receiver of frames at the sink. A veth does the receiver's work on the sender's processor, here the
+/// switch's.
 #[derive(Clone, Copy)]
 enum Receiver {
-    /// A socket of AF_XDP.
+    /// An AF_XDP socket.
     Socket,
-    /// Nobody, as behind a port that a wire leaves by.
+    /// No receiver, as behind a port with a real wire.
     Nobody,
 }
 
-/// How many frames were sent and arrived in some time.
+/// Rates of sent and arrived frames, per second.
 struct Flow {
     offered: f64,
     forwarded: f64,
@@ -96,7 +99,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Offers frames per second, or as many as can be, for a slice.
+    /// Offers `rate` frames per second for a slice; with `None`, as many as possible.
     fn flow(&mut self, bytes: &[u8], rate: Option<f64>) -> Flow {
         let began = self.load.now();
         let mut slice = Slice::after(began + self.warmup(), self.slice);
@@ -105,9 +108,9 @@ impl Bench<'_> {
             let due = rate.map_or(BURST, |rate| {
                 ((rate * (now - began).as_secs_f64()) as usize).saturating_sub(sent).min(BURST)
             });
-            // Few at a time cost more each.
+            // Smaller bursts would cost more per frame.
             if due >= BURST / 4 {
-                // What finds no room was offered, too, and need not be made up for.
+                // Frames without room count as offered, and are not sent later.
                 self.load.offer(bytes, due);
                 sent += due;
             }
@@ -125,7 +128,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Frames a second without limits.
+    /// Maximum rate of frames through a switch without rate limits.
     pub fn capacity(&mut self, port_path: PortPath) -> Result<Vec<Value>> {
         let mut values = Vec::new();
         for (name, bytes) in [("small", SMALL), ("full", FULL)] {
@@ -145,7 +148,7 @@ impl Bench<'_> {
         Ok(values)
     }
 
-    /// Frames a second of a switch, or of what takes its place, that always finds some.
+    /// Rate of frames through a switch, or through its replacement, that always finds frames.
     fn drain(
         &mut self,
         port_path: PortPath,
@@ -171,11 +174,11 @@ impl Bench<'_> {
         };
         let drained = running.end()?.drained;
         ensure!(came > 0, "nothing was forwarded");
-        // What the kernel lost on the way does not count.
+        // Frames that the kernel lost on their way do not count.
         Ok(drained.frames.min(came) as f64 / drained.time.as_secs_f64())
     }
 
-    /// How exactly a link's rate is kept.
+    /// Accuracy of a link's rate.
     pub fn rate(&mut self, port_path: PortPath, (name, bps): (&str, u64)) -> Result<Vec<Value>> {
         let switch = SwitchConfig { buffer: time_of(bps, WINDOW), ..limited(bps) };
         let running = self.start(port_path, switch, Duration::ZERO, Mode::Followed(self.load.epoch()))?;
@@ -206,14 +209,15 @@ impl Bench<'_> {
             (format!("rate_{name}_gaps"), ended.course.gaps.share((from, to)) * 100.0),
             (format!("rate_{name}_dry"), ended.course.dry.share((from, to)) * 100.0),
         ];
-        // On a busy machine there may be none.
+        // On a busy machine there may be no window without a gap.
         if let Some(clear) = Deviation::of(&ended.course.clear_rates((from, to), WINDOW), bps) {
             values.push((format!("rate_{name}_clear_worst"), clear.worst));
         }
         Ok(values)
     }
 
-    /// What no switch can make up for: how much of the time a thread in its place is not run.
+    /// The share of time that the machine takes from a thread in the switch's place. No switch can compensate
+    /// for it.
     pub fn machine(&mut self) -> Result<Vec<Value>> {
         let (course, length) = idle_course(self.place, self.slice)?;
         let lost = [course.gaps.most(WINDOW), course.gaps.share((Duration::ZERO, length))];
@@ -224,7 +228,7 @@ impl Bench<'_> {
             .collect())
     }
 
-    /// What a high-priority probe meets at a saturated port.
+    /// Latency of high-priority probes through a saturated port.
     pub fn probe(
         &mut self,
         port_path: PortPath,
@@ -239,7 +243,7 @@ impl Bench<'_> {
         self.saturate(bps, |load, warm| {
             if warm && load.now() >= next {
                 load.probe();
-                // No rhythm of the switch's is met again and again.
+                // A random interval, so that probes do not follow a rhythm of the switch.
                 next = load.now() + PROBE_EVERY.mul_f64(random.random_range(0.5..1.5));
             }
             let mut sent = None;
@@ -257,15 +261,15 @@ impl Bench<'_> {
         Ok(vec![(format!("{name}_p50_us"), us(0.5)), (format!("{name}_p99_us"), us(0.99))])
     }
 
-    /// Keeps a link of this rate busy with full frames for a slice, with something to do in between, which is told whether the
-    /// backlog is there; the times of the slice.
+    /// Keeps a link of this rate busy with full frames for a slice. Calls `between` after each burst; its
+    /// flag says whether the backlog has built up. Returns the beginning and the end of the slice.
     fn saturate(&mut self, bps: u64, mut between: impl FnMut(&mut Load, bool)) -> (Duration, Duration) {
         let bytes = bulk(FULL);
         let each = Duration::from_nanos(on_the_wire(FULL) * 8_000_000_000 / bps).div_f64(SURPLUS);
         let began = self.load.now();
         let warm = began + self.warmup().max(3 * WINDOW);
         let end = warm + self.slice.max(3 * WINDOW);
-        // The buffer fills at once.
+        // Starting late fills the buffer at once.
         let mut due = began.saturating_sub(2 * WINDOW);
         let mut now = began;
         while now < end {
@@ -283,7 +287,7 @@ impl Bench<'_> {
         (warm, end)
     }
 
-    /// What is left of the throughput when more is offered than can be handled.
+    /// Throughput under overload, relative to the maximum.
     pub fn overload(&mut self, port_path: PortPath) -> Result<Vec<Value>> {
         let small = bulk(SMALL);
         let free = self.drain(port_path, &small, Mode::Gated, Receiver::Socket)?;
@@ -307,7 +311,7 @@ impl Bench<'_> {
     }
 }
 
-/// Has heaps of frames wait for a switch, one after the other, for a time.
+/// Repeatedly queues frames for a gated switch and lets it forward them, for one slice.
 fn heaps(load: &mut Load, gate: &Gate, bytes: &[u8], slice: Duration) {
     let end = load.now() + slice;
     while load.now() < end {
@@ -315,7 +319,8 @@ fn heaps(load: &mut Load, gate: &Gate, bytes: &[u8], slice: Duration) {
             load.offer(bytes, BURST);
         }
         gate.open();
-        // All of them find room at the sink. Who looked for them meanwhile would take the memory that the switch's core writes to.
+        // The sink has room for all of them. Polling the sink meanwhile would contend for the memory to which
+        // the switch's processor writes.
         while !gate.is_shut() && load.now() < end + WINDOW {
             std::hint::spin_loop();
         }
@@ -331,7 +336,7 @@ fn unlimited() -> SwitchConfig {
     SwitchConfig { rate_bps: None, buffer: Buffer::PerPort { bytes: 1_000_000 }, ..SwitchConfig::default() }
 }
 
-/// With a buffer of 1 ms, as by default.
+/// A configuration with a limited rate and the default buffer of 1 ms.
 fn limited(bps: u64) -> SwitchConfig {
     SwitchConfig {
         rate_bps: Some(bps),

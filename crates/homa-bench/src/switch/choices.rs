@@ -1,10 +1,10 @@
-//! What can be chosen of the switch's measurements.
+//! Choices for the measurements of the switch.
 
 use homa_driver::frames::FramePath;
 use homa_driver::xdp::XdpMode;
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-/// How frames come to the switch and leave it.
+/// The interface between the switch and its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum PortPath {
@@ -17,12 +17,12 @@ pub enum PortPath {
 }
 
 impl PortPath {
-    /// As the switch reports it.
+    /// The name in the switch's reports.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// As devices are opened.
+    /// The setting with which devices are opened.
     pub fn path(self) -> FramePath {
         match self {
             PortPath::XdpGeneric => FramePath::Xdp(XdpMode::Generic),
@@ -36,12 +36,12 @@ impl PortPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Measurement {
-    /// Frames a second without limits
+    /// Maximum rate of frames without rate limits
     Capacity,
-    /// How exactly a link's rate is kept
+    /// Accuracy of a link's rate
     Rate,
-    /// What a high-priority probe meets at a saturated port
+    /// Latency of a high-priority probe through a saturated port
     Probe,
-    /// What is left of the throughput when more is offered than can be handled
+    /// Throughput under overload
     Overload,
 }

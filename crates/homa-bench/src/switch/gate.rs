@@ -1,4 +1,5 @@
-//! What keeps a switch from its frames until many have come, so that what it does with them is its own speed and not the source's.
+//! Holds frames back from a switch until many are queued, so that the switch's own speed is measured, not the
+//! source's.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -11,37 +12,36 @@ const OPEN: u8 = 2;
 #[derive(Debug)]
 pub struct Gate(AtomicU8);
 
-/// What went through while the gate was open, and how long that took.
+/// The frames that passed while the gate was open, and the time that they took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Drained {
-    /// Frames.
     pub frames: u64,
-    /// In this time.
     pub time: Duration,
 }
 
 impl Gate {
-    /// One that lets everything through.
+    /// A gate that is always open.
     pub fn free() -> Gate {
         Gate(AtomicU8::new(FREE))
     }
 
-    /// Nothing goes through until it is opened.
+    /// Closes the gate until [`Gate::open`].
     pub fn shut(&self) {
         self.0.store(SHUT, Ordering::Release);
     }
 
-    /// What has come goes through, and then it shuts itself.
+    /// Lets the queued frames pass; the gate then closes itself.
     pub fn open(&self) {
         self.0.store(OPEN, Ordering::Release);
     }
 
-    /// Whether it is shut.
+    /// Whether the gate is closed.
     pub fn is_shut(&self) -> bool {
         self.0.load(Ordering::Acquire) == SHUT
     }
 
-    /// What the switch does until `stop`. A round says how many frames have left in all, and whether there was anything.
+    /// Runs rounds of the switch, as the gate permits, until `stop`. A round returns the total number of
+    /// frames sent so far, and whether it had work.
     pub fn pass(&self, stop: &AtomicBool, mut round: impl FnMut() -> (u64, bool)) -> Drained {
         let mut drained = Drained::default();
         let mut left = 0;

@@ -1,4 +1,5 @@
-//! The source and the sink of all frames, in one thread: what is sent and what arrives is timed by one clock.
+//! The source and the sink of all frames. Both run in one thread, so that one clock times sent and received
+//! frames.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,40 +11,40 @@ use homa_switch::Mac;
 
 use super::place::HOST_DEVICES;
 
-/// The device that frames are sent by.
+/// Index of the source's device.
 pub const SOURCE: usize = 0;
 
-/// The device that they arrive by.
+/// Index of the sink's device.
 pub const SINK: usize = 1;
 
-/// Bytes of a small frame and of a full one, without the check sequence.
+/// Lengths of a small and of a full frame, without the check sequence.
 pub const SMALL: usize = 64;
 pub const FULL: usize = 1_514;
 
-/// Frames taken at a time.
+/// Maximum frames received at a time.
 const BATCH: usize = 64;
 
-/// Tries to get a frame through, 20 ms each: a device that has just come up loses some for up to a second.
+/// Attempts to send a frame through the switch, 20 ms each: a device that has just come up loses frames for
+/// up to a second.
 const TRIES: u32 = 150;
 
-/// Behind the IP header: when a probe was sent, after a word that says that it is one.
+/// Offset of a probe's mark, which follows the IP header. The send time follows the mark.
 const PROBE_AT: usize = 34;
 const PROBE: [u8; 8] = *b"a probe.";
 
 const MACS: [Mac; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
-/// Source and sink of all frames.
 pub struct Load {
     source: Frames,
-    /// `None` while nobody receives there.
+    /// `None` while the sink is closed.
     sink: Option<Frames>,
     batch: Vec<Frame>,
     epoch: Instant,
-    /// As [`missed`](Load::missed), of sinks that were closed.
+    /// Sum of [`missed`](Load::missed) over sinks that were closed.
     missed_before: u64,
 }
 
-/// What sends and receives by a device of this thread's namespace.
+/// Opens a device of this thread's network namespace.
 fn open(device: usize) -> Result<Frames> {
     let config = |path| FramesConfig {
         path,
@@ -55,8 +56,8 @@ fn open(device: usize) -> Result<Frames> {
         .with_context(|| ["source", "sink"][device])
 }
 
-/// A frame of this length and priority from one device to the other. Its header is one that the kernel's bridge takes, too: where the
-/// packet filter looks at what is bridged, a wrong checksum ends there.
+/// A frame of this length and priority from one device to the other. Its IP header is valid for the kernel's
+/// bridge too: a packet filter for bridged frames drops wrong checksums.
 fn frame(from: usize, bytes: usize, priority: u8) -> Vec<u8> {
     let mut frame = [&MACS[1 - from][..], &MACS[from], &[8, 0, 0x45, priority << 5]].concat();
     frame.extend(((bytes - 14) as u16).to_be_bytes());
@@ -67,13 +68,13 @@ fn frame(from: usize, bytes: usize, priority: u8) -> Vec<u8> {
     frame
 }
 
-/// Of an IPv4 header whose checksum is zero (RFC 791).
+/// The checksum of an IPv4 header whose checksum field is zero (RFC 791).
 fn header_checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Whether a frame is one of [`frame`]'s: a bridge that comes up sends some of its own.
+/// Whether [`frame`] made this frame: a bridge that comes up sends frames of its own.
 fn is_ours(from: usize, bytes: &[u8]) -> bool {
     bytes.get(6..12).is_some_and(|source| source == MACS[from])
 }
@@ -89,19 +90,19 @@ pub fn bulk_of(from: usize, bytes: usize) -> Vec<u8> {
 }
 
 impl Load {
-    /// Opens the devices of this thread's namespace.
+    /// Opens both devices of this thread's network namespace.
     ///
     /// # Errors
-    /// They cannot be had.
+    /// A device cannot be opened.
     pub fn open() -> Result<Load> {
         let (source, sink) = (open(SOURCE)?, Some(open(SINK)?));
         Ok(Load { source, sink, batch: Vec::with_capacity(BATCH), epoch: Instant::now(), missed_before: 0 })
     }
 
-    /// Has nobody receive at the sink while `work` is done: the kernel drops what comes, which is for nobody of its own.
+    /// Closes the sink while `work` runs. The kernel then drops the frames, whose destination is no host.
     ///
     /// # Errors
-    /// Those of `work`, or the sink cannot be opened again.
+    /// `work` failed, or the sink cannot be opened again.
     pub fn without_sink<T>(&mut self, work: impl FnOnce(&mut Load) -> Result<T>) -> Result<T> {
         self.missed_before = self.missed();
         self.sink = None;
@@ -110,30 +111,31 @@ impl Load {
         result
     }
 
-    /// Whether somebody receives at the sink: after [`Load::without_sink`] has failed nobody does.
+    /// Whether the sink is open. It is closed after a failure of [`Load::without_sink`].
     pub fn has_sink(&self) -> bool {
         self.sink.is_some()
     }
 
-    /// How frames are sent and received.
+    /// The interface through which frames are sent and received.
     pub fn path(&self) -> &'static str {
         self.source.path(0)
     }
 
-    /// Since when all times count.
+    /// The origin of all times.
     pub fn epoch(&self) -> Instant {
         self.epoch
     }
 
-    /// The time now.
+    /// The time since the origin.
     pub fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// Has the switch learn who is where, and waits until frames get through both ways, with something to do meanwhile.
+    /// Waits until frames pass in both directions, which also teaches the switch the addresses. Calls
+    /// `between` while it waits.
     ///
     /// # Errors
-    /// They do not.
+    /// No frame passes.
     pub fn settle(&mut self, mut between: impl FnMut()) -> Result<()> {
         for _ in 0..TRIES {
             let through = [SOURCE, SINK].map(|from| {
@@ -162,27 +164,27 @@ impl Load {
         sent
     }
 
-    /// Sends a frame so many times; how often there was room.
+    /// Sends a frame `count` times. Returns how often there was room.
     pub fn offer(&mut self, bytes: &[u8], count: usize) -> usize {
         self.offer_by(SOURCE, bytes, count)
     }
 
-    /// The same by either device.
+    /// Sends as [`Load::offer`] does, by either device.
     pub fn offer_by(&mut self, from: usize, bytes: &[u8], count: usize) -> usize {
         self.send(from, bytes, count)
     }
 
-    /// Has a frame sent with the next [`flush`](Load::flush), if there is room.
+    /// Queues a frame for the next [`flush`](Load::flush), if there is room.
     pub fn offer_later(&mut self, bytes: &[u8]) {
         put(&mut self.source, bytes);
     }
 
-    /// Sends what was to be sent later.
+    /// Sends the queued frames.
     pub fn flush(&mut self) {
         self.source.flush(0);
     }
 
-    /// Sends a probe of the highest priority, which carries the time.
+    /// Sends a probe of the highest priority with the current time.
     pub fn probe(&mut self) {
         let mut bytes = frame(SOURCE, SMALL, 7);
         bytes[PROBE_AT..][..8].copy_from_slice(&PROBE);
@@ -191,12 +193,12 @@ impl Load {
         self.offer(&bytes, 1);
     }
 
-    /// Takes what has arrived at the sink of the source's frames: how many.
+    /// Receives the source's frames at the sink, and passes each to `seen`. Returns their number.
     pub fn arrived(&mut self, seen: impl FnMut(&[u8])) -> usize {
         self.receive(SINK, seen)
     }
 
-    /// The same at either device.
+    /// Receives at either device. Returns the number of frames.
     pub fn arrived_at(&mut self, device: usize) -> usize {
         self.receive(device, |_| ())
     }
@@ -216,7 +218,7 @@ impl Load {
         count
     }
 
-    /// Frames that arrived at the sink and found no room there.
+    /// Frames dropped at the sink because it had no room.
     pub fn missed(&self) -> u64 {
         self.missed_before + self.sink.as_ref().map_or(0, |sink| sink.stats(0).receive_drops)
     }
@@ -226,13 +228,13 @@ fn end<'a>(source: &'a mut Frames, sink: &'a mut Option<Frames>, device: usize) 
     if device == SOURCE { Some(source) } else { sink.as_mut() }
 }
 
-/// Has a frame sent with the next flush; whether there was room.
+/// Queues a frame for the next flush. Returns whether there was room.
 fn put(frames: &mut Frames, bytes: &[u8]) -> bool {
     let Some(frame) = frames.frame(bytes) else { return false };
     frames.send(0, frame).map_err(|frame| frames.drop_frame(frame)).is_ok()
 }
 
-/// When a frame was sent, if it is a probe.
+/// The send time of a probe; `None` if the frame is no probe.
 pub fn probe_sent(bytes: &[u8]) -> Option<Duration> {
     let (word, rest) = bytes.get(PROBE_AT..)?.split_first_chunk()?;
     let (time, _) = rest.split_first_chunk()?;

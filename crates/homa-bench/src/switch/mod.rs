@@ -1,12 +1,15 @@
-//! What the switch does on one processor, between devices of its own.
+//! Measurements of the software switch on one processor, between virtual devices.
 //!
-//! How many frames a second one core forwards is measured with frames that wait for it already (`gate`): a source on the other core,
-//! which pays for half of a veth pair as well, is hardly faster than the switch.
+//! The forwarding rate of one processor is measured with frames that are already queued (`gate`). A source on
+//! the other processor, which also does half of the veth pair's work, is hardly faster than the switch.
 //!
-//! A rate is looked at over all times of 10 ms that begin and end with a frame, twice: by the clock of the switch when it has handed frames
-//! to its device, and by that of the sink when it finds them. The sink has more to do than to look, so that the first is the one that
-//! something is asked of. A round of the switch that took far longer than its frames is a gap: its thread did not run, or its processor
-//! was given away. What is asked holds for all times; those without a gap are told besides.
+//! A rate is computed over all windows of 10 ms that begin and end with a frame. It is measured twice: by the
+//! switch's clock when it has passed frames to its device, and by the sink's clock when the sink receives
+//! them. The sink has other work, so the targets apply to the switch's clock.
+//!
+//! A round of the switch that took far longer than its frames need is a gap: its thread was not scheduled, or
+//! its virtual processor did not run. The targets apply to all windows; the rates of windows without a gap
+//! are reported in addition.
 
 mod cells;
 mod choices;
@@ -35,26 +38,26 @@ pub use results::Results;
 use results::{MEASURES, PathResults, SCHEMA};
 pub use table::render as text;
 
-/// What it takes to start and end a switch, for the progress bar.
+/// Time to start and end a switch, for the progress bar.
 const SETUP: Duration = Duration::from_millis(150);
 
-/// Measurements of the switch.
+/// The settings of the switch's measurements.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The ways of frames into the switch and out of it; none: all. What cannot be opened is skipped, with the
-    /// reason.
+    /// The interfaces between the switch and its devices; empty: all. An interface that cannot be opened is
+    /// skipped, and the reason is reported.
     pub paths: Vec<PortPath>,
-    /// The measurements; none: all.
+    /// The measurements; empty: all.
     pub measurements: Vec<Measurement>,
-    /// Repetitions, each with all paths in turn, at least 1; `None`: enough for a median.
+    /// Repetitions, at least 1; in each all interfaces take turns. `None`: the default.
     pub repetitions: Option<u32>,
-    /// Measured time of each value in a repetition, at least 20 ms; `None`: as much as is usual.
+    /// Measured time of each value in a repetition, at least 20 ms; `None`: the default.
     pub slice: Option<Duration>,
-    /// Only see whether it works.
+    /// Measure briefly, only to check that everything works.
     pub quick: bool,
 }
 
-/// All of a kind, or those that were named.
+/// The named choices, or all if none is named.
 fn chosen<T: Copy + VariantArray>(named: &[T]) -> Vec<T> {
     if named.is_empty() { T::VARIANTS.to_vec() } else { named.to_vec() }
 }
@@ -68,7 +71,7 @@ pub fn measure(options: &Options) -> Result<Results> {
     let repetitions = options.repetitions.unwrap_or(if options.quick { 1 } else { 5 });
     let usual = Duration::from_millis(if options.quick { 30 } else { 300 });
     let slice = options.slice.unwrap_or(usual);
-    // Before this thread is given some of them.
+    // Counted before this thread is restricted to some of them.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let place = Place::lay()?;
     let mut load = Load::open()?;
@@ -89,7 +92,7 @@ pub fn measure(options: &Options) -> Result<Results> {
                 let text = format!("{}: repetition {repetition} of {repetitions}", port_path.name());
                 progress.step(&text, length(what, slice));
                 let mut bench = Bench { place: &place, load: &mut load, slice };
-                // One that cannot be measured does not keep the others from it.
+                // A measurement that fails does not stop the others.
                 part(&mut bench, port_path, what, |result| match result {
                     Ok(values) => values.into_iter().for_each(|value| path.add(value)),
                     Err(error) => path.skipped = Some(homa_report::output::in_words(&error)),
@@ -112,7 +115,7 @@ pub fn measure(options: &Options) -> Result<Results> {
     })
 }
 
-/// About how long it takes.
+/// Estimated duration of a measurement.
 fn length(what: Measurement, slice: Duration) -> Duration {
     let (switches, slices) = match what {
         Measurement::Capacity => (10, 10),
@@ -123,7 +126,7 @@ fn length(what: Measurement, slice: Duration) -> Duration {
     SETUP * switches + (slice + slice / 4) * slices
 }
 
-/// Measures it, and says what came of each of its parts.
+/// Makes one measurement, and calls `say` with the result of each of its parts.
 fn part(
     bench: &mut Bench<'_>,
     port_path: PortPath,

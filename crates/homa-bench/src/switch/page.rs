@@ -1,4 +1,4 @@
-//! The switch's results as a page.
+//! The results of the switch as a page.
 
 use homa_report::table::TableRow;
 
@@ -6,7 +6,7 @@ use super::results::{MEASURES, Measure, Results};
 use super::table::asked;
 use crate::tables_page::{Section, cell, render as page};
 
-/// `report.html`.
+/// Renders `report.html`.
 pub fn render(results: &Results) -> String {
     let mut lines = vec![format!(
         "homa {}: {} processors, {} repetitions of {} ms, source and sink by {}; median (range).",

@@ -1,4 +1,5 @@
-//! Where the switch is and where its source and sink are: two network namespaces without names, joined by two veth pairs.
+//! The network of the switch's measurements: a network namespace for the switch and one for source and sink,
+//! joined by two veth pairs. The namespaces have no names.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,26 +9,26 @@ use anyhow::{Context, Result};
 use crate::compare::CpuSplit;
 use crate::netns::{current, enter, fresh, ip};
 
-/// The ends of source and sink.
+/// The devices of source and sink.
 pub const HOST_DEVICES: [&str; 2] = ["h0", "h1"];
 
-/// The ends of the switch, in the same order.
+/// The devices of the switch, in the same order.
 pub const SWITCH_DEVICES: [&str; 2] = ["s0", "s1"];
 
-/// The namespaces and devices of a measurement. They are gone when it is dropped.
+/// The namespaces and devices of a measurement. They disappear when this is dropped.
 pub struct Place {
     outside: OwnedFd,
     hosts: OwnedFd,
     switch: OwnedFd,
-    /// `None` where there is only one processor.
+    /// `None` if there is only one processor.
     placement: Option<CpuSplit>,
 }
 
 impl Place {
-    /// Makes them. From now on this thread is where source and sink are.
+    /// Makes the namespaces and devices, and moves this thread to the namespace of source and sink.
     ///
     /// # Errors
-    /// What is missing: a privilege, or the program `ip`.
+    /// A privilege is missing, or the program `ip`.
     pub fn lay() -> Result<Place> {
         let namespace = || fresh().context("run as root");
         let place = Place {
@@ -53,16 +54,16 @@ impl Place {
         self.placement.is_none()
     }
 
-    /// The program `ip` with these words, where the switch is.
+    /// Runs the program `ip` with these arguments in the switch's namespace.
     ///
     /// # Errors
-    /// What it says.
+    /// `ip` failed.
     pub fn ip_at_switch(&self, words: &str) -> Result<()> {
         self.at_switch(|| ip(words))
     }
 
-    /// Has the kernel's bridges where the switch is show nothing to the packet filter, which is no part of a bridge. Nothing is to be done
-    /// on a machine that has not loaded `br_netfilter`.
+    /// Keeps the packet filter away from frames of the kernel's bridges in the switch's namespace. Without
+    /// the module `br_netfilter` there is nothing to do.
     ///
     /// # Errors
     /// The setting cannot be written.
@@ -88,7 +89,7 @@ impl Place {
         result
     }
 
-    /// What a thread does first that is to run the switch.
+    /// Returns a function that moves its thread to the switch's namespace and processors.
     pub fn way_to_switch(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
         let namespace = self.switch.try_clone().context("cannot hold a network namespace")?;
         let placement = self.placement.clone();
@@ -101,15 +102,16 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // It only fails where this thread was never allowed to move at all.
+        // Entering fails only if this thread was never permitted to move.
         let _ = enter(&self.outside);
     }
 }
 
-/// Frames that came to a device of this thread's namespace since it was made, whoever took them.
+/// Frames received by a device of this thread's network namespace since it was made, with or without a
+/// receiving socket.
 ///
 /// # Errors
-/// The kernel's list cannot be read, or has no such device.
+/// The kernel's list of devices cannot be read, or has no such device.
 pub fn came_to(device: &str) -> Result<u64> {
     let list = "/proc/thread-self/net/dev";
     let text = std::fs::read_to_string(list).with_context(|| format!("cannot read {list}"))?;
@@ -119,7 +121,7 @@ pub fn came_to(device: &str) -> Result<u64> {
 fn came_to_in(text: &str, device: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (name, counts) = line.split_once(':')?;
-        // The bytes come first.
+        // The count of bytes precedes the count of frames.
         (name.trim() == device).then(|| counts.split_whitespace().nth(1)?.parse().ok()).flatten()
     })
 }

@@ -1,4 +1,4 @@
-//! What was measured, by path and by metric.
+//! The results, by interface and by metric.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use serde::Serialize;
 
 use crate::engine::summary::Summary;
 
-/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
 pub const SCHEMA: u32 = 1;
 
-/// A bound that a metric's median is to keep.
+/// The target of a metric's median.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
-    /// Not less.
+    /// A minimum.
     AtLeast(f64),
-    /// Not more.
+    /// A maximum.
     AtMost(f64),
 }
 
 impl Asked {
-    /// Whether a value keeps it.
+    /// Whether a value reaches the target.
     pub fn is_kept(self, value: f64) -> bool {
         match self {
             Asked::AtLeast(least) => value >= least,
@@ -32,11 +32,11 @@ impl Asked {
 /// A metric. Names are part of the JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measure {
-    /// As in the rows.
+    /// The name in the results.
     pub name: &'static str,
-    /// What it is, and its unit.
+    /// Description and unit.
     pub text: &'static str,
-    /// What is asked of it.
+    /// The target; `None` if there is none.
     pub asked: Option<Asked>,
 }
 
@@ -52,7 +52,7 @@ const fn at_most(value: f64) -> Option<Asked> {
     Some(Asked::AtMost(value))
 }
 
-/// All of them, in the order of the table.
+/// All metrics, in the order of the table.
 pub const MEASURES: [Measure; 55] = [
     measure("small_mpps", "frames of 64 B, one core, M/s", at_least(1.5)),
     measure("small_bare_mpps", "  without a switch", None),
@@ -111,7 +111,7 @@ pub const MEASURES: [Measure; 55] = [
     measure("overload_flood_offered", "    offered, times it", None),
 ];
 
-/// A whole run.
+/// The results of a whole run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     /// Version of this format.
@@ -120,35 +120,35 @@ pub struct Results {
     pub version: &'static str,
     /// Processors of this machine.
     pub cpus: usize,
-    /// Repetitions, all paths in turn in each.
+    /// Repetitions; in each all interfaces take turns.
     pub repetitions: u32,
     /// Measured time of each value in a repetition, in milliseconds.
     pub slice_ms: u64,
-    /// How source and sink send and receive.
+    /// The interface of source and sink.
     pub load: &'static str,
-    /// Frames that arrived at the sink and found no room there: if any, the throughput was the sink's.
+    /// Frames dropped at the sink for lack of room. If there are any, the throughput was limited by the sink.
     pub missed: u64,
-    /// What is to be known besides.
+    /// Remarks on the results.
     pub notes: Vec<String>,
-    /// What the metrics are.
+    /// The metrics with their descriptions and targets.
     pub measures: Vec<Measure>,
-    /// One for each path.
+    /// The results of each interface.
     pub paths: Vec<PathResults>,
 }
 
-/// A path's values.
+/// The results of an interface between the switch and its devices.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PathResults {
-    /// How frames come to the switch and leave it.
+    /// The interface.
     pub name: &'static str,
-    /// Why there are no values, or some are missing.
+    /// Why values are missing, some or all.
     pub skipped: Option<String>,
-    /// By the metric's name.
+    /// Values by the metric's name.
     pub metrics: BTreeMap<String, Summary>,
 }
 
 impl PathResults {
-    /// Adds a repetition's value.
+    /// Adds the value of a repetition.
     pub fn add(&mut self, (name, value): (String, f64)) {
         debug_assert!(MEASURES.iter().any(|measure| measure.name == name), "{name} is no metric");
         self.metrics.entry(name).or_default().add(value);

@@ -15,41 +15,41 @@ use super::load::SINK;
 use super::place::Place;
 use super::windows::Course;
 
-/// How a switch runs.
+/// The mode of a switch.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// As ever.
+    /// As usual.
     Plain,
-    /// It reads the clock, which counts from here, whenever something has left for the sink.
+    /// The switch reads the clock whenever frames have left for the sink. Times count from this moment.
     Followed(Instant),
-    /// As a gate lets it.
+    /// A gate controls the switch.
     Gated(Arc<Gate>),
-    /// The same without a switch: frames from each device go to the other.
+    /// A gate controls a loop in place of the switch, which forwards frames from each device to the other.
     Bare(Arc<Gate>),
 }
 
-/// A switch that forwards until it is ended.
+/// A switch that forwards until [`Running::end`].
 pub struct Running {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Ended>>,
 }
 
-/// What a switch leaves.
+/// The results of a switch.
 #[derive(Default)]
 pub struct Ended {
-    /// Its counters.
+    /// The counters of the switch.
     pub snapshot: Snapshot,
-    /// What left for the sink, and when, if it was followed.
+    /// Bytes and times of the frames that left for the sink, in mode [`Mode::Followed`].
     pub course: Course,
-    /// What went through its gate, if it had one.
+    /// The frames that passed the gate, in the gated modes.
     pub drained: Drained,
 }
 
 impl Running {
-    /// Starts one.
+    /// Starts a switch.
     ///
     /// # Errors
-    /// There is no such switch, or its devices cannot be had.
+    /// The configuration is invalid, or a device cannot be opened.
     pub fn start(place: &Place, config: BridgeConfig, mode: Mode) -> Result<Running> {
         let path = place.way_to_switch()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -57,7 +57,7 @@ impl Running {
         let (say, ready) = sync_channel(1);
         let work = move || {
             path()?;
-            // Whoever started it waits for this.
+            // The starting thread waits for this message.
             let opened = || {
                 let _ = say.send(());
             };
@@ -89,29 +89,30 @@ impl Running {
         let running = Running { stop, thread };
         match ready.recv() {
             Ok(()) => Ok(running),
-            // It has ended without a word: it says why.
+            // The thread ended without the message; its result has the reason.
             Err(_) => Err(running.end().err().unwrap_or_else(|| anyhow!("the switch ended at once"))),
         }
     }
 
-    /// Ends it.
+    /// Ends the switch.
     ///
     /// # Errors
-    /// It did not run.
+    /// The switch failed.
     pub fn end(self) -> Result<Ended> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the switch panicked"))?
     }
 }
 
-/// What a round takes at most where the thread runs: several times what it does here.
+/// Maximum time of a round without frames while the thread runs: several times the time measured here.
 const ROUND: Duration = Duration::from_micros(40);
 
-/// What each frame that leaves in a round takes at most besides: twice what it does here, and less than a full frame is on a link of 5
-/// Gbit/s. With more, whoever had not run for a millisecond, and sends all at once what was due meanwhile, would seem to have run.
+/// Maximum additional time for each frame sent in a round: twice the time measured here, and less than the
+/// time of a full frame at 5 Gbit/s. With a larger value, a thread that had not run for a millisecond and
+/// then sends all due frames at once would seem to have run.
 const EACH_FRAME: Duration = Duration::from_nanos(1_600);
 
-/// What it takes to read the clock, at most: a hundred times what it takes here.
+/// Maximum time to read the clock: a hundred times the time measured here.
 const READING: Duration = Duration::from_micros(5);
 
 fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
@@ -123,8 +124,9 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
         bridge.round();
         let left = bridge.left(SINK);
         let now = epoch.elapsed();
-        // Longer than its work: the thread was not run, or its processor was given to somebody else. What was due meanwhile leaves with
-        // the next round, if this one had read the clock before.
+        // The round took longer than its work: the thread or its virtual processor did not run. If the round
+        // had read the clock before the pause, the frames due meanwhile leave with the next round, so that
+        // round is a gap too.
         let is_late = now - before > ROUND + EACH_FRAME * (left.frames - frames) as u32;
         if is_late || was_late {
             course.gaps.add(before, now);
@@ -142,10 +144,10 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
     course
 }
 
-/// What is taken from a thread at the switch's place that only reads the clock for so long.
+/// Records the gaps of a thread in the switch's place that only reads the clock, for `length`.
 ///
 /// # Errors
-/// There is no such thread.
+/// The thread cannot be started, or cannot move to the switch's place.
 pub fn idle_course(place: &Place, length: Duration) -> Result<(Course, Duration)> {
     let path = place.way_to_switch()?;
     let work = move || -> Result<_> {
@@ -166,7 +168,7 @@ pub fn idle_course(place: &Place, length: Duration) -> Result<(Course, Duration)
     thread.context("cannot start a thread")?.join().map_err(|_| anyhow!("the clock's reader panicked"))?
 }
 
-/// What any switch does at least, in bursts as the switch has them.
+/// The minimum work of any switch: forwards frames in bursts of the switch's size.
 fn bare(mut frames: Frames, gate: &Gate, stop: &AtomicBool) -> Drained {
     let mut burst = Vec::with_capacity(32);
     let mut left = 0;

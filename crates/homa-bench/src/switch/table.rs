@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::results::{Asked, MEASURES, Measure, PathResults, Results};
 use crate::engine::summary::Summary;
 
-/// One line for each metric that has values, with a column for each path.
+/// Renders one line for each metric with values, and one column for each interface.
 pub fn render(results: &Results) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -52,7 +52,7 @@ fn line(out: &mut String, results: &Results, measure: &Measure) -> std::fmt::Res
     writeln!(out)
 }
 
-/// The bound of a metric, empty where there is none.
+/// The target of a metric; empty if there is none.
 pub fn asked(measure: &Measure) -> String {
     match measure.asked {
         Some(Asked::AtLeast(least)) => format!(">={least}"),

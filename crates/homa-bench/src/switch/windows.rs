@@ -1,20 +1,20 @@
-//! How much went by, and when: the rate over all times of some length.
+//! Transmitted bytes over time, and the rates over all windows of some length.
 
 use std::time::Duration;
 
-/// Stretches of time, in order.
+/// Intervals of time, in order.
 #[derive(Debug, Default)]
 pub struct Stretches {
     ns: Vec<(u64, u64)>,
 }
 
 impl Stretches {
-    /// None yet.
+    /// No intervals.
     fn new() -> Stretches {
         Stretches { ns: Vec::with_capacity(ROOM / 16) }
     }
 
-    /// One more, or more of the last one.
+    /// Appends an interval. An interval that continues the last one extends it.
     pub fn add(&mut self, from: Duration, to: Duration) {
         let (from, to) = (from.as_nanos() as u64, to.as_nanos() as u64);
         match self.ns.last_mut() {
@@ -23,17 +23,17 @@ impl Stretches {
         }
     }
 
-    /// Share of the time between these that they take.
+    /// Share of the time from `from` to `to` that the intervals cover.
     pub fn share(&self, (from, to): (Duration, Duration)) -> f64 {
         let (from, to) = (from.as_nanos() as u64, to.as_nanos() as u64);
         let within = |&(begin, end): &(u64, u64)| end.min(to).saturating_sub(begin.max(from));
         self.ns.iter().map(within).sum::<u64>() as f64 / (to - from).max(1) as f64
     }
 
-    /// The largest share of any time of this length that they take.
+    /// Maximum share of any window of this length that the intervals cover.
     pub fn most(&self, length: Duration) -> f64 {
         let length = length.as_nanos() as u64;
-        // The time with the most of them begins with one or ends with one.
+        // The window with the maximum begins with an interval, or ends with one.
         let times = self.ns.iter().flat_map(|&(begin, end)| {
             [(begin, begin + length), (end.saturating_sub(length), end.max(length))]
         });
@@ -45,52 +45,53 @@ impl Stretches {
         taken.max().unwrap_or(0) as f64 / length as f64
     }
 
-    /// Whether none of them reaches into this time.
+    /// Whether no interval overlaps this window.
     fn spare(&self, from_ns: u64, to_ns: u64) -> bool {
         let next = self.ns.partition_point(|&(_, end)| end <= from_ns);
         self.ns.get(next).is_none_or(|&(begin, _)| begin >= to_ns)
     }
 }
 
-/// Bytes on the wire so far, at moments.
+/// Transmitted bytes on the wire, at moments.
 #[derive(Debug, Default)]
 pub struct Course {
     times_ns: Vec<u64>,
     bytes: Vec<u64>,
-    /// When whoever should have sent did not run.
+    /// Intervals in which the sender did not run.
     pub gaps: Stretches,
-    /// When nothing waited to be sent.
+    /// Intervals in which no frame was queued.
     pub dry: Stretches,
 }
 
-/// Moments that there is room for without asking for memory: a second of full frames at 5 Gbit/s.
+/// Initial capacity in moments: a second of full frames at 5 Gbit/s.
 const ROOM: usize = 1 << 19;
 
 impl Course {
-    /// Of nothing yet.
+    /// A course without moments.
     pub fn new() -> Course {
         let (times_ns, bytes) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
         Course { times_ns, bytes, gaps: Stretches::new(), dry: Stretches::new() }
     }
 
-    /// So many bytes have gone by since the beginning.
+    /// Records the total bytes transmitted until `time`.
     pub fn note(&mut self, time: Duration, bytes: u64) {
         self.times_ns.push(time.as_nanos() as u64);
         self.bytes.push(bytes);
     }
 
-    /// Bytes gone by last.
+    /// The total bytes at the last moment.
     pub fn bytes(&self) -> u64 {
         self.bytes.last().copied().unwrap_or(0)
     }
 
-    /// The rates between each moment within these times and the first that is at least so much later, bits per second, where something
-    /// waited all the while. A time that begins and ends with a frame holds whole frames: there is nothing to round.
+    /// The rates in bits per second over all windows within `within`. A window begins at a moment and ends at
+    /// the first moment that is at least `length` later; windows in which the queue was empty at any time are
+    /// left out. Since a window begins and ends with a frame, no frame is counted in part.
     pub fn rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
         self.rates_where(within, length, |from_ns, to_ns| self.dry.spare(from_ns, to_ns))
     }
 
-    /// The same of those times into which no gap reaches, either.
+    /// As [`Course::rates`], without windows that overlap a gap.
     pub fn clear_rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
         let clear = |from_ns, to_ns| self.dry.spare(from_ns, to_ns) && self.gaps.spare(from_ns, to_ns);
         self.rates_where(within, length, clear)
@@ -120,19 +121,19 @@ impl Course {
     }
 }
 
-/// How far rates are from one that was set, percent of it.
+/// Deviation of rates from a nominal rate, in percent of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deviation {
-    /// The largest, up or down.
+    /// Maximum, up or down.
     pub worst: f64,
-    /// Of 99 of 100.
+    /// 99th percentile, up or down.
     pub p99: f64,
-    /// Of their mean, up or down.
+    /// Deviation of the mean, up or down.
     pub mean: f64,
 }
 
 impl Deviation {
-    /// Of these rates; `None` without any.
+    /// The deviation of these rates; `None` if there are none.
     pub fn of(rates: &[f64], set_bps: u64) -> Option<Deviation> {
         let percent = |rate: f64| (rate / set_bps as f64 - 1.0) * 100.0;
         let mut sizes: Vec<f64> = rates.iter().map(|&rate| percent(rate).abs()).collect();
@@ -143,8 +144,8 @@ impl Deviation {
     }
 }
 
-/// A measured slice of time. It begins at the first look after the warm-up, so that it has its whole length also
-/// where the measuring thread had no processor for longer than that.
+/// A measured slice of time. It begins at the first call after the warm-up, so that it has its full length
+/// even if the measuring thread was not scheduled for longer than the slice.
 pub struct Slice {
     warm: Duration,
     length: Duration,
@@ -152,12 +153,12 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// One of this length that begins when `warm` has passed.
+    /// A slice of this length that begins after `warm`.
     pub fn after(warm: Duration, length: Duration) -> Slice {
         Slice { warm, length, since: None }
     }
 
-    /// Whether the slice begins at this look.
+    /// Whether the slice begins at this call.
     pub fn begins(&mut self, now: Duration) -> bool {
         let begins = self.since.is_none() && now >= self.warm;
         if begins {
@@ -166,7 +167,7 @@ impl Slice {
         begins
     }
 
-    /// Whether all of the slice has passed.
+    /// Whether the whole slice has passed.
     pub fn is_over(&self, now: Duration) -> bool {
         self.since.is_some_and(|since| now >= since + self.length)
     }
@@ -178,7 +179,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// 125 bytes each microsecond: 1 Gbit/s. `late` microseconds late from the 2,000th on until the 2,100th.
+    /// 125 bytes per microsecond, which is 1 Gbit/s. The frames from 2,000 to 2,100 us are `late`
+    /// microseconds late.
     fn course(late: u64) -> Course {
         let mut course = Course::new();
         for us in 0..5_000_u64 {
@@ -239,7 +241,7 @@ mod tests {
         let us = Duration::from_micros;
         let mut course = Course::new();
         for frame in 0..5_000_u64 {
-            // What was not sent in the gap is not made up for.
+            // Frames that were not sent during the gap are not sent later.
             let late = if frame < 2_000 { 0 } else { 50 };
             course.note(us(frame + late), frame * 125);
         }
@@ -261,13 +263,13 @@ mod tests {
         let us = Duration::from_micros;
         let mut course = Course::new();
         for frame in 0..5_000_u64 {
-            // What was not there to be sent came 50 us later.
+            // Frames that were not queued in time arrived 50 us later.
             course.note(us(frame + if frame < 2_000 { 0 } else { 50 }), frame * 125);
         }
         let all = (Duration::ZERO, 5 * MS);
         let rates = |course: &Course| course.rates(all, MS);
         assert!(Deviation::of(&rates(&course), 1_000_000_000).expect("rates").worst > 4.0);
-        // Stretches that meet are one.
+        // Adjacent intervals are merged.
         course.dry.add(us(1_999), us(2_010));
         course.dry.add(us(2_010), us(2_050));
         assert_eq!(course.dry.ns.len(), 1);

@@ -1,4 +1,5 @@
-//! The client ports of one thread over TCP: a connection for each pair of client port and server port, one epoll.
+//! The client ports of one thread over TCP: a connection for each pair of client port and server port, with
+//! one epoll.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -20,27 +21,28 @@ use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, Progress};
 use super::{CONNECT_TIMEOUT, Congestion, READ_BUDGET, Spin, choose};
 use crate::engine::link::{Answer, Link, take_from};
 
-/// Events taken from the kernel at a time.
+/// Maximum events in one call of epoll.
 const EVENTS: usize = 256;
 
-/// How to connect.
+/// The client ports of one thread, and their servers.
 #[derive(Clone, Debug)]
 pub struct TcpLinkConfig {
-    /// Every server port of every server.
+    /// Addresses of all server ports of all servers.
     pub servers: Vec<SocketAddr>,
     /// Client ports of this thread.
     pub ports: usize,
-    /// Threads that only take answers, for each client port.
+    /// Threads that only receive answers, for each client port.
     pub receivers: usize,
-    /// How long an idle thread polls before it sleeps.
+    /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Largest answer in bytes.
+    /// Maximum answer in bytes.
     pub max_message: u32,
-    /// Ask for answers of 100 bytes.
+    /// Whether to request answers of 100 bytes.
     pub one_way: bool,
-    /// How the requests' rate is found; `None`: as the kernel is set.
+    /// Congestion control of the requests; `None`: the kernel's default.
     pub congestion: Option<Congestion>,
-    /// Waiting ends to the microsecond, by a timer of the kernel. Epoll's own timeouts are whole milliseconds.
+    /// Whether waits end with microsecond precision, by a timer of the kernel. Epoll's own timeouts are whole
+    /// milliseconds.
     pub precise: bool,
 }
 
@@ -49,14 +51,14 @@ pub struct TcpLink {
     config: TcpLinkConfig,
     poll: Poll,
     events: Events,
-    /// What ends a wait, where waits are precise.
+    /// The timer that ends precise waits.
     timer: Option<OwnedFd>,
     spin: Spin,
-    /// By client port, then by server port.
+    /// Indexed by client port, then by server port.
     connections: Vec<Connection>,
-    /// Connections that may have more to read although no event says so.
+    /// Connections that may have more data although there is no event.
     unfinished: Vec<usize>,
-    /// Where answers come from if receiver threads take them.
+    /// The answers of the receiver threads, if there are any.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
 }
 
@@ -178,7 +180,7 @@ impl Link for TcpLink {
             match &self.receivers {
                 None => self.look(timeout, answers)?,
                 Some(_) if self.connections.iter().any(|connection| connection.writer.bytes() > 0) => {
-                    // A full socket: it must get the rest as soon as it takes it.
+                    // A socket is full: poll, so that its remaining bytes are sent as soon as it has room.
                     self.look(Duration::ZERO, answers)?;
                     if let Some(receivers) = &self.receivers {
                         take_from(receivers, Duration::ZERO, answers)?;
@@ -199,24 +201,24 @@ impl Link for TcpLink {
 
 impl Drop for TcpLink {
     fn drop(&mut self) {
-        // Receiver threads hold duplicates of the sockets: this is what ends them.
+        // Shutting the sockets down ends the receiver threads, which hold duplicates of them.
         for connection in &self.connections {
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// The timer's token, which no connection has.
+/// The timer's token, different from all tokens of connections.
 const TIMER: Token = Token(usize::MAX / 2);
 
-/// A timer whose end this epoll instance tells.
+/// Makes a timer that wakes this epoll instance.
 fn timer(poll: &Poll) -> io::Result<OwnedFd> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;
     Ok(timer)
 }
 
-/// Has it end after `wait`, once.
+/// Sets the timer to expire once after `wait`.
 fn arm(timer: &OwnedFd, wait: Duration) -> io::Result<()> {
     let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
     let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
@@ -225,7 +227,7 @@ fn arm(timer: &OwnedFd, wait: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// A connected socket, and a duplicate for a receiver thread where wanted.
+/// Connects a socket, and duplicates it for a receiver thread if `duplicate`.
 fn open(
     addr: SocketAddr,
     duplicate: bool,
@@ -260,7 +262,7 @@ fn read(
     Ok(progress)
 }
 
-/// A thread that only takes answers, with its share of a client port's connections.
+/// A thread that only receives answers, from its share of a client port's connections.
 struct Receiver {
     poll: Poll,
     spin: Spin,
@@ -291,7 +293,7 @@ impl Receiver {
         thread::Builder::new()
             .name("tcp-receiver".to_owned())
             .spawn(move || {
-                // The link may be gone, and with it the sockets: then there is nobody to tell.
+                // Sending fails if the link, and with it the sockets, is gone.
                 if let Err(error) = receiver.run() {
                     let _ = receiver.answers.send(Err(format!("{error:#}")));
                 }
@@ -356,7 +358,8 @@ mod tests {
         .expect("the server is there")
     }
 
-    /// Many messages at once, more than the sockets hold: each comes back once, as it was.
+    /// Checks that each of many messages sent at once, more than the sockets hold, is answered once with its
+    /// content.
     fn check_all_come_back(receivers: usize, one_way: bool) {
         let mut link = link(receivers, one_way, false);
         crate::engine::link::check_all_come_back(&mut link, 4, one_way);

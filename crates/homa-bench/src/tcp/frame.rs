@@ -1,4 +1,4 @@
-//! Messages on a TCP connection: a header of 16 bytes with length, flags and id, then the message.
+//! Messages on a TCP connection: a header of 16 bytes with length, flags and id, followed by the message.
 //!
 //! The header does not count as payload: Homa carries length and id in its own header as well.
 
@@ -8,25 +8,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::{Buf, Bytes};
 
-/// Bytes before each message.
+/// Header bytes before each message.
 pub const HEADER_LEN: usize = 16;
 
-/// The answer shall have [`ONE_WAY_BYTES`] bytes instead of the request's length.
+/// Flag: the answer must have [`ONE_WAY_BYTES`] bytes instead of the request's length.
 pub const ONE_WAY: u32 = 1;
 
 /// The length of an answer to a one-way request.
 pub const ONE_WAY_BYTES: usize = 100;
 
-/// What a reader takes from the kernel at a time while messages are small.
+/// Bytes read from the kernel at a time while messages are small.
 const CHUNK: usize = 64 * 1024;
 
-/// Frames that one system call sends at most; the kernel takes 1024 pieces, two a frame.
+/// Maximum frames in one system call: the kernel accepts 1024 pieces, and a frame has two.
 const FRAMES_PER_WRITE: usize = 32;
 
-/// Bytes of messages that all connections of this process have read.
+/// Message bytes read by all connections of this process.
 static READ_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of messages that this process has read from all its connections, those of messages included that are not complete.
+/// Message bytes that this process has read from all its connections, including those of incomplete messages.
 pub fn read_bytes() -> u64 {
     READ_BYTES.load(Relaxed)
 }
@@ -38,12 +38,12 @@ pub struct Header {
     pub length: u32,
     /// [`ONE_WAY`] or 0.
     pub flags: u32,
-    /// Chosen by the client; the answer has the same.
+    /// The RPC's id, chosen by the client and copied by the server into its answer.
     pub id: u64,
 }
 
 impl Header {
-    /// As it goes over the wire: little-endian, in the order of the fields.
+    /// Encodes the header: little-endian, fields in declaration order.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[..4].copy_from_slice(&self.length.to_le_bytes());
@@ -52,7 +52,7 @@ impl Header {
         bytes
     }
 
-    /// The reverse of [`Header::encode`].
+    /// Decodes a header from [`Header::encode`].
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Header {
         let cursor = &mut bytes.as_slice();
         Header { length: cursor.get_u32_le(), flags: cursor.get_u32_le(), id: cursor.get_u64_le() }
@@ -64,33 +64,33 @@ impl Header {
 pub struct Frame {
     /// The header.
     pub header: Header,
-    /// The message, as long as the header says.
+    /// The message; its length is `header.length`.
     pub payload: Bytes,
 }
 
 /// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing more is there for now.
+    /// No more data is available for now.
     Drained,
-    /// The budget is used up; more may be there.
+    /// The budget is used up; more data may be available.
     More,
     /// The peer closed the connection.
     Closed,
 }
 
-/// Cuts the bytes of a connection into frames.
+/// Splits the bytes of a connection into frames.
 #[derive(Debug)]
 pub struct FrameReader {
     max_message: u32,
     chunk: Box<[u8]>,
-    /// The bytes of `chunk` that are not consumed: `start..end`.
+    /// The unconsumed bytes of `chunk` are `start..end`.
     start: usize,
     end: usize,
     partial: Option<Partial>,
 }
 
-/// A message of which some bytes are still to come.
+/// An incomplete message.
 #[derive(Debug)]
 struct Partial {
     header: Header,
@@ -104,11 +104,11 @@ impl FrameReader {
         FrameReader { max_message, chunk: vec![0; CHUNK].into(), start: 0, end: 0, partial: None }
     }
 
-    /// Reads about `budget` bytes at most and hands each complete frame to `take`.
+    /// Reads until about `budget` bytes are read, and passes each complete frame to `take`.
     ///
     /// # Errors
-    /// Those of `from`, except that it would block; `InvalidData` for a message above the limit, and `UnexpectedEof` if
-    /// the connection ends within one.
+    /// Errors of `from` other than `WouldBlock`; `InvalidData` for a message above the limit; `UnexpectedEof`
+    /// if the connection ends within a message.
     pub fn read(
         &mut self,
         from: &mut impl Read,
@@ -135,7 +135,8 @@ impl FrameReader {
         Ok(Progress::More)
     }
 
-    /// One read: directly into a long message's own buffer, else into the chunk, which then holds no complete frame.
+    /// Reads once: directly into the buffer of a long message, else into the chunk. The chunk must hold no
+    /// complete frame.
     fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
         let long = |partial: &&mut Partial| partial.payload.len() - partial.filled >= CHUNK;
         if let Some(partial) = self.partial.as_mut().filter(long) {
@@ -180,7 +181,7 @@ impl FrameReader {
     }
 }
 
-/// Frames on their way into a connection: what the kernel does not take at once waits here, in order.
+/// Queued frames of a connection: bytes that the kernel does not accept at once wait here, in order.
 #[derive(Debug, Default)]
 pub struct FrameWriter {
     queue: VecDeque<Waiting>,
@@ -217,7 +218,7 @@ impl FrameWriter {
     /// Sends as much as `to` takes without blocking.
     ///
     /// # Errors
-    /// Those of `to`, except that it would block.
+    /// Errors of `to` other than `WouldBlock`.
     pub fn write(&mut self, to: &mut impl Write) -> io::Result<()> {
         while !self.queue.is_empty() {
             let mut pieces = Vec::with_capacity(2 * FRAMES_PER_WRITE.min(self.queue.len()));
@@ -256,7 +257,7 @@ impl FrameWriter {
 mod tests {
     use super::*;
 
-    /// A pipe that gives and takes only some bytes at a time, and blocks in between.
+    /// A pipe that transfers only some bytes at a time, and blocks between transfers.
     #[derive(Default)]
     struct Pipe {
         bytes: VecDeque<u8>,
@@ -266,7 +267,7 @@ mod tests {
         closed: bool,
     }
 
-    /// Every second turn is blocked.
+    /// Blocks every second call.
     fn turn(blocked: &mut bool) -> io::Result<()> {
         *blocked = !*blocked;
         if *blocked { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(result.expect_err("message unfinished").kind(), ErrorKind::UnexpectedEof);
     }
 
-    /// Other tests of this process read, too.
+    /// Other tests in this process read messages too.
     #[test]
     fn bytes_of_a_message_count_before_it_is_whole() {
         let header = Header { length: 3 * CHUNK as u32, flags: 0, id: 1 };

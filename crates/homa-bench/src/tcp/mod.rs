@@ -1,5 +1,5 @@
-//! The TCP side of the comparison, as a careful user would write it: one connection per client port and server port,
-//! Nagle's algorithm off, messages framed by their length, epoll, and no write that blocks.
+//! The TCP side of the comparison, as a careful user would write it: one connection per client port and
+//! server port, Nagle's algorithm off, messages framed by their length, epoll, and no write that blocks.
 
 pub mod client;
 pub mod frame;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use spin::Spin;
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-/// How a sender finds its rate: the kernel's algorithms by their names there.
+/// Congestion control of a sender: the kernel's algorithms, by the kernel's names.
 #[derive(
     Clone,
     Copy,
@@ -29,23 +29,24 @@ use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Congestion {
-    /// Linux's own default
+    /// Linux's default
     Cubic,
-    /// By the measured rate and round-trip time
+    /// From the measured rate and round-trip time
     Bbr,
-    /// The oldest
+    /// The oldest algorithm
     Reno,
-    /// By the switch's marks (needs a kernel with it, and --switch-option=--ecn=TIME)
+    /// From the switch's ECN marks (needs a kernel with DCTCP, and --switch-option=--ecn=TIME)
     Dctcp,
 }
 
 impl Congestion {
-    /// As the kernel names it.
+    /// The kernel's name.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The kernel's default, and DCTCP where the kernel has it. Cubic where the default cannot be read or is none of these.
+    /// The kernel's default, followed by DCTCP if the kernel has it. Cubic replaces a default that cannot be
+    /// read or is not in this list.
     pub fn of_the_kernel() -> Vec<Congestion> {
         let read = |name: &str| {
             std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap_or_default()
@@ -62,10 +63,11 @@ impl Congestion {
     }
 }
 
-/// Has a socket, and those that a listener accepts, use this algorithm; `None`: what the kernel is set to.
+/// Sets the congestion control of a socket, and of the connections that a listener accepts; `None`: the
+/// kernel's default.
 ///
 /// # Errors
-/// The kernel does not have it, or lets only root use it.
+/// The kernel does not have the algorithm, or only permits root to use it.
 fn choose(socket: impl std::os::fd::AsFd, congestion: Option<Congestion>) -> std::io::Result<()> {
     let Some(congestion) = congestion else { return Ok(()) };
     rustix::net::sockopt::set_tcp_congestion(socket, congestion.name()).map_err(|error| {
@@ -73,10 +75,10 @@ fn choose(socket: impl std::os::fd::AsFd, congestion: Option<Congestion>) -> std
     })
 }
 
-/// How long a connection may take to come up before the server counts as unreachable.
+/// Maximum time to connect; afterwards the server counts as unreachable.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes read from one connection before the others get their turn: a few of the kernel's larger segments.
+/// Bytes read from one connection before the next connection's turn: a few large segments of the kernel.
 const READ_BUDGET: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -17,30 +17,31 @@ use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, ONE_WAY_BYT
 use super::{Congestion, READ_BUDGET, Spin, choose};
 use crate::addresses::bind_at;
 
-/// Queued answers of a connection beyond which nothing more is read from it: a client that does not read its answers
-/// costs bounded memory. Above the largest burst of a well-behaved client: 200 requests of 1 MB.
+/// Limit of queued answers, above which the server stops reading from a connection. A client that does not
+/// read its answers thus costs bounded memory. The limit exceeds the largest burst of a well-behaved client:
+/// 200 requests of 1 MB.
 const MAX_QUEUED_BYTES: usize = 256 << 20;
 
-/// Connections at a time for each thread; more are closed as they come.
+/// Maximum connections of a thread; further ones are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
 
-/// Events taken from the kernel at a time.
+/// Maximum events in one call of epoll.
 const EVENTS: usize = 256;
 
-/// What a server does of a protocol that Homa is compared with.
+/// The settings of an echo server for a protocol other than Homa.
 #[derive(Clone, Copy, Debug)]
 pub struct EchoServerConfig {
-    /// The first port's address; the next server port has the next number, unless this is 0.
+    /// Address of the first port. Further ports have the following port numbers, unless the port is 0.
     pub bind: SocketAddr,
     /// Number of ports.
     pub ports: u16,
     /// Number of threads.
     pub threads: u16,
-    /// How long an idle thread polls before it sleeps.
+    /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Largest request in bytes.
+    /// Maximum request in bytes.
     pub max_message: u32,
-    /// Answer every request with [`ONE_WAY_BYTES`] bytes.
+    /// Answers have [`ONE_WAY_BYTES`] bytes instead of the request's length.
     pub one_way: bool,
 }
 
@@ -52,7 +53,8 @@ pub struct TcpServer {
 }
 
 impl TcpServer {
-    /// Binds all ports and starts the threads. `congestion` is how the answers' rate is found; `None`: as the kernel is set.
+    /// Binds all ports and starts the threads. `congestion` is the congestion control of the answers; `None`:
+    /// the kernel's default.
     pub fn start(config: EchoServerConfig, congestion: Option<Congestion>) -> Result<TcpServer> {
         let listeners =
             (0..config.ports).map(|index| listen(config.bind, index)).collect::<Result<Vec<_>>>()?;
@@ -87,7 +89,7 @@ impl TcpServer {
         Ok(TcpServer { addrs, served })
     }
 
-    /// Where each port listens.
+    /// The address of each port.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
@@ -103,16 +105,16 @@ fn listen(bind: SocketAddr, index: u16) -> Result<TcpListener> {
     TcpListener::bind(addr).with_context(|| format!("cannot listen on TCP {addr}"))
 }
 
-/// The waker's token; below it are the connections, above it the listeners.
+/// The waker's token. Tokens below it are connections, those above it listeners.
 const WAKER: Token = Token(usize::MAX / 2);
 
-/// New connections of a thread.
+/// New connections for a thread.
 struct Inbox {
     waker: Waker,
     streams: Mutex<Vec<TcpStream>>,
 }
 
-/// The first thread accepts for all, so that each gets the same number of connections.
+/// Accepts connections in the first thread, and distributes them evenly over all threads.
 struct Acceptor {
     listeners: Vec<TcpListener>,
     inboxes: Vec<Arc<Inbox>>,
@@ -121,8 +123,8 @@ struct Acceptor {
 
 impl Acceptor {
     fn accept(&mut self, listener: usize) {
-        // An error here is either that nobody waits any more or that the process is out of descriptors; the next
-        // connection attempt brings the next event in both cases.
+        // An error means that no connection is waiting, or that the process has no free descriptors. In both
+        // cases the next connection attempt causes the next event.
         while let Ok((stream, _)) = self.listeners[listener].accept() {
             let inbox = &self.inboxes[self.next % self.inboxes.len()];
             self.next += 1;
@@ -137,7 +139,7 @@ struct Worker {
     inbox: Arc<Inbox>,
     acceptor: Option<Acceptor>,
     connections: Vec<Option<Connection>>,
-    /// Connections that may have more to read although no event says so.
+    /// Connections that may have more data although there is no event.
     unfinished: Vec<usize>,
     served: Arc<AtomicU64>,
     config: EchoServerConfig,
@@ -165,7 +167,7 @@ impl Worker {
         let mut spin = Spin::new(self.config.poll);
         loop {
             let timeout = if self.unfinished.is_empty() { spin.timeout(None) } else { Some(Duration::ZERO) };
-            // Only a signal can interrupt the wait; then nothing is there, and the next look comes at once.
+            // Only a signal can interrupt the wait; no event is lost, and the loop polls again.
             if self.poll.poll(&mut events, timeout).is_err() {
                 continue;
             }
@@ -189,7 +191,7 @@ impl Worker {
         }
     }
 
-    /// Takes the new connections.
+    /// Registers the new connections.
     fn adopt(&mut self) {
         let streams = std::mem::take(&mut *self.inbox.streams.lock().unwrap_or_else(PoisonError::into_inner));
         for mut stream in streams {
@@ -210,12 +212,12 @@ impl Worker {
             }
             let reader = FrameReader::new(self.config.max_message);
             self.connections[index] = Some(Connection { stream, reader, writer: FrameWriter::default() });
-            // What arrived before the registration brings no event of its own.
+            // Data that arrived before the registration causes no event.
             self.unfinished.push(index);
         }
     }
 
-    /// Reads, answers and writes; drops the connection when its peer is gone or talks nonsense.
+    /// Reads, answers and writes. Drops the connection if its peer has closed it or has sent invalid data.
     fn serve(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         match connection.serve(self.config.one_way, &self.served) {
@@ -235,10 +237,10 @@ impl Connection {
         let Connection { stream, reader, writer } = self;
         writer.write(stream)?;
         if writer.bytes() > MAX_QUEUED_BYTES {
-            // The event that says the socket takes bytes again brings us back.
+            // An event will report that the socket has room again.
             return Ok(Progress::Drained);
         }
-        // Whether or not the queue is above the limit afterwards: a full socket brings the event that continues.
+        // If the queue exceeds the limit afterwards, the socket is full, and an event will continue.
         let progress = reader.read(stream, READ_BUDGET, |frame| {
             served.fetch_add(1, Ordering::Relaxed);
             writer.push(answer(frame, one_way));
@@ -254,7 +256,7 @@ fn answer(frame: Frame, one_way: bool) -> Frame {
     Frame { header: Header { length: payload.len() as u32, flags: 0, id: frame.header.id }, payload }
 }
 
-/// The answer to a one-way request: its first [`ONE_WAY_BYTES`] bytes, filled up with zeros.
+/// The answer to a one-way request: the request's first [`ONE_WAY_BYTES`] bytes, padded with zeros.
 pub fn one_way_answer(request: &Bytes) -> Bytes {
     if request.len() >= ONE_WAY_BYTES {
         return request.slice(..ONE_WAY_BYTES);

@@ -3,28 +3,29 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Looks in vain after which the processor is offered to others, as Homa's waiting threads do it: offered at each look, a
-/// processor that somebody else wants too is lost for milliseconds again and again, and only to those who offer it.
+/// Fruitless polls between two yields of the processor, as in Homa's waiting threads. Yielding at every poll
+/// would repeatedly cost milliseconds if another thread wants the processor, and only the yielding protocol
+/// would pay.
 pub const LOOKS_BETWEEN_YIELDS: u32 = 16;
 
-/// Decides whether a thread with nothing to do polls on or sleeps: it polls until it was idle for a set time.
+/// Decides whether an idle thread polls or sleeps: it polls until it has been idle for a set time.
 #[derive(Debug)]
 pub struct Spin {
     poll: Duration,
     idle_since: Option<Instant>,
-    /// Looks in vain since there was work.
+    /// Fruitless polls since the last work.
     looks: u32,
 }
 
 impl Spin {
-    /// Polls for `poll` before it sleeps; zero: sleeps at once.
+    /// Polls for `poll` before it sleeps; with zero it sleeps at once.
     pub fn new(poll: Duration) -> Spin {
         Spin { poll, idle_since: None, looks: 0 }
     }
 
-    /// The timeout of the next look for work: zero while polling, then `sleep`. Now and then the processor is offered to
-    /// others first: where more threads than processors want to run, the one that polls may be what keeps its own peer
-    /// from running. Homa's waiting threads do the same.
+    /// The timeout of the next poll for work: zero while polling, then `sleep`. Sometimes yields the
+    /// processor first: with more threads than processors, the polling thread may keep its own peer from
+    /// running. Homa's waiting threads do the same.
     pub fn timeout(&mut self, sleep: Option<Duration>) -> Option<Duration> {
         if self.poll.is_zero() {
             return sleep;
@@ -44,7 +45,7 @@ impl Spin {
         Some(Duration::ZERO)
     }
 
-    /// There was work: the idle time begins anew.
+    /// Records work: the idle time starts again.
     pub fn worked(&mut self) {
         self.idle_since = None;
         self.looks = 0;
