@@ -29,7 +29,7 @@ pub fn bind_at(bind: SocketAddr, index: u16) -> Result<SocketAddr> {
         0 => 0,
         port => port
             .checked_add(index)
-            .with_context(|| format!("{bind} and {index} more reach beyond port 65535: use a lower port"))?,
+            .with_context(|| format!("port {index} after {bind} would exceed 65535: use a lower port"))?,
     };
     Ok(SocketAddr::new(bind.ip(), port))
 }
@@ -99,7 +99,7 @@ pub fn bare_client_bind(driver: Driver, to: IpAddr, number: u16) -> Result<Socke
         _ => {
             ensure!(
                 driver != Driver::Raw || number == 1,
-                "over raw IP an address is one client port of bare packets: use --ports 1 --clients 1"
+                "over raw IP each address is a single client port of bare packets: use --ports 1 --clients 1"
             );
             return Ok(client_bind(driver, to, 0));
         }

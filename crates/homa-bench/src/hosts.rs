@@ -34,7 +34,7 @@ impl Hosts {
 fn process() -> String {
     let mut text = Text::new();
     let name = "process_cpu_seconds_total";
-    text.family(name, MetricKind::Counter, "Time that this process had on processors, all threads together.");
+    text.family(name, MetricKind::Counter, "Processor time of this process, over all threads.");
     text.sample(name, &[], cpu::time_of(std::process::id()).as_secs_f64());
     text.into_string()
 }

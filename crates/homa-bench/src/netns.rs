@@ -91,7 +91,7 @@ pub fn forget_segment(namespace: &OwnedFd) {
 pub fn see_own_devices() -> Result<()> {
     unshare(UnshareFlags::NEWNS).context("cannot make a mount namespace")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .context("cannot keep mounts to ourselves")?;
+        .context("cannot make the mounts private")?;
     mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).context("cannot mount /sys")
 }
 

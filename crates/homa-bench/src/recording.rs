@@ -68,7 +68,8 @@ impl Recorder {
     pub fn start(path: &Path, host: &Arc<Host>, name: Option<String>) -> Result<Recorder> {
         let writer = Arc::new(Writer { host: Arc::clone(host), name, output: Output::check(path)? });
         let (over, wanted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        signal_hook::flag::register(SIGUSR1, Arc::clone(&wanted)).context("cannot listen to signals")?;
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&wanted))
+            .context("cannot register a signal handler")?;
         let looks = (Arc::clone(&writer), Arc::clone(&over));
         let looker = thread::Builder::new().name("homa-trace".to_owned());
         let looker =

@@ -745,6 +745,6 @@ fn wait_for(scratch: &Scratch, name: &str) {
 fn traces_that_cannot_be_written_are_refused_before_anything_runs() {
     let nowhere = ["--trace", "/nowhere/s.trace"];
     assert_refused(&[&["serve", "--bind", "127.0.0.1:0"][..], &nowhere].concat(), "/nowhere/s.trace");
-    assert_refused(&["serve", "--protocol", "tcp", "--trace", "/tmp/x.trace"], "--trace is one of Homa");
+    assert_refused(&["serve", "--protocol", "tcp", "--trace", "/tmp/x.trace"], "--trace needs Homa");
     assert_refused(&["call", "127.0.0.1:1", "--trace-slower-than", "7"], "is no time");
 }

@@ -74,7 +74,7 @@ impl BareLink {
                 }
             })?;
             if let Some(peer) = path.refused() {
-                bail!("nobody serves bare packets at {peer}");
+                bail!("there is no server of bare packets at {peer}");
             }
         }
         Ok(())
@@ -89,7 +89,7 @@ impl BareLink {
             self.waiting.age(|cookie| {
                 let patience = PATIENCE.as_millis();
                 let why =
-                    format!("lost: no answer within {patience} ms, and bare packets are not sent again");
+                    format!("lost: no answer within {patience} ms, and bare packets are not retransmitted");
                 answers.push(Answer { cookie, at: now, result: Err(why) });
             });
         }

@@ -47,7 +47,7 @@ impl BareServer {
     pub fn start(config: BareServerConfig) -> Result<BareServer> {
         ensure!(
             config.driver != Driver::Raw || config.ports == 1,
-            "--server-ports {}: bare packets in IP have an address and no port; use --driver udp",
+            "--server-ports {}: bare packets directly over IP have no ports; use --driver udp",
             config.ports
         );
         let served = Arc::new(AtomicU64::new(0));

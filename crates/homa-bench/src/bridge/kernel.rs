@@ -35,7 +35,7 @@ impl Bench<'_> {
         for _ in 0..TURNS {
             self.join(false)?;
             let (time, sent, through) = self.send();
-            ensure!(through == 0, "devices that are not joined forward frames");
+            ensure!(through == 0, "frames pass between devices outside the bridge");
             (without, sent_without) = (without + time, sent_without + sent);
             self.join(true)?;
             self.load.settle(|| ())?;
@@ -48,7 +48,10 @@ impl Bench<'_> {
         }
         ensure!(forwarded > 0 && flow > 0.0, "the kernel's bridge forwarded nothing");
         let each = with.as_secs_f64() / sent_with as f64 - without.as_secs_f64() / sent_without as f64;
-        ensure!(each > 0.0, "the kernel's bridge took no time: the machine is not quiet");
+        ensure!(
+            each > 0.0,
+            "the kernel's bridge took no measurable time: other processes disturb the machine"
+        );
         Ok(Seen { mpps: 1e-6 / each, flow_mpps: Some(flow), ..Seen::default() })
     }
 

@@ -75,7 +75,10 @@ pub fn measure(options: &Options) -> Result<Findings> {
     let mut load = Load::open()?;
     let mut notes = Vec::new();
     if place.is_crowded() {
-        notes.push("everything shares one processor: nothing here says what a bridge can do".to_owned());
+        notes.push(
+            "source, sink and bridge share one processor: the results do not show a bridge's own speed"
+                .to_owned(),
+        );
     }
     let slice = options.slice;
     let each = SETUP + slice * 9 / 4;

@@ -98,17 +98,17 @@ impl Row {
 /// Composes the page and the JSON. The first row must be the baseline.
 pub fn findings(options: &Options, rows: &[Row], load: &str, notes: Vec<String>) -> Findings {
     let Some(baseline) = rows.first() else { return Findings::default() };
-    let head = ["", "M frames/s", "times the first", "source at work", "taken", "handed over"];
+    let head = ["", "M frames/s", "over the first", "source at work", "taken", "handed over"];
     let mut table = Table::new(&head);
     table.rows = rows.iter().map(|row| row.cells(baseline)).collect();
     let speed = Section {
-        heading: "Frames a second, median (range)".to_owned(),
-        text: "By itself, and with the source at work; packets found at once then, on average, in a device and in the line between threads"
+        heading: "Frames per second, median (range)".to_owned(),
+        text: "Without and with the source at work; with it, the mean batch from a device and from the line between threads"
             .to_owned(),
         table,
         charts: vec![bursts(rows)],
     };
-    let mut shares = Table::new(&[&["packets at once"][..], &CLASS_NAMES].concat());
+    let mut shares = Table::new(&[&["packets in a batch"][..], &CLASS_NAMES].concat());
     for row in rows {
         for (place, batches) in [("taken", &row.taken), ("handed over", &row.handed)] {
             if let Some(all) = batches.summary() {
@@ -118,18 +118,18 @@ pub fn findings(options: &Options, rows: &[Row], load: &str, notes: Vec<String>)
         }
     }
     let batches = Section {
-        heading: "How many packets were found at once, with the source at work".to_owned(),
-        text: "Share of all looks that found any".to_owned(),
+        heading: "Sizes of batches, with the source at work".to_owned(),
+        text: "Share of all batches".to_owned(),
         table: shares,
         charts: vec![distribution(rows)],
     };
     let mut then = Table::new(&["question", "in 2004, two processors, a kernel's bridge"]);
     then.rows =
         THEN.iter().map(|(question, found)| vec![(*question).to_owned(), (*found).to_owned()]).collect();
-    let then = Section { heading: "What was found before".to_owned(), table: then, ..Section::default() };
+    let then = Section { heading: "Earlier findings".to_owned(), table: then, ..Section::default() };
     let mut warnings = notes;
     let skipped = rows.iter().filter_map(|row| row.skipped.as_ref().map(|why| (row.variant.name, why)));
-    warnings.extend(skipped.map(|(name, why)| format!("{name}: not all could be measured: {why}")));
+    warnings.extend(skipped.map(|(name, why)| format!("{name}: incomplete: {why}")));
     let json = json!({
         "schema": SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
@@ -146,7 +146,7 @@ pub fn findings(options: &Options, rows: &[Row], load: &str, notes: Vec<String>)
     Findings {
         title: "Ways to build a bridge".to_owned(),
         summary: format!(
-            "frames of {} bytes by {}, source and sink by {load}; {} x {} ms",
+            "frames of {} bytes through {}, source and sink through {load}; {} x {} ms",
             options.frame_bytes,
             options.path.name(),
             options.repetitions,
@@ -181,12 +181,12 @@ fn bursts(rows: &[Row]) -> Chart {
     };
     let flow = |row: &Row| row.flow_mpps.as_ref().map(|summary| summary.median);
     Chart {
-        x_title: "packets taken at a time, at most".to_owned(),
+        x_title: "maximum packets received at a time".to_owned(),
         y_title: "M frames/s".to_owned(),
         scale: Scale::Linear,
         x_ticks: rows.iter().map(|row| (x(row), row.variant.burst.to_string())).collect(),
         curves: vec![
-            curve("by itself", "homa", &|row| Some(row.mpps.median)),
+            curve("without the source", "homa", &|row| Some(row.mpps.median)),
             curve("source at work", "tcp", &flow),
         ],
     }
@@ -213,8 +213,8 @@ fn distribution(rows: &[Row]) -> Chart {
     let two = rows.iter().find(|row| row.variant.name == "handover-2");
     let two = two.and_then(|row| curve(row, "handed over", &row.handed, "tcp"));
     Chart {
-        x_title: "packets found at once".to_owned(),
-        y_title: "% of looks".to_owned(),
+        x_title: "packets in a batch".to_owned(),
+        y_title: "% of batches".to_owned(),
         scale: Scale::Linear,
         x_ticks: CLASS_NAMES
             .iter()
@@ -248,7 +248,7 @@ mod tests {
         for row in &rows {
             assert!(text.contains(row.variant.text.trim()), "{}: {text}", row.variant.name);
         }
-        assert!(text.contains("1.10 (1.10-1.10)") && text.contains("burst-64: not all"), "{text}");
+        assert!(text.contains("1.10 (1.10-1.10)") && text.contains("burst-64: incomplete"), "{text}");
         let json = &findings.json["rows"];
         assert_eq!(
             (&json[1]["ratio"]["min"], &json[18]["flow_mpps"]),

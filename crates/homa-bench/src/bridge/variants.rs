@@ -94,9 +94,9 @@ pub const VARIANTS: [Variant; 19] = [
     burst("burst-64", "bursts of 64", 64),
     locked("lock-burst", "a lock for each burst", Lock::Burst),
     locked("lock-packet", "a lock for each packet", Lock::Packet),
-    memory("pool", "copied to memory of a pool", Memory::Pool),
-    memory("allocator", "copied to memory of the allocator", Memory::Allocator),
-    memory("apart", "the pool, headers apart", Memory::Apart),
+    memory("pool", "copied to pooled buffers", Memory::Pool),
+    memory("allocator", "copied to allocated buffers", Memory::Allocator),
+    memory("apart", "pooled buffers, headers apart", Memory::Apart),
     Variant { name: "prefetch", text: "headers prefetched", prefetch: true, ..BASELINE },
     Variant { name: "both", text: "both directions", both: true, ..BASELINE },
     Variant {
@@ -120,34 +120,34 @@ pub const VARIANTS: [Variant; 19] = [
 pub const THEN: [(&str, &str); 7] = [
     (
         "bursts",
-        "A driver that handed the kernel lists instead of single packets took a bridge from 500,000 packets a second to 540,000, a \
-         little more than its lock alone had cost: fewer locks, fewer calls, and loops that fit the instruction cache.",
+        "A driver that passed lists instead of single packets to the kernel raised a bridge from 500,000 to 540,000 packets per second, \
+         slightly more than its lock had cost: fewer locks, fewer calls, and loops that fit the instruction cache.",
     ),
     (
         "locks",
-        "Without the locks of the bridge's path, unsafely, it was 700,000: 40 % more. Even so it stayed below the release before, which had \
-         no fine locks.",
+        "Without the locks of the bridge's path, which is unsafe, it reached 700,000: 40 % more. The previous release, which had no fine-grained \
+         locks, was still faster.",
     ),
     (
         "packet memory",
-        "Most of what was left was to allocate and free packets and to prepare them for the device. Pools for each processor, several \
-         buffers taken at once, were expected to help.",
+        "Most of the remaining time went into allocating and freeing packets and preparing them for the device. Pools for each processor, and \
+         taking several buffers at once, were expected to help.",
     ),
     (
         "headers apart",
-        "In applications like a bridge it worked well to allocate what describes a packet apart from its data, and only once the data had \
-         come: few descriptions are in use, they stay in the cache, and data is brought there once instead of twice.",
+        "Bridge-like applications profited from allocating a packet's descriptor separately from its data, and only after the data had arrived: \
+         few descriptors are in use, they stay in the cache, and data is loaded into the cache once instead of twice.",
     ),
-    ("prefetch", "Expected to help once packets come as lists; not measured."),
+    ("prefetch", "Expected to help if packets arrive as lists; not measured."),
     (
         "a second thread",
-        "Whether to finish packets where they come or to hand them to threads of their own was an open question, for which somebody asked \
-         for the sizes of batches at each place where packets are handed over: they are counted here.",
+        "It was an open question whether to finish packets in the receiving thread or to hand them to other threads. The sizes of batches at \
+         each hand-over were considered relevant; they are counted here.",
     ),
     (
         "both directions",
-        "Measured with both at once, by polling, which used one processor at a time. Interrupts were as fast, and livelocked when more came \
-         than could be handled.",
+        "Measured with both directions at once, by polling, which used one processor at a time. Interrupts were equally fast, but livelocked \
+         under overload.",
     ),
 ];
 

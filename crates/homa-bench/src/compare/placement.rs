@@ -37,7 +37,7 @@ impl CpuSplit {
     /// Assigns the first half of this process's processors to the servers and the others to the clients;
     /// `None` if there is only one processor.
     pub fn apart() -> Result<Option<CpuSplit>> {
-        let allowed = sched_getaffinity(None).context("cannot ask which processors this process may use")?;
+        let allowed = sched_getaffinity(None).context("cannot read which processors this process may use")?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
         if cpus.len() < 2 {
             return Ok(None);
@@ -76,7 +76,7 @@ fn set(cpus: &[usize]) -> CpuSet {
 }
 
 fn enter(cpus: &CpuSet) -> Result<()> {
-    sched_setaffinity(None, cpus).context("cannot choose processors: try --placement free")
+    sched_setaffinity(None, cpus).context("cannot move to the chosen processors: try --placement free")
 }
 
 #[cfg(test)]

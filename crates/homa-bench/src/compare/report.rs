@@ -75,9 +75,9 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
     }
     writeln!(
         out,
-        "<p><b>Slowdown</b> is the time from when a message was due until its answer was there, divided by the median round \
-         trip of a message of that size over Homa when nothing else is on the way. 1 is ideal; 10 means that a message took \
-         ten times as long as it had to.</p>"
+        "<p><b>Slowdown</b> is the time from a message's due time to its complete answer, divided by the median round \
+         trip of a message of that size over Homa without load. 1 is ideal; 10 means that a message took \
+         ten times as long as necessary.</p>"
     )
 }
 
@@ -201,7 +201,7 @@ fn totals(out: &mut String, results: &Results) -> std::fmt::Result {
         ("errors", &|run| run.errors.to_string()),
         ("lost", &|run| run.lost.to_string()),
         ("duplicated", &|run| run.duplicated.to_string()),
-        ("arrivals held up by the limit", &|run| (run.capped + run.unsent).to_string()),
+        ("arrivals delayed by the limit", &|run| (run.capped + run.unsent).to_string()),
     ];
     for (label, value) in rows {
         write!(out, "<tr><td>{label}</td>")?;
@@ -213,8 +213,8 @@ fn totals(out: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(out, "</table></div>")?;
     writeln!(
         out,
-        "<p class=\"quiet\">Gbps are 10<sup>9</sup> bits of request payload per second. Processors busy counts clients and, \
-         where they run on this machine, servers; clients poll while the next message is due soon.</p>"
+        "<p class=\"quiet\">Gbps are 10<sup>9</sup> bits of request payload per second. Busy processors include clients and, \
+         if they run on this machine, servers; clients poll while the next message is due soon.</p>"
     )
 }
 
@@ -243,14 +243,14 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
         (
             "Homa",
             match (config.driver, config.link_mbps) {
-                ("raw", None) => "in IP itself, protocol 146".to_owned(),
-                ("raw", Some(mbps)) => format!("in IP itself, protocol 146, for a link of {mbps} Mbit/s"),
-                ("packet", None) => "over UDP, by packet sockets".to_owned(),
+                ("raw", None) => "directly over IP, protocol 146".to_owned(),
+                ("raw", Some(mbps)) => format!("directly over IP, protocol 146, for a link of {mbps} Mbit/s"),
+                ("packet", None) => "over UDP, through packet sockets".to_owned(),
                 ("packet", Some(mbps)) => {
-                    format!("over UDP, by packet sockets, for a link of {mbps} Mbit/s")
+                    format!("over UDP, through packet sockets, for a link of {mbps} Mbit/s")
                 }
-                ("xdp", None) => "over UDP, by AF_XDP".to_owned(),
-                ("xdp", Some(mbps)) => format!("over UDP, by AF_XDP, for a link of {mbps} Mbit/s"),
+                ("xdp", None) => "over UDP, through AF_XDP".to_owned(),
+                ("xdp", Some(mbps)) => format!("over UDP, through AF_XDP, for a link of {mbps} Mbit/s"),
                 (_, None) => "over UDP".to_owned(),
                 (_, Some(mbps)) => format!("over UDP, for a link of {mbps} Mbit/s"),
             },

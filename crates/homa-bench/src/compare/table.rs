@@ -7,7 +7,7 @@ use homa_report::number::{ratio, short_number};
 use crate::compare::results::{Results, Run};
 
 /// The caveat of a comparison over loopback.
-pub const LOOPBACK: &str = "Loopback: nothing congests here, processors are the only queue. `homa bench` alone compares in a network.";
+pub const LOOPBACK: &str = "Loopback has no congestion: processors are the only queue. `homa bench` without options compares in a network.";
 
 /// Renders the slowdown by size, the short messages, and the totals of each protocol.
 pub fn render(results: &Results, workload: &str) -> String {
@@ -29,7 +29,7 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
     writeln!(out, "{workload}, {}", load(results))?;
     writeln!(
         out,
-        "Slowdown: a message's round trip divided by the median round trip of Homa for that size when it is alone.\n"
+        "Slowdown: a message's round trip divided by Homa's median round trip for that size without load.\n"
     )
 }
 

@@ -289,7 +289,7 @@ impl Bench {
             && low_latency().map_or_else(
                 |error| {
                     config.notes.push(format!(
-                        "no figures with low latency: {}",
+                        "low latency was not measured: {}",
                         homa_report::output::in_words(&error)
                     ));
                     false
@@ -371,7 +371,7 @@ impl Bench {
             let result = maximum.repetition(rows, part);
             if let Err(error) = &result {
                 notes.push(format!(
-                    "{name} ended in repetition {repetition}: {}",
+                    "{name} failed in repetition {repetition}: {}",
                     homa_report::output::in_words(error)
                 ));
             }
@@ -497,7 +497,7 @@ impl Bench {
 /// Makes the network. Adds the reason to `notes` if it is loopback instead of the veth pair.
 fn place(options: &Options, notes: &mut Vec<String>) -> Result<Place> {
     match options.path {
-        PathChoice::Loopback if options.wire => bail!("--wire is of the veth pair: use --path veth"),
+        PathChoice::Loopback if options.wire => bail!("--wire needs the veth pair: use --path veth"),
         PathChoice::Loopback => Place::loopback(),
         _ if options.wire => Place::veth(options.mtu, true).context("--wire needs the veth pair"),
         PathChoice::Veth => Place::veth(options.mtu, options.wire).context("--path veth"),

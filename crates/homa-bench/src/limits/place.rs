@@ -70,10 +70,10 @@ impl Place {
     /// Waits until packets pass.
     fn await_path(&self) -> Result<()> {
         self.enter_servers()?;
-        let to = UdpSocket::bind((SERVER, 0)).context("no socket at the wire's end")?;
+        let to = UdpSocket::bind((SERVER, 0)).context("cannot bind a socket to the veth pair")?;
         to.set_read_timeout(Some(Duration::from_millis(20)))?;
         self.enter_clients()?;
-        let from = UdpSocket::bind((CLIENT, 0)).context("no socket at the wire's end")?;
+        let from = UdpSocket::bind((CLIENT, 0)).context("cannot bind a socket to the veth pair")?;
         let path = (0..LOOKS).any(|_| {
             // A failed send means that there is no path yet, just as a missing packet does.
             let _ = to.local_addr().and_then(|addr| from.send_to(b"?", addr));

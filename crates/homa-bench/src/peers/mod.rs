@@ -59,7 +59,7 @@ pub fn check(protocol: Protocol) -> Result<()> {
         Protocol::Grpc | Protocol::Quic if cfg!(feature = "peers") => Ok(()),
         Protocol::Grpc | Protocol::Quic => {
             bail!(
-                "--protocol {}: this program was built without the feature `peers`: build it by `cargo build --release --features peers`",
+                "--protocol {}: this program was built without the feature `peers`: build it with `cargo build --release --features peers`",
                 protocol.name()
             )
         }
@@ -90,12 +90,12 @@ pub fn connect(protocol: Protocol, config: &PeerLinkConfig) -> Result<Box<dyn Li
 #[cfg(not(feature = "peers"))]
 pub fn start(protocol: Protocol, _: EchoServerConfig) -> Result<Box<dyn PeerServer>> {
     check(protocol)?;
-    bail!("{} is no peer", protocol.title())
+    bail!("{} is not a peer protocol", protocol.title())
 }
 
 /// Fails as [`check`] does: this program was built without the feature `peers`.
 #[cfg(not(feature = "peers"))]
 pub fn connect(protocol: Protocol, _: &PeerLinkConfig) -> Result<Box<dyn Link>> {
     check(protocol)?;
-    bail!("{} is no peer", protocol.title())
+    bail!("{} is not a peer protocol", protocol.title())
 }

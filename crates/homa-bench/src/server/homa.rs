@@ -35,8 +35,8 @@ impl HomaServer {
         options.trace.apply(&mut config);
         let host = Host::builder().config(config).bind().with_context(|| match options.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
-            Driver::Raw => format!("cannot serve Homa in IP at {}", bind.ip()),
-            Driver::Packet | Driver::Xdp => format!("cannot serve Homa on a device at UDP {bind}"),
+            Driver::Raw => format!("cannot serve Homa over raw IP at {}", bind.ip()),
+            Driver::Packet | Driver::Xdp => format!("cannot serve Homa through a device at UDP {bind}"),
         })?;
         let host = Arc::new(host);
         let path = options.trace_file.as_deref();

@@ -46,10 +46,10 @@ impl Server {
         let with_homa = options.protocols.contains(&Protocol::Homa);
         ensure!(
             with_homa || options.metrics.is_none(),
-            "--metrics are those of Homa: serve it too (--protocol homa,tcp)"
+            "--metrics needs Homa: serve it too (--protocol homa,tcp)"
         );
         let traced = options.trace_file.is_some();
-        ensure!(with_homa || !traced, "--trace is one of Homa: serve it too (--protocol homa,tcp)");
+        ensure!(with_homa || !traced, "--trace needs Homa: serve it too (--protocol homa,tcp)");
         let hosts = Hosts::default();
         let watched = hosts.clone();
         let metrics = options.metrics.as_ref();

@@ -34,7 +34,7 @@ impl OtherServer {
             Protocol::Udp => {
                 ensure!(
                     driver != Driver::Raw || !options.protocols.contains(&Protocol::Homa),
-                    "over raw IP an address is one host: serve bare packets alone (--protocol udp), or at another --bind"
+                    "over raw IP each address is one host: serve bare packets alone (--protocol udp), or with another --bind"
                 );
                 let offload = options.offload;
                 OtherServer::Bare(BareServer::start(BareServerConfig {

@@ -19,8 +19,8 @@ pub const CHILD_COMMAND: &str = "bench-server";
 pub fn serve_for_parent() -> Result<()> {
     let mut order = String::new();
     let mut input = io::stdin().lock();
-    input.read_line(&mut order).context("cannot read the order of the bench")?;
-    let options = serde_json::from_str(&order).context("the order of the bench makes no sense")?;
+    input.read_line(&mut order).context("cannot read the server options from the bench")?;
+    let options = serde_json::from_str(&order).context("the server options from the bench are invalid")?;
     let report = |report: Report| print(format!("{report}\n").as_bytes());
     let mut server = Server::start(&options, report)?;
     // An error ends the input too.
@@ -95,7 +95,7 @@ impl ServerProcess {
             let _ = stderr.read_to_string(&mut words);
         }
         let words = words.trim().trim_start_matches("homa:").trim();
-        anyhow!("the server process failed: {}", if words.is_empty() { "it said nothing" } else { words })
+        anyhow!("the server process failed: {}", if words.is_empty() { "it printed no error" } else { words })
     }
 
     /// Ends the child. Returns its protocol and the number of requests that it ran.

@@ -41,7 +41,7 @@ impl FromStr for Report {
 
     fn from_str(line: &str) -> Result<Report> {
         let words: Vec<&str> = line.split(' ').collect();
-        let unknown = || anyhow!("a server printed `{line}`, which is no report");
+        let unknown = || anyhow!("a server printed `{line}`, which is not a report");
         let protocol =
             |name| Protocol::ALL.into_iter().find(|known| known.name() == name).ok_or_else(unknown);
         Ok(match words[..] {

@@ -167,7 +167,7 @@ impl Bench<'_> {
         };
         let came = match receiver {
             Receiver::Socket => {
-                ensure!(self.load.has_sink(), "the sink could not be opened again: nobody receives");
+                ensure!(self.load.has_sink(), "the sink could not be opened again");
                 heaps(self.load)?
             }
             Receiver::Nobody => self.load.without_sink(heaps)?,
@@ -196,7 +196,7 @@ impl Bench<'_> {
         let of = |course: &Course| {
             let rates = course.rates((from, to), WINDOW);
             Deviation::of(&rates, bps).with_context(|| {
-                format!("too few frames came at {bps} bit/s, or no backlog lasted for {WINDOW:?}")
+                format!("too few frames arrived at {bps} bit/s, or no backlog lasted for {WINDOW:?}")
             })
         };
         let (switch, sink) = (of(&ended.course)?, of(&sink)?);
@@ -251,7 +251,7 @@ impl Bench<'_> {
             times.extend(sent.map(|sent| load.now() - sent));
         });
         running.end()?;
-        ensure!(!times.is_empty(), "no probe came through");
+        ensure!(!times.is_empty(), "no probe arrived");
         times.sort_unstable();
         let us = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
         let name = match forwarding {

@@ -78,7 +78,7 @@ pub fn measure(options: &Options) -> Result<Results> {
     let mut notes = Vec::new();
     if place.is_crowded() {
         notes.push(
-            "source, sink and switch share one processor: nothing here says what the switch can do"
+            "source, sink and switch share one processor: the results do not show the switch's own speed"
                 .to_owned(),
         );
     }

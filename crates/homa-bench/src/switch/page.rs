@@ -9,13 +9,16 @@ use crate::tables_page::{Section, cell, render as page};
 /// Renders `report.html`.
 pub fn render(results: &Results) -> String {
     let mut lines = vec![format!(
-        "homa {}: {} processors, {} repetitions of {} ms, source and sink by {}; median (range).",
+        "homa {}: {} processors, {} repetitions of {} ms, source and sink through {}; median (range).",
         results.version, results.cpus, results.repetitions, results.slice_ms, results.load
     )];
     lines.extend(results.notes.iter().map(|note| format!("Note: {note}.")));
-    lines.extend(results.paths.iter().filter_map(|path| {
-        path.skipped.as_ref().map(|why| format!("{}: not all could be measured: {why}", path.name))
-    }));
+    lines.extend(
+        results
+            .paths
+            .iter()
+            .filter_map(|path| path.skipped.as_ref().map(|why| format!("{}: incomplete: {why}", path.name))),
+    );
     let is_measured =
         |measure: &&Measure| results.paths.iter().any(|path| path.metrics.contains_key(measure.name));
     let row = |measure: &Measure| -> TableRow {
@@ -25,7 +28,7 @@ pub fn render(results: &Results) -> String {
     let names = results.paths.iter().map(|path| path.name.to_owned());
     let section = Section {
         title: "Metrics",
-        head: ["asked".to_owned()].into_iter().chain(names).collect(),
+        head: ["target".to_owned()].into_iter().chain(names).collect(),
         rows: MEASURES.iter().filter(is_measured).map(row).collect(),
     };
     page("The switch on one processor", &lines, &[section])

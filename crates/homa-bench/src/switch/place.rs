@@ -91,7 +91,8 @@ impl Place {
 
     /// Returns a function that moves its thread to the switch's namespace and processors.
     pub fn way_to_switch(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
-        let namespace = self.switch.try_clone().context("cannot hold a network namespace")?;
+        let namespace =
+            self.switch.try_clone().context("cannot duplicate a network namespace's descriptor")?;
         let placement = self.placement.clone();
         Ok(move || {
             enter(&namespace)?;
@@ -127,7 +128,7 @@ fn came_to_in(text: &str, device: &str) -> Option<u64> {
 }
 
 fn up(device: &str) -> Result<()> {
-    homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
+    homa_driver::put_offloads_off(device).context("cannot switch the offloads of a veth off")?;
     ip(&format!("link set {device} gso_max_segs 1 addrgenmode none"))?;
     ip(&format!("link set {device} up"))
 }

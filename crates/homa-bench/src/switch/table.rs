@@ -17,15 +17,15 @@ fn write_all(out: &mut String, results: &Results) -> std::fmt::Result {
     let Results { version, cpus, repetitions, slice_ms, load, missed, .. } = results;
     writeln!(
         out,
-        "homa {version} bench switch: {cpus} processors, {repetitions} x {slice_ms} ms, source and sink by {load}"
+        "homa {version} bench switch: {cpus} processors, {repetitions} x {slice_ms} ms, source and sink through {load}"
     )?;
     for note in &results.notes {
         writeln!(out, "Note: {note}.")?;
     }
     if *missed > 0 {
-        writeln!(out, "Note: {missed} frames found no room at the sink.")?;
+        writeln!(out, "Note: {missed} frames were dropped at the sink for lack of room.")?;
     }
-    write!(out, "\n{:40}{:>7}", "median (range); * is not what was asked", "asked")?;
+    write!(out, "\n{:40}{:>7}", "median (range); * misses the target", "target")?;
     for path in &results.paths {
         write!(out, "{:>21}", path.name)?;
     }
@@ -37,7 +37,7 @@ fn write_all(out: &mut String, results: &Results) -> std::fmt::Result {
     }
     for PathResults { name, skipped, .. } in &results.paths {
         if let Some(why) = skipped {
-            writeln!(out, "{name}: not all could be measured: {why}")?;
+            writeln!(out, "{name}: incomplete: {why}")?;
         }
     }
     Ok(())
@@ -110,8 +110,8 @@ mod tests {
             "*1.21 (1.20-1.21)",
             " 1.71 (",
             "Note: of note.",
-            "3 frames found",
-            "xdp-native: not all could be measured: no",
+            "3 frames were dropped",
+            "xdp-native: incomplete: no",
             "*1.81",
         ] {
             assert!(text.contains(part), "{part} is missing:\n{text}");

@@ -28,8 +28,8 @@ pub fn stderr(output: &Output) -> String {
 pub fn is_busy(why: &str) -> bool {
     let reasons = [
         "forwarded nothing",
-        "is not quiet",
-        "no probe came through",
+        "disturb the machine",
+        "no probe arrived",
         "no frame gets through",
         "offered less",
     ];

@@ -34,7 +34,7 @@ fn every_variant_gives_values_or_says_why_not() {
         return homa_testkit::skip(stderr(&output).trim());
     }
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(table.contains("bursts of 64") && table.contains("What was found before"), "{table}");
+    assert!(table.contains("bursts of 64") && table.contains("Earlier findings"), "{table}");
     assert_eq!(scratch.files(""), ["report.html", "results.json"]);
     let json = std::fs::read(scratch.path("results.json")).expect("readable");
     let results: Value = serde_json::from_slice(&json).expect("JSON");
