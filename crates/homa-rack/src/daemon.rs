@@ -1,7 +1,8 @@
-//! The process that holds a rack's namespaces.
+//! The namespace daemon: the process that holds a rack's namespaces.
 //!
-//! They have no names: they live as long as this process and those in them. So a crash of it leaves no device and no address behind,
-//! and what it is bound to (standard input, where an experiment has built its own rack) ends the rack with it.
+//! The namespaces have no names. They live as long as this process and the processes in them, so a crash of
+//! the daemon leaves no devices and no addresses behind. The daemon ends its rack when its standard input
+//! ends, if it was started so; experiments that build their own rack do this.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,44 +24,44 @@ use super::state::{Directory, Place, State};
 use super::wire::Wires;
 use super::{leftovers, switch};
 
-/// What it says when the rack is up, on a line of its own.
+/// The line that the daemon prints when the rack is up.
 const READY: &str = "ready";
 
-/// How often it looks at the switch.
+/// Interval at which the daemon checks the switch.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A switch that ended is started again so often in the life of a rack: one that always ends is no switch.
+/// Maximum restarts of a switch in the life of a rack.
 const RESTARTS: u32 = 3;
 
-/// Starts that may fail before one is given up. The queue of a device is taken for some 40 ms after the socket on it has ended.
+/// Maximum failed starts in a row. A device's queue stays occupied for about 40 ms after its socket has
+/// ended.
 const STARTS: u32 = 10;
 
 /// The subcommand of [`RACK_COMMAND`] that calls [`serve`] with its only argument.
 pub const CHILD_COMMAND: &str = "keep";
 
-/// What a daemon is to hold, as JSON on its command line.
+/// The daemon's settings, as JSON on its command line.
 #[derive(Serialize, Deserialize)]
 struct Order {
-    /// The rack.
     spec: Spec,
-    /// End when standard input does.
+    /// End the rack when standard input ends.
     until_stdin_ends: bool,
-    /// Become root of a user namespace first.
+    /// Become root of a new user namespace first.
     user_namespace: bool,
 }
 
-/// The namespace daemon of a rack, as the process that started it sees it.
+/// The namespace daemon of a rack, as seen by the process that started it.
 pub struct NamespaceDaemon {
     process: Child,
-    /// Its end of a pipe, if the daemon is bound to this process.
+    /// The pipe to the daemon's standard input, if the daemon is bound to this process.
     stdin: Option<ChildStdin>,
 }
 
 impl NamespaceDaemon {
-    /// Builds a rack. `bound`: it ends with this process, or when it is dropped.
+    /// Builds a rack. With `bound`, the rack ends with this process, or when this is dropped.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The rack cannot be built; the message has the reason.
     pub fn start(spec: &Spec, bound: bool) -> Result<NamespaceDaemon> {
         let root = rustix::process::geteuid().is_root();
         match NamespaceDaemon::start_as(spec, bound, !root) {
@@ -107,20 +108,21 @@ impl NamespaceDaemon {
 impl Drop for NamespaceDaemon {
     fn drop(&mut self) {
         if self.stdin.take().is_some() {
-            // It clears everything away before it ends.
+            // The daemon ends its processes and removes its files before it ends.
             let _ = self.process.wait();
         }
     }
 }
 
-/// The daemon itself: builds the rack of an order, and holds it until it is told to end it.
+/// Runs the daemon: builds the rack of `order`, and holds it until it is told to end it.
 ///
 /// # Errors
-/// Why there is no rack.
+/// The rack cannot be built.
 pub fn serve(order: &str) -> Result<()> {
     let order: Order = serde_json::from_str(order).context("the keeper got no rack")?;
     let spec = order.spec.clone();
-    // Ctrl-C goes to whoever started it, and ends the rack by way of that.
+    // A new session, because a terminal sends Ctrl-C to the whole foreground group. The starting process
+    // receives it and ends the rack.
     let _ = rustix::process::setsid();
     let directory = Directory::of(&spec.name);
     let lock = directory.make()?;
@@ -131,7 +133,7 @@ pub fn serve(order: &str) -> Result<()> {
 }
 
 fn hold(order: &Order, spec: Spec, directory: &Directory) -> Result<()> {
-    // What a crash left under this name is in nobody's way, but it would run on.
+    // Processes of a crashed rack of this name would run on.
     if let Ok(Some(old)) = directory.read() {
         leftovers::end(&old);
     }
@@ -161,7 +163,7 @@ fn hold(order: &Order, spec: Spec, directory: &Directory) -> Result<()> {
     result
 }
 
-/// Starts the switch, and again where it has ended, until the rack is to end.
+/// Starts the switch, and restarts it after it has ended, until the rack is to end.
 fn run_switch(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>) -> Result<()> {
     let mut switch = switch::start(&state.spec, directory)?;
     state.switch_pid = switch.as_ref().map(Child::id);
@@ -216,7 +218,7 @@ fn end_by_signal(ends: mpsc::Sender<()>) -> Result<()> {
     Ok(())
 }
 
-/// Tells this rack from others of its name, earlier or later.
+/// A random token that distinguishes this rack from earlier and later racks of the same name.
 fn token() -> String {
     let mut bytes = [0; 8];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

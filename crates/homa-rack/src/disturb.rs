@@ -1,4 +1,4 @@
-//! `homa rack disturb`: what makes RPCs slow on purpose, as a process of its own in a host.
+//! `homa rack disturb`: a process in a host that slows RPCs down on purpose.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::thread;
@@ -12,45 +12,45 @@ use serde::{Deserialize, Serialize};
 /// The subcommand of [`RACK_COMMAND`](crate::RACK_COMMAND) that calls [`serve`] with its only argument.
 pub const CHILD_COMMAND: &str = "disturb";
 
-/// What such a process does, as JSON on its command line. It ends with the process that started it.
+/// The settings of such a process, as JSON on its command line. The process ends with its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Disturbance {
-    /// Compute on one processor
+    /// Compute on one processor.
     Spin {
-        /// Its number
+        /// Number of the processor.
         processor: usize,
     },
-    /// Send packets of the highest priority, in bursts
+    /// Send bursts of packets of the highest priority.
     Flood {
-        /// To whom
+        /// The destination.
         to: IpAddr,
-        /// Bits per second
+        /// Rate in bits per second.
         rate_bps: u64,
     },
 }
 
-/// The scheduling priority ("nice") of a process that computes: three quarters of a processor that it shares with one other. Among equals, one
-/// that sleeps most of the time hardly waits for another that computes.
+/// Scheduling priority ("nice") of a computing process. It gets three quarters of a processor shared with one
+/// other process. With equal priorities, a process that sleeps most of the time would hardly wait for it.
 const GREEDY: i32 = -5;
 
-/// UDP payload of a packet of a flood, which fits every MTU that a rack may have, and what it takes on the link.
+/// UDP payload of a flood packet, which fits every MTU of a rack.
 const FLOOD_BYTES: usize = 1_200;
 const FLOOD_FRAME_BYTES: u64 = FLOOD_BYTES as u64 + 66;
 
-/// Packets of a burst.
+/// Packets in a burst.
 const BURST: u32 = 40;
 
-/// Nobody listens there.
+/// A port without a listener.
 const DISCARD: u16 = 9;
 
-/// The highest class of service (CS7), as the field of the IP header has it.
+/// The highest class of service (CS7), as a field of the IP header.
 const HIGHEST: u8 = 0xe0;
 
-/// Disturbs until somebody ends this process.
+/// Disturbs until this process is ended.
 ///
 /// # Errors
-/// There is no such processor, or no way there.
+/// The processor does not exist, or the destination has no route.
 pub fn serve(order: &str) -> Result<()> {
     let disturbance = serde_json::from_str(order).context("an order makes no sense")?;
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot be bound to the parent process")?;
@@ -59,7 +59,7 @@ pub fn serve(order: &str) -> Result<()> {
             let mut set = CpuSet::new();
             set.set(processor);
             sched_setaffinity(None, &set).with_context(|| format!("cannot run on processor {processor}"))?;
-            // Who may not do that computes as one among equals.
+            // Without the privilege the process computes with normal priority.
             let _ = setpriority_process(None, GREEDY);
             loop {
                 std::hint::spin_loop();
@@ -77,7 +77,8 @@ fn flood(to: IpAddr, rate_bps: u64) -> Result<()> {
     let begin = Instant::now();
     for burst in 1_u32.. {
         for _ in 0..BURST {
-            // The other end says that nobody listens, and a full device is what a flood is for.
+            // Errors are ignored: the peer reports that nobody listens, and a flood fills the device on
+            // purpose.
             let _ = socket.send_to(&[0; FLOOD_BYTES], (to, DISCARD));
         }
         thread::sleep((pause * burst).saturating_sub(begin.elapsed()));

@@ -1,4 +1,4 @@
-//! `homa rack exec`: becomes a command in a host of the rack.
+//! `homa rack exec`: runs a command in a host of the rack, by becoming the command.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -11,17 +11,18 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::RACK_COMMAND;
 use super::state::{Directory, RACK_VARIABLE, State};
 
-/// The environment of whatever runs in a host says in which one.
+/// Environment variable of processes in a host, with the host's name.
 const HOST_VARIABLE: &str = "HOMA_HOST";
 
-/// The subcommand of [`RACK_COMMAND`] that calls [`exec`]: `exec [--die-with-parent] --name RACK HOST -- COMMAND`.
+/// The subcommand of [`RACK_COMMAND`] that calls [`exec`]: `exec [--die-with-parent] --name RACK HOST --
+/// COMMAND`.
 pub const COMMAND: &str = "exec";
 
-/// The option of [`COMMAND`] by which the command ends with the process that started it.
+/// The option of [`COMMAND`] that ends the command with its parent.
 pub const DIE_WITH_PARENT: &str = "die-with-parent";
 
-/// Starts to describe a command in a host of a rack, or in its switch's namespace: its program and its arguments are
-/// to follow. It ends with this process.
+/// Returns a command that starts a program in a host of a rack, or in the switch's namespace. The caller
+/// appends the program and its arguments. The program ends with this process.
 pub(crate) fn command_in(rack: &str, host: &str) -> Result<Command> {
     let program = std::env::current_exe().context("cannot find this program to start it again")?;
     let mut command = Command::new(program);
@@ -29,7 +30,7 @@ pub(crate) fn command_in(rack: &str, host: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Becomes a command in a host of a rack, or in its switch's namespace. Returns only with an error.
+/// Becomes a command in a host of a rack, or in the switch's namespace. Returns only on an error.
 ///
 /// # Errors
 /// There is no such rack, host or program.
@@ -46,10 +47,10 @@ pub fn exec(rack: &str, host: &str, die_with_parent: bool, words: &[String]) -> 
     Err(anyhow!(command.exec()).context(format!("cannot run `{program}`")))
 }
 
-/// Moves this process, which must have one thread, into a host of the rack, or to its switch.
+/// Moves this process, which must have one thread, into a host of the rack, or into the switch's namespace.
 ///
 /// # Errors
-/// There is no such host, or the rack is another user's.
+/// There is no such host, or the rack belongs to another user.
 pub(crate) fn move_to(state: &State, name: &str) -> Result<()> {
     let place = state.place(name)?;
     let open = |what: &str| {

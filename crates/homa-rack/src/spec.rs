@@ -1,4 +1,4 @@
-//! What a rack is made of: the numbers that were asked for, and the names and addresses that follow from them.
+//! The description of a rack: its parameters, and the names and addresses derived from them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -8,36 +8,38 @@ use homa_report::units;
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-/// Hosts of one rack: what an address of four bytes counts in its last.
+/// Maximum hosts of a rack, limited by the last byte of an IPv4 address.
 pub const MAX_HOSTS: u16 = 250;
 
-/// The device of a host, under the same name in each.
+/// Name of the device in each host.
 pub const HOST_DEVICE: &str = "eth0";
 
-/// MTUs a rack can have, bytes. IPv4 has every host take 576 (RFC 791, 3.1); devices take more than 9000, switches seldom do.
+/// Permitted MTUs in bytes. IPv4 requires every host to accept 576 (RFC 791, 3.1). Devices accept more than
+/// 9000, switches rarely do.
 pub const MTUS: RangeInclusive<i64> = 576..=9_000;
 
-/// Below this MTU, in bytes, a link has no IPv6 (RFC 8200, 5).
+/// Links with a smaller MTU, in bytes, have no IPv6 (RFC 8200, 5).
 const LEAST_IPV6_MTU: u32 = 1_280;
 
-/// What stands for a host where the switch's namespace is meant.
+/// Name of the switch's namespace, for commands that take a host.
 pub const SWITCH: &str = "switch";
 
-/// Bytes of Ethernet before a packet, which devices count.
+/// Bytes of the Ethernet header, which devices count.
 pub const ETHERNET_HEADER: u64 = 14;
 
-/// Bytes of a frame on a wire that no device counts: check sequence, preamble and gap.
+/// Bytes around a frame on a wire, which devices do not count: check sequence, preamble and gap.
 pub const ON_THE_WIRE: u64 = 4 + 8 + 12;
 
-/// Bytes of Ethernet around a packet.
+/// Bytes of Ethernet around a packet on a wire.
 pub const ETHERNET: u64 = ETHERNET_HEADER + ON_THE_WIRE;
 
-/// Shortest and longest nap of a switch that shares its processor. A timer wakes some 20 us late on a virtual machine; with 4 hosts of 100
-/// Mbit/s, and 8 of 40 and 50, naps of a quarter of a frame halved the switch's share of two processors and took a quarter to a half off
-/// the mean slowdown of W3 and W4 (docs/perf/2026-11-22-rack-switch-naps.md); longer ones were not measured.
+/// Minimum and maximum sleep of a switch that shares its processor. On a virtual machine a timer wakes about
+/// 20 us late. Sleeping for a quarter of a frame halved the switch's share of two processors, and reduced the
+/// mean slowdown of W3 and W4 by a quarter to a half. This was measured with 4 hosts at 100 Mbit/s and 8 at
+/// 40 and 50 (docs/perf/2026-11-22-rack-switch-naps.md). Longer sleeps were not measured.
 pub const NAPS: RangeInclusive<Duration> = Duration::from_micros(20)..=Duration::from_micros(100);
 
-/// What forwards between the hosts.
+/// The kind of a rack's switch.
 #[derive(
     Clone,
     Copy,
@@ -56,36 +58,36 @@ pub const NAPS: RangeInclusive<Duration> = Duration::from_micros(20)..=Duration:
 pub enum SwitchKind {
     /// `homa switch`: port rates, priority queues, a bounded buffer
     Homa,
-    /// A bridge of the kernel: no port rates, no priorities and no buffer of its own; to compare with
+    /// The kernel's bridge: no port rates, no priorities and no buffer of its own; for comparison
     LinuxBridge,
 }
 
-/// A rack.
+/// The description of a rack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its name on this machine.
+    /// Name of the rack on this machine.
     pub name: String,
     /// Number of hosts.
     pub hosts: u16,
-    /// Bits per second of every host's link, each way.
+    /// Rate of each host's link in each direction, in bits per second.
     pub rate_bps: u64,
-    /// Most bytes of an IP packet.
+    /// Maximum bytes of an IP packet.
     pub mtu: u32,
-    /// What forwards.
+    /// The kind of switch.
     pub switch: SwitchKind,
-    /// The switch's buffer, as `homa switch` takes it: a time of one port's rate or a number of bytes.
+    /// Buffer of the switch, in the syntax of `homa switch`: a time at one port's rate, or a number of bytes.
     pub buffer: String,
-    /// Further words for `homa switch run`.
+    /// Further arguments for `homa switch run`.
     pub switch_options: Vec<String>,
 }
 
 impl Spec {
-    /// The hosts, counted from 1 as in their names.
+    /// The numbers of the hosts, which count from 1 as their names do.
     pub fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
         1..=self.hosts
     }
 
-    /// The number of the host with this name; `None`: there is none.
+    /// The number of the host with this name; `None` if there is none.
     pub fn number(&self, host: &str) -> Option<u16> {
         self.numbers().find(|&number| host_name(number) == host)
     }
@@ -95,18 +97,19 @@ impl Spec {
         self.mtu >= LEAST_IPV6_MTU
     }
 
-    /// A host's addresses: by IPv4, and by IPv6 where links have it.
+    /// The addresses of a host: IPv4, and IPv6 if the links have it.
     pub fn addresses(&self, number: u16) -> Vec<IpAddr> {
         let ipv6 = self.has_ipv6().then(|| ipv6(number));
         [ipv4(number)].into_iter().chain(ipv6).collect()
     }
 
-    /// How long the switch rests between looks on a machine with so many processors: where each host cannot have one beside the switch's, a
-    /// quarter of the time that a full frame takes, within [`NAPS`]; nothing where that is too short to be worth a timer, or where there are
-    /// processors for all.
+    /// Sleep of the switch between polls on a machine with this many processors. If there are too few for
+    /// each host and the switch, it is a quarter of the time of a full frame, limited by [`NAPS`]. It is zero
+    /// if the result is too short for a timer, or if there are enough processors.
     pub fn nap(&self, processors: usize) -> Duration {
         let nap = Duration::from_nanos((self.packet_us() * 250.0) as u64);
-        // To a time trace a nap is a delay of the network that nobody accounts for: it hid windows that were too small in 9 runs of 9.
+        // In a time trace the sleep would be an unexplained network delay: it hid windows that were too small
+        // in 9 of 9 runs.
         let is_traced =
             self.switch_options.iter().any(|word| word == "--trace" || word.starts_with("--trace="));
         if is_traced || processors > usize::from(self.hosts) || nap < *NAPS.start() {
@@ -115,56 +118,56 @@ impl Spec {
         nap.min(*NAPS.end())
     }
 
-    /// What the longest packet takes on a link, in microseconds.
+    /// Transmission time of the longest packet on a link, in microseconds.
     pub fn packet_us(&self) -> f64 {
         (u64::from(self.mtu) + ETHERNET) as f64 * 8e6 / self.rate_bps as f64
     }
 
-    /// The link's rate in Mbit/s, at least 1.
+    /// Rate of the link in Mbit/s, at least 1.
     pub fn rate_mbps(&self) -> u32 {
         u32::try_from(self.rate_bps / 1_000_000).unwrap_or(u32::MAX).max(1)
     }
 }
 
-/// A host's name.
+/// Name of a host.
 pub fn host_name(number: u16) -> String {
     format!("h{number}")
 }
 
-/// The switch's port to a host.
+/// Name of the switch's port to a host.
 pub fn port_name(number: u16) -> String {
     format!("p{number}")
 }
 
-/// A host's IPv4 address; the network has 24 bits.
+/// IPv4 address of a host, in a network with 24 bits.
 pub fn ipv4(number: u16) -> IpAddr {
     Ipv4Addr::new(10, 146, 0, number as u8).into()
 }
 
-/// A host's IPv6 address; the network has 64 bits.
+/// IPv6 address of a host, in a network with 64 bits.
 fn ipv6(number: u16) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0x146, 0, 0, 0, 0, 0, number).into()
 }
 
-/// A host's link address, locally administered.
+/// MAC address of a host, locally administered.
 pub fn mac(number: u16) -> String {
     format!("02:00:00:01:46:{:02x}", number as u8)
 }
 
-/// What a rack is built of, without its name.
+/// The description of a rack without its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BuildOptions {
     /// Number of hosts.
     pub hosts: u16,
-    /// Rate of each host's link, each way, bits per second: see [`rate`].
+    /// Rate of each host's link in each direction, in bits per second: see [`rate`].
     pub rate: u64,
-    /// MTU of the links, bytes: one of [`MTUS`]. Below 1280 hosts have no IPv6 addresses.
+    /// MTU of the links in bytes, within [`MTUS`]. Below 1280 hosts have no IPv6 addresses.
     pub mtu: u32,
     /// Buffer of a port of the switch: see [`buffer`].
     pub buffer: String,
-    /// What forwards between the hosts.
+    /// The kind of switch.
     pub switch: SwitchKind,
-    /// Further options for `homa switch run`.
+    /// Further arguments for `homa switch run`.
     pub switch_option: Vec<String>,
 }
 
@@ -182,7 +185,7 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// The rack, under this name.
+    /// The description of the rack under this name.
     pub fn spec(&self, name: &str) -> Spec {
         Spec {
             name: name.to_owned(),
@@ -196,22 +199,22 @@ impl BuildOptions {
     }
 }
 
-/// The rates that the switch paces.
+/// Rates that the switch can pace, in bits per second.
 const RATES_BPS: RangeInclusive<u64> = 10_000_000..=5_000_000_000;
 
-/// The rate of a link, bits per second.
+/// Parses the rate of a link, in bits per second.
 ///
 /// # Errors
-/// It is none, or none that the switch paces.
+/// The text is no rate, or the switch cannot pace the rate.
 pub fn rate(text: &str) -> Result<u64, String> {
     let bps = units::rate_bps(text)?;
     if RATES_BPS.contains(&bps) { Ok(bps) } else { Err("a link has 10mbit to 5gbit".to_owned()) }
 }
 
-/// What a port may queue, as `homa switch` takes it.
+/// Checks the buffer of a port, in the syntax of `homa switch`.
 ///
 /// # Errors
-/// It is neither a time nor a number of bytes, or nothing.
+/// The text is neither a time nor a number of bytes, or it is zero.
 pub fn buffer(text: &str) -> Result<String, String> {
     let given = units::duration_ns(text).or_else(|_| units::bytes(text));
     match given {
@@ -221,10 +224,10 @@ pub fn buffer(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether this can be a rack's name: it becomes a directory's.
+/// Checks the name of a rack, which is also the name of its directory.
 ///
 /// # Errors
-/// The rule, in words.
+/// The rule for names, in words.
 pub fn name(text: &str) -> Result<String, String> {
     let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if (1..=32).contains(&text.len()) && text.bytes().all(fine) && !text.starts_with('-') {

@@ -1,5 +1,5 @@
-//! What is known of a rack outside of its namespace daemon: a directory with its state, and a lock that the daemon
-//! holds while it lives. A state that nobody locks is what a crash left.
+//! The state of a rack for other processes than its namespace daemon: a directory with the state, and a lock
+//! that the daemon holds while it lives. A state without a locked lock remains from a crash.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::{Spec, host_name};
 
-/// The environment of whatever runs in a rack says in which one, so that it can be found after a crash.
+/// Environment variable of all processes in a rack, with the rack's tag, by which they can be found after a
+/// crash.
 pub const RACK_VARIABLE: &str = "HOMA_RACK";
 
-/// The directory in which every rack has one, where it is not the user's own: inside of a user namespace who is asking looks like root.
+/// Environment variable with the directory of all racks, if it is not the user's own. In a user namespace
+/// every user appears as root, so it must be given there.
 pub const BASE_VARIABLE: &str = "HOMA_RACK_DIR";
 
-/// Version of the state: another one's is not read.
+/// Version of the state. Other versions are not read.
 const SCHEMA: u32 = 2;
 
 /// The state of a rack.
@@ -25,46 +27,46 @@ const SCHEMA: u32 = 2;
 pub struct State {
     /// Version of this format.
     pub schema: u32,
-    /// What was asked for.
+    /// The description of the rack.
     pub spec: Spec,
-    /// What tells this rack from an earlier one of its name.
+    /// Distinguishes this rack from earlier racks of the same name.
     pub token: String,
     /// The process id of the namespace daemon.
     pub keeper: u32,
-    /// Each host.
+    /// The namespaces of the hosts.
     pub hosts: Vec<Place>,
     /// The switch's namespace.
     pub switch: Place,
-    /// The switch's process; `None` where the kernel forwards.
+    /// Process id of the switch; `None` if the kernel forwards, or while there is no switch.
     pub switch_pid: Option<u32>,
-    /// How the switch ended last, if it ever did.
+    /// How the switch ended last; `None` if it never ended.
     pub switch_ended: Option<String>,
-    /// How often it ended.
+    /// How often the switch ended.
     pub switch_ends: u32,
-    /// It is not started again.
+    /// Whether the switch is no longer restarted.
     pub switch_given_up: bool,
 }
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// As commands take it.
+    /// Name in commands.
     pub name: String,
     /// The daemon's descriptor of the namespace.
     pub descriptor: i32,
-    /// Addresses; none for the switch.
+    /// Addresses of the host; none for the switch.
     pub addresses: Vec<std::net::IpAddr>,
 }
 
 impl Place {
-    /// A host's.
+    /// The namespace of a host.
     pub fn host(spec: &Spec, number: u16, descriptor: i32) -> Place {
         Place { name: host_name(number), descriptor, addresses: spec.addresses(number) }
     }
 }
 
 impl State {
-    /// A rack that is being built.
+    /// The state of a rack under construction.
     pub fn new(spec: Spec, token: String, hosts: Vec<Place>, switch: Place) -> State {
         let keeper = std::process::id();
         State {
@@ -81,15 +83,15 @@ impl State {
         }
     }
 
-    /// The value of [`RACK_VARIABLE`] in it.
+    /// The value of [`RACK_VARIABLE`] for processes in this rack.
     pub fn tag(&self) -> String {
         format!("{}:{}", self.spec.name, self.token)
     }
 
-    /// The namespace of this name.
+    /// The namespace with this name.
     ///
     /// # Errors
-    /// There is none; it says which there are.
+    /// There is none; the message lists the existing names.
     pub fn place(&self, name: &str) -> Result<&Place> {
         let places = self.hosts.iter().chain([&self.switch]);
         places.clone().find(|place| place.name == name).with_context(|| {
@@ -106,12 +108,12 @@ impl State {
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// That of the rack with this name, which need not be there.
+    /// The directory of the rack with this name. It may not exist.
     pub fn of(name: &str) -> Directory {
         Directory(base().join(name))
     }
 
-    /// Makes it and locks it for as long as the file is open.
+    /// Makes the directory and locks it for as long as the returned file is open.
     ///
     /// # Errors
     /// A rack of this name is up, or the directory cannot be made.
@@ -124,7 +126,8 @@ impl Directory {
                 .with_context(|| format!("cannot make {}", self.0.display()))?;
             let path = self.file("lock");
             let lock = match File::options().write(true).create(true).truncate(false).open(&path) {
-                // Whoever ends a rack removes its directory.
+                // A process that ends a rack removes its directory, so the directory may have disappeared:
+                // try again.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 result => result.with_context(|| format!("cannot make {}", path.display()))?,
             };
@@ -147,10 +150,10 @@ impl Directory {
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// The state that is written there, whether or not its daemon lives; `None` if there is none.
+    /// The state in the directory, even if its daemon is gone; `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read, or another version wrote it.
+    /// The state cannot be read, or another version wrote it.
     pub fn read(&self) -> Result<Option<State>> {
         let path = self.file("rack.json");
         let text = match fs::read(&path) {
@@ -165,10 +168,10 @@ impl Directory {
         Ok(Some(state))
     }
 
-    /// The state of a rack that is up.
+    /// The state of a running rack.
     ///
     /// # Errors
-    /// There is none, or its daemon is gone.
+    /// There is no rack, or its daemon is gone.
     pub fn up(&self) -> Result<State> {
         let name = self.name();
         let Some(state) = self.read()? else {
@@ -182,10 +185,10 @@ impl Directory {
         Ok(state)
     }
 
-    /// Replaces the state.
+    /// Replaces the state atomically.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The state cannot be written.
     pub fn write(&self, state: &State) -> Result<()> {
         let (path, temporary) = (self.file("rack.json"), self.file("rack.json.new"));
         fs::write(&temporary, serde_json::to_vec_pretty(state)?)
@@ -193,15 +196,15 @@ impl Directory {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// A file of this name in it.
+    /// Path of the file with this name in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Removes it with all that is in it.
+    /// Removes the directory with its content.
     ///
     /// # Errors
-    /// It cannot be removed; that it is not there is fine.
+    /// The directory cannot be removed. A missing directory is no error.
     pub fn remove(&self) -> Result<()> {
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -211,7 +214,7 @@ impl Directory {
         }
     }
 
-    /// Where it is, for [`BASE_VARIABLE`].
+    /// The parent directory, for [`BASE_VARIABLE`].
     pub fn base(&self) -> &Path {
         self.0.parent().unwrap_or(&self.0)
     }
@@ -221,7 +224,7 @@ impl Directory {
     }
 }
 
-/// Names of all racks of this user, those of a crash too, in order.
+/// Names of all racks of this user, including crashed ones, in order.
 pub fn names() -> Vec<String> {
     let entries = fs::read_dir(base()).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -230,13 +233,13 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// Where all racks of this user have their directories.
+/// The directory with the directories of all racks of this user.
 fn base() -> PathBuf {
     if let Some(directory) = std::env::var_os(BASE_VARIABLE) {
         return PathBuf::from(directory);
     }
     let uid = rustix::process::geteuid().as_raw();
-    // Root in a user namespace of its own, as in a rootless container, may not write there.
+    // Root in a user namespace, as in a rootless container, cannot write to /run.
     if uid == 0 && rustix::fs::access("/run", rustix::fs::Access::WRITE_OK).is_ok() {
         return PathBuf::from("/run/homa-rack");
     }

@@ -1,4 +1,4 @@
-//! What a rack is made of and whether it works, its cables, and its end.
+//! The status of a rack, its links, and its end.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use super::spec::{SWITCH, Spec, SwitchKind, port_name};
 use super::state::{self, Directory, State};
 use super::{enter, leftovers, switch};
 
-/// How long a namespace daemon may take to end its rack.
+/// Time that a namespace daemon has to end its rack.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a rack is made of, and whether it works.
+/// Description and status of a rack.
 #[derive(Serialize)]
 pub struct Status {
     schema: u32,
@@ -27,17 +27,17 @@ pub struct Status {
     keeper: u32,
     hosts_up: Vec<Host>,
     switch_runs: bool,
-    /// How it ended last, if it ever did.
+    /// How the switch ended last; `None` if it never ended.
     switch_ended: Option<String>,
-    /// How often it ended. It is started again, but not for ever.
+    /// How often the switch ended. It is restarted a limited number of times.
     switch_ends: u32,
-    /// It ended too often, or cannot be started: it is not started again.
+    /// Whether the switch ended too often or cannot be started, and is no longer restarted.
     switch_given_up: bool,
-    /// Its process.
+    /// Process id of the switch.
     switch_pid: Option<u32>,
-    /// The switch's own counters, as `homa switch stats --json` has them.
+    /// Counters of the switch, as in `homa switch stats --json`.
     switch_stats: Option<Value>,
-    /// Processes in the rack, the switch's included.
+    /// Process ids of all processes in the rack, including the switch.
     processes: Vec<u32>,
 }
 
@@ -46,14 +46,14 @@ struct Host {
     name: String,
     addresses: Vec<std::net::IpAddr>,
     link_up: bool,
-    /// Enters the host with other programs: `nsenter --net=PATH`.
+    /// Path with which other programs enter the host: `nsenter --net=PATH`.
     namespace: String,
 }
 
-/// The status of a rack. This process, which must have one thread, moves to the namespace of its switch.
+/// The status of a rack. Moves this process, which must have one thread, to the switch's namespace.
 ///
 /// # Errors
-/// There is no such rack, or it is another user's.
+/// There is no such rack, or it belongs to another user.
 pub fn of(rack: &str) -> Result<Status> {
     let directory = Directory::of(rack);
     let state = directory.up()?;
@@ -95,7 +95,7 @@ fn hosts(state: &State) -> Result<Vec<Host>> {
     Ok(hosts.collect())
 }
 
-/// What the switch has counted; `None` where it does not answer.
+/// The counters of the switch; `None` if it does not answer.
 pub(crate) fn switch_stats(state: &State, directory: &Directory) -> Option<Value> {
     state.switch_pid?;
     let snapshot = homa_switch::ask(&switch::control(directory)).ok()?;
@@ -135,18 +135,18 @@ impl fmt::Display for Status {
     }
 }
 
-/// A cable.
+/// The state of a host's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum LinkState {
-    /// Pulled.
+    /// Unplugged.
     Down,
-    /// Plugged.
+    /// Plugged in.
     Up,
 }
 
-/// Pulls a cable at the switch's end, or puts it back: the host keeps its addresses and sees that its link has no
-/// carrier. This process, which must have one thread, moves to the namespace of the switch.
+/// Unplugs a host's link at the switch's end, or plugs it in again. The host keeps its addresses and sees a
+/// link without carrier. Moves this process, which must have one thread, to the switch's namespace.
 ///
 /// # Errors
 /// There is no such rack or host.
@@ -164,15 +164,15 @@ pub fn set_link(rack: &str, host: &str, to: LinkState) -> Result<()> {
 /// Ends all racks of this user.
 ///
 /// # Errors
-/// One cannot be ended.
+/// A rack cannot be ended.
 pub fn end_all() -> Result<()> {
     state::names().iter().try_for_each(|name| end(name))
 }
 
-/// Ends the rack of this name, or clears away what is left of it.
+/// Ends the rack with this name, or removes the remains of a crashed one.
 ///
 /// # Errors
-/// There is none.
+/// There is no such rack.
 pub fn end(name: &str) -> Result<()> {
     let directory = Directory::of(name);
     let state = directory.read()?;

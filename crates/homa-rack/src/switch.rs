@@ -1,4 +1,4 @@
-//! The process that forwards between the hosts.
+//! The switch process, which forwards between the hosts.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -9,10 +9,11 @@ use super::enter;
 use super::spec::{SWITCH, Spec, SwitchKind, port_name};
 use super::state::{BASE_VARIABLE, Directory};
 
-/// Starts it in its namespace, by way of a process that enters that, and returns when it forwards; `None` where the kernel does.
+/// Starts the switch in its namespace, through a process that enters the namespace. Returns when the switch
+/// forwards; `None` if the kernel forwards.
 ///
 /// # Errors
-/// In its own words, if it has some.
+/// The switch failed; the message has its error output.
 pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
     if spec.switch == SwitchKind::LinuxBridge {
         return Ok(None);
@@ -34,7 +35,7 @@ pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
         while out.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.trim() != "ready" {
             line.clear();
         }
-        // What it says later goes nowhere, and must not end it.
+        // Later output is discarded; without a reader, writing it would end the switch.
         std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
     }
     if line.trim() == "ready" {
@@ -53,7 +54,7 @@ pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
     bail!("the switch failed: {}", if words.is_empty() { "it said nothing" } else { words })
 }
 
-/// Where it is asked for its counters.
+/// Path of the switch's control socket, for its counters.
 pub fn control(directory: &Directory) -> std::path::PathBuf {
     directory.file("switch.sock")
 }

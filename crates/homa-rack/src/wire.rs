@@ -1,8 +1,8 @@
-//! Namespaces and the wires between them.
+//! Namespaces and the links between them.
 //!
-//! Neighbours are known from the beginning and for ever. Otherwise the first packets of every run would wait for an answer, and a
-//! question that is lost in a full queue would stall a host for a second: an effect of neither protocol, and one that hosts of a rack,
-//! which know each other, do not show.
+//! Neighbour entries are permanent. Otherwise the first packets of every run would wait for an ARP answer,
+//! and a request lost in a full queue would stall a host for a second. Hosts of a real rack, which know each
+//! other, show no such delays, and neither protocol causes them.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,26 +12,26 @@ use homa_bench::netns::{enter, fresh, ip, tool};
 
 use super::spec::{ETHERNET_HEADER, HOST_DEVICE, ON_THE_WIRE, Spec, SwitchKind, mac, port_name};
 
-/// Time of tokens that a host's link may have left when it sends a full frame: a timer of this kernel is late by some tens of microseconds,
-/// and what it missed would be lost rate.
+/// Time of tokens that a host's link may accumulate in addition to a full frame. The kernel's timers are some
+/// tens of microseconds late; without the tokens, that time would be lost rate.
 const BURST_NS: u64 = 100_000;
 
-/// Packets that wait in a host for its link, as many as Linux has for a network card.
+/// Queue of a host's link in packets, as long as Linux's queue for a network card.
 const QUEUE_PACKETS: u64 = 1_000;
 
-/// The namespaces of a rack. They are gone when this, and whatever runs in them, is.
+/// The namespaces of a rack. They disappear when this is dropped and no process runs in them.
 pub struct Wires {
-    /// One for each host.
+    /// The namespaces of the hosts.
     pub hosts: Vec<OwnedFd>,
-    /// The switch's, with a port for each host.
+    /// The namespace of the switch, with a port for each host.
     pub switch: OwnedFd,
 }
 
 impl Wires {
-    /// Lays them. This thread ends up in the switch's namespace.
+    /// Makes the namespaces and links. This thread is in the switch's namespace afterwards.
     ///
     /// # Errors
-    /// What is missing: a right, or a program of iproute2.
+    /// A privilege or a program of iproute2 is missing.
     pub fn lay(spec: &Spec) -> Result<Wires> {
         let switch = fresh()?;
         let hosts = spec.numbers().map(|_| fresh()).collect::<Result<Vec<_>>>()?;
@@ -52,7 +52,7 @@ impl Wires {
     }
 }
 
-/// A wire from the switch, in whose namespace this thread is, to a host.
+/// Makes a link from the switch, in whose namespace this thread is, to a host.
 fn cable(spec: &Spec, number: u16, host: &OwnedFd) -> Result<()> {
     let there = format!("/proc/{}/fd/{}", std::process::id(), host.as_raw_fd());
     let (port, mtu, mac) = (port_name(number), spec.mtu, mac(number));
@@ -63,7 +63,8 @@ fn cable(spec: &Spec, number: u16, host: &OwnedFd) -> Result<()> {
     ip(&format!("link set {port} up"))
 }
 
-/// A device that takes no IPv6 address by itself, and so says nothing of its own. Where there is no IPv6 the kernel does not know the word.
+/// Keeps a device from configuring an IPv6 address and sending packets of its own. A kernel without IPv6 does
+/// not know this option.
 fn say_nothing(spec: &Spec, device: &str) -> Result<()> {
     if spec.has_ipv6() {
         ip(&format!("link set {device} addrgenmode none"))?;
@@ -71,12 +72,13 @@ fn say_nothing(spec: &Spec, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// A host's end, in whose namespace this thread is: whole packets one by one at the link's rate, addresses, neighbours.
+/// Configures a host's device in this thread's namespace: single packets at the link's rate, addresses,
+/// neighbours.
 fn furnish(spec: &Spec, number: u16) -> Result<()> {
     let device = HOST_DEVICE;
     ip("link set lo up")?;
     homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
-    // What is left to be cut late is cut before the device.
+    // Large segments are cut before the device.
     ip(&format!("link set {device} gso_max_segs 1"))?;
     say_nothing(spec, device)?;
     for address in spec.addresses(number) {
@@ -97,14 +99,15 @@ fn furnish(spec: &Spec, number: u16) -> Result<()> {
     Ok(())
 }
 
-/// A host sends no faster than its link: the switch sees to the other direction.
+/// Limits packets from a host to the link's rate. The switch limits the other direction.
 fn uplink(spec: &Spec) -> Result<()> {
     tool("tc", &uplink_words(spec)).map(drop)
 }
 
-/// The words for `tc`. A full frame may leave at once and what [`BURST_NS`] missed, which are no two full frames on a slow link, as there
-/// are none on a wire: they would find less room at the switch than one after the other. What is to be cut late is cut to that size, too. Sizes
-/// are as the device counts: the kernel adds the overhead to a burst as to each frame.
+/// Arguments for `tc`. A burst may hold a full frame plus the bytes of [`BURST_NS`], which on a slow link is
+/// less than two full frames. On a wire no two frames arrive at once; a burst of two would find less room at
+/// the switch than two consecutive frames. Large segments are cut to the burst size too. Sizes are those that
+/// the device counts: the kernel adds the overhead to a burst as to each frame.
 fn uplink_words(spec: &Spec) -> String {
     let (rate, frame) = (spec.rate_bps, u64::from(spec.mtu) + ETHERNET_HEADER);
     let burst = frame + (rate / 8).saturating_mul(BURST_NS) / 1_000_000_000;
@@ -144,7 +147,7 @@ mod tests {
                 let mut words = words.split_whitespace().skip_while(|word| *word != name);
                 words.nth(1).and_then(|word| word.trim_end_matches("bit").parse().ok()).expect(name)
             };
-            // What the kernel makes of it, in bytes of the wire.
+            // The kernel's limits, in bytes on the wire.
             let bucket = number("burst") + number("overhead");
             let frame = u64::from(mtu) + 14 + 4 + 8 + 12;
             assert_eq!((number("rate"), bucket - frame), (mbps * 1_000_000, mbps * 100 / 8), "{words}");

@@ -1,5 +1,5 @@
-//! The process of an experiment in a host: client and server in one, with its own transport. It does what it is ordered on standard
-//! input and says on standard output what came of it, and ends when standard input does.
+//! The process of an experiment in a host: client and server in one, with a transport of its own. It reads
+//! orders from standard input, writes replies to standard output, and ends with its standard input.
 
 use std::io::{self, BufRead, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -38,29 +38,30 @@ use super::one_thread::{OneThread, Turn};
 use crate::spec::HOST_DEVICE;
 use homa_settings::set_field;
 
-/// A sleep that ends later than asked for by the kernel's usual slack would count as latency.
+/// Timer slack of the process. The kernel's default slack would delay the end of sleeps, which would count as
+/// latency.
 const TIMER_SLACK_NS: u64 = 1_000;
 
-/// How much the uplink is given ahead, at least: a thread that sleeps until the link wants the next packet wakes some 50 us late where
-/// hosts share processors, and the link must not run dry meanwhile.
+/// Minimum time that the uplink is filled in advance. A thread that sleeps until the link needs the next
+/// packet wakes about 50 us late if hosts share processors, and the link must not run dry meanwhile.
 const LATE_NS: u64 = 100_000;
 
-/// RESENDs before a peer counts as gone, 5 s of them: a process that got no processor for half a second is still there, and a dead one is
-/// noticed by who started it.
+/// RESENDs before a peer counts as gone; they take 5 s. A process that had no processor for half a second is
+/// still alive, and the experiment itself notices a dead one.
 const PATIENT_RESENDS: u32 = 100;
 
-/// Bytes of UDP and IPv4 in front of a Homa packet.
+/// Bytes of the UDP and IPv4 headers in front of a Homa packet.
 const UDP_IP: u32 = 8 + 20;
 
 /// The subcommand of [`RACK_COMMAND`](crate::RACK_COMMAND) that calls [`serve`].
 pub const CHILD_COMMAND: &str = "agent";
 
-/// Obeys the orders on standard input until it ends.
+/// Executes the orders on standard input until it ends.
 ///
 /// # Errors
-/// What went wrong; the experiment shows it as this host's failure.
+/// Any failure of an order; the experiment reports it as this host's failure.
 pub fn serve() -> Result<()> {
-    // Threads inherit it. Where it is refused, everything is a little later.
+    // Threads inherit the slack. If the kernel refuses it, sleeps end slightly later.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
     let mut lines = io::stdin().lock().lines();
     let Some(setup) = lines.next() else { return Ok(()) };
@@ -75,7 +76,7 @@ pub fn serve() -> Result<()> {
     Ok(())
 }
 
-/// One line, and what follows it.
+/// Writes a reply: a line, followed by `more`.
 fn say(reply: &Reply, more: &[u8]) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let text = serde_json::to_string(reply)?;
@@ -90,22 +91,22 @@ struct Agent {
     workload: Workload,
     pattern: Pattern,
     side: Side,
-    /// One for each thread that sends; none: only a server.
+    /// One link for each sending thread; empty if the host is only a server.
     links: Vec<Box<dyn Link>>,
-    /// What a link chooses from for each RPC.
+    /// Number of servers among which a link chooses for each RPC.
     choices: usize,
 }
 
-/// The server, and what clients are made on.
+/// The server, and the transport on which clients are opened.
 enum Side {
     Homa {
         host: Arc<Host>,
-        /// Where the thread that sends also answers.
+        /// The thread that both sends and answers, if the host has only one.
         one_thread: Option<OneThread>,
-        /// Requests that came to its server ports.
+        /// Requests that arrived at the server ports.
         served: Arc<AtomicU64>,
     },
-    /// Its threads live as long as the process.
+    /// The threads of the server live as long as the process.
     Tcp(TcpServer),
 }
 
@@ -161,7 +162,8 @@ impl Agent {
         }
     }
 
-    /// The ports of these hosts, by number. The choice of one is also that of a connection, so that both protocols make the same choices.
+    /// The ports of these hosts. Each connection has an entry of its own, so that Homa and TCP draw the same
+    /// choices.
     fn servers(&self, peers: &[IpAddr]) -> Vec<(IpAddr, u16)> {
         let setup = &self.setup;
         let ports = |peer| (0..setup.server_ports).map(move |port| (peer, port));
@@ -243,7 +245,7 @@ impl Agent {
             let mut dump = host.trace_dump();
             dump.node.name.clone_from(name);
             Output::check(path)?.write(&dump.to_bytes())?;
-            // The next load has a trace of its own.
+            // The next load has its own trace.
             host.unfreeze_trace();
         }
         let mut bytes = Vec::new();
@@ -255,13 +257,13 @@ impl Agent {
     }
 }
 
-/// Now, on the clock that all processes of the machine share.
+/// The current time of the clock that all processes of the machine share, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// `None` where that time has passed.
+/// The moment of the shared clock; `None` if it has passed.
 fn instant_at(ns: u64) -> Option<Instant> {
     let left = ns.checked_sub(monotonic_ns()).map(Duration::from_nanos)?;
     Some(Instant::now() + left)
@@ -301,7 +303,7 @@ impl Side {
         }
     }
 
-    /// Has the links receive what comes, where only one thread does.
+    /// Lets the links receive packets, if the host has only one thread.
     fn turn(&self) -> Option<Turn<'_>> {
         match self {
             Side::Homa { one_thread, .. } => one_thread.as_ref().map(OneThread::turn),
@@ -309,8 +311,8 @@ impl Side {
         }
     }
 
-    /// What the scheduler did with this process between two moments, and how many bytes of messages came, of which a packet carries
-    /// `payload` at most.
+    /// Waits until `to`. Returns the scheduling of this process and the message bytes received, both between
+    /// `from` and `to`. `payload` is the maximum payload of a packet.
     fn watch(&self, payload: u64, from: Instant, to: Instant) -> (Scheduled, u64) {
         let seen = || (Scheduled::of(std::process::id()), self.received(payload));
         thread::sleep(from.saturating_duration_since(Instant::now()));
@@ -320,7 +322,7 @@ impl Side {
         (after.0.since(before.0), after.1.saturating_sub(before.1))
     }
 
-    /// Bytes of messages that came so far. Of Homa's packets those that were duplicates do not count, each taken for a full one.
+    /// Message bytes received so far. Duplicate packets of Homa are not counted; each is assumed to be full.
     fn received(&self, payload: u64) -> u64 {
         match self {
             Side::Homa { host, .. } => {
@@ -332,13 +334,13 @@ impl Side {
     }
 }
 
-/// What a Homa host is to be.
+/// The configuration of a Homa host.
 ///
 /// # Errors
-/// Settings that contradict each other, by name.
+/// The settings contradict each other; the message names them.
 pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<HostConfig> {
     let mut config = host_config(setup.driver, bind, longest, Duration::from_micros(setup.poll_us));
-    // What may be on its way is so many packets at least, and they are as long as the link's.
+    // The minimum bytes in flight are a number of packets, which have the length of the link's packets.
     let max_packet = setup.mtu.saturating_sub(UDP_IP);
     let protocol = homa_proto::Config { max_packet, ..std::mem::take(&mut config.protocol) };
     let mut protocol = protocol.on_link(setup.link_mbps);

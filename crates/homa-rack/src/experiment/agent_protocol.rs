@@ -1,4 +1,4 @@
-//! What an experiment tells its processes in the hosts, and what they answer: a line of JSON each.
+//! Messages between an experiment and its agents in the hosts: one line of JSON each.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,128 +14,128 @@ use homa_bench::tcp::Congestion;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a process is to be, its first line.
+/// The setup of an agent: the first line that it receives.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// Homa or TCP.
+    /// The protocol: Homa or TCP.
     pub protocol: Protocol,
-    /// What carries Homa's packets.
+    /// The driver of Homa.
     pub driver: Driver,
-    /// Where its program runs, for AF_XDP.
+    /// Where the kernel runs the program of AF_XDP.
     pub xdp_mode: XdpMode,
-    /// The host's own.
+    /// The host's own address.
     pub address: IpAddr,
-    /// Of Homa's UDP socket and of the TCP listener, the same at all hosts.
+    /// Port of Homa's UDP socket and of the TCP listener, the same at all hosts.
     pub udp_port: u16,
-    /// The link's rate.
+    /// Rate of the link in Mbit/s.
     pub link_mbps: u32,
-    /// What the switch's port before the host queues, in bytes; `None`: not known.
+    /// Bytes that the switch's port to the host may queue; `None` if unknown.
     pub port_bytes: Option<u64>,
-    /// Its MTU.
+    /// MTU of the link in bytes.
     pub mtu: u32,
-    /// Name of a workload, a file, or a number of bytes.
+    /// The workload: a name, a file, or a number of bytes.
     pub workload: String,
-    /// Longer messages are cut.
+    /// Length to which longer messages are shortened; `None`: they are not shortened.
     pub max_message: Option<u32>,
-    /// Longest message that is sent beside those of the workload.
+    /// Maximum length of further messages, which are not part of the workload.
     pub longest: u32,
     /// TCP connections to each peer.
     pub connections: u16,
-    /// Threads that answer, for each server port; 0: see [`is_one_thread`](Setup::is_one_thread).
+    /// Threads that only answer, for each server port; 0: see [`is_one_thread`](Setup::is_one_thread).
     pub server_threads: u16,
-    /// Server ports.
+    /// Number of server ports.
     pub server_ports: u16,
     /// Threads that send, each with a client port.
     pub client_threads: u16,
-    /// Threads that take the answers at each client port; 0: the one that sends does.
+    /// Threads that only receive answers, at each client port; 0: the sending thread receives them.
     pub port_receivers: u16,
-    /// Sockets of a Homa host.
+    /// Endpoints of a Homa host.
     pub endpoints: u16,
-    /// Largest run that the kernel cuts; `None`: as the driver has it.
+    /// Maximum batch that the kernel segments; `None`: the driver's default.
     pub max_segmented_bytes: Option<usize>,
-    /// Most packets that are taken at a time; `None`: as the library has it.
+    /// Maximum receive batch; `None`: the library's default.
     pub batch_cap: Option<u32>,
-    /// Which of its sleeping threads is woken, by name; `None`: as the library has it.
+    /// Name of the order in which sleeping threads are woken; `None`: the library's default.
     pub wake_order: Option<String>,
-    /// The policy that chooses endpoints, by name; `None`: in turn.
+    /// Name of the policy that chooses endpoints; `None`: the endpoints take turns.
     pub endpoint_policy: Option<String>,
-    /// How long an idle thread polls.
+    /// Time that an idle thread polls before it sleeps, in microseconds.
     pub poll_us: u64,
-    /// Answers have 100 bytes.
+    /// Whether answers have 100 bytes.
     pub one_way: bool,
-    /// How TCP finds its rate.
+    /// Congestion control of TCP; `None`: the kernel's default.
     pub congestion: Option<Congestion>,
-    /// Of the messages' content.
+    /// Seed of the messages' content.
     pub seed: u64,
-    /// Settings of Homa by name.
+    /// Names and values of Homa's settings.
     pub settings: Vec<(String, String)>,
     /// How Homa records its time trace.
     pub recording: TraceSettings,
 }
 
 impl Setup {
-    /// Whether the thread that sends over Homa also answers: where there is one such thread and one server port, and no thread of its own
-    /// was asked for. With several endpoints there is work for several threads, and a socket would attend only one of them. TCP's threads
-    /// share nothing, so that it would gain nothing.
+    /// Whether the thread that sends over Homa also answers. This requires one such thread, one server port,
+    /// one endpoint, and no requested answering thread. Several endpoints have work for several threads, and
+    /// a socket would serve only one of them. TCP's threads share nothing, so TCP would not profit.
     pub fn is_one_thread(&self) -> bool {
         let alone =
             (self.client_threads, self.port_receivers, self.server_ports, self.endpoints) == (1, 0, 1, 1);
         self.protocol == Protocol::Homa && self.server_threads == 0 && alone
     }
 
-    /// Threads that only answer, at each server port.
+    /// Threads that only answer, for each server port.
     pub fn answering_threads(&self) -> u16 {
         if self.is_one_thread() { 0 } else { self.server_threads.max(1) }
     }
 
-    /// Has threads that only answer, as hosts with more than one thread, port or endpoint have: where some values of what is varied are
-    /// such hosts, all are.
+    /// Adds threads that only answer, as hosts with more than one thread, port or endpoint have. If some
+    /// values of the varied setting need such hosts, all hosts have them.
     pub fn have_servers(&mut self) {
         self.server_threads = self.server_threads.max(1);
     }
 
-    /// The UDP port of its peers, as Homa takes it: raw IP has none.
+    /// The UDP port of the peers; 0 over raw IP, which has no ports.
     pub fn port_at_peer(&self) -> u16 {
         if self.driver == Driver::Raw { 0 } else { self.udp_port }
     }
 }
 
-/// What a process is to do.
+/// An order to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {
-    /// Be a client of these hosts from now on; of none: only a server.
+    /// Become a client of these hosts; with none, only serve.
     Open {
-        /// Their addresses.
+        /// Addresses of the hosts.
         peers: Vec<IpAddr>,
     },
-    /// Measure round trips one at a time.
+    /// Measure round trips, one RPC at a time.
     Unloaded {
-        /// Of these sizes; none: those of the workload.
+        /// Sizes to measure; empty: those of the workload.
         sizes: Vec<u32>,
-        /// About how long, in all.
+        /// Approximate total time in milliseconds.
         budget_ms: u64,
     },
-    /// Send, or only answer, from a moment on that all hosts share.
+    /// Send, or only answer, from a moment that all hosts share.
     Load {
-        /// `None`: only answer.
+        /// The load; `None`: only answer.
         pace: Option<Rate>,
-        /// On the clock that all processes of the machine share.
+        /// Start of the load, on the clock that all processes of the machine share.
         start_ns: u64,
-        /// Before the measured time.
+        /// Warm-up before the measured time.
         warmup_ns: u64,
         /// The measured time.
         measured_ns: u64,
-        /// Of arrivals, sizes and choices.
+        /// Seed of arrivals, sizes and choices.
         seed: u64,
-        /// Where the time trace goes when it is over, and what the host is called.
+        /// File for the time trace after the load, and the host's name in it.
         trace: Option<(PathBuf, String)>,
     },
-    /// Tell what was counted.
+    /// Report the counters.
     Metrics,
 }
 
-/// [`Pace`], for a line.
+/// [`Pace`] in serializable form.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rate {
@@ -146,7 +146,7 @@ pub enum Rate {
         /// Open RPCs at which arrivals wait.
         max_outstanding: u32,
     },
-    /// So many open RPCs at all times.
+    /// This many open RPCs at all times.
     Closed {
         /// Open RPCs.
         outstanding: u32,
@@ -162,40 +162,41 @@ impl From<Rate> for Pace {
     }
 }
 
-/// What a process says.
+/// A reply of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
-    /// It serves.
+    /// The agent serves.
     Ready,
-    /// It is a client of whom it was told to be.
+    /// The agent is a client of the ordered hosts.
     Opened,
-    /// Median round trips.
+    /// Median round trips by size.
     Unloaded {
-        /// Bytes and nanoseconds.
+        /// Pairs of bytes and nanoseconds.
         points: Vec<(u32, u64)>,
     },
-    /// The load was to begin before the order was read: nothing was sent.
+    /// The order arrived after the start of the load, and nothing was sent.
     Late,
     /// The load is over.
     Loaded {
-        /// What was counted.
+        /// The counters.
         counted: Counted,
-        /// What the scheduler did with the process within the measured time.
+        /// Scheduling of the process within the measured time.
         usage: Usage,
-        /// Bytes of messages that came to the host within the measured time, each once, of complete messages or not.
+        /// Message bytes that the host received within the measured time, without duplicates, including those
+        /// of incomplete messages.
         received: u64,
-        /// Length of the samples that follow the line.
+        /// Length in bytes of the samples that follow the line.
         bytes: u64,
     },
-    /// What was counted.
+    /// The counters of the transport.
     Metrics {
-        /// By name.
+        /// Counters by name.
         seen: Value,
     },
 }
 
-/// [`Scheduled`], for a line.
+/// [`Scheduled`] in serializable form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     pub ran_ns: u64,
@@ -220,10 +221,10 @@ impl From<Usage> for Scheduled {
     }
 }
 
-/// Bytes of a sample behind a line.
+/// Bytes of an encoded sample.
 const SAMPLE_BYTES: usize = 12;
 
-/// Appends samples as bytes: size and nanoseconds, little-endian.
+/// Appends samples in binary form: size and nanoseconds, little-endian.
 pub fn put_samples(samples: &[Sample], out: &mut Vec<u8>) {
     out.reserve(samples.len() * SAMPLE_BYTES);
     for sample in samples {
@@ -232,7 +233,7 @@ pub fn put_samples(samples: &[Sample], out: &mut Vec<u8>) {
     }
 }
 
-/// Takes them out again; what is no whole sample is left out.
+/// Decodes samples. An incomplete sample at the end is ignored.
 pub fn take_samples(bytes: &[u8]) -> Vec<Sample> {
     let samples = bytes.chunks_exact(SAMPLE_BYTES).filter_map(|sample| {
         let (size, rtt) = sample.split_at(4);

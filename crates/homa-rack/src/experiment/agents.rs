@@ -1,4 +1,4 @@
-//! The processes of an experiment: an agent in each host, with its orders and its replies.
+//! The agents of an experiment: a process in each host, with its orders and replies.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
@@ -22,20 +22,20 @@ use super::testbed::{LOOK, Load, PATIENCE, Testbed};
 use crate::spec::ipv4;
 use crate::{RACK_COMMAND, enter};
 
-/// A process in each host, all of one protocol.
+/// An agent in each host, all with the same protocol.
 pub struct Agents {
-    /// What they speak.
+    /// The agents' protocol.
     pub protocol: Protocol,
-    /// [`Setup::answering_threads`] of each.
+    /// [`Setup::answering_threads`] of each agent.
     pub answering_threads: u16,
     agents: Vec<Agent>,
 }
 
 impl Agents {
-    /// Starts them and returns when all serve. The address in `setup` is each host's own.
+    /// Starts the agents, and returns when all serve. The address in `setup` is replaced by each host's own.
     ///
     /// # Errors
-    /// In the words of the host that failed.
+    /// An agent failed; the message has its error output.
     pub fn start(testbed: &Testbed, setup: &Setup) -> Result<Agents> {
         let mut agents = Vec::new();
         for (number, place) in testbed.spec().numbers().zip(testbed.places()) {
@@ -50,10 +50,10 @@ impl Agents {
         Ok(agents)
     }
 
-    /// Makes each host a client of those that `peers` gives for its number.
+    /// Makes each host a client of the hosts whose numbers `peers` returns for the host's number.
     ///
     /// # Errors
-    /// A host cannot reach them.
+    /// A host cannot reach its peers.
     pub fn open(&mut self, testbed: &Testbed, peers: impl Fn(u16) -> Vec<u16>) -> Result<()> {
         for (number, agent) in testbed.spec().numbers().zip(&mut self.agents) {
             let peers: Vec<IpAddr> = peers(number).into_iter().map(ipv4).collect();
@@ -65,15 +65,16 @@ impl Agents {
     /// Makes each host a client of all others.
     ///
     /// # Errors
-    /// A host cannot reach them.
+    /// A host cannot reach its peers.
     pub fn open_all(&mut self, testbed: &Testbed) -> Result<()> {
         self.open_among(testbed, |_| true)
     }
 
-    /// Makes each host that takes part a client of all others that do; the rest are clients of nobody, and have none.
+    /// Makes each participating host a client of all other participants. The other hosts are clients of
+    /// nobody, and nobody is their client.
     ///
     /// # Errors
-    /// A host cannot reach them.
+    /// A host cannot reach its peers.
     pub fn open_among(&mut self, testbed: &Testbed, takes_part: impl Fn(u16) -> bool) -> Result<()> {
         let numbers: Vec<u16> = testbed.spec().numbers().filter(|&number| takes_part(number)).collect();
         self.open(testbed, |number| {
@@ -82,7 +83,8 @@ impl Agents {
         })
     }
 
-    /// Round trips from the first host to the second, while nothing else is on the way. The hosts are clients of nobody afterwards.
+    /// Measures round trips from the first host to the second, without other load. Afterwards the first host
+    /// is a client of the second, and the other hosts are clients of nobody.
     ///
     /// # Errors
     /// An RPC failed.
@@ -97,21 +99,21 @@ impl Agents {
         }
     }
 
-    /// Every agent.
+    /// All agents.
     pub(super) fn each(&mut self) -> impl Iterator<Item = &mut Agent> {
         self.agents.iter_mut()
     }
 
-    /// The process in the host of this number.
+    /// The agent process in the host with this number.
     pub fn process(&self, number: u16) -> Option<Pid> {
         let agent = self.agents.get(usize::from(number).checked_sub(1)?)?;
         Some(Pid::from_child(&agent.process))
     }
 
-    /// What the transport of each host has counted, by name.
+    /// The counters of each host's transport, by name.
     ///
     /// # Errors
-    /// A host is gone.
+    /// An agent has ended.
     pub fn metrics(&mut self, testbed: &Testbed) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for agent in &mut self.agents {
@@ -156,7 +158,7 @@ impl Agents {
     }
 }
 
-/// The process in a host.
+/// The agent in one host.
 pub(super) struct Agent {
     host: String,
     protocol: Protocol,
@@ -165,14 +167,14 @@ pub(super) struct Agent {
     said: mpsc::Receiver<Result<AgentReply>>,
 }
 
-/// A line, and what followed it.
+/// A reply, with the samples that follow its line.
 pub(super) struct AgentReply {
     pub(super) reply: Reply,
     pub(super) samples: Vec<Sample>,
 }
 
 impl Agent {
-    /// The name of its host.
+    /// The name of the agent's host.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
@@ -182,7 +184,8 @@ impl Agent {
         let mut command = enter::command_in(&testbed.spec().name, host)?;
         command.arg(&program).args([RACK_COMMAND, agent::CHILD_COMMAND]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A terminal sends Ctrl-C to its whole foreground group. An agent that died of it would look like a failure.
+        // A terminal sends Ctrl-C to its whole foreground group. An agent that it ended would look like a
+        // failed one.
         command.process_group(0);
         let mut process = command.spawn().with_context(|| format!("cannot start a process in {host}"))?;
         let pipes = (process.stdout.take(), process.stderr.take());
@@ -202,7 +205,7 @@ impl Agent {
         let told = self.stdin.as_mut().map(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()));
         match told {
             Some(Ok(())) => Ok(()),
-            // An agent says why it ends before it stops reading.
+            // An agent reports the reason before it stops reading.
             _ => {
                 let why = self.said.recv_timeout(PATIENCE).ok().and_then(Result::err);
                 Err(why.map_or_else(
@@ -213,7 +216,7 @@ impl Agent {
         }
     }
 
-    /// What it says next, while the rack is as it should be.
+    /// Waits for the next reply, for as long as the rack is intact.
     pub(super) fn reply(&mut self, testbed: &Testbed, patience: Duration) -> Result<AgentReply> {
         let begin = Instant::now();
         loop {
@@ -239,13 +242,13 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // It may have ended by itself; then there is nothing to kill, only to reap.
+        // Killing fails if the agent has ended by itself; waiting for it is then enough.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Reads what a process says until it ends, and then why.
+/// Reads an agent's replies until it ends, and then the reason of its end.
 fn listen(mut out: BufReader<impl Read>, mut err: impl Read, said: &mpsc::Sender<Result<AgentReply>>) {
     loop {
         match next(&mut out) {
@@ -270,7 +273,7 @@ fn listen(mut out: BufReader<impl Read>, mut err: impl Read, said: &mpsc::Sender
     }
 }
 
-/// The next line with what follows it; `None` at the end.
+/// Reads the next reply with its samples; `None` at the end of the output.
 fn next(out: &mut BufReader<impl Read>) -> Result<Option<AgentReply>> {
     let mut line = String::new();
     if out.read_line(&mut line)? == 0 {

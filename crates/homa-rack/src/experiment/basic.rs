@@ -1,4 +1,5 @@
-//! `basic`: what each protocol does when it is alone: round trips by size, one long message after the other, RPCs per second.
+//! `basic`: each protocol alone. Measures round trips by size, consecutive long messages, and RPCs per
+//! second.
 
 use anyhow::Result;
 use homa_bench::engine::rtt::RttTable;
@@ -13,14 +14,15 @@ use super::harness::{Harness, Score, UNLOADED, points};
 use super::options::BasicOptions;
 use super::testbed::Testbed;
 
-/// Sizes of which round trips are measured, in bytes.
+/// Message sizes for round trips, in bytes.
 const SIZES: [u32; 10] = [10, 100, 500, 1_000, 1_400, 5_000, 20_000, 100_000, 500_000, 1_000_000];
 
-/// Bytes of a message whose rate is one of messages, and of one whose rate is one of bytes.
+/// Message sizes in bytes, for rates of messages and for rates of bytes.
 const SHORT: u32 = 100;
 const LONG: u32 = 500_000;
 
-/// A rate: its name, who sends, to whom, the size, the RPCs that a sender has open, and whether bytes count.
+/// A rate to measure: its name, the senders, their receivers, the message size, and the open RPCs of each
+/// sender.
 struct Rated {
     name: &'static str,
     sends: fn(u16) -> bool,
@@ -29,7 +31,7 @@ struct Rated {
     outstanding: u32,
 }
 
-/// From the published suite: of one message at a time, of one client, of one server.
+/// Rates of the published suite: one message at a time, one client, one server.
 const RATES: [Rated; 5] = [
     Rated { name: "one message at a time", sends: one, peers: second, bytes: LONG, outstanding: 1 },
     Rated { name: "client, throughput", sends: one, peers: others, bytes: LONG, outstanding: 8 },
@@ -58,7 +60,7 @@ fn others(number: u16, hosts: u16) -> Vec<u16> {
     (1..=hosts).filter(|&other| other != number).collect()
 }
 
-/// The experiment.
+/// Runs the experiment.
 pub fn run(testbed: &mut Testbed, options: &BasicOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     let longest = SIZES[SIZES.len() - 1];
@@ -93,7 +95,7 @@ pub fn run(testbed: &mut Testbed, options: &BasicOptions) -> Result<Findings> {
         .iter()
         .map(|(rated, score)| (format!("{} {}", score.protocol.title(), rated.name), score))
         .collect();
-    // The processors are what RPCs of 100 bytes are limited by, and nobody doubts it.
+    // No warnings for RPCs of 100 bytes: they are limited by the processors, as expected.
     let named: Vec<_> = named.into_iter().filter(|(_, score)| score.short.max_bytes != SHORT).collect();
     harness.finish(&mut findings, "basic", &named, json!({ "unloaded": round_trips, "rates": rates }));
     findings.clean = scores.iter().all(|(_, score)| score.errors == 0 && score.lost == 0);

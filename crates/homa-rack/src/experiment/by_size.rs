@@ -1,25 +1,25 @@
-//! Slowdown by message size, drawn: the width has equally many messages everywhere.
+//! Charts of slowdown by message size. Equal distances on the x axis hold equal numbers of messages.
 
 use homa_report::chart::{Chart, Curve, Point, Scale, size_ticks};
 use homa_report::number::short_number;
 use homa_report::number::size;
 use homa_workload::{BinSummary, Workload};
 
-/// Whose slowdown it is.
+/// The slowdowns of one contender.
 pub struct Line<'a> {
-    /// Its name.
+    /// The label of the curve.
     pub label: String,
-    /// Class of the page's style sheet that has its colour.
+    /// CSS class with the curve's colour.
     pub class: String,
-    /// Drawn thin: what was not measured here.
+    /// Draws a thin curve, for results that were not measured here.
     pub is_reference: bool,
-    /// All its bins.
+    /// The bins of all message sizes.
     pub bins: &'a [BinSummary],
-    /// Whether the last of them is the largest 1 %, which is part of others.
+    /// Whether the last bin is the largest 1 %, which overlaps other bins.
     pub has_largest: bool,
 }
 
-/// A curve for each, of the value that is asked for.
+/// Draws a curve of `value` for each line.
 pub fn chart(lines: &[Line<'_>], workload: &Workload, title: &str, value: fn(&BinSummary) -> f64) -> Chart {
     let curve = |line: &Line<'_>| {
         let bins = &line.bins[..line.bins.len() - usize::from(line.has_largest)];

@@ -1,4 +1,4 @@
-//! Cables that are pulled and plugged while an experiment runs.
+//! Links that go down and up while an experiment runs.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -13,16 +13,16 @@ use serde::Serialize;
 use crate::enter;
 use crate::spec::{SWITCH, Spec, host_name, port_name};
 
-/// Events that are kept: a cable that flaps for hours fills no memory.
+/// Maximum events kept, so that a link that flaps for hours does not fill the memory.
 const MOST: usize = 10_000;
 
-/// Watches all cables of a rack at the switch's end, from a process in its namespace.
+/// Watches all links of a rack at the switch's end, with a process in the switch's namespace.
 pub struct Cables {
     process: Child,
     seen: Arc<Mutex<Vec<Change>>>,
 }
 
-/// A cable was pulled or plugged.
+/// A link that went down or up.
 #[derive(Clone, Debug, PartialEq)]
 struct Change {
     at: Instant,
@@ -33,18 +33,18 @@ struct Change {
 /// A change of a link during a load, as results show it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkEvent {
-    /// What ran.
+    /// Name of the load.
     pub load: String,
-    /// Whose link it is.
+    /// Host of the link.
     pub host: String,
-    /// Seconds from the beginning of the load, its warm-up included.
+    /// Seconds since the beginning of the load, its warm-up included.
     pub at_s: f64,
-    /// Whether it has a carrier from then on.
+    /// Whether the link then has a carrier.
     pub up: bool,
 }
 
 impl Cables {
-    /// Begins to watch; all are taken to be plugged.
+    /// Starts to watch. All links are assumed to be up.
     ///
     /// # Errors
     /// The watching process cannot be started.
@@ -61,7 +61,7 @@ impl Cables {
         Ok(Cables { process, seen })
     }
 
-    /// Takes what has changed, if anything has since this was asked last; what was before `begin` is forgotten.
+    /// Takes the changes since the last call. Changes before `begin` are discarded.
     pub fn take(&self, load: &str, begin: Instant) -> Vec<LinkEvent> {
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         let during = seen.into_iter().filter(|change| change.at >= begin);
@@ -76,13 +76,13 @@ impl Cables {
 
 impl Drop for Cables {
     fn drop(&mut self) {
-        // It may have ended with the rack.
+        // The process may have ended with the rack.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Names of hosts by the ports of the switch.
+/// Names of hosts by the names of the switch's ports.
 fn ports(spec: &Spec) -> BTreeMap<String, String> {
     spec.numbers().map(|number| (port_name(number), host_name(number))).collect()
 }
@@ -91,7 +91,7 @@ fn listen(out: impl BufRead, ports: &BTreeMap<String, String>, seen: &Mutex<Vec<
     let mut plugged = BTreeMap::new();
     for line in out.lines().map_while(Result::ok) {
         let Some((host, up)) = change(&line, ports) else { continue };
-        // The kernel tells one change in several lines.
+        // The kernel reports one change in several lines.
         let was_up = plugged.insert(host.to_owned(), up).unwrap_or(true);
         if up == was_up {
             continue;
@@ -103,7 +103,7 @@ fn listen(out: impl BufRead, ports: &BTreeMap<String, String>, seen: &Mutex<Vec<
     }
 }
 
-/// Whose link a line of `ip -o monitor link` is about, and whether it has a carrier.
+/// The host of a line of `ip -o monitor link`, and whether its link has a carrier.
 fn change<'a>(line: &str, ports: &'a BTreeMap<String, String>) -> Option<(&'a str, bool)> {
     let mut words = line.split_ascii_whitespace();
     let name = words.nth(1)?.trim_end_matches(':').split('@').next()?;
@@ -112,7 +112,7 @@ fn change<'a>(line: &str, ports: &'a BTreeMap<String, String>) -> Option<(&'a st
     Some((host, words.next()? == "UP"))
 }
 
-/// In words, one line a host.
+/// Describes the events, in one line for each load and host.
 pub fn told(events: &[LinkEvent]) -> Vec<String> {
     let mut lines: BTreeMap<(&str, &str), String> = BTreeMap::new();
     for LinkEvent { load, host, at_s, up } in events {

@@ -1,4 +1,4 @@
-//! `config`: a setting over its values, and what others found when they varied it.
+//! `config`: varies a setting over several values, and cites published results for the setting.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ use super::sweep::{Named, chart_of_values, finish};
 use super::testbed::Testbed;
 use homa_settings::FIELDS;
 
-/// A setting with its values.
+/// A setting and its values.
 pub struct Varied {
     name: String,
     values: Vec<String>,
@@ -25,10 +25,10 @@ pub struct Varied {
 }
 
 impl Varied {
-    /// As they were asked for.
+    /// Parses setting and values from the options.
     ///
     /// # Errors
-    /// There is no such setting or value, or the hosts or the rack that were asked for cannot have it.
+    /// The setting or a value does not exist, or it is not available with the chosen driver or rack.
     pub fn read(options: &ConfigOptions) -> Result<Varied> {
         let read = |value: &String| {
             let change = Change::read(&options.setting, value).map_err(Error::msg)?;
@@ -45,7 +45,7 @@ impl Varied {
     }
 }
 
-/// The experiment.
+/// Runs the experiment.
 pub fn run(testbed: &mut Testbed, options: &ConfigOptions, varied: &Varied) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     harness.measure_unloaded()?;
@@ -82,7 +82,8 @@ pub fn run(testbed: &mut Testbed, options: &ConfigOptions, varied: &Varied) -> R
     Ok(findings)
 }
 
-/// Whether a host can have it: its own words would come after processes have been started.
+/// Checks that a host accepts the change. Otherwise the error would appear only after processes have been
+/// started.
 fn check(
     harness: &Harness<'_>,
     common: &CommonOptions,
@@ -94,7 +95,7 @@ fn check(
     homa_config(&setup, (setup.address, setup.udp_port).into(), harness.workload.max_bytes()).map(drop)
 }
 
-/// All settings, for a terminal.
+/// All settings, as text for a terminal.
 pub fn list() -> String {
     let mut out =
         String::from("Settings of hosts, drivers and the switch, and those that are several fields:\n");

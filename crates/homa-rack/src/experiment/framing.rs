@@ -1,4 +1,4 @@
-//! What a message takes of a link: the load of an experiment is a share of the link, headers included.
+//! Bytes of messages on the wire: the load of an experiment is a share of the link's rate, headers included.
 
 use homa_bench::engine::load::Pace;
 use homa_bench::protocol::Protocol;
@@ -8,24 +8,24 @@ use homa_workload::Workload;
 
 use crate::spec::ETHERNET;
 
-/// Bytes of UDP and IPv4, which the MTU holds with Homa's.
+/// Bytes of the UDP and IPv4 headers, which count towards the MTU together with Homa's.
 const UDP_IP: u64 = 8 + 20;
 
 /// Bytes of an answer to a one-way request.
 pub const ONE_WAY_ANSWER: u32 = 100;
 
-/// Places in the distribution of sizes at which it is summed up.
+/// Number of quantiles at which a distribution of sizes is summed.
 const QUANTILES: u32 = 20_000;
 
-/// Bytes on the wire of a message over Homa, in packets of this MTU.
+/// Bytes of a message of Homa on the wire, in packets of this MTU.
 pub fn wire_bytes(bytes: u32, mtu: u32) -> u64 {
     let payload = (u64::from(mtu) - UDP_IP - DATA_HEADER_LEN as u64).max(1);
     let packets = u64::from(bytes).div_ceil(payload).max(1);
     u64::from(bytes) + packets * (DATA_HEADER_LEN as u64 + UDP_IP + ETHERNET)
 }
 
-/// Mean bytes that an RPC of a workload puts on its client's uplink and its server's, of request and answer. In a rack where all hosts
-/// are both, that is what an RPC of each host costs each uplink, and each downlink.
+/// Mean bytes on the wire of an RPC's request, on its client's uplink, and answer, on its server's. If all
+/// hosts are client and server, the sum is the load of one RPC per host on each uplink and on each downlink.
 pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     let fractions = (0..QUANTILES).map(|index| (f64::from(index) + 0.5) / f64::from(QUANTILES));
     let sum: u64 = fractions
@@ -38,18 +38,19 @@ pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     sum as f64 / f64::from(QUANTILES)
 }
 
-/// The requests' share of all bytes of messages, of requests and answers.
+/// Share of the requests in the bytes of all requests and answers.
 pub fn request_share(workload: &Workload, one_way: bool) -> f64 {
     let mean = workload.mean_bytes();
     let answer = if one_way { f64::from(ONE_WAY_ANSWER) } else { mean };
     mean / (mean + answer)
 }
 
-/// Bytes that TCP adds to each packet's: its header with timestamps, IPv4's, and Ethernet's.
+/// Bytes that TCP adds to each packet: its header with timestamps, and IPv4's. Ethernet is added separately.
 const TCP_IP: u64 = 32 + 20;
 
-/// Request payload in 10^9 bits per second that every host could send if links carried a protocol's data with its headers, and nothing
-/// else: no grants, no acknowledgements. TCP fills its packets across messages; each message has a header of its own in its stream.
+/// Maximum request payload of every host in 10^9 bits per second, if links carry only data with the
+/// protocol's headers: no grants, no acknowledgements. TCP fills its packets across messages, and each
+/// message has a header in its stream.
 pub fn header_limited_gbps(
     protocol: Protocol,
     rate_bps: u64,
@@ -69,12 +70,12 @@ pub fn header_limited_gbps(
     rate_bps as f64 / 1e9 * mean / wire_bytes
 }
 
-/// Request payload in 10^9 bits per second that every host sends where all links carry this share of their rate.
+/// Request payload of every host in 10^9 bits per second if all links carry this share of their rate.
 pub fn gbps_of_load(load: f64, rate_bps: u64, workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     load * rate_bps as f64 / 1e9 * workload.mean_bytes() / rpc_wire_bytes(workload, mtu, one_way)
 }
 
-/// An open loop as results show it.
+/// An open loop with this load in 10^9 bits of request payload per second.
 pub fn open(gbps: f64, max_outstanding: u32) -> Pace {
     Pace::Open { gbps, max_outstanding }
 }

@@ -1,4 +1,4 @@
-//! What experiments measure with: agents that are ready, loads on all hosts alike, and what came of one in a few numbers.
+//! The measurements that experiments share: connected agents, equal loads on all hosts, and scores of loads.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,19 +22,19 @@ use super::setup::{seconds, setup};
 use super::testbed::{Load, Loaded, Machine, Testbed};
 use crate::spec::Spec;
 
-/// For round trips without load.
+/// Maximum time for round trips without load.
 pub const UNLOADED: Duration = Duration::from_secs(2);
 
-/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
 const SCHEMA: u32 = 1;
 
-/// See the module.
+/// Runs loads on a rack and computes their scores.
 pub struct Harness<'a> {
     /// The rack.
     pub testbed: &'a mut Testbed,
     /// The messages.
     pub workload: Workload,
-    /// What slowdown is measured against; empty until [`Harness::measure_unloaded`].
+    /// Round trips without load, the base of slowdown; empty until [`Harness::measure_unloaded`].
     pub unloaded: RttTable,
     common: &'a CommonOptions,
     messages: &'a MessageOptions,
@@ -42,22 +42,23 @@ pub struct Harness<'a> {
     warmup: Duration,
 }
 
-/// What came of a load.
+/// The score of a load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Score {
-    /// What carried it.
+    /// The protocol under load.
     pub protocol: Protocol,
     /// Round trips of the short messages.
     pub short: ShortSummary,
-    /// Of all messages.
+    /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
     /// The largest 1 % of the messages.
     pub largest: Option<BinSummary>,
-    /// Offered to all hosts, 10^9 bits of request payload per second; `null` in a closed loop.
+    /// Offered load of all hosts in 10^9 bits of request payload per second; `null` in a closed loop.
     pub offered_gbps: Option<f64>,
-    /// Answered by all hosts.
+    /// Answered load of all hosts, in the same unit.
     pub achieved_gbps: f64,
-    /// Request payload that all hosts carried, whether the RPC was answered in the measured time or not.
+    /// Request payload that all hosts received, in the same unit, including that of RPCs not answered within
+    /// the measured time.
     pub carried_gbps: f64,
     /// RPCs answered within the measured time, per second.
     pub rpcs_per_s: f64,
@@ -65,19 +66,19 @@ pub struct Score {
     pub errors: u64,
     /// RPCs that never ended.
     pub lost: u64,
-    /// More than 1 % of the arrivals had to wait: the offered load was not reached.
+    /// Whether more than 1 % of the arrivals had to wait, so that the offered load was not reached.
     pub closed_loop: bool,
-    /// The first thing that went wrong.
+    /// The first error.
     pub first_error: Option<String>,
-    /// What the processors did.
+    /// Load of processors and links.
     pub machine: Machine,
 }
 
 impl<'a> Harness<'a> {
-    /// Nothing is started yet.
+    /// Makes a harness. Nothing is started.
     ///
     /// # Errors
-    /// A workload or a time that makes no sense.
+    /// The workload or a time is invalid.
     pub fn new(
         testbed: &'a mut Testbed,
         common: &'a CommonOptions,
@@ -89,10 +90,10 @@ impl<'a> Harness<'a> {
         Ok(Harness { testbed, workload, unloaded, common, messages, measured, warmup })
     }
 
-    /// Processes of a protocol, each a client of all others, after `change` of what they are to be.
+    /// Starts agents of a protocol, each a client of all others. `change` modifies their setup.
     ///
     /// # Errors
-    /// A host's, in its words.
+    /// A host failed; the message has its error output.
     pub fn agents(&self, protocol: Protocol, change: impl FnOnce(&mut Setup)) -> Result<Agents> {
         let mut setup = setup(self.testbed.spec(), self.common, self.messages, protocol);
         change(&mut setup);
@@ -101,10 +102,10 @@ impl<'a> Harness<'a> {
         Ok(agents)
     }
 
-    /// Measures Homa alone, by agents of its own.
+    /// Measures Homa without load, with agents of its own.
     ///
     /// # Errors
-    /// A host's, in its words.
+    /// A host failed; the message has its error output.
     pub fn measure_unloaded(&mut self) -> Result<()> {
         self.testbed.progress.step("Homa: round trips without load, by size", UNLOADED);
         let budget = self.unloaded_time();
@@ -112,12 +113,12 @@ impl<'a> Harness<'a> {
         Ok(())
     }
 
-    /// For round trips without load: no more than a load takes and its like again.
+    /// Time for round trips without load: at most twice the measured time of a load.
     pub fn unloaded_time(&self) -> Duration {
         UNLOADED.min(2 * self.measured)
     }
 
-    /// The open loop that gives every link this share of its rate.
+    /// The open loop that loads every link with this share of its rate.
     pub fn rate_of_load(&self, load: f64) -> Rate {
         let spec = self.testbed.spec();
         let gbps =
@@ -125,7 +126,8 @@ impl<'a> Harness<'a> {
         Rate::Open { gbps, max_outstanding: self.messages.max_outstanding }
     }
 
-    /// Request payload that every host could send, if its link carried a protocol's headers and nothing else beside it.
+    /// Maximum request payload of every host in 10^9 bits per second, if links carry only data with the
+    /// protocol's headers.
     pub fn header_limited_gbps(&self, protocol: Protocol) -> f64 {
         let spec = self.testbed.spec();
         framing::header_limited_gbps(protocol, spec.rate_bps, &self.workload, spec.mtu, self.messages.one_way)
@@ -136,7 +138,7 @@ impl<'a> Harness<'a> {
         self.on(rate, repetition, |_| true)
     }
 
-    /// A load on the hosts whose number `sends`.
+    /// A load on the hosts for whose number `sends` returns true.
     pub fn on(&self, rate: Rate, repetition: u32, sends: impl Fn(u16) -> bool) -> Load {
         let numbers = self.testbed.spec().numbers();
         Load {
@@ -147,10 +149,10 @@ impl<'a> Harness<'a> {
         }
     }
 
-    /// Puts it on one group of agents.
+    /// Runs a load on one group of agents.
     ///
     /// # Errors
-    /// As [`Testbed::load`].
+    /// Those of [`Testbed::load`].
     pub fn run(&mut self, agents: &mut Agents, load: &Load, text: &str) -> Result<(Score, Vec<Sample>)> {
         let protocol = agents.protocol;
         let mut all = self.testbed.load(&mut [(agents, load)], text)?;
@@ -159,7 +161,7 @@ impl<'a> Harness<'a> {
         Ok((score, loaded.samples))
     }
 
-    /// What came of a load, in numbers.
+    /// Computes the score of a load.
     pub fn score(&self, protocol: Protocol, load: &Load, loaded: &Loaded) -> Score {
         let recorder = self.recorder(&loaded.samples);
         let offered = load.rates.iter().flatten().map(|rate| match rate {
@@ -186,7 +188,7 @@ impl<'a> Harness<'a> {
         }
     }
 
-    /// Slowdowns of these.
+    /// Slowdowns of these samples.
     pub fn recorder(&self, samples: &[Sample]) -> SlowdownRecorder {
         let mut recorder = SlowdownRecorder::new(&self.workload);
         for sample in samples {
@@ -195,8 +197,8 @@ impl<'a> Harness<'a> {
         recorder
     }
 
-    /// What is the same in every experiment's findings: conditions, warnings about these scores (one a named load), and JSON with
-    /// `results` of its own.
+    /// Adds the common parts of all experiments to the findings: conditions, warnings about these scores of
+    /// named loads, and the JSON with `results`.
     pub fn finish(
         &self,
         findings: &mut Findings,
@@ -237,7 +239,7 @@ impl<'a> Harness<'a> {
     }
 }
 
-/// What the JSON of every experiment begins with.
+/// The common beginning of the JSON of all experiments.
 pub fn header(
     experiment: &str,
     spec: &Spec,
@@ -252,7 +254,7 @@ pub fn header(
     header
 }
 
-/// The same of one on several racks, each with a header of its own.
+/// The common beginning for an experiment on several racks, each with a header of its own.
 pub fn preamble(experiment: &str, common: &CommonOptions) -> Value {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     json!({
@@ -264,13 +266,13 @@ pub fn preamble(experiment: &str, common: &CommonOptions) -> Value {
     })
 }
 
-/// Round trips by size, as results show them.
+/// Round trips by size, in JSON.
 pub fn points(table: &RttTable) -> Value {
     table.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect()
 }
 
-/// The options as results show them, and for each protocol the threads that only answer, at each server port of a host, where results
-/// have none of their own.
+/// The options in JSON, with the answering threads of each protocol for each server port of a host. Results
+/// with other numbers of threads have their own.
 pub fn config(spec: &Spec, common: &CommonOptions, messages: &MessageOptions, workload: &Workload) -> Value {
     let answering = |protocol| setup(spec, common, messages, protocol).answering_threads();
     json!({
@@ -292,10 +294,10 @@ pub fn config(spec: &Spec, common: &CommonOptions, messages: &MessageOptions, wo
     })
 }
 
-/// The workload of some options; a number is a size.
+/// The workload of these options. A number is a message size.
 ///
 /// # Errors
-/// There is none.
+/// There is no such workload.
 pub fn workload_of(messages: &MessageOptions) -> Result<Workload> {
     match messages.workload.parse() {
         Ok(size) => Ok(Workload::fixed(size)?),
@@ -303,7 +305,7 @@ pub fn workload_of(messages: &MessageOptions) -> Result<Workload> {
     }
 }
 
-/// Cells of a score, under [`SCORE_HEAD`].
+/// The cells of a score, under [`SCORE_HEAD`].
 pub fn score_cells(name: String, score: &Score) -> Vec<String> {
     let mbps = |gbps: f64| format!("{:.1}", gbps * 1e3);
     let of_links = |share: fn(Links) -> f64| {
@@ -324,7 +326,7 @@ pub fn score_cells(name: String, score: &Score) -> Vec<String> {
     ]
 }
 
-/// See [`score_cells`]; the first column's name is the experiment's.
+/// The head for [`score_cells`]. The experiment names the first column.
 pub const SCORE_HEAD: [&str; 10] = [
     "short P50, us",
     "short P99, us",

@@ -1,4 +1,4 @@
-//! `incast`: many hosts send to one at the same time.
+//! `incast`: many hosts send to one host at the same time.
 
 use anyhow::{Result, ensure};
 use homa_report::findings::Findings;
@@ -11,7 +11,8 @@ use super::setup::PROTOCOLS;
 use super::sweep::{Named, chart_of_values, finish};
 use super::testbed::Testbed;
 
-/// The receiver is the first host; `--senders` beyond the number of the others are RPCs that the others have open at once.
+/// Runs the experiment. The first host is the receiver. If `--senders` exceeds the number of other hosts, the
+/// other hosts have several open RPCs each.
 pub fn run(testbed: &mut Testbed, options: &IncastOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     let others = u32::from(harness.testbed.spec().hosts - 1);

@@ -1,18 +1,18 @@
-//! What the rack's links did while a load was on them, by the counters of the switch.
+//! Load of the rack's links, from the switch's counters.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// The links from the switch to the hosts, between two looks at the switch's counters.
+/// The links from the switch to the hosts, between two readings of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Links {
-    /// Share of the time that they carried a frame, the mean of all.
+    /// Share of the time in which a link carried a frame, as the mean over all links.
     pub busy: f64,
-    /// Of the frames that were to leave by them, the share that found no room in the buffer.
+    /// Share of the links' frames that were dropped for lack of buffer.
     pub dropped: f64,
 }
 
-/// Counters of all ports together.
+/// Sums of counters over all ports.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     ports: u64,
@@ -37,8 +37,8 @@ impl Counters {
 }
 
 impl Links {
-    /// Of what `homa switch stats --json` said before and after. `None` where one of them is missing, as from the kernel's bridge, or the
-    /// counters began anew between, as those of another switch do.
+    /// The load between two outputs of `homa switch stats --json`. `None` if one is missing, as with the
+    /// kernel's bridge, or if the counters were reset in between by a restart of the switch.
     pub fn between(before: Option<&Value>, after: Option<&Value>) -> Option<Links> {
         let (before, after) = (before?, after?);
         let time_ns = after["time_ns"].as_u64()?.checked_sub(before["time_ns"].as_u64()?)?;
@@ -52,7 +52,7 @@ impl Links {
         })
     }
 
-    /// The mean of several times, if they are known of each.
+    /// The mean of several loads; `None` if one of them is unknown.
     pub fn mean(all: impl IntoIterator<Item = Option<Links>>) -> Option<Links> {
         let all = all.into_iter().collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?;
         let mean = |of: fn(&Links) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;

@@ -1,7 +1,7 @@
 //! The published experiments, on a rack.
 //!
-//! An experiment is a file with options in [`options`] and a function that takes a `testbed::Testbed` and gives [`Findings`]; what is
-//! around it is the same for all.
+//! An experiment is a module with options in [`options`] and a function from a `testbed::Testbed` to
+//! [`Findings`]. Everything around the function is common to all experiments.
 
 pub mod agent;
 mod agent_protocol;
@@ -43,14 +43,14 @@ pub use config::list as list_of_settings;
 use options::{CommonOptions, Experiment, MessageOptions};
 use testbed::Testbed;
 
-/// Checks what can be known to be wrong before there is a rack.
+/// Checks the options before a rack is built.
 ///
 /// # Errors
-/// Options that make no sense.
+/// Invalid options.
 pub fn check(experiment: &Experiment) -> Result<()> {
     match experiment {
         Experiment::VsTcp(options) => {
-            // What the first cell is built of, the rack is built of.
+            // The rack is built for the first cell.
             let first = &vs_tcp::cells(options)?[0].options;
             return check_common(&first.common, &first.messages);
         }
@@ -76,7 +76,7 @@ fn check_common(common: &CommonOptions, messages: &MessageOptions) -> Result<()>
 }
 
 impl Experiment {
-    /// The options that most experiments have.
+    /// The options that most experiments share; `None` for those with other options.
     fn common(&self) -> Option<(&CommonOptions, &MessageOptions)> {
         match self {
             Experiment::VsTcp(options) => Some((&options.common, &options.messages)),
@@ -95,10 +95,10 @@ impl Experiment {
     }
 }
 
-/// Runs an experiment. Its findings are clean if every RPC was answered once, and right.
+/// Runs an experiment. Its findings are clean if every RPC was answered exactly once and correctly.
 ///
 /// # Errors
-/// Options that make no sense, Ctrl-C, or what ended a process or the rack.
+/// Invalid options, Ctrl-C, or the end of a process or of the rack.
 pub fn run(experiment: &Experiment) -> Result<Findings> {
     check(experiment)?;
     match experiment {
@@ -134,7 +134,7 @@ pub fn run(experiment: &Experiment) -> Result<Findings> {
             on_testbed(&options.common, time, |testbed| config::run(testbed, options, &varied))
         }
         Experiment::Mtu(options) => {
-            // Each has round trips without load, too.
+            // Each MTU needs round trips without load too.
             let time = sweep::time(&options.common, 4) * u32::try_from(options.mtus.len())?;
             on_testbed(&options.common, time, |testbed| mtu::run(testbed, options))
         }
@@ -153,7 +153,7 @@ pub fn run(experiment: &Experiment) -> Result<Findings> {
         Experiment::Causes(options) => {
             let turns = options.causes.len() * options.common.repetitions as usize;
             let time = sweep::time(&options.common, turns);
-            // Its racks write their traces where it says.
+            // The experiment sets the directories of its racks' traces itself.
             let common = CommonOptions { trace: None, ..options.common.clone() };
             on_testbed(&common, time, |testbed| causes::run(testbed, options))
         }
@@ -161,7 +161,7 @@ pub fn run(experiment: &Experiment) -> Result<Findings> {
     }
 }
 
-/// Opens the testbed, runs the experiment on it, and reports what happened to the rack meanwhile.
+/// Opens the testbed, runs the experiment on it, and adds the events of the rack to the findings.
 fn on_testbed(
     common: &CommonOptions,
     total: Duration,

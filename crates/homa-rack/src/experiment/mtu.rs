@@ -1,4 +1,5 @@
-//! `mtu`: the same links with longer packets: short messages beside others, what long ones get of a link, and what an RPC costs.
+//! `mtu`: links with longer packets. Measures the tail of short messages, the throughput of long ones, and
+//! the cost of an RPC.
 
 use anyhow::Result;
 use homa_report::findings::{Findings, Section, Table};
@@ -12,10 +13,11 @@ use super::setup::PROTOCOLS;
 use super::sweep::{Named, chart_of_values, finish};
 use super::testbed::Testbed;
 
-/// RPCs that a host keeps open where there is always more to send.
+/// Open RPCs of each host in a closed loop.
 const OUTSTANDING: u32 = 8;
 
-/// A rack for each MTU, and on it both protocols: under load, and without pause. Slowdown is against Homa alone on the same rack.
+/// Runs both protocols on one rack for each MTU, under an open-loop load and in a closed loop. Slowdown is
+/// relative to Homa without load on the same rack.
 pub fn run(testbed: &mut Testbed, options: &MtuOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     let (mut scores, mut costs): (Vec<Named>, Vec<Named>) = (Vec::new(), Vec::new());

@@ -1,7 +1,8 @@
-//! A Homa host whose one thread both sends and answers, by one [`Socket`].
+//! A Homa host whose only thread both sends and answers, through one [`Socket`].
 //!
-//! Client and server threads of a host wait at the same endpoint, and the one that leads takes what comes for the other, too: every
-//! second packet wakes two threads. Where hosts share processors that is a quarter of what short RPCs cost.
+//! With separate client and server threads, both wait at the same endpoint, and the leader receives the
+//! other's packets: every second packet wakes two threads. On hosts that share processors this would be a
+//! quarter of the cost of short RPCs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +18,12 @@ use homa_bench::addresses::FIRST_HOMA_PORT;
 use homa_bench::engine::link::{Answer, Link};
 use homa_bench::tcp::server::one_way_answer;
 
-/// Requests and answers that are taken before the generator has its turn to send. Requests count, too: where they come as fast as they
-/// are answered, what is due would otherwise wait for their end.
+/// Maximum arrivals between two turns of the generator. Requests count too: under continuous requests, due
+/// messages would otherwise wait for their end.
 const BATCH: usize = 64;
 
-/// The host's socket, and who receives from it: a thread that only answers, or a [link](OneThread::link) whose load runs.
+/// The host's socket, and its receiver: a thread that only answers, or a [link](OneThread::link) whose load
+/// runs.
 pub struct OneThread {
     shared: Arc<Shared>,
     answering: Mutex<Option<JoinHandle<()>>>,
@@ -34,14 +36,14 @@ struct Shared {
     relieved: AtomicBool,
 }
 
-/// While it lives, a link receives what comes to the host, and nobody else does.
+/// While this lives, only a link receives from the socket.
 pub struct Turn<'a>(&'a OneThread);
 
 impl OneThread {
-    /// Opens the server port of a host and answers there. Requests taken are counted in `served`.
+    /// Opens the server port of a host, and starts a thread that answers. `served` counts the requests.
     ///
     /// # Errors
-    /// The port cannot be opened, or there is no thread to be had.
+    /// The port cannot be opened, or a thread cannot be started.
     pub fn start(host: &Host, one_way: bool, served: &Arc<AtomicU64>) -> Result<OneThread> {
         let port = FIRST_HOMA_PORT;
         let socket = host.socket(Some(port)).with_context(|| format!("cannot open Homa port {port}"))?;
@@ -51,12 +53,13 @@ impl OneThread {
         Ok(one)
     }
 
-    /// Its client port, with the way to these servers. Answers come only in a [turn](OneThread::turn).
+    /// A link from the socket's client port to these servers. It gets answers only during a
+    /// [turn](OneThread::turn).
     pub fn link(&self, servers: Vec<ServerAddr>) -> Box<dyn Link> {
         Box::new(SocketLink { shared: Arc::clone(&self.shared), servers })
     }
 
-    /// Waits until the thread that only answers has left the socket.
+    /// Stops the thread that only answers, and waits for its end.
     pub fn turn(&self) -> Turn<'_> {
         self.shared.relieved.store(true, Ordering::Relaxed);
         self.shared.socket.recall();
@@ -89,11 +92,11 @@ impl Drop for OneThread {
 }
 
 impl Turn<'_> {
-    /// Hands the socket back. Calls that have no answer by now were given up by whoever made them, and end: a later turn would take an
-    /// answer for one of its own.
+    /// Returns the socket to the thread that only answers. Calls without an answer were given up by their
+    /// caller and are aborted; otherwise a later turn would take their answers for its own.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// A thread cannot be started.
     pub fn end(self) -> Result<()> {
         let socket = &self.0.shared.socket;
         for call in socket.open_calls() {
@@ -115,14 +118,15 @@ impl Shared {
         }
     }
 
-    /// Answers a request. What else there may be are ends of answers that were lent, and none is, and of calls, which are aborted before
-    /// anybody but a link receives.
+    /// Answers a request. Other arrivals cannot need handling here: no answers are lent, and calls are
+    /// aborted before anyone but a link receives.
     fn reply(&self, arrival: Arrival) {
         let Arrival::Request { mut rpc, .. } = arrival else { return };
         self.served.fetch_add(1, Ordering::Relaxed);
         let request = rpc.take_payload();
         let response: Bytes = if self.one_way { one_way_answer(&request) } else { request };
-        // An error means that the client gave up, or that we are at a limit: in both cases it learns by itself.
+        // Errors are ignored: the client gave up, or this host is at a limit. The client finds out in both
+        // cases.
         let _ = rpc.reply(response);
     }
 }
@@ -182,10 +186,10 @@ mod tests {
         side.shared.served.load(Ordering::Relaxed)
     }
 
-    /// Waits until something is so that the network brings, and sees to it that it is brought.
+    /// Waits for a condition that received packets fulfil, and drives the socket meanwhile.
     ///
     /// # Panics
-    /// It is not so within half a minute.
+    /// The condition is not fulfilled within half a minute.
     fn wait_until(side: &OneThread, what: &str, mut is_so: impl FnMut(&OneThread) -> bool) {
         let begin = Instant::now();
         while !is_so(side) {

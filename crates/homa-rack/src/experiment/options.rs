@@ -19,7 +19,7 @@ use crate::spec::BuildOptions;
 /// The program that the library is part of.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The switch that these words of its command `switch run` describe.
+    /// Parses the arguments of the program's command `switch run`.
     pub switch_config: fn(&[String]) -> Result<SwitchConfig>,
 }
 
@@ -38,91 +38,91 @@ pub enum Experiment {
     MaxLoad(MaxLoadOptions),
     /// Homa and TCP at once on the same hosts, at several shares of the load
     Both(BothOptions),
-    /// A setting of Homa, its hosts or the switch over several values, beside what others found
+    /// A setting of Homa, its hosts or the switch over several values, with published results
     Config(ConfigOptions),
     /// Tails, throughput and cost by MTU
     Mtu(MtuOptions),
-    /// How many threads of a client send, and how many take answers
+    /// Numbers of client threads that send, and of threads that receive answers
     ClientThreads(ClientThreadsOptions),
-    /// How many ports a server has, and how many threads each
+    /// Numbers of server ports, and of threads for each
     ServerPorts(ServerPortsOptions),
-    /// The largest messages under more load than the links carry, by what is kept for the oldest one
+    /// The largest messages under overload, by the share that is reserved for the oldest one
     Starve(StarveOptions),
-    /// Causes of slow RPCs, planted, and whether `homa trace tail` finds them
+    /// Planted causes of slow RPCs, and whether `homa trace tail` finds them
     Causes(CausesOptions),
-    /// A few flows of TCP through a router, by how received packets are divided between the processors
+    /// A few TCP flows through a router, by the distribution of received packets over the processors
     Rps(RpsOptions),
 }
 
-/// What all experiments have in common.
+/// The options that all experiments share.
 #[derive(Clone, Debug)]
 pub struct CommonOptions {
     /// The program that the library is part of.
     pub program: Program,
-    /// Name of a rack that is up. Default: one is built for the experiment.
+    /// Name of a running rack. Default: a rack is built for the experiment.
     pub name: Option<String>,
-    /// What a rack for the experiment is built of.
+    /// Description of a rack that is built for the experiment.
     pub build: BuildOptions,
-    /// What carries Homa's packets.
+    /// The driver of Homa.
     pub driver: Driver,
-    /// Where the kernel runs the program of the driver for AF_XDP.
+    /// Where the kernel runs the program of AF_XDP.
     pub xdp_mode: XdpMode,
-    /// How TCP finds its rate; the kernel may offer fewer.
+    /// Congestion control of TCP. Only those that the kernel offers are permitted.
     pub cc: Vec<Congestion>,
-    /// TCP connections from each host to each other host, between which its messages are spread.
+    /// TCP connections from each host to each other host; messages are distributed over them.
     pub connections: u16,
-    /// Threads that answer requests, for each server port of a host; 0: one, but over Homa the thread
-    /// that sends answers, too, where a host has one, one server port and one endpoint, and none of
-    /// these is what varies. Client and server of a Homa host wait at the same endpoint, and two
-    /// threads would take packets for each other.
+    /// Threads that answer requests, for each server port of a host; 0: one. Over Homa, 0 means that the
+    /// sending thread also answers, if a host has one thread, one server port and one endpoint, and none of
+    /// these is varied. With two threads, client and server would wait at the same endpoint and receive
+    /// packets for each other.
     pub server_threads: u16,
-    /// How long an idle thread polls before it sleeps in the kernel, microseconds. Where hosts share
-    /// processors, one that polls keeps others from running.
+    /// Time that an idle thread polls before it sleeps, in microseconds. If hosts share processors, polling
+    /// keeps other hosts from running.
     pub poll_us: u64,
-    /// Settings of the hosts: [`list_of_settings`](super::list_of_settings) names them.
+    /// Settings of the hosts; [`list_of_settings`](super::list_of_settings) lists them.
     pub set: Vec<Setting>,
     /// Measured seconds of each protocol in a repetition.
     pub duration: f64,
     /// Load before the measured time, seconds.
     pub warmup: f64,
-    /// Repetitions, each with all protocols in turn.
+    /// Repetitions; in each all protocols take turns.
     pub repetitions: u32,
-    /// Seeds arrivals, sizes and the choice of servers; all protocols get the same.
+    /// Seed of arrivals, sizes and the choice of servers, the same for all protocols.
     pub seed: u64,
-    /// Write time traces to this directory: of the hosts after each load (Homa's), and the switch's
-    /// of a rack built for the experiment at the end.
+    /// Directory of time traces: those of Homa's hosts after each load, and, for a rack built for the
+    /// experiment, that of the switch at the end.
     pub trace: Option<PathBuf>,
     /// How Homa records time traces.
     pub recording: TraceSettings,
 }
 
 impl CommonOptions {
-    /// How TCP finds its rate, as in prose.
+    /// The congestion control of TCP, in prose.
     pub fn cc_names(&self) -> String {
         self.cc.iter().map(|cc| cc.name()).collect::<Vec<_>>().join(" and ")
     }
 
-    /// The same as results have it: a name, or an array of several.
+    /// The congestion control of TCP, in JSON: a name, or an array of several.
     pub fn cc_json(&self) -> Value {
         if let [only] = self.cc[..] { json!(only) } else { json!(self.cc) }
     }
 }
 
-/// Messages, and at how many open ones a host waits.
+/// Message sizes, and the limit of open messages.
 #[derive(Clone, Debug)]
 pub struct MessageOptions {
     /// Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines.
     pub workload: String,
-    /// Whether longer messages are shortened.
+    /// The treatment of long messages.
     pub max_message: Truncation,
-    /// Answers have 100 bytes instead of the request's length.
+    /// Whether answers have 100 bytes instead of the request's length.
     pub one_way: bool,
-    /// Open RPCs of a host at which its arrivals wait. Each hit is counted; a run with more than 1 %
-    /// hits is marked as closed-loop.
+    /// Maximum open RPCs of a host; further arrivals wait and are counted. A run in which more than 1 % wait
+    /// is marked as closed-loop.
     pub max_outstanding: u32,
 }
 
-/// The load of experiments that vary something else.
+/// The load of experiments that vary another parameter.
 #[derive(Clone, Debug)]
 pub struct OfferedLoad {
     /// Offered load as a share of the links' rate, headers included.
@@ -138,23 +138,22 @@ pub struct VsTcpOptions {
     pub messages: MessageOptions,
     /// How many of them.
     pub offered: OfferedLoad,
-    /// Whether to run the same in the simulator and show it beside: where it takes some ten seconds
-    /// at most, always, or never.
+    /// When to run the same load in the simulator and to show it with the results.
     pub sim: SimWhen,
-    /// Rates of the links for some of the workloads, as in w2=20mbit,w3=50mbit; the others have that
-    /// of the rack.
+    /// Link rates for some of the workloads, as in w2=20mbit,w3=50mbit. The other workloads have the rack's
+    /// rate.
     pub rates: Vec<(String, u64)>,
 }
 
-/// When an experiment is simulated, too.
+/// When to run an experiment in the simulator too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum SimWhen {
-    /// Where there is such a simulation, and it takes some ten seconds at most
+    /// If it can be simulated in about ten seconds
     Auto,
-    /// Whatever it takes
+    /// Whatever time it takes
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
@@ -163,8 +162,7 @@ pub enum SimWhen {
 pub struct BasicOptions {
     /// What all experiments have.
     pub common: CommonOptions,
-    /// Only whether answers are short, and what slowdown would be of: sizes are those of the
-    /// experiment.
+    /// Only whether answers are short, and the workload for slowdown; the sizes are those of the experiment.
     pub messages: MessageOptions,
 }
 
@@ -175,7 +173,7 @@ pub struct IncastOptions {
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// Numbers of senders; more than there are hosts are several RPCs of each.
+    /// Numbers of senders. If there are more than hosts, each host has several open RPCs.
     pub senders: Vec<u32>,
 }
 
@@ -197,9 +195,9 @@ pub struct MaxLoadOptions {
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// Loads to try, increasing, until one is too much.
+    /// Increasing loads to try until one is too high.
     pub loads: Vec<f64>,
-    /// RPCs that each host has open where there is always more to send.
+    /// Open RPCs of each host in a closed loop.
     pub outstanding: u32,
 }
 
@@ -210,9 +208,9 @@ pub struct BothOptions {
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// The load of both together, as a share of the links' rate.
+    /// Load of both protocols together, as a share of the links' rate.
     pub load: f64,
-    /// Homa's shares of it, 0 to 1; TCP has the rest.
+    /// Homa's shares of the load, 0 to 1; TCP has the rest.
     pub shares: Vec<f64>,
 }
 
@@ -227,7 +225,7 @@ pub struct ConfigOptions {
     pub offered: OfferedLoad,
     /// The setting.
     pub setting: String,
-    /// Its values; those of several numbers have spaces between them.
+    /// Values of the setting. Values of several numbers contain spaces.
     pub values: Vec<String>,
 }
 
@@ -253,9 +251,9 @@ pub struct ClientThreadsOptions {
     pub messages: MessageOptions,
     /// How many of them.
     pub offered: OfferedLoad,
-    /// Threads of a host that send.
+    /// Numbers of sending threads of a host.
     pub threads: Vec<u16>,
-    /// Threads that take the answers for each of them.
+    /// Numbers of threads that receive the answers, for each sending thread.
     pub receivers: Vec<u16>,
 }
 
@@ -268,9 +266,9 @@ pub struct ServerPortsOptions {
     pub messages: MessageOptions,
     /// How many of them.
     pub offered: OfferedLoad,
-    /// Server ports of a host, between which its clients choose.
+    /// Numbers of server ports of a host; its clients choose among them.
     pub ports: Vec<u16>,
-    /// Threads that answer at each of them.
+    /// Numbers of threads that answer at each of them.
     pub receivers: Vec<u16>,
 }
 
@@ -281,9 +279,9 @@ pub struct StarveOptions {
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// Offered load as a share of the links' rate, headers included: more than there is.
+    /// Offered load as a share of the links' rate, headers included; above 1.
     pub load: f64,
-    /// Percent of the granted bytes and of the bytes sent that go to the oldest message.
+    /// Shares of the oldest message in the granted and in the sent bytes, in percent.
     pub shares: Vec<String>,
 }
 
@@ -292,65 +290,65 @@ pub struct StarveOptions {
 pub struct CausesOptions {
     /// What all experiments have.
     pub common: CommonOptions,
-    /// What to plant, one at a time.
+    /// Causes to plant, one at a time.
     pub causes: Vec<PlantedCause>,
-    /// The tail begins at this percentile of slowdown. Default: 99 for short messages, 90 for long
-    /// ones, of which there are fewer.
+    /// Percentile of slowdown at which the tail begins. Default: 99 for short messages, 90 for long ones, of
+    /// which there are fewer.
     pub percentile: Option<f64>,
 }
 
 /// Options of `rps`.
 #[derive(Clone, Debug)]
 pub struct RpsOptions {
-    /// Parallel flows.
+    /// Numbers of parallel flows.
     pub flows: Vec<u16>,
-    /// Instead of flows, round trips of 100 bytes from the first host to the second, one at a time,
-    /// over Homa and over TCP, to a server with so many threads.
+    /// Numbers of server threads. If given, lone round trips of 100 bytes over Homa and over TCP are measured
+    /// instead of flows, from the first host to the second.
     pub server_threads: Vec<u16>,
-    /// How received packets are divided between the processors.
+    /// Ways to distribute received packets over the processors.
     pub policies: Vec<Policy>,
-    /// Processors to divide packets between, as the kernel writes them, as in e for the second to the
-    /// fourth. Default: all.
+    /// Processors to distribute packets over, in the kernel's notation: e is the second to the fourth.
+    /// Default: all.
     pub mask: Option<String>,
-    /// Have the router put its own address on what it forwards, by iptables or nft; without either it
-    /// only routes, and says so.
+    /// Whether the router translates addresses, with iptables or nft. Without either program it only routes,
+    /// and there is a warning.
     pub nat: bool,
     /// MTU of the links, bytes.
     pub mtu: u32,
-    /// Measured seconds of each run in each direction.
+    /// Measured time of each run and direction, in seconds.
     pub duration: f64,
-    /// Flows run this long before the measured time, seconds.
+    /// Time that flows run before the measured time, in seconds.
     pub warmup: f64,
-    /// Runs of each.
+    /// Runs of each combination.
     pub repetitions: u32,
 }
 
-/// How received packets are divided between processors.
+/// How received packets are distributed over the processors.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray, Serialize,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Policy {
-    /// Each stays where it came
+    /// Packets stay on the processor that received them
     None,
     /// The kernel's receive packet steering: by hash of addresses and ports
     Rps,
-    /// The same by a program at the devices (`homa steer`)
+    /// By the same hash, with a program at the devices (`homa steer`)
     RssHash,
-    /// Each of a few flows gets a processor of its own, by a program at the devices (`homa steer`)
+    /// Each of a few flows has its own processor, with a program at the devices (`homa steer`)
     Sparse,
 }
 
 impl Policy {
-    /// Its name among the options.
+    /// The name in the options.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
 impl CommonOptions {
-    /// The defaults: on a rack that is built for the experiment.
+    /// The defaults, for a rack that is built for the experiment.
     pub fn new(program: Program) -> CommonOptions {
         CommonOptions {
             program,

@@ -1,22 +1,22 @@
-//! What others found when they varied the same thing: the notes of Linux Homa, of Homa in RAMCloud, and a patch for receive steering.
-//! Their networks have 10 to 100 Gbit/s.
+//! Published results on the same parameters: the notes of Linux Homa, of Homa in RAMCloud, and a patch for
+//! receive steering. Their networks have 10 to 100 Gbit/s.
 
 use serde_json::{Value, json};
 
-/// A finding.
+/// A published result.
 pub struct Note {
-    /// The settings, or experiments, that it is about.
+    /// The settings or experiments that it concerns.
     pub about: &'static [&'static str],
-    /// Whose it is, and of when.
+    /// Source and date.
     pub source: &'static str,
-    /// What was found.
+    /// The result.
     pub found: &'static str,
 }
 
 const SWEEP: &str = "Linux Homa's notes, January 2021 (40 hosts, 25 Gbit/s, MTU 3000)";
 const RAMCLOUD: &str = "notes on Homa in RAMCloud (10 Gbit/s)";
 
-/// All findings, by subject.
+/// All published results.
 pub const NOTES: &[Note] = &[
     Note {
         about: &["unsched_bytes", "unsched_from_rtt", "min_unsched_bytes", "max_unsched_bytes"],
@@ -174,17 +174,17 @@ pub const NOTES: &[Note] = &[
     },
 ];
 
-/// What was found about a setting or an experiment.
+/// The published results on a setting or an experiment.
 pub fn about(subject: &str) -> impl Iterator<Item = &'static Note> {
     NOTES.iter().filter(move |note| note.about.contains(&subject))
 }
 
-/// The same, a line each.
+/// The published results, one line each.
 pub fn lines(subject: &str) -> Vec<String> {
     about(subject).map(|note| format!("{}: {}", note.source, note.found)).collect()
 }
 
-/// The same for programs.
+/// The published results, in JSON.
 pub fn json(subject: &str) -> Value {
     about(subject).map(|note| json!({ "source": note.source, "found": note.found })).collect()
 }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::experiment::settings::{MISSING, names};
 
-    /// What else a note may be about.
+    /// Subjects of published results that are not settings.
     const EXPERIMENTS: [&str; 6] =
         ["mtu", "client-threads", "server-ports", "starve", "rps", "rps-server-threads"];
 

@@ -1,4 +1,4 @@
-//! The length of the queue at a port of the switch while a load is on the rack.
+//! The length of a switch port's queue under load.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use homa_switch::Snapshot;
 use serde::Serialize;
 
-/// From one look at the switch to the next: the switch answers fifty times a second.
+/// Interval between two readings of the switch, which answers fifty times per second.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// The queue of a port over one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct QueueSample {
-    /// End of the interval, milliseconds after the beginning of the measured time.
+    /// End of the interval, in milliseconds after the beginning of the measured time.
     pub at_ms: f64,
     /// Mean number of bytes in the queue.
     pub bytes: f64,
@@ -32,12 +32,12 @@ pub struct QueueRecorder {
 struct Look {
     at: Instant,
     time_ns: f64,
-    /// Bytes in the queue times nanoseconds, since the switch was made.
+    /// Integral of the queue over time since the switch's start, in bytes times nanoseconds.
     area: f64,
 }
 
 impl QueueRecorder {
-    /// Reads the port with this number, counted from 0, of the switch that answers at `control`.
+    /// Starts to read port `port`, counted from 0, of the switch with this control socket.
     pub fn start(control: PathBuf, port: usize) -> QueueRecorder {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -54,10 +54,10 @@ impl QueueRecorder {
         QueueRecorder { stop, thread }
     }
 
-    /// Ends the thread. The intervals within `from` and `to`.
+    /// Ends the thread. Returns the intervals between `from` and `to`.
     pub fn end(self, from: Instant, to: Instant) -> Vec<QueueSample> {
         self.stop.store(true, Ordering::Relaxed);
-        // A thread that panicked has recorded nothing.
+        // If the thread panicked, there are no samples.
         let looks = self.thread.join().unwrap_or_default();
         samples(&looks, from, to)
     }
@@ -77,7 +77,7 @@ fn samples(looks: &[Look], from: Instant, to: Instant) -> Vec<QueueSample> {
         .filter_map(|pair| {
             let time_ns = pair[1].time_ns - pair[0].time_ns;
             let at_ms = pair[1].at.duration_since(from).as_secs_f64() * 1e3;
-            // Another switch has begun to count anew.
+            // The counters were reset by a restart of the switch.
             (time_ns > 0.0)
                 .then(|| QueueSample { at_ms, bytes: ((pair[1].area - pair[0].area) / time_ns).max(0.0) })
         })
@@ -95,7 +95,7 @@ mod tests {
             let time_ns = (ms as f64 + 1_000.0) * 1e6;
             Look { at: from + Duration::from_millis(ms), time_ns, area: mean_bytes * time_ns }
         };
-        // 1,000 bytes on average up to 20 ms; then 500 for 20 ms, and nothing for another 20.
+        // 1,000 bytes on average until 20 ms, then 500 bytes for 20 ms, and none for another 20 ms.
         let bytes_ms = 1_000.0 * 1_020.0;
         let looks = [
             look(0, 1_000.0),

@@ -1,5 +1,6 @@
-//! Settings by name: what `config` varies, and what `--set` sets. Those of the protocol's configuration have its fields' names; the
-//! others here are a host's, a driver's or the switch's, or several fields that are one thing.
+//! Settings by name, for `config` and for `--set`. Settings of the protocol have the names of its
+//! configuration's fields. The others, defined here, belong to a host, a driver or the switch, or combine
+//! several fields.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -16,7 +17,7 @@ use super::agent_protocol::Setup;
 use crate::spec::BuildOptions;
 use homa_settings::{FIELDS, set_field};
 
-/// The settings that are no field of the protocol's, each with its values and what it is.
+/// The settings that are no fields of the protocol's configuration, each with its values and its meaning.
 pub const OWN: &[(&str, &str)] = &[
     (
         "priorities",
@@ -61,7 +62,7 @@ pub const OWN: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is asked for sometimes, and that nothing sets.
+/// Settings of other implementations that do not exist here, with the reason.
 pub const MISSING: &[(&str, &str)] = &[
     (
         "ready_order",
@@ -71,12 +72,12 @@ pub const MISSING: &[(&str, &str)] = &[
     ("gro_policy", "which core handles a packet is the kernel's choice here, and that of `endpoints`"),
 ];
 
-/// What a value of a setting changes.
+/// The change that a setting's value makes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Fields of the protocol, in this order.
+    /// Fields of the protocol's configuration and their values, in this order.
     Protocol(Vec<(String, String)>),
-    /// Percent of a round trip.
+    /// Window in percent of a round trip.
     DutyCycle(f64),
     SwitchPriorities(u16),
     Endpoints(u16),
@@ -92,7 +93,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// What this value of this setting changes.
+    /// Parses a setting's value.
     ///
     /// # Errors
     /// There is no such setting, or it has no such value.
@@ -123,7 +124,7 @@ impl Change {
         })
     }
 
-    /// Makes it.
+    /// Applies the change to a host's setup.
     pub fn apply(&self, setup: &mut Setup) {
         match *self {
             Change::Protocol(ref fields) => setup.settings.extend(fields.iter().cloned()),
@@ -146,7 +147,7 @@ impl Change {
         }
     }
 
-    /// Whether its values are what decides, beside threads that only answer, if [one thread](Setup::is_one_thread) of a host does all.
+    /// Whether the setting's values decide if [one thread](Setup::is_one_thread) of a host does all work.
     pub fn divides_hosts(&self) -> bool {
         matches!(
             self,
@@ -157,7 +158,7 @@ impl Change {
         )
     }
 
-    /// What a rack for it is built of; `None`: any will do.
+    /// The description of the rack that the change needs; `None` if any rack will do.
     pub fn rack(&self, build: &BuildOptions) -> Option<BuildOptions> {
         let Change::SwitchPriorities(queues) = self else { return None };
         let mut build = build.clone();
@@ -165,10 +166,10 @@ impl Change {
         Some(build)
     }
 
-    /// Whether a host over this driver has it.
+    /// Checks that the change is available with this driver.
     ///
     /// # Errors
-    /// It has not.
+    /// It is not available.
     pub fn check(&self, driver: Driver) -> Result<(), String> {
         match self {
             Change::MaxSegmentedBytes(_) if driver != Driver::Udp => {
@@ -179,7 +180,7 @@ impl Change {
     }
 }
 
-/// A setting of the hosts with a value, `NAME=VALUE`.
+/// A setting of the hosts with its value, `NAME=VALUE`.
 #[derive(Clone, Debug)]
 pub struct Setting {
     text: String,
@@ -187,12 +188,12 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// As it was given.
+    /// The setting as the user wrote it.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it changes.
+    /// The parsed change.
     pub(super) fn change(&self) -> &Change {
         &self.change
     }
@@ -210,7 +211,7 @@ impl FromStr for Setting {
     }
 }
 
-/// All settings by name.
+/// The names of all settings.
 #[cfg(test)]
 pub fn names() -> impl Iterator<Item = &'static str> {
     OWN.iter().map(|&(name, _)| name).chain(FIELDS.iter().copied())
@@ -225,7 +226,7 @@ fn number<T: FromStr + PartialOrd + std::fmt::Display>(
     number.ok_or_else(|| format!("{name}: `{value}` is not {} to {}", range.start(), range.end()))
 }
 
-/// A policy that can choose the endpoints of a host.
+/// Parses a policy that can choose the endpoints of a host.
 fn endpoint_policy(name: &str, value: &str) -> Result<PolicyName, String> {
     let policy = value.parse().ok().filter(|policy| HostConfig::ENDPOINT_POLICIES.contains(policy));
     let names = || HostConfig::ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ");
@@ -248,7 +249,7 @@ fn fields<const N: usize>(pairs: [(&str, String); N]) -> Change {
     Change::Protocol(pairs.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
-/// So many levels, divided as Linux Homa divides eight, with its sizes for the highest.
+/// This many priority levels, divided as Linux Homa divides eight levels, with its sizes for the highest.
 fn levels(count: u8) -> Change {
     let unscheduled = (count / 2).max(1);
     let sizes = Config::default().unsched_cutoffs;
@@ -269,7 +270,7 @@ fn fifo_share(percent: f64) -> Change {
     fields([("grant_fifo_fraction", thousandths.clone()), ("pacer_fifo_fraction", thousandths)])
 }
 
-/// The same for every peer, however long its round trip.
+/// The same unscheduled bytes for every peer, independent of its round trip.
 fn unscheduled(bytes: u32) -> Change {
     let base = Config::default();
     fields([

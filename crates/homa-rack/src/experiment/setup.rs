@@ -1,4 +1,4 @@
-//! From an experiment's options to the description of a host's process.
+//! The setup of a host's agent, derived from an experiment's options.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::spec::{Spec, SwitchKind, ipv4};
 /// The protocols that experiments compare.
 pub(super) const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
 
-/// The UDP port of Homa and the TCP port, at every host.
+/// Homa's UDP port and the TCP port at every host.
 pub(super) const PORT: u16 = homa::ServerAddr::DEFAULT_UDP_PORT;
 
-/// Events that a host's time trace keeps: 8 MB.
+/// Events that a host's time trace keeps; they occupy 8 MB.
 pub(super) const TRACE_RECORDS: u32 = 1 << 18;
 
-/// The description of each host's process for one protocol.
+/// The setup of each host's agent for one protocol.
 pub(super) fn setup(
     spec: &Spec,
     common: &CommonOptions,
@@ -72,7 +72,7 @@ pub(super) fn setup(
     setup
 }
 
-/// Bytes that a port of the switch queues while all ports have much to queue; `None`: unknown, as for the kernel's
+/// Bytes that a switch port may queue while all ports are congested; `None` if unknown, as for the kernel's
 /// bridge.
 fn port_bytes(program: Program, spec: &Spec) -> Option<u64> {
     if spec.switch != SwitchKind::Homa {
@@ -86,7 +86,7 @@ fn port_bytes(program: Program, spec: &Spec) -> Option<u64> {
     }
 }
 
-/// The time given in seconds by the option `name`.
+/// Checks the time in seconds of the option `name`.
 ///
 /// # Errors
 /// It is not 0.01 to 3600 seconds.
@@ -95,10 +95,10 @@ pub(super) fn seconds(name: &str, value: f64) -> Result<Duration> {
     Ok(Duration::from_secs_f64(value))
 }
 
-/// The switch of a rack, where it is `homa switch`.
+/// The configuration of a rack's switch, if it is `homa switch`.
 ///
 /// # Errors
-/// Options that it does not have, or that make no switch.
+/// The switch does not have these options, or they contradict each other.
 pub fn switch_of(program: Program, spec: &Spec) -> Result<SwitchConfig> {
     let rate = format!("--rate={}mbit", spec.rate_mbps());
     let words = ["--ports=a,b".to_owned(), rate, format!("--buffer={}", spec.buffer)];

@@ -1,7 +1,7 @@
-//! The same experiment in the simulator: the same hosts, rate, buffer, load, seeds and settings, without processors. What is measured and
-//! what is simulated are two drawings of one thing, and this says how far apart they are.
+//! The experiment in the simulator: the same hosts, rate, buffer, load, seeds and settings, without
+//! processors. Rack and simulator model the same network; the comparison shows how much they differ.
 //!
-//! Seeds give other messages here than in the rack: both are samples of one distribution.
+//! A seed gives different messages here than in the rack, but both are samples of one distribution.
 
 use std::ops::ControlFlow;
 
@@ -31,102 +31,103 @@ const ETHERNET: u32 = 14 + 4 + 8 + 12;
 const IP: u32 = 20;
 const UDP: u32 = 8;
 
-/// A TCP header with timestamps.
+/// Bytes of a TCP header with timestamps.
 const TCP_HEADER: u32 = 32;
 
-/// Least time after which Linux takes a packet of TCP for lost.
+/// Minimum retransmission timeout of Linux TCP.
 const LINUX_TIMEOUT_NS: u64 = 200 * MS;
 
-/// After the measured time, for what is under way.
+/// Time after the measured time in which the remaining RPCs may end.
 const DRAIN_NS: u64 = 5 * SEC;
 
-/// Load at which messages of one size are alone, and how many of them make a median: they differ by nothing but who meets whom.
+/// Load at which messages of one size hardly ever meet, and number of messages for a median.
 const ALONE: f64 = 0.002;
 const ALONE_MESSAGES: f64 = 15.0;
 
-/// Full packets up to which the simulation runs without being asked for: some ten seconds.
+/// Maximum full packets of a simulation that runs without a request; it takes about ten seconds.
 const CHEAP_PACKETS: f64 = 3e6;
 
-/// What came of it.
+/// The results of the simulation.
 #[derive(Debug, Serialize)]
 pub struct Simulated {
-    /// What a host's software takes for a packet, each way: a quarter of what the shortest RPC took alone in the rack beyond its time on
-    /// the links.
+    /// Delay of a host's software for a packet in each direction: a quarter of the shortest RPC's time beyond
+    /// its time on the links, without load in the rack.
     pub host_delay_ns: u64,
-    /// Round trips alone, in the simulator, over those of the rack: of the shortest and the longest message.
+    /// Round trips without load in the simulator, divided by those of the rack: of the shortest and of the
+    /// longest message.
     pub unloaded_ratio: [f64; 2],
-    /// One for each protocol.
+    /// One run for each protocol.
     pub runs: Vec<SimulatedRun>,
 }
 
-/// What came of a protocol.
+/// The simulated run of a protocol.
 #[derive(Debug, Serialize)]
 pub struct SimulatedRun {
-    /// Which.
+    /// The protocol.
     pub protocol: Protocol,
-    /// How TCP found its rate.
+    /// Congestion control of TCP; `None` for Homa.
     pub congestion: Option<Congestion>,
     /// Round trips of the short messages.
     pub short: ShortSummary,
-    /// Over the simulator's own round trips of Homa alone, of all messages.
+    /// Mean slowdown of all messages, relative to the simulator's own round trips of Homa without load.
     pub slowdown_mean: f64,
-    /// By size.
+    /// Statistics by size.
     pub bins: Vec<BinSummary>,
-    /// RPCs that had not ended in time.
+    /// RPCs that did not end in time.
     pub unfinished: u64,
-    /// Share of the packets that the switch had no room for.
+    /// Share of the packets that the switch dropped.
     pub dropped: f64,
-    /// How far from what was measured.
+    /// Difference from the measurement; `None` if there is none.
     pub distance: Option<Distance>,
 }
 
-/// Simulated over measured slowdowns, bin by bin.
+/// Simulated slowdowns divided by measured slowdowns, over all bins.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Distance {
-    /// Of medians.
+    /// Ratios of the medians.
     pub p50: Apart,
-    /// Of 99th percentiles.
+    /// Ratios of the 99th percentiles.
     pub p99: Apart,
 }
 
-/// Ratios of all bins.
+/// Ratios over all bins.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Apart {
     /// The median ratio.
     pub median: f64,
-    /// The ratio that is farthest from 1, either way.
+    /// The ratio that is farthest from 1 in either direction.
     pub farthest: f64,
-    /// In which bin.
+    /// Maximum size of the bin with this ratio.
     pub farthest_bytes: u32,
 }
 
 impl SimulatedRun {
-    /// Whether it is what was measured, simulated.
+    /// Whether this run simulates the contender of a measured run.
     fn is_of(&self, ran: &ContenderRuns) -> bool {
         (self.protocol, self.congestion) == (ran.contender.protocol, ran.congestion)
     }
 }
 
-/// What is to be simulated.
+/// The description of a simulation.
 pub struct Simulation<'a> {
     /// The rack.
     pub spec: &'a Spec,
-    /// Its options.
+    /// The rack's options.
     pub common: &'a CommonOptions,
-    /// Their sizes.
+    /// The messages.
     pub workload: &'a Workload,
-    /// A host of Homa.
+    /// The setup of a Homa host.
     pub setup: &'a Setup,
-    /// Share of the links.
+    /// Load as a share of the links' rate.
     pub load: f64,
-    /// Round trips in the rack.
+    /// Round trips without load in the rack.
     pub unloaded: &'a RttTable,
 }
 
-/// Whether it is to be done: where it is asked for, or cheap.
+/// Whether the simulation runs: on request, or if it is short.
 ///
 /// # Errors
-/// It is asked for, and there is no such simulation.
+/// It was requested, but the simulator cannot do it.
 pub fn is_wanted(
     when: SimWhen,
     spec: &Spec,
@@ -153,7 +154,7 @@ pub fn is_wanted(
 }
 
 impl Simulation<'_> {
-    /// The network, with Homa's packets.
+    /// The simulated network, with Homa's packets.
     fn cluster(&self, host_delay_ns: u64) -> Result<ClusterConfig> {
         let spec = self.spec;
         let header = homa_proto::wire::DATA_HEADER_LEN as u32;
@@ -170,7 +171,7 @@ impl Simulation<'_> {
                 overhead_bytes: ETHERNET + IP + UDP,
             },
             switch: simulated_switch(&switch),
-            // The queue of a host's link knows no priorities, and a pacer is what keeps it short.
+            // The queue of a host's link has no priorities; a pacer keeps it short.
             nic: Discipline::Fifo,
             nic_queue_bytes: 1 << 30,
             send_delay_ns: host_delay_ns,
@@ -197,13 +198,13 @@ impl Simulation<'_> {
         Ok(TransportConfig::Homa(HomaConfig { protocol }))
     }
 
-    /// Homa's cluster with packets of TCP instead, and as many messages.
+    /// The network for the same number of messages with TCP's packets.
     fn of_tcp(&self, homa: &ClusterConfig) -> (ClusterConfig, TcpConfig) {
         let header = TCP_HEADER;
         let mut cluster = ClusterConfig {
             framing: Framing { payload: self.spec.mtu - IP - header, header },
             link: LinkConfig { overhead_bytes: ETHERNET + IP, ..homa.link },
-            // Its connections take turns, as Linux lets none have more than a little in the queue.
+            // Connections take turns: Linux limits the bytes of each in the queue.
             nic_queue_bytes: 0,
             acquaint: false,
             ..homa.clone()
@@ -220,14 +221,14 @@ impl Simulation<'_> {
         (cluster, tcp)
     }
 
-    /// What a host's software takes, from the shortest round trip of the rack.
+    /// Delay of a host's software for a packet, from the shortest round trip of the rack.
     fn host_delay_ns(&self) -> u64 {
         let Some(&(bytes, rtt_ns)) = self.unloaded.points().first() else { return 0 };
         let link_ns = framing::wire_bytes(bytes, self.spec.mtu) * 8_000_000_000 / self.spec.rate_bps;
         rtt_ns.saturating_sub(4 * link_ns) / 4
     }
 
-    /// Round trips of Homa alone.
+    /// Round trips of Homa without load.
     fn alone(&self, cluster: &ClusterConfig, homa: &TransportConfig) -> Result<RttTable> {
         let point = |bytes: u32| {
             let mut cluster = ClusterConfig {
@@ -247,7 +248,7 @@ impl Simulation<'_> {
         Ok(RttTable::new(rtt::sizes(self.workload).into_iter().map(point).collect::<Result<_>>()?))
     }
 
-    /// A protocol, all repetitions together.
+    /// Simulates a protocol, over all repetitions.
     fn run(
         &self,
         (protocol, congestion): (Protocol, Option<Congestion>),
@@ -284,7 +285,8 @@ fn to_end(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport
     transport.run(cluster.clone(), &mut |_| ControlFlow::Continue(()))
 }
 
-/// `homa switch`'s in the simulator. There a packet takes room with all that it takes on the link, 2 % more where it is full.
+/// The configuration of `homa switch` in the simulator. There a packet occupies buffer for all its bytes on
+/// the link, which is 2 % more for a full packet.
 fn simulated_switch(switch: &homa_switch::SwitchConfig) -> SwitchConfig {
     SwitchConfig {
         buffer: match switch.buffer {
@@ -303,10 +305,10 @@ fn simulated_switch(switch: &homa_switch::SwitchConfig) -> SwitchConfig {
     }
 }
 
-/// Runs it, and holds it against what was measured.
+/// Runs the simulation, and compares it with the measurements.
 ///
 /// # Errors
-/// Settings that make no network.
+/// The settings are invalid for a network.
 pub fn simulate(ask: &Simulation<'_>, measured: &[ContenderRuns]) -> Result<Simulated> {
     let host_delay_ns = ask.host_delay_ns();
     let cluster = ask.cluster(host_delay_ns)?;
@@ -336,7 +338,7 @@ pub fn simulate(ask: &Simulation<'_>, measured: &[ContenderRuns]) -> Result<Simu
     Ok(Simulated { host_delay_ns, unloaded_ratio, runs })
 }
 
-/// How far apart, of the bins that both have messages in; `None`: there is no such bin.
+/// The difference over the bins that have messages in both; `None` if there is no such bin.
 fn distance(simulated: &[BinSummary], measured: &[BinSummary]) -> Option<Distance> {
     let apart = |value: fn(&BinSummary) -> f64| {
         let pairs = simulated.iter().zip(measured).filter(|(sim, real)| sim.count > 0 && real.count > 0);
@@ -352,7 +354,7 @@ fn distance(simulated: &[BinSummary], measured: &[BinSummary]) -> Option<Distanc
 }
 
 impl Simulated {
-    /// The curves of both on one plot, and their numbers.
+    /// Curves and numbers of simulation and measurement.
     pub fn sections(&self, measured: &[ContenderRuns], workload: &Workload) -> Vec<Section> {
         let pairs: Vec<(&ContenderRuns, &SimulatedRun)> = measured
             .iter()

@@ -1,5 +1,5 @@
-//! `starve`: under more load than the links carry, whoever sends the shortest message first never comes to the longest: what a share for
-//! the oldest message does for them, and what it costs the others.
+//! `starve`: under overload, a sender that prefers the shortest message never sends the longest. Measures the
+//! effect of a share reserved for the oldest message, on the largest messages and on the others.
 
 use anyhow::{Error, Result};
 use homa_bench::engine::tally::Sample;
@@ -17,7 +17,7 @@ use super::settings::Change;
 use super::sweep::{Named, finish};
 use super::testbed::Testbed;
 
-/// How long messages took.
+/// Durations of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Times {
     messages: usize,
@@ -27,10 +27,10 @@ struct Times {
     max_ms: f64,
 }
 
-/// Fewer of the largest messages than these say little.
+/// Number of the largest messages below which their P99 is not reliable.
 const FEW: usize = 20;
 
-/// The experiment: Homa alone, since TCP has no such share.
+/// Runs the experiment, with Homa only: TCP has no such share.
 pub fn run(testbed: &mut Testbed, options: &StarveOptions) -> Result<Findings> {
     let shares: Vec<(&String, Change)> = options
         .shares
@@ -67,12 +67,12 @@ pub fn run(testbed: &mut Testbed, options: &StarveOptions) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Size from which on a message is one of the largest 1 %, or has the largest size, where more have that.
+/// Minimum size of the largest 1 % of the messages. If more have the maximum size, it is that size.
 fn largest_from(workload: &Workload) -> u32 {
     workload.quantile(0.99).saturating_add(1).min(workload.max_bytes())
 }
 
-/// Of those of this size and more, and of the rest.
+/// Durations of messages of at least `from` bytes, and of the others.
 fn times(samples: &[Sample], from: u32) -> [Times; 2] {
     let (largest, rest): (Vec<&Sample>, Vec<&Sample>) =
         samples.iter().partition(|sample| sample.bytes >= from);
@@ -80,7 +80,7 @@ fn times(samples: &[Sample], from: u32) -> [Times; 2] {
         let mut ns: Vec<u64> = part.iter().map(|sample| sample.rtt_ns).collect();
         ns.sort_unstable();
         let ms = |ns: f64| ns / 1e6;
-        // The least that so large a share does not exceed.
+        // The minimum duration that this share of the messages does not exceed.
         let at = |share: f64| {
             let rank = (ns.len() as f64 * share).ceil() as usize;
             ns.get(rank.max(1) - 1).map_or(0.0, |&ns| ms(ns as f64))

@@ -1,9 +1,11 @@
-//! Moments for the measured time of a load to begin and end, at which its messages would leave an ideal network nearly empty.
+//! Quiet moments for the measured time of a load to begin and end: at these, its messages would leave an
+//! ideal network nearly empty.
 //!
-//! A measured time of seconds holds few of the longest messages. Where several of them are under way at its beginning or its end, no
-//! protocol completes what is due in it, and the run looks like one that fell behind: over 12 draws of W3 (6 s, 4 hosts, 60 to 80 % load)
-//! ideal links completed 0.88 to 1.05 of the bytes due, and Homa and TCP the same within 0.03 (docs/perf). The same messages on ideal links
-//! tell better moments before anything is measured, for all protocols alike.
+//! A measured time of seconds contains few of the longest messages. If several of them are in flight at its
+//! beginning or end, no protocol completes the due bytes, and the run seems to have fallen behind. This was
+//! tried with 12 draws of W3 (6 s, 4 hosts, 60 to 80 % load; docs/perf). Ideal links completed 0.88 to 1.05
+//! of the due bytes, and Homa and TCP the same within 0.03. The same messages on ideal links give better
+//! moments before the measurement, equal for all protocols.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,25 +21,26 @@ use super::framing::{ONE_WAY_ANSWER, wire_bytes};
 use super::testbed::Load;
 use crate::spec::Spec;
 
-/// How far the measured time may begin later or end earlier than planned, as a share of it.
+/// Maximum shift of the measured time's beginning and end, as a share of the measured time.
 const SHIFT: f64 = 0.12;
 
-/// Bytes that ideal links may have under way at both ends together, as a share of those that pass in between.
+/// Bytes in flight on ideal links at both ends, as a share of the bytes completed in between. A load with at
+/// most this share is accepted.
 const LEFT_OVER: f64 = 0.015;
 
-/// Share of a link's rate that the ideal links have. No transport uses all of a link, and SRPT finishes the longest
-/// messages last: at a moment when full links were just empty, Homa had 3 % of the bytes due under way (50 Mbit/s,
-/// W3, 70 % load, the same in each of 9 repetitions), and the run looked like one that fell behind.
+/// Rate of the ideal links as a share of the real rate. No transport uses a link completely, and SRPT
+/// finishes the longest messages last. When full links were just empty, Homa had 3 % of the due bytes in
+/// flight (50 Mbit/s, W3, 70 % load, equal in 9 repetitions). The run then seemed to have fallen behind.
 const USABLE: f64 = 0.85;
 
-/// Seeds that are tried: a few of the longest messages can fill both ends of a short time.
+/// Number of seeds to try: a few of the longest messages can occupy both ends of a short time.
 const CANDIDATES: u64 = 12;
 
-/// The same load with a measured time that begins and ends when ideal links have few bytes under way, within the planned time, and with the
-/// next seed for which there are such moments. A load in closed loops stays as it is.
+/// Moves the measured time of a load within the planned time, so that it begins and ends when ideal links
+/// have few bytes in flight. Uses the next seed with such moments. A closed-loop load is returned unchanged.
 ///
 /// # Errors
-/// A load of nothing.
+/// The load is zero.
 pub fn between_quiet_moments(
     load: Load,
     spec: &Spec,
@@ -65,10 +68,11 @@ pub fn between_quiet_moments(
     Ok(best.map_or(load, |(_, load)| load))
 }
 
-/// Bytes of requests that are due and not yet answered on ideal links: each moment at which they change, and what they are then.
+/// Request bytes that are due but unanswered on ideal links: the moments at which they change, with the new
+/// value.
 struct InFlight(Vec<(u64, i64)>);
 
-/// A message that is given to its sender. Ordered by time; the number makes the order total.
+/// A message given to its sender. Ordered by time; the number makes the order total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Leg {
     at_ns: u64,
@@ -79,7 +83,7 @@ struct Leg {
     is_request: bool,
 }
 
-/// Links that carry one message after the other as fast as they can, each in both directions.
+/// Links that carry one message after another at the full rate, each in both directions.
 struct Links {
     bits_per_ns: f64,
     mtu: u32,
@@ -88,7 +92,7 @@ struct Links {
 }
 
 impl Links {
-    /// When a message that is given to its sender now is at its receiver.
+    /// Returns the arrival time of a message that is given to its sender at `now_ns`.
     fn carry(&mut self, now_ns: u64, from: usize, to: usize, bytes: u32) -> u64 {
         let time_ns = (wire_bytes(bytes, self.mtu) as f64 * 8.0 / self.bits_per_ns) as u64;
         let start_ns = now_ns.max(self.up_free_ns[from]);
@@ -137,18 +141,18 @@ impl InFlight {
         Ok(Some(InFlight(changes)))
     }
 
-    /// The moment between these two at which the fewest bytes are under way, and how many.
+    /// The moment between `from` and `to` with the fewest bytes in flight, and these bytes.
     fn quietest(&self, from: Duration, to: Duration) -> (Duration, i64) {
         let quietest = self.within(from, to).iter().min_by_key(|(_, bytes)| *bytes);
         quietest.map_or((from, 0), |&(at_ns, bytes)| (Duration::from_nanos(at_ns), bytes))
     }
 
-    /// Bytes that are completed between these two moments.
+    /// Bytes completed between `from` and `to`.
     fn completed(&self, from: Duration, to: Duration) -> i64 {
         self.within(from, to).windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum()
     }
 
-    /// The changes from the first moment on, up to the second inclusive.
+    /// The changes between `from` and `to`, both inclusive.
     fn within(&self, from: Duration, to: Duration) -> &[(u64, i64)] {
         let first = self.0.partition_point(|(at_ns, _)| *at_ns < ns(from));
         let end = self.0.partition_point(|(at_ns, _)| *at_ns <= ns(to));
@@ -156,7 +160,7 @@ impl InFlight {
     }
 }
 
-/// The requests of all hosts that are due before the end; `None` in closed loops.
+/// The requests of all hosts that are due before the end; `None` in a closed loop.
 fn requests(
     load: &Load,
     end_ns: u64,
@@ -216,12 +220,12 @@ mod tests {
         }
     }
 
-    /// Cut at 1 % of the bytes that a link carries in 4 s.
+    /// Messages shortened to 1 % of the bytes that a link carries in 4 s.
     fn workload() -> Workload {
         Workload::named("w3").unwrap().truncated(250_000).unwrap()
     }
 
-    /// Bytes that ideal links complete in the measured time over those due in it.
+    /// Bytes that ideal links complete in the measured time, divided by the bytes due in it.
     fn fraction(load: &Load) -> f64 {
         let in_flight = InFlight::of(load, &spec(), &workload(), 4, false).unwrap().unwrap();
         let (from, to) = (load.warmup, load.warmup + load.measured);

@@ -1,4 +1,5 @@
-//! Experiments that vary one thing and look at the same few numbers: loads, what two protocols share a rack by, a setting of Homa.
+//! Experiments that vary one parameter and report the same scores: loads, the division of a load between two
+//! protocols, and settings of Homa.
 
 use std::time::Duration;
 
@@ -13,17 +14,17 @@ use super::options::{BothOptions, LoadsOptions, MaxLoadOptions};
 use super::setup::PROTOCOLS;
 use super::testbed::Testbed;
 
-/// A protocol keeps up with a load of which it answers this share while it lasts. What is under way at the end of the measured time
-/// is answered later, and it is not the same as what was under way at its beginning.
+/// Minimum answered share of a load that a protocol sustains. RPCs in flight at the end of the measured time
+/// are answered later, and their bytes differ from those in flight at its beginning.
 const KEEPS_UP: f64 = 0.97;
 
-/// About how long so many turns take.
+/// Approximate duration of this many loads.
 pub fn time(common: &super::options::CommonOptions, turns: usize) -> Duration {
     UNLOADED
         + Duration::try_from_secs_f64((common.duration + common.warmup) * turns as f64).unwrap_or_default()
 }
 
-/// `load`: the short messages at several loads.
+/// Runs `load`: short messages at several loads.
 pub fn load(testbed: &mut Testbed, options: &LoadsOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     harness.measure_unloaded()?;
@@ -47,7 +48,7 @@ pub fn load(testbed: &mut Testbed, options: &LoadsOptions) -> Result<Findings> {
     Ok(finish(&harness, "load", "Short messages by load", &scores, charts, results.into()))
 }
 
-/// `max-load`: the highest load that each keeps up with, and what it carries where there is always more to send.
+/// Runs `max-load`: the highest sustained load of each protocol, and its throughput in a closed loop.
 pub fn max_load(testbed: &mut Testbed, options: &MaxLoadOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     harness.measure_unloaded()?;
@@ -115,7 +116,7 @@ pub fn max_load(testbed: &mut Testbed, options: &MaxLoadOptions) -> Result<Findi
     Ok(findings)
 }
 
-/// `both`: two protocols on the same hosts at the same time.
+/// Runs `both`: two protocols on the same hosts at the same time.
 pub fn both(testbed: &mut Testbed, options: &BothOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     harness.measure_unloaded()?;
@@ -151,10 +152,10 @@ pub fn both(testbed: &mut Testbed, options: &BothOptions) -> Result<Findings> {
     Ok(finish(&harness, "both", "Homa and TCP at once", &scores, charts, results.into()))
 }
 
-/// A score by its name and place.
+/// A score with its name and its position on the x axis.
 pub type Named = (String, f64, Score);
 
-/// The table of all scores, under a title, with what every experiment's findings have.
+/// Findings with a title, the table of all scores, and the common parts of all experiments.
 pub fn finish(
     harness: &Harness<'_>,
     experiment: &str,
@@ -173,14 +174,14 @@ pub fn finish(
     findings
 }
 
-/// A plot over shares from 0 to 1.
+/// A chart over shares from 0 to 1.
 fn chart(x: &str, y: &str, scores: &[Named], value: fn(&Score) -> f64) -> Chart {
     let ticks = (0..=10).map(|tenth| f64::from(tenth) / 10.0);
     let x_ticks = ticks.map(|place| (place, format!("{:.0} %", place * 100.0))).collect();
     plot(x, y, x_ticks, scores, value)
 }
 
-/// A plot over values that stand side by side: the place of a score is the number of its value.
+/// A chart over discrete values: the position of a score is the index of its value.
 pub fn chart_of_values(
     x: &str,
     y: &str,

@@ -1,4 +1,4 @@
-//! What experiments run on: a rack, and loads that begin at one moment in the agents of all its hosts.
+//! The rack of an experiment, and loads that begin at one moment in the agents of all hosts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,42 +28,43 @@ use crate::spec::{BuildOptions, Spec, SwitchKind};
 use crate::state::{Directory, Place, State};
 use crate::{interruption, status, switch};
 
-/// How long an order may take beside the time that it is for.
+/// Maximum time of an order in addition to the ordered duration.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// From an order to the moment when all hosts begin, for each host, at the first attempt.
+/// Time from an order to the common start, per host, at the first attempt.
 const HEAD_START: Duration = Duration::from_millis(10);
 
-/// Attempts at a load whose start some host missed. The head start of the last one is 64 times that of the first.
+/// Attempts at a load if a host misses the start. The head start of the last one is 64 times that of the
+/// first.
 const START_ATTEMPTS: u32 = 7;
 
-/// How often the experiment looks whether it is to end.
+/// Interval at which the experiment checks for an interruption.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// A rack in use.
 pub struct Testbed {
-    /// How far the experiment is.
+    /// The progress of the experiment.
     pub progress: Progress,
     directory: Directory,
     state: State,
     interrupted: Arc<AtomicBool>,
     cables: Cables,
     link_events: Vec<LinkEvent>,
-    /// What happened to the rack while a load was on it, for whoever reads the results.
+    /// Events of the rack during loads, for readers of the results.
     notes: Vec<String>,
-    /// Where time traces go.
+    /// Directory of the time traces; `None`: they are not written.
     trace: Option<PathBuf>,
-    /// The port of the switch whose queue is recorded under each load, counted from 0.
+    /// The switch port whose queue is recorded under each load, counted from 0.
     pub recorded_port: Option<usize>,
-    /// Loads so far.
+    /// Number of loads so far.
     loads: u32,
-    /// The rack was built for the experiment.
+    /// Whether the rack was built for the experiment.
     is_own: bool,
-    /// The rack goes with it, where it was built for the experiment. Dropped last.
+    /// The daemon of a rack that was built for the experiment. It is dropped last, and ends the rack.
     daemon: Option<NamespaceDaemon>,
 }
 
-/// A moment of a testbed, by what had happened to its rack.
+/// A position in the events of a testbed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventMark {
     link_events: usize,
@@ -71,10 +72,10 @@ pub struct EventMark {
 }
 
 impl Testbed {
-    /// Builds the rack, or takes the one that is up.
+    /// Builds a rack, or opens the running one that the options name.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The rack cannot be built, or it does not exist.
     pub fn open(common: &CommonOptions, total: Duration) -> Result<Testbed> {
         let interrupted = interruption()?;
         let mut progress = Progress::new(total);
@@ -108,14 +109,14 @@ impl Testbed {
         })
     }
 
-    /// Builds another rack in the place of this one, which no agent has any more.
+    /// Builds another rack in place of this one. There must be no agents on it.
     ///
     /// # Errors
-    /// This one is not the experiment's own, or why there is no other.
+    /// The rack is not the experiment's own, or the other one cannot be built.
     pub fn rebuild(&mut self, build: &BuildOptions) -> Result<()> {
         ensure!(self.is_own, "each value takes a rack that is built for it: leave out --name");
         self.progress.step("building the rack", Duration::ZERO);
-        // Their name is the same.
+        // Both racks have the same name, so the old one must end first.
         self.daemon = None;
         let trace = format!("switch-from-load{}", self.loads + 1);
         let spec = traced(build.spec(&self.state.spec.name), self.trace.as_deref(), &trace);
@@ -125,16 +126,18 @@ impl Testbed {
         Ok(())
     }
 
-    /// The same, with this directory for the time traces of its hosts and its switch.
+    /// Builds another rack as [`Testbed::rebuild`] does, with this directory for the time traces of its hosts
+    /// and its switch.
     ///
     /// # Errors
-    /// As [`Testbed::rebuild`].
+    /// Those of [`Testbed::rebuild`].
     pub fn rebuild_traced(&mut self, build: &BuildOptions, traces: &Path) -> Result<()> {
         self.trace = Some(traces.to_owned());
         self.rebuild(build)
     }
 
-    /// Ends the rack, which no agent has any more: its switch has written its time trace then. Only [`Testbed::rebuild`] goes on from here.
+    /// Ends the rack, so that its switch writes its time trace. There must be no agents on it. Afterwards
+    /// only [`Testbed::rebuild`] is permitted.
     pub fn take_down(&mut self) {
         self.daemon = None;
     }
@@ -144,27 +147,27 @@ impl Testbed {
         &self.state.hosts
     }
 
-    /// What the rack is made of.
+    /// The description of the rack.
     pub fn spec(&self) -> &Spec {
         &self.state.spec
     }
 
-    /// The process of the switch, where it is one.
+    /// The process of the switch; `None` if the kernel forwards.
     pub fn switch_process(&self) -> Option<Pid> {
         self.state.switch_pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
     }
 
-    /// What the switch has counted so far, where it tells.
+    /// The counters of the switch; `None` if it does not answer.
     pub fn switch_stats(&self) -> Option<Value> {
         status::switch_stats(&self.state, &self.directory)
     }
 
-    /// Puts into the findings what happened to the rack meanwhile: links that went down or up, switches that ended.
+    /// Adds the events of the rack to the findings: links that went down or up, and switches that ended.
     pub fn report(&self, findings: &mut Findings) {
         self.report_since(EventMark::default(), findings);
     }
 
-    /// The same of what has happened since.
+    /// Adds the events since `since` to the findings.
     pub fn report_since(&self, since: EventMark, findings: &mut Findings) {
         let events = &self.link_events[since.link_events..];
         findings.warnings.extend(told(events));
@@ -173,17 +176,17 @@ impl Testbed {
         findings.json["warnings"] = json!(findings.warnings);
     }
 
-    /// How much has happened to the rack so far.
+    /// The current position in the events.
     pub fn happened(&self) -> EventMark {
         EventMark { link_events: self.link_events.len(), notes: self.notes.len() }
     }
 
-    /// Whether somebody wants the experiment to end.
+    /// Whether the user has interrupted the experiment.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Notes what happened to the rack since a load began.
+    /// Records the events of the rack since a load began.
     fn note(&mut self, load: &str, begin: Instant) -> Result<()> {
         self.link_events.extend(self.cables.take(load, begin));
         let Some(now) = self.directory.read()? else { return Ok(()) };
@@ -197,10 +200,10 @@ impl Testbed {
         Ok(())
     }
 
-    /// Whether the experiment can go on.
+    /// Checks that the experiment can continue.
     ///
     /// # Errors
-    /// Ctrl-C, or the switch or the whole rack is gone.
+    /// Ctrl-C, or the switch or the whole rack has ended.
     pub fn check(&self) -> Result<()> {
         ensure!(!self.is_interrupted(), "interrupted: nothing was written");
         let state = self.directory.read()?;
@@ -214,10 +217,10 @@ impl Testbed {
         }
     }
 
-    /// A load on some agents at once, each group with its own.
+    /// Runs loads on several groups of agents at once.
     ///
-    /// All hosts start at the same time. Where the processors are so busy that a host reads the order after that time, the
-    /// load is repeated with twice the head start.
+    /// All hosts start at the same time. If the processors are so busy that a host reads the order after the
+    /// start, the load is repeated with twice the head start.
     ///
     /// # Errors
     /// A process or the switch ended, an order failed, or a host missed every start.
@@ -241,7 +244,7 @@ impl Testbed {
         )
     }
 
-    /// A load that begins at the start of the window, unless some host gets the order later.
+    /// Runs a load that begins at the start of the window, unless a host receives the order later.
     fn attempt(
         &mut self,
         agents: &mut [(&mut Agents, &Load)],
@@ -278,7 +281,7 @@ impl Testbed {
         Ok(Attempt::Done(all))
     }
 
-    /// Waits until the measured time is over and says what the machine did in it.
+    /// Waits for the end of the measured time. Returns the load of the machine in the measured time.
     fn watch(&self, window: &Window) -> Result<Machine> {
         self.wait(window.start, window.from)?;
         let switch = || self.state.switch_pid.map(Scheduled::of).unwrap_or_default();
@@ -308,13 +311,13 @@ impl Testbed {
     }
 }
 
-/// A directory that is there afterwards, by a name that also processes elsewhere know it by.
+/// Makes a directory, and returns its absolute path for processes with other working directories.
 fn directory(path: &Path) -> Result<PathBuf> {
     let failed = || format!("cannot write time traces to {}: choose another --trace", path.display());
     std::fs::create_dir_all(path).and_then(|()| path.canonicalize()).with_context(failed)
 }
 
-/// The rack whose switch writes a time trace, where it is one of ours.
+/// Adds a time trace of the switch to the description of a rack, if its switch is `homa switch`.
 fn traced(mut spec: Spec, directory: Option<&Path>, name: &str) -> Spec {
     if let (Some(directory), SwitchKind::Homa) = (directory, spec.switch) {
         let file = directory.join(format!("{name}.trace"));
@@ -323,15 +326,16 @@ fn traced(mut spec: Spec, directory: Option<&Path>, name: &str) -> Spec {
     spec
 }
 
-/// What came of one attempt at a load.
+/// The result of one attempt at a load.
 enum Attempt {
     /// All hosts began in time.
     Done(Vec<Loaded>),
-    /// This host read the order after the start, and did nothing; what the other hosts did is discarded.
+    /// This host received the order after the start and sent nothing. The results of the other hosts are
+    /// discarded.
     Late { host: String },
 }
 
-/// How long before the common start the hosts get their orders, attempt by attempt.
+/// The head start of each attempt: the time from the orders to the common start.
 fn head_starts(hosts: u16) -> impl Iterator<Item = Duration> {
     (0..START_ATTEMPTS).map(move |attempt| HEAD_START * (2 + u32::from(hosts)) * (1 << attempt))
 }
@@ -356,13 +360,13 @@ impl Window {
 /// A load on the agents of a protocol.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What each host sends; `None`: it only answers. One for each host.
+    /// The load of each host; `None`: the host only answers.
     pub rates: Vec<Option<Rate>>,
-    /// Before the measured time.
+    /// Warm-up before the measured time.
     pub warmup: Duration,
     /// The measured time.
     pub measured: Duration,
-    /// Of arrivals, sizes and choices.
+    /// Seed of arrivals, sizes and choices.
     pub seed: u64,
 }
 
@@ -373,18 +377,19 @@ impl Load {
     }
 }
 
-/// What came of a load, all hosts together.
+/// The results of a load, over all hosts.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Every RPC that was due in the measured time and answered.
+    /// The RPCs that were due in the measured time and answered.
     pub samples: Vec<Sample>,
-    /// Counters, the warm-up included but for the goodput.
+    /// Counters, which include the warm-up except for the goodput.
     pub counted: Counted,
-    /// What the processors did.
+    /// Load of processors and links.
     pub machine: Machine,
-    /// Of each host, 10^9 bits of request payload per second.
+    /// Goodput of each host in 10^9 bits of request payload per second.
     pub host_gbps: Vec<f64>,
-    /// Bytes of messages, requests and answers, that came to all hosts in the measured time, of complete messages or not.
+    /// Message bytes, of requests and answers, that all hosts received in the measured time, including those
+    /// of incomplete messages.
     pub received: u64,
     /// The queue at the recorded port of the switch.
     pub queue: Vec<QueueSample>,
@@ -392,22 +397,22 @@ pub struct Loaded {
     hosts: Scheduled,
 }
 
-/// What the processors and the links did in the measured time.
+/// Load of processors and links in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
-    /// Processors there are.
+    /// Number of processors.
     pub cpus: usize,
-    /// Processors busy on average, whoever kept them so.
+    /// Average number of busy processors, for any process.
     pub cores_busy: f64,
-    /// Of that, the hosts' processes.
+    /// Average number of processors kept busy by the hosts' agents.
     pub hosts_busy: f64,
-    /// Of that, the switch.
+    /// Average number of processors kept busy by the switch.
     pub switch_busy: f64,
-    /// Mean time in microseconds that a thread of a host waited for a processor, each time it wanted one.
+    /// Mean wait of a host's thread for a processor, in microseconds.
     pub hosts_waited_us: f64,
-    /// The same for the switch.
+    /// Mean wait of the switch for a processor, in microseconds.
     pub switch_waited_us: f64,
-    /// What the links did, where the switch counts it.
+    /// Load of the links; `None` if the switch does not count it.
     pub links: Option<Links>,
 }
 
@@ -447,12 +452,13 @@ impl Loaded {
         self.measured.as_secs_f64().max(1e-9)
     }
 
-    /// Bytes of messages that came to all hosts, 10^9 bits per second, of complete messages or not.
+    /// Message bytes that all hosts received, including those of incomplete messages, in 10^9 bits per
+    /// second.
     pub fn received_gbps(&self) -> f64 {
         self.received as f64 * 8.0 / 1e9 / self.seconds()
     }
 
-    /// Payload of answered requests, 10^9 bits per second, all hosts together.
+    /// Payload of answered requests of all hosts, in 10^9 bits per second.
     pub fn gbps(&self) -> f64 {
         self.counted.goodput_bytes as f64 * 8.0 / 1e9 / self.seconds()
     }

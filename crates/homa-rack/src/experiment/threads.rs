@@ -1,4 +1,4 @@
-//! `client-threads` and `server-ports`: how many threads and ports the hosts of each protocol want.
+//! `client-threads` and `server-ports`: the best numbers of threads and ports for the hosts of each protocol.
 
 use anyhow::Result;
 use homa_report::findings::Findings;
@@ -12,7 +12,7 @@ use super::setup::PROTOCOLS;
 use super::sweep::{Named, chart_of_values, finish};
 use super::testbed::Testbed;
 
-/// Two numbers over their values: what varies along a plot, and what has a plot of its own.
+/// Two parameters with their values: one varies along the x axis, the other has a chart for each value.
 struct Grid<'a> {
     experiment: &'static str,
     title: &'static str,
@@ -21,7 +21,7 @@ struct Grid<'a> {
     change: fn(&mut Setup, u16, u16),
 }
 
-/// `client-threads`.
+/// Runs `client-threads`.
 pub fn client_threads(testbed: &mut Testbed, options: &ClientThreadsOptions) -> Result<Findings> {
     let grid = Grid {
         experiment: "client-threads",
@@ -36,7 +36,7 @@ pub fn client_threads(testbed: &mut Testbed, options: &ClientThreadsOptions) -> 
     run(testbed, &options.common, &options.messages, options.offered.load, &grid)
 }
 
-/// `server-ports`.
+/// Runs `server-ports`.
 pub fn server_ports(testbed: &mut Testbed, options: &ServerPortsOptions) -> Result<Findings> {
     let grid = Grid {
         experiment: "server-ports",
@@ -92,7 +92,7 @@ fn run(
     Ok(findings)
 }
 
-/// A name as a key of JSON.
+/// Converts a name to a JSON key.
 fn key(name: &str) -> String {
     name.replace(' ', "_")
 }

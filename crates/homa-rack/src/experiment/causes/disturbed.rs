@@ -1,4 +1,4 @@
-//! Disturbances that begin with a load and end with it.
+//! Disturbances that last as long as a load.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,11 +20,11 @@ use crate::experiment::testbed::Testbed;
 use crate::spec::ipv4;
 use crate::{RACK_COMMAND, enter};
 
-/// How long a process is stopped, and how long it runs then.
+/// Time that a process is stopped, and time that it then runs.
 const STOPPED: Duration = Duration::from_millis(5);
 const RUNNING: Duration = Duration::from_millis(95);
 
-/// Ends what it began when it is dropped.
+/// A running disturbance. Dropping it ends the disturbance.
 #[derive(Default)]
 pub struct Disturbed {
     processes: Vec<Child>,
@@ -32,7 +32,7 @@ pub struct Disturbed {
 }
 
 impl Disturbed {
-    /// Begins.
+    /// Starts a disturbance.
     ///
     /// # Errors
     /// A process cannot be started.
@@ -50,7 +50,8 @@ impl Disturbed {
                 hogged.set(processor);
                 others.unset(processor);
                 confine(victim()?, &hogged)?;
-                // Whatever else the rack has is on machines of its own, as far as there are processors.
+                // All other processes run on other processors, as far as there are any, as if they had
+                // machines of their own.
                 let rest = testbed.spec().numbers().filter(|&number| number != VICTIM);
                 let rest = rest.filter_map(|number| agents.process(number)).chain(testbed.switch_process());
                 for process in rest.filter(|_| others.count() > 0) {
@@ -81,7 +82,7 @@ impl Disturbed {
         Ok(disturbed)
     }
 
-    /// Starts this program again to disturb, in a host of a rack if one is named.
+    /// Starts this program as a disturbing process, in a host of a rack if one is named.
     fn start(&mut self, host: Option<(&str, &str)>, what: &Disturbance) -> Result<()> {
         let program = std::env::current_exe().context("cannot find this program to start it again")?;
         let mut command = match host {
@@ -101,14 +102,14 @@ impl Disturbed {
     }
 }
 
-/// Has all threads of a process, and those that they start, run on these processors.
+/// Confines all threads of a process, and the threads that these start, to these processors.
 fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
     let threads = format!("/proc/{}/task", process.as_raw_nonzero());
     confine_all(processors, || {
         let mut all = Vec::new();
         for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
             let name = entry?.file_name();
-            // None would be the thread that asks.
+            // An id of 0 would mean the calling thread.
             all.extend(name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw));
         }
         Ok(all)
@@ -116,8 +117,9 @@ fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
     .with_context(|| format!("cannot confine the threads of {threads}"))
 }
 
-/// Has the threads that `list` names run on these processors. One may have been started meanwhile by one that was not confined yet: when
-/// there is no new one in the list, those that come are confined from their beginning.
+/// Confines the threads that `list` returns. A thread that is not yet confined may start another meanwhile,
+/// so the list is read again until it has no new thread. New threads of confined threads are confined from
+/// their start.
 fn confine_all(processors: &CpuSet, mut list: impl FnMut() -> Result<Vec<Pid>>) -> Result<()> {
     let mut confined = HashSet::new();
     loop {
@@ -127,7 +129,7 @@ fn confine_all(processors: &CpuSet, mut list: impl FnMut() -> Result<Vec<Pid>>) 
         }
         for thread in new {
             match sched_setaffinity(Some(thread), processors) {
-                // It has ended since.
+                // The thread has ended.
                 Err(Errno::SRCH) => (),
                 result => result?,
             }
@@ -135,8 +137,8 @@ fn confine_all(processors: &CpuSet, mut list: impl FnMut() -> Result<Vec<Pid>>) 
     }
 }
 
-/// Has the switch run before the hosts that are on the same processor: a real one shares none. Who may not do that, or has no `chrt`, has a
-/// switch that is late at times.
+/// Gives the switch precedence over hosts on the same processor, since a real switch shares none. Without the
+/// privilege or the program `chrt`, the switch is sometimes late.
 fn prefer(switch: Option<Pid>) {
     if let Some(switch) = switch {
         let words = ["--fifo", "--all-tasks", "--pid", "1", &switch.as_raw_nonzero().to_string()];
@@ -146,7 +148,7 @@ fn prefer(switch: Option<Pid>) {
 
 fn stop_again_and_again(process: Pid, end: &AtomicBool) {
     while !end.load(Ordering::Relaxed) {
-        // One that is gone is told by whoever waits for what it says.
+        // If the process has ended, the experiment notices at its next reply.
         let _ = kill_process(process, Signal::STOP);
         thread::sleep(STOPPED);
         let _ = kill_process(process, Signal::CONT);
@@ -157,7 +159,7 @@ fn stop_again_and_again(process: Pid, end: &AtomicBool) {
 impl Drop for Disturbed {
     fn drop(&mut self) {
         for process in &mut self.processes {
-            // It may have ended by itself; then there is nothing to kill, only to reap.
+            // Killing fails if the process has ended by itself; waiting for it is then enough.
             let _ = process.kill();
             let _ = process.wait();
         }

@@ -1,4 +1,5 @@
-//! `causes`: something that makes RPCs slow is planted, time traces are taken, and `homa trace tail` is asked what it was.
+//! `causes`: plants causes of slow RPCs, records time traces, and checks the causes that `homa trace tail`
+//! finds.
 
 mod disturbed;
 pub(super) mod planted;
@@ -27,39 +28,39 @@ use super::testbed::Testbed;
 use disturbed::Disturbed;
 use planted::PlantedCause;
 
-/// Load as a share of the links: long messages are so few then that they seldom meet.
+/// Load as a share of the links: so low that the few long messages rarely overlap.
 const LOAD: f64 = 0.1;
 
-/// Two that talk and one that disturbs them.
+/// Minimum hosts: two communicating hosts and a disturbing one.
 const LEAST_HOSTS: u16 = 3;
 
-/// RPCs that a host may have open: far more than a load here ever has.
+/// Maximum open RPCs of a host: far more than these loads ever have.
 const OPEN: u32 = 2_000;
 
-/// What the tail of a run was put down to.
+/// The cause to which the tail of a run was attributed.
 #[derive(Clone, Debug, Serialize)]
 struct Verdict {
     planted: PlantedCause,
     repetition: u32,
-    /// Of whole RPCs in the traces.
+    /// Complete RPCs in the traces.
     rpcs: usize,
-    /// Of slowdown, at which the tail begins.
+    /// Percentile of slowdown at which the tail begins.
     percentile: f64,
-    /// The slowdown there.
+    /// Slowdown at that percentile.
     tail_slowdown: f64,
-    /// `None`: nothing was slower than its best.
+    /// `None` if no RPC was slower than its minimum.
     cause: Option<&'static str>,
-    /// Of the time in the tail that need not have been.
+    /// The cause's share of the avoidable time in the tail.
     share: f64,
     place: String,
-    /// Whether that is what was planted, and where.
+    /// Whether cause and place are the planted ones.
     found: bool,
 }
 
-/// What can be known to be wrong before there is a rack.
+/// Checks the options before a rack is built.
 ///
 /// # Errors
-/// A rack that is up, or too few hosts.
+/// A rack is named, or there are too few hosts.
 pub fn check(options: &CausesOptions) -> Result<()> {
     ensure!(options.common.name.is_none(), "causes builds a rack for each run: leave out --name");
     ensure!(
@@ -69,13 +70,13 @@ pub fn check(options: &CausesOptions) -> Result<()> {
     Ok(())
 }
 
-/// A run whose traces have no whole RPC is repeated with twice the measured time, up to this multiple of the
-/// configured one. Busy processors may complete none of the few long messages.
+/// Maximum multiple of the configured measured time. A run whose traces have no complete RPC is repeated with
+/// twice the measured time. On busy processors none of the few long messages may complete.
 const MOST_LENGTHENED: u32 = 8;
 
 const NO_RPC: &str = "no RPC is whole in the traces, from its start to its end";
 
-/// The experiment: Homa alone.
+/// Runs the experiment, with Homa only.
 pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
     let traces = Traces::new(options.common.trace.as_deref());
     let first = messages(PlantedCause::None);
@@ -120,7 +121,7 @@ pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
     Ok(findings)
 }
 
-/// One run: a rack, a load on it, and what its traces say.
+/// One run: a rack, a load on it, and the evaluation of its traces.
 struct PlantedRun<'a> {
     planted: PlantedCause,
     repetition: u32,
@@ -131,7 +132,7 @@ struct PlantedRun<'a> {
 }
 
 impl PlantedRun<'_> {
-    /// `None`: no RPC is whole in the traces.
+    /// `None` if no RPC is complete in the traces.
     fn run(
         &self,
         testbed: &mut Testbed,
@@ -153,7 +154,7 @@ impl PlantedRun<'_> {
         let mut agents = harness.agents(Protocol::Homa, |setup| {
             let recording = &mut setup.recording;
             recording.records = Some(options.common.recording.records.unwrap_or(TRACE_RECORDS));
-            // They tell a host that is late from a queue before it.
+            // Device times distinguish a late host from a queue in front of it.
             recording.device_times = true;
             planted.change(setup);
         })?;
@@ -180,7 +181,7 @@ pub fn messages(planted: PlantedCause) -> MessageOptions {
     }
 }
 
-/// The traces of a run, on one time.
+/// Reads the traces of a run and aligns their clocks.
 fn model(directory: &Path) -> Result<Model> {
     let mut dumps = homa_trace::files::read_together(&[directory.to_owned()])?;
     for warning in ClockChoice::default().apply(&mut dumps) {
@@ -189,7 +190,7 @@ fn model(directory: &Path) -> Result<Model> {
     Model::new(dumps).with_context(|| directory.display().to_string())
 }
 
-/// What the traces say.
+/// Evaluates the traces; `None` if they have no complete RPC.
 fn look(
     planted: PlantedCause,
     repetition: u32,
@@ -255,7 +256,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     Summary::of(values).unwrap_or_default().median
 }
 
-/// Each once, with how often it came where there are several, the most frequent first.
+/// Lists each name once, the most frequent first. If there are several names, each has its count.
 fn tally<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for name in names {
@@ -271,7 +272,7 @@ fn tally<'a>(names: impl Iterator<Item = &'a str>) -> String {
     counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Where traces are until they are read, or for good.
+/// The directory of the traces, temporary or named by the user.
 struct Traces {
     directory: PathBuf,
     keep: bool,
@@ -286,7 +287,7 @@ impl Traces {
         Traces { directory, keep: wanted.is_some() }
     }
 
-    /// The directory of a run.
+    /// Makes the directory of a run.
     fn of(&self, planted: PlantedCause, repetition: u32) -> Result<PathBuf> {
         let directory = self.directory.join(format!("{}-{repetition}", planted.name()));
         if directory.exists() {
@@ -300,7 +301,7 @@ impl Traces {
 
     fn done_with(&self, directory: &Path) {
         if !self.keep {
-            // What stays goes with all of it.
+            // Files that remain are removed with the parent directory.
             let _ = fs::remove_dir_all(directory);
         }
     }

@@ -1,4 +1,4 @@
-//! What is planted, and what `homa trace tail` is to find.
+//! The planted causes, and the causes that `homa trace tail` must find for them.
 
 use homa_analysis::Cause;
 use serde::Serialize;
@@ -7,17 +7,17 @@ use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 use crate::experiment::agent_protocol::Setup;
 use crate::experiment::settings::Change;
 
-/// The host that is disturbed.
+/// Number of the disturbed host.
 pub(super) const VICTIM: u16 = 1;
 
-/// Share of packets that are lost where that is planted.
+/// Share of lost packets, for the cause `loss`.
 const LOSS: f64 = 0.01;
 
-/// Bytes of messages of one packet, and of many.
+/// Message sizes: one packet, and many packets.
 const SHORT_BYTES: u32 = 1_000;
 const LONG_BYTES: u32 = 100_000;
 
-/// What windows that are too small are set to: a packet.
+/// Size of windows that are too small: one packet.
 const SMALL_WINDOW: &str = "1460";
 
 /// A cause of slow RPCs.
@@ -27,31 +27,31 @@ const SMALL_WINDOW: &str = "1460";
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum PlantedCause {
-    /// Nothing, to compare with
+    /// No cause, for comparison
     None,
-    /// The same with long messages
+    /// No cause, with long messages
     NoneLong,
-    /// A host whose processes have one processor, on which another one computes
+    /// All processes of one host share a processor with a computing process
     Hog,
-    /// The process of a host is stopped for 5 ms ten times a second
+    /// The process of one host is stopped for 5 ms, ten times per second
     Stop,
-    /// Bursts of packets of the highest priority, half of the rate, stand in front of one host's port: from a host that does nothing else
+    /// Another host sends bursts of the highest priority to one host's port, at half of the link's rate
     Queue,
-    /// The hosts take their links for half as fast as they are
+    /// The hosts assume half of their links' rate
     Pacer,
-    /// A message may send a packet without a grant, and have one granted
+    /// A message may send one packet without a grant, and has at most one packet granted
     Windows,
-    /// The switch loses a packet in a hundred
+    /// The switch loses one packet in a hundred
     Loss,
 }
 
 impl PlantedCause {
-    /// Its name among the options.
+    /// The name in the options.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Bytes of the messages.
+    /// Message size in bytes.
     pub(super) fn message_bytes(self) -> u32 {
         match self {
             PlantedCause::None | PlantedCause::Hog | PlantedCause::Stop => SHORT_BYTES,
@@ -63,17 +63,17 @@ impl PlantedCause {
         }
     }
 
-    /// The percentile of slowdown from which on RPCs are looked at: of short ones there are enough for the worst hundredth, and what disturbs
-    /// now and then disturbs no more of them.
+    /// Percentile of slowdown at which the evaluated tail begins. Short messages are numerous enough for the
+    /// worst 1 %, and occasional disturbances affect no more of them.
     pub(super) fn percentile(self) -> f64 {
         if self.message_bytes() < LONG_BYTES { 99.0 } else { 90.0 }
     }
 
-    /// The causes that are right; none where nothing was planted.
+    /// The correct causes; empty if nothing was planted.
     pub(super) fn right(self) -> &'static [Cause] {
         match self {
             PlantedCause::None | PlantedCause::NoneLong => &[],
-            // Who does not run while it sleeps is one whose packets wait for it.
+            // A thread that does not run is also one whose packets wait to be read.
             PlantedCause::Hog | PlantedCause::Stop => {
                 &[Cause::NotRunning, Cause::ReadGap, Cause::Wakeup, Cause::SenderLate]
             }
@@ -84,8 +84,9 @@ impl PlantedCause {
         }
     }
 
-    /// Whether a host takes part in the load. What floods a port is not to stand in its own link's queue together with RPCs; and who shares
-    /// the one processor that a hogged host leaves to the others would be as late as that one.
+    /// Whether a host takes part in the load. A flooding host does not, so that its flood and RPCs do not
+    /// share its uplink. With `hog`, further hosts would share the one processor that is left to the others,
+    /// and would be as late as the disturbed host.
     pub(super) fn takes_part(self, number: u16, hosts: u16) -> bool {
         match self {
             PlantedCause::Hog => number <= 2,
@@ -94,27 +95,28 @@ impl PlantedCause {
         }
     }
 
-    /// The node whose share of the cause has to be the largest, where one was disturbed.
+    /// The disturbed node, whose share of the cause must be the largest; `None` if no node was disturbed.
     pub(super) fn node(self) -> Option<String> {
         matches!(self, PlantedCause::Hog | PlantedCause::Stop).then(|| format!("h{VICTIM}"))
     }
 
-    /// The port of the switch, as it counts them, of which the same is true.
+    /// The disturbed port of the switch, counted from 0, whose share of the cause must be the largest; `None`
+    /// if no port was disturbed.
     pub(super) fn port(self) -> Option<u16> {
         (self == PlantedCause::Queue).then_some(VICTIM - 1)
     }
 
-    /// Options of the switch.
+    /// Additional options of the switch.
     pub(super) fn switch_options(self) -> Vec<String> {
         match self {
             PlantedCause::Loss => vec![format!("--loss={LOSS}")],
-            // One that polls would have a processor that the hosts need which are not disturbed.
+            // A polling switch would occupy a processor that the undisturbed hosts need.
             PlantedCause::Hog => vec!["--poll=0ms".to_owned()],
             _ => Vec::new(),
         }
     }
 
-    /// What the hosts' processes are to be.
+    /// Changes the setup of the hosts' agents.
     pub(super) fn change(self, setup: &mut Setup) {
         match self {
             PlantedCause::Pacer => setup.link_mbps = (setup.link_mbps / 2).max(1),

@@ -1,4 +1,4 @@
-//! The answer of a comparison: a few lines that say it, for the terminal and the page.
+//! The answer of a comparison: a few lines for the terminal and for the page.
 
 use homa_bench::compare::results::Run;
 use homa_bench::workloads;
@@ -11,21 +11,23 @@ use serde_json::{Value, json};
 use super::{BUFFER, Trial, rack_in_words};
 use crate::experiment::vs_tcp::{ContenderRuns, Measured, Spread};
 
-/// A protocol whose completed bytes differ by more than this share from those due was not in steady state.
+/// Maximum deviation of completed bytes from due bytes, as a share. A protocol that exceeds it was not in
+/// steady state.
 const STEADY: f64 = 0.03;
 
-/// What was measured, and how it came about.
+/// The results of a comparison, and how the rack and the load were chosen.
 pub struct Answer<'a> {
-    /// What was measured.
+    /// The measurements.
     pub measured: Measured<'a>,
     trials: Vec<Trial>,
-    /// A load that was too much, and in whose place a lower one was measured.
+    /// The original load, if it was too high and a lower one was measured.
     lowered_from: Option<f64>,
     warnings: Vec<String>,
 }
 
 impl<'a> Answer<'a> {
-    /// Of what was measured, the racks that were tried, a load that was too much, and what happened to the rack.
+    /// Combines the measurements, the tried racks, the original load if it was lowered, and the events of the
+    /// rack.
     pub fn new(
         measured: Measured<'a>,
         trials: Vec<Trial>,
@@ -37,12 +39,12 @@ impl<'a> Answer<'a> {
         Answer { measured, trials, lowered_from, warnings }
     }
 
-    /// Whether every RPC was answered once, and right.
+    /// Whether every RPC was answered exactly once and correctly.
     pub fn is_clean(&self) -> bool {
         self.measured.is_clean()
     }
 
-    /// What makes the comparison invalid, a sentence for each reason.
+    /// The reasons why the comparison is invalid, one sentence each.
     pub fn invalid(&self) -> Vec<String> {
         let unsteady = self.measured.runs.iter().filter_map(|ContenderRuns { contender, run, .. }| {
             let fraction = run.completed_fraction?;
@@ -57,7 +59,7 @@ impl<'a> Answer<'a> {
         unsteady.collect()
     }
 
-    /// The first lines: the answer, in words and numbers.
+    /// The first lines of the output: the answer in words and numbers.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let invalid = self.invalid();
@@ -157,7 +159,7 @@ impl<'a> Answer<'a> {
         )
     }
 
-    /// Everything that another person needs to judge the comparison.
+    /// The conditions of the comparison, for readers who want to judge it.
     pub fn conditions(&self) -> Section {
         let common = &self.measured.plan.options().common;
         let mut section = self.measured.sections().pop().unwrap_or_default();
@@ -188,14 +190,14 @@ impl<'a> Answer<'a> {
         section
     }
 
-    /// Slowdown by size, with the largest 1 % as its last row; then the short messages.
+    /// Slowdown by size, with the largest 1 % as the last row, and the short messages.
     pub fn sections(&self) -> Vec<Section> {
         let mut sections = self.measured.sections();
         sections.pop();
         sections
     }
 
-    /// For a terminal.
+    /// The answer as text for a terminal.
     pub fn text(&self) -> String {
         let mut out = "\n".to_owned();
         for line in self.lines() {
@@ -208,7 +210,7 @@ impl<'a> Answer<'a> {
         out
     }
 
-    /// For programs.
+    /// The answer as JSON.
     pub fn json(&self) -> Value {
         let mut json = self.measured.json("bench");
         json["answer"] = json!(self.lines());
@@ -218,7 +220,7 @@ impl<'a> Answer<'a> {
         json
     }
 
-    /// What makes the results doubtful.
+    /// Warnings about the results.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -237,7 +239,7 @@ fn largest(homa: &Run, other: &ContenderRuns) -> Option<String> {
     ))
 }
 
-/// The row of the short messages, where the table has one for just these.
+/// The row of the short messages, if the table has a row with the same maximum size.
 fn shortest(run: &Run) -> Option<&BinSummary> {
     run.bins.first().filter(|bin| bin.max_bytes == run.short.max_bytes && bin.count > 0)
 }
@@ -246,7 +248,7 @@ fn us(us: f64) -> String {
     if us < 100.0 { format!("{us:.1} us") } else { format!("{} us", grouped(us.round() as u64)) }
 }
 
-/// A number with commas between thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();

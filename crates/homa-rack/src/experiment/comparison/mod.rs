@@ -1,5 +1,5 @@
-//! Homa and TCP on a rack that this machine carries, the same messages at the same
-//! moments, within a minute.
+//! Compares Homa and TCP within a minute, on a rack for the processors of this machine. All protocols get the
+//! same messages at the same times.
 
 mod answer;
 mod page;
@@ -27,91 +27,98 @@ use super::testbed::Testbed;
 use super::vs_tcp::{Cell, Plan, Session};
 use crate::spec::Spec;
 
-/// The messages without an option: W3, what all applications of a datacentre at Google sent together. A rack of a minute answers enough of
-/// them for a 99th percentile in every row of the table; of W4 it would be thirty times fewer.
+/// Default workload: W3, the aggregate of all applications in a Google datacentre. A rack answers enough of
+/// its messages in a minute for a 99th percentile in every row of the table. With W4 it would be thirty times
+/// fewer.
 const WORKLOAD: &str = "w3";
 
-/// The load without an option, as a share of each link's rate: a busy network in which TCP still completes what is offered.
+/// Default load as a share of each link's rate: a busy network in which TCP still completes the offered load.
 const LOAD: f64 = 0.7;
 
-/// The load where there is time for one short repetition: at 70 % a few long messages decide whether it looks level.
+/// Default load if there is time for one short repetition only: at 70 % a few long messages decide whether
+/// the run looks steady.
 const SHORT_LOAD: f64 = 0.5;
 
-/// Less time than this is short, seconds.
+/// Times below this count as short, in seconds.
 const SHORT_SECONDS: f64 = 20.0;
 
-/// By how much the load is lowered where a protocol does not complete it.
+/// Step by which the load is lowered if a protocol does not complete it.
 const LOAD_STEP: f64 = 0.15;
 
-/// The lowest load that is tried.
+/// Minimum load.
 const MIN_LOAD: f64 = 0.2;
 
-/// A repetition whose completed share of the bytes due is less than this has fallen behind: quiet ends leave less to chance.
+/// A repetition that completes a smaller share of the due bytes has fallen behind. Measured times begin and
+/// end at quiet moments, so chance has little influence.
 const CLEARLY_BEHIND: f64 = 0.93;
 
-/// The switch's buffer as a multiple of what one port may have: see [`BUFFER`].
+/// Size of the switch's shared buffer, of which one port may use a part: see [`BUFFER`].
 const SHARED_BUFFER: &str = "--shared-buffer=10ms";
 
-/// That buffer in words. The 32 MB of a Trident 3 are 10.2 ms of one of its 25 Gbit/s ports. Switches with Broadcom's chips compute the
-/// threshold for each queue from the free bytes of the pool (Junos `buffer-dynamic-threshold` of the QFX5220; Extreme's SLX 9150, a
-/// Trident 3, gives one congested queue two thirds of it, which is alpha 2). With alpha 1 one congested queue takes half.
+/// The buffer in words. The 32 MB of a Trident 3 are 10.2 ms of one of its 25 Gbit/s ports. Switches with
+/// Broadcom's chips compute each queue's threshold from the free bytes of the pool. Examples are Junos
+/// `buffer-dynamic-threshold` of the QFX5220, and Extreme's SLX 9150, a Trident 3, which gives one congested
+/// queue two thirds (alpha 2). With alpha 1 one congested queue gets half.
 pub const BUFFER: &str = "a buffer of 10 ms of a link's rate shared by all ports, of which one congested queue gets half, as Broadcom's \
                           Trident 3 has at 25 Gbit/s (32 MB, dynamic thresholds for each queue, alpha 1)";
 
-/// Full packets that wait at a port when DCTCP's marks begin, as its authors advise for 1 Gbit/s (SIGCOMM 2010, section 3.5).
+/// Full packets in a port's queue above which DCTCP's marks begin, as its authors recommend for 1 Gbit/s
+/// (SIGCOMM 2010, section 3.5).
 const MARK_PACKETS: u64 = 20;
 
-/// A trial of a rack: warm-up and measured time.
+/// Warm-up and measured time of the trial of a rack.
 const TRIAL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(750));
 
-/// Racks that are tried at most.
+/// Maximum number of trials.
 const TRIALS: usize = 4;
 
-/// What is compared, and on what. Defaults are chosen for this machine and the time.
+/// The options of a comparison. Defaults depend on this machine and on the time.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program that the library is part of.
     pub program: Program,
     /// Time from start to result.
     pub total: Duration,
-    /// Number of hosts. Default: as many as this machine carries.
+    /// Number of hosts. Default: chosen for the processors of this machine.
     pub hosts: Option<u16>,
-    /// Rate of each host's link, each way, bits per second. Default: what this machine carries.
+    /// Rate of each host's link in each direction, in bits per second. Default: chosen for the processors of
+    /// this machine.
     pub rate: Option<u64>,
     /// TCP connections between each pair of hosts, in each direction of requests.
     pub connections: u16,
-    /// TCP's congestion control; several are each compared with Homa. Empty: the kernel's default, and DCTCP if the
-    /// kernel has it.
+    /// TCP's congestion control algorithms; each is compared with Homa. Empty: the kernel's default, and
+    /// DCTCP if the kernel has it.
     pub cc: Vec<Congestion>,
-    /// Message sizes by name, as a number of bytes or as a file. Default: W3.
+    /// Workload: a name, a number of bytes, or a file. Default: W3.
     pub workload: Option<String>,
-    /// Maximum length of a message. Default: 1/100 of what a link carries in the measured time, at most 1 MB.
+    /// Maximum length of a message. Default: 1/100 of the bytes that a link carries in the measured time, at
+    /// most 1 MB.
     pub max_message: Option<Truncation>,
-    /// Answers have 100 bytes instead of the request's length.
+    /// Whether answers have 100 bytes instead of the request's length.
     pub one_way: bool,
-    /// Offered load as a share of each link's rate, headers included. Default: by the time.
+    /// Offered load as a share of each link's rate, headers included. Default: depends on the time.
     pub load: Option<f64>,
-    /// Seeds arrivals, sizes and the choice of servers; all protocols get the same.
+    /// Seed of arrivals, sizes and the choice of servers, the same for all protocols.
     pub seed: u64,
 }
 
-/// A finished comparison, in the forms in which it is shown.
+/// A finished comparison, in its output forms.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// For a terminal.
+    /// Text for a terminal.
     pub text: String,
-    /// For programs.
+    /// JSON for programs.
     pub json: Value,
     /// A page for browsers.
     pub page: String,
-    /// Whether every RPC was answered once, and right.
+    /// Whether every RPC was answered exactly once and correctly.
     pub is_clean: bool,
 }
 
-/// Compares.
+/// Runs a comparison.
 ///
 /// # Errors
-/// Options that make no sense, Ctrl-C, or why no rack can be built: [`refusal`] explains that.
+/// Invalid options, Ctrl-C, or no rack can be built; [`refusal`] explains the last.
 pub fn run(options: &Options) -> Result<Comparison> {
     let began = Instant::now();
     let total = options.total;
@@ -143,10 +150,11 @@ pub fn run(options: &Options) -> Result<Comparison> {
     })
 }
 
-/// What the error of a machine that has no rack begins with.
+/// Beginning of the error if this machine cannot build a rack.
 const CANNOT_BUILD: &str = "cannot build a rack of hosts";
 
-/// Whether an error is that of a machine that has no rack, and not of its options or of what happened later.
+/// Whether an error means that this machine cannot build a rack. Errors in the options and later failures are
+/// different.
 pub fn is_refusal(error: &anyhow::Error) -> bool {
     error.to_string() == CANNOT_BUILD
 }
@@ -155,7 +163,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The options of the experiment.
+/// Derives the options of the experiment.
 fn experiment(options: &Options) -> VsTcpOptions {
     let mut experiment = VsTcpOptions::new(options.program);
     experiment.messages.workload = options.workload.clone().unwrap_or_else(|| WORKLOAD.to_owned());
@@ -169,7 +177,7 @@ fn experiment(options: &Options) -> VsTcpOptions {
     experiment
 }
 
-/// Makes the cell one of a rack of this size.
+/// Sets the cell's rack to this size.
 fn build(cell: &mut Cell, options: &Options, size: Size) {
     let common = &mut cell.options.common;
     common.build.hosts = size.hosts;
@@ -177,7 +185,7 @@ fn build(cell: &mut Cell, options: &Options, size: Size) {
     common.build.switch_option = vec![SHARED_BUFFER.to_owned()];
     if common.cc.contains(&Congestion::Dctcp) {
         let packet = u64::from(common.build.mtu);
-        // Links so slow that half of what a port may have is less.
+        // On slow links, half of a port's maximum queue is smaller.
         let half = common.build.rate / 8 * 5 / 1_000 / 2;
         common.build.switch_option.push(format!("--ecn={}", (MARK_PACKETS * packet).min(half)));
     }
@@ -192,18 +200,19 @@ fn schedule_into(cell: &mut Cell, schedule: Schedule) {
     common.warmup = schedule.warmup.as_secs_f64();
 }
 
-/// A rack that was tried, and whether its processors had room to spare.
+/// A rack that was tried, and the load of its processors.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     /// The rack.
     pub size: Size,
-    /// Processors that hosts and switch kept busy under Homa's load.
+    /// Average number of processors that hosts and switch kept busy under Homa's load.
     pub busy: f64,
-    /// Mean wait of a host's thread for a processor, microseconds.
+    /// Mean wait of a host's thread for a processor, in microseconds.
     pub waited_us: f64,
 }
 
-/// Puts Homa's load on the rack for a moment, and builds smaller ones until the processors have room to spare.
+/// Puts Homa's load on the rack for a moment. Builds smaller racks until the processors have capacity to
+/// spare.
 fn choose(testbed: &mut Testbed, cell: &mut Cell, options: &Options, mut size: Size) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     if options.rate.is_some() {
@@ -235,8 +244,8 @@ fn choose(testbed: &mut Testbed, cell: &mut Cell, options: &Options, mut size: S
     Ok(trials)
 }
 
-/// All repetitions, until `end`. Where the first of several shows that a protocol does not complete what is offered, everything begins again
-/// with less. The load that was too much, if one was.
+/// Runs all repetitions, until `end`. If the first of several shows that a protocol does not complete the
+/// offered load, everything starts again with a lower load. Returns the original load if it was lowered.
 fn repeat(
     testbed: &mut Testbed,
     session: &mut Session<'_>,
@@ -264,7 +273,7 @@ fn repeat(
     Ok((session.plan.load < first_load).then_some(first_load))
 }
 
-/// The rack in words.
+/// Describes the rack in words.
 pub fn rack_in_words(spec: &Spec) -> String {
     format!("{} hosts with links of {} Mbit/s to one switch", spec.hosts, spec.rate_mbps())
 }

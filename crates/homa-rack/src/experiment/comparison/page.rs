@@ -1,4 +1,4 @@
-//! `report.html` of a comparison: one file that needs nothing else.
+//! `report.html` of a comparison: a self-contained page.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use homa_report::page::{FOOT, head};
 use super::answer::Answer;
 use crate::experiment::vs_tcp::Measured;
 
-/// Ticks of a time line.
+/// Number of ticks of a time axis.
 const TIME_TICKS: u32 = 6;
 
 impl Answer<'_> {
-    /// The page: the answer, slowdown by size, the queue over time, tables, conditions and the command.
+    /// Renders the page: answer, slowdown by size, queue over time, tables, conditions, and the command.
     pub fn page(&self) -> String {
         let names: Vec<&str> = self.measured.runs.iter().map(|ran| ran.contender.title.as_str()).collect();
         let mut out = head(&format!("{} on the same network", names.join(" and ")));
@@ -42,7 +42,7 @@ impl Answer<'_> {
         out
     }
 
-    /// The command that measures the same again.
+    /// The command that repeats the measurement.
     fn command(&self) -> String {
         let plan = &self.measured.plan;
         let (spec, options) = (plan.spec(), plan.options());
@@ -61,7 +61,8 @@ impl Answer<'_> {
         )
     }
 
-    /// The queue at one port of the switch in the first repetition, each contender's under the same messages.
+    /// Draws the queue at one port of the switch in the first repetition, one curve per contender, all under
+    /// the same messages.
     fn queue(&self, out: &mut String) {
         let chart = queue_chart(&self.measured);
         if chart.curves.iter().all(|curve| curve.points.is_empty()) {

@@ -1,25 +1,25 @@
-//! Why this machine lets nobody build a rack, and the command that allows it.
+//! Why no rack can be built on this machine, and the command that permits it.
 
 use std::fs;
 use std::path::Path;
 
-/// One flag is enough, without capabilities: the rack is built in a user namespace, also for a root without CAP_SYS_ADMIN.
-/// docs/guide/install.md and the Dockerfile give the same command.
+/// One option suffices, without capabilities: the rack is built in a user namespace, even by root without
+/// CAP_SYS_ADMIN. docs/guide/install.md and the Dockerfile have the same command.
 const CONTAINER_REMEDY: &str = "docker run --security-opt seccomp=unconfined IMAGE";
 
-/// Settings of the system that decide who may have namespaces.
+/// System settings that control who may make namespaces.
 #[derive(Clone, Debug, Default)]
 struct Settings {
     is_root: bool,
-    /// In a container of Docker, Podman or the like.
+    /// Whether this is a container of Docker, Podman or the like.
     is_container: bool,
-    /// System calls are filtered.
+    /// Whether system calls are filtered.
     is_filtered: bool,
     max_user_namespaces: Option<u64>,
     max_net_namespaces: Option<u64>,
-    /// Debian's.
+    /// A setting of Debian.
     unprivileged_userns_clone: Option<u64>,
-    /// Ubuntu's.
+    /// A setting of Ubuntu.
     apparmor_restrict_unprivileged_userns: Option<u64>,
 }
 
@@ -43,7 +43,8 @@ impl Settings {
         }
     }
 
-    /// The setting that forbids namespaces, and the command that allows them.
+    /// The setting that forbids namespaces, and the command that permits them; `None` if no known setting
+    /// does.
     fn culprit(&self) -> Option<(&'static str, &'static str)> {
         if self.max_user_namespaces == Some(0) {
             return Some(("user.max_user_namespaces is 0", "sudo sysctl user.max_user_namespaces=10000"));
@@ -81,13 +82,14 @@ impl Settings {
     }
 }
 
-/// One line on why there is no rack, with the setting and the command. `error`: what building one ended with, in words.
+/// One line on why there is no rack, with the setting and the command. `error` is the error of the attempt to
+/// build one.
 pub fn refusal(error: &str) -> String {
     in_words(&Settings::read(), error)
 }
 
 fn in_words(settings: &Settings, error: &str) -> String {
-    // What building a rack says itself is more precise.
+    // The error of the attempt is more precise, unless it is about namespaces.
     let is_forbidden = error.contains("namespace");
     let (why, remedy) = match settings.culprit().filter(|_| is_forbidden) {
         Some((why, command)) => (why.to_owned(), format!("allow it by `{command}`")),

@@ -1,47 +1,48 @@
-//! How the time of a comparison is spent.
+//! The schedule of a comparison.
 
 use std::time::Duration;
 
 use homa_bench::workloads::DEFAULT_MAX_MESSAGE;
 
-/// For Homa's round trips without load.
+/// Time for Homa's round trips without load.
 const UNLOADED: Duration = Duration::from_millis(1_500);
 
-/// With less time in all.
+/// Time for Homa's round trips without load in a short comparison.
 const UNLOADED_QUICK: Duration = Duration::from_millis(700);
 
-/// To begin in all hosts at one moment, and to wait for answers after the end.
+/// Overhead of a load: starting all hosts at one moment, and waiting for answers after the end.
 const AROUND_A_LOAD: Duration = Duration::from_millis(600);
 
-/// To end the processes and the rack, and to write the results.
+/// Time to end the processes and the rack, and to write the results.
 const AT_THE_END: Duration = Duration::from_millis(700);
 
-/// Repetitions where there is time: the fewest that have a spread with a middle.
+/// Repetitions if there is enough time: the minimum for a median with a range.
 const REPETITIONS: u32 = 3;
 
-/// A repetition with less measured time than this would measure how a load begins.
+/// Minimum load time of a repetition, the warm-up included. A shorter one would measure how a load begins.
 const LEAST_LOAD: Duration = Duration::from_millis(2_500);
 
 /// Share of a load that is warm-up.
 const WARMUP: f64 = 0.2;
 
-/// The longest warm-up: TCP's queues are level after a second (docs/perf).
+/// Maximum warm-up: TCP's queues are steady after a second (docs/perf).
 const MAX_WARMUP: Duration = Duration::from_secs(2);
 
-/// Share of the bytes of a link in the measured time that the longest message may be. With more, the few messages under
-/// way at the end decide whether a run looks level: 1,000,000 bytes at 40 Mbit/s, 3 % of a link in 6.8 s, made Homa
-/// complete 0.91 to 0.96 of what was due in three runs, and 330,000 bytes 0.99 to 1.00 in two.
+/// Maximum message as a share of the bytes that a link carries in the measured time. With larger messages,
+/// the few in flight at the end decide whether a run looks steady. Messages of 1,000,000 bytes at 40 Mbit/s
+/// (3 % of a link in 6.8 s) made Homa complete 0.91 to 0.96 of the due bytes in three runs. With 330,000
+/// bytes it was 0.99 to 1.00 in two.
 const LONGEST_SHARE: f64 = 0.01;
 
-/// The shortest truncation.
+/// Minimum of the maximum message, in bytes.
 const LEAST_LONGEST_BYTES: f64 = 10_000.0;
 
-/// How the time that is left is spent.
+/// The schedule for the remaining time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// For round trips without load.
+    /// Time for round trips without load.
     pub unloaded: Duration,
-    /// Repetitions with all contenders in turn.
+    /// Number of repetitions; in each all contenders take turns.
     pub repetitions: u32,
     /// Load before the measured time.
     pub warmup: Duration,
@@ -50,13 +51,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Divides the time that is left between so many contenders. At least one short repetition takes place, however late it is.
+    /// Divides the remaining time between the contenders. There is always at least one short repetition.
     pub fn of(left: Duration, contenders: usize) -> Schedule {
         let unloaded = if left > Duration::from_secs(15) { UNLOADED } else { UNLOADED_QUICK };
         Schedule { unloaded, ..Schedule::of_loads(left.saturating_sub(unloaded), contenders) }
     }
 
-    /// The same after the round trips without load.
+    /// Divides the time that remains after the round trips without load.
     pub fn of_loads(left: Duration, contenders: usize) -> Schedule {
         let left = left.saturating_sub(AT_THE_END);
         let contenders = u32::try_from(contenders).unwrap_or(u32::MAX).max(1);
@@ -67,7 +68,8 @@ impl Schedule {
         Schedule { unloaded: Duration::ZERO, repetitions, warmup, measured: load - warmup }
     }
 
-    /// At how many bytes messages are cut for links of this rate, rounded down to two digits.
+    /// Maximum message for links of this rate, rounded down to two digits. Longer messages are shortened to
+    /// it.
     pub fn longest_message(&self, rate_bps: u64) -> u32 {
         let share = rate_bps as f64 / 8.0 * self.measured.as_secs_f64() * LONGEST_SHARE;
         let bytes = share.clamp(LEAST_LONGEST_BYTES, f64::from(DEFAULT_MAX_MESSAGE));

@@ -1,44 +1,46 @@
-//! The rack that a machine carries: hosts and link rates at which the network is the limit, and not the processors.
+//! The rack for a machine: a number of hosts and a link rate for which the network is the limit, not the
+//! processors.
 
 use crate::experiment::testbed::Machine;
 
-/// Hosts and link rates of a rack.
+/// Number of hosts and link rate of a rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Number of hosts.
     pub hosts: u16,
-    /// Rate of each link, each way.
+    /// Rate of each link in each direction, in Mbit/s.
     pub rate_mbps: u32,
 }
 
-/// The rates to choose from, Mbit/s: those that the switch paces, in steps of a third or less where racks usually end up.
+/// Rates to choose from, in Mbit/s: rates that the switch paces, in steps of at most a third in the common
+/// range.
 const RATES_MBPS: [u32; 19] =
     [10, 15, 20, 30, 40, 50, 60, 75, 100, 125, 150, 200, 250, 300, 400, 500, 600, 800, 1_000];
 
-/// The rates of all links together that one processor carries with room to spare, Mbit/s: 4 hosts at 75 Mbit/s, W3 at 70 % load, keep
-/// 1.1 of 2 processors busy over Homa.
+/// Sum of the link rates, in Mbit/s, for which one processor has capacity to spare. 4 hosts at 75 Mbit/s,
+/// with W3 at 70 % load over Homa, keep 1.1 of 2 processors busy.
 const LINKS_MBPS_PER_PROCESSOR: u32 = 150;
 
-/// Hosts where there are processors for as many: with more senders a port congests as it does in a larger network.
+/// Number of hosts if there are enough processors: with more senders a port congests as in a larger network.
 const MANY_HOSTS: u16 = 8;
 
-/// Hosts otherwise.
+/// Number of hosts otherwise.
 const FEW_HOSTS: u16 = 4;
 
-/// Share of the processors that a rack may keep busy. Above it queues for processors grow, and the tail is theirs.
+/// Maximum share of busy processors. Above it, queues for processors grow and dominate the tail.
 const MAX_BUSY: f64 = 0.65;
 
-/// Share of the processors to aim at after a rack that kept more busy.
+/// Share of busy processors to aim at after a rack that exceeded the maximum.
 const AIM_BUSY: f64 = 0.5;
 
-/// Mean wait for a processor that a rack may have, in transmission times of a full packet.
+/// Maximum mean wait for a processor, in transmission times of a full packet.
 const MAX_WAIT_PACKETS: f64 = 0.5;
 
-/// The wait to aim at after a rack that had more.
+/// Mean wait to aim at after a rack that exceeded the maximum.
 const AIM_WAIT_PACKETS: f64 = 0.3;
 
 impl Size {
-    /// A first guess for so many processors.
+    /// First guess for this number of processors.
     pub fn of_processors(processors: usize) -> Size {
         let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
         let hosts = if processors > u32::from(MANY_HOSTS) { MANY_HOSTS } else { FEW_HOSTS };
@@ -46,8 +48,8 @@ impl Size {
         Size { hosts, rate_mbps: at_most(f64::from(rate)) }
     }
 
-    /// The next rack to try after what a load on this one did to the processors; `None`: this one fits, or there is no smaller one.
-    /// `packet_us`: transmission time of a full packet.
+    /// The next rack to try, after a load on this one. `None` if this one is small enough, or if there is no
+    /// smaller one. `packet_us` is the transmission time of a full packet.
     pub fn smaller(self, machine: &Machine, packet_us: f64) -> Option<Size> {
         let busy = (machine.hosts_busy + machine.switch_busy) / machine.cpus.max(1) as f64;
         let wait = machine.hosts_waited_us.max(machine.switch_waited_us) / packet_us;
@@ -56,7 +58,7 @@ impl Size {
             factor = factor.min(AIM_BUSY / busy);
         }
         if wait > MAX_WAIT_PACKETS {
-            // The wait stays as it is, and packets take longer.
+            // The wait is assumed to stay the same while packets take longer.
             factor = factor.min(AIM_WAIT_PACKETS / wait);
         }
         if factor == 1.0 {
@@ -70,7 +72,7 @@ impl Size {
     }
 }
 
-/// The highest of the rates up to this one; the lowest where none is.
+/// The highest available rate up to `mbps`, or the lowest available rate.
 fn at_most(mbps: f64) -> u32 {
     let fitting = RATES_MBPS.into_iter().rev().find(|&rate| f64::from(rate) <= mbps);
     fitting.unwrap_or(RATES_MBPS[0])

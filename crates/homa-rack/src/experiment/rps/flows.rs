@@ -1,4 +1,4 @@
-//! Flows of TCP from one host to the other, as much as they carry.
+//! TCP flows from one host to the other, at the maximum rate.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,28 +12,28 @@ use homa_bench::cpu::cores_busy;
 
 use super::net::within;
 
-/// Bytes given to the kernel at a time, and asked for.
+/// Bytes of each read and write.
 const CHUNK: usize = 64 << 10;
 
-/// How long a connection may take.
+/// Maximum time to connect.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What so many flows came to in one direction.
+/// Throughput of several flows in one direction.
 #[derive(Clone, Debug, Default)]
 pub struct Carried {
-    /// Payload received, 10^6 bits per second, all flows together.
+    /// Received payload of all flows in 10^6 bits per second.
     pub mbps: f64,
-    /// Of each processor, the share of the time in which it was busy with anything.
+    /// Share of the time in which each processor was busy.
     pub cores_busy: Vec<f64>,
 }
 
-/// Both ends of each flow: the sending one, and the receiving one.
+/// The sending and the receiving end of each flow.
 struct Flows {
     ends: Vec<(TcpStream, TcpStream)>,
 }
 
 impl Flows {
-    /// Connects so many.
+    /// Connects `count` flows.
     fn connect(from: &OwnedFd, to: &OwnedFd, address: Ipv4Addr, count: u16) -> Result<Flows> {
         let listener = within(to, || TcpListener::bind((address, 0)))?.context("cannot listen in a host")?;
         let at: SocketAddr = listener.local_addr().context("a listener has no address")?;
@@ -41,10 +41,10 @@ impl Flows {
         Ok(Flows { ends: within(from, connect)?? })
     }
 
-    /// Ends them: whoever sends or receives notices.
+    /// Shuts the flows down, which ends senders and receivers.
     fn end(&self) {
         for (sending, receiving) in &self.ends {
-            // What is over already cannot be ended.
+            // A flow that has ended cannot be shut down.
             let _ = sending.shutdown(Shutdown::Both);
             let _ = receiving.shutdown(Shutdown::Both);
         }
@@ -58,11 +58,11 @@ fn flow(listener: &TcpListener, at: SocketAddr) -> Result<(TcpStream, TcpStream)
     Ok((sending, receiving))
 }
 
-/// Has so many flows send from one namespace to another, where the receiver has this address. `wait` is called for each of the two times
-/// and ends the run early with its error.
+/// Lets `count` flows send from one namespace to another, where the receiver has this address. Calls `wait`
+/// with each of the two times; an error of `wait` ends the run early.
 ///
 /// # Errors
-/// There is no way between the hosts, or that of `wait`.
+/// There is no path between the hosts, or `wait` failed.
 pub fn carry(
     (from, to): (&OwnedFd, &OwnedFd),
     address: Ipv4Addr,
@@ -92,13 +92,13 @@ pub fn carry(
     })
 }
 
-/// Until the flow is ended.
+/// Sends until the flow ends.
 fn send(mut stream: &TcpStream) {
     let chunk = vec![0_u8; CHUNK];
     while stream.write_all(&chunk).is_ok() {}
 }
 
-/// Until the flow is ended.
+/// Receives until the flow ends.
 fn receive(mut stream: &TcpStream, bytes: &AtomicU64) {
     let mut chunk = vec![0_u8; CHUNK];
     while let Ok(count @ 1..) = stream.read(&mut chunk) {

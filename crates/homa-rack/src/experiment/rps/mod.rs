@@ -1,5 +1,5 @@
-//! `rps`: a few flows of TCP through a router, by the way that received packets are divided between the processors. By hash, few flows may
-//! all meet at one.
+//! `rps`: a few TCP flows through a router, by the distribution of received packets over the processors. With
+//! a hash, all of a few flows may meet at one processor.
 
 mod flows;
 mod net;
@@ -26,24 +26,24 @@ use crate::interruption;
 use flows::{Carried, carry};
 use net::{ADDRESSES, Net, mask, mask_of};
 
-/// How often an experiment looks whether it is to end.
+/// Interval at which the experiment checks for an interruption.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
 const SCHEMA: u32 = 2;
 
-/// What so many flows came to under a policy.
+/// Throughput of some flows under a policy.
 #[derive(Clone, Debug, Serialize)]
 struct Steered {
     policy: Policy,
     flows: u16,
-    /// From the first host to the second.
+    /// Throughput from the first host to the second.
     forward: Spread,
-    /// From the second to the first.
+    /// Throughput from the second host to the first.
     backward: Spread,
-    /// Both directions of a run together.
+    /// Sum of both directions of a run.
     sum: Spread,
-    /// Of each processor, over all runs and both directions.
+    /// Busy share of each processor, over all runs and both directions.
     cores_busy: Vec<f64>,
 }
 
@@ -51,12 +51,12 @@ fn flows_of(count: u16) -> String {
     format!("{count} {}", if count == 1 { "flow" } else { "flows" })
 }
 
-/// A number over several runs, here 10^6 bits per second.
+/// A value over several runs, here in 10^6 bits per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Spread {
     runs: Vec<f64>,
     mean: f64,
-    /// From the least to the most, in percent of the mean.
+    /// Range from minimum to maximum, in percent of the mean.
     spread_percent: f64,
 }
 
@@ -70,17 +70,17 @@ impl Spread {
     }
 }
 
-/// What both kinds of runs need.
+/// The environment of flows and round trips.
 struct Ready {
     net: Net,
     mask: String,
-    /// Before the measured time, and that.
+    /// Warm-up and measured time.
     times: (Duration, Duration),
     interrupted: Arc<AtomicBool>,
 }
 
 impl Ready {
-    /// Lays the net. This process must have one thread yet.
+    /// Makes the network. This process must have one thread.
     fn make(options: &RpsOptions) -> Result<Ready> {
         let times = (seconds("warmup", options.warmup)?, seconds("duration", options.duration)?);
         let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -97,17 +97,17 @@ impl Ready {
         Ok(())
     }
 
-    /// For how long so many runs of each policy take.
+    /// Duration of `runs` runs of each policy.
     fn total(&self, options: &RpsOptions, runs: usize) -> Result<Duration> {
         let runs = u32::try_from(options.policies.len() * runs)? * options.repetitions;
         Ok((self.times.0 + self.times.1) * runs)
     }
 }
 
-/// The experiment, on namespaces of its own. This process must have one thread yet.
+/// Runs the experiment in namespaces of its own. This process must have one thread.
 ///
 /// # Errors
-/// A right or iproute2 is missing, or it was interrupted.
+/// A privilege or iproute2 is missing, or there was an interruption.
 pub fn run(options: &RpsOptions) -> Result<Findings> {
     let ready = Ready::make(options)?;
     if !options.server_threads.is_empty() {
@@ -121,12 +121,12 @@ pub fn run(options: &RpsOptions) -> Result<Findings> {
         .collect();
     let mut carried = vec![[Vec::new(), Vec::new()]; cells.len()];
     let Ready { net, mask, times, .. } = &ready;
-    // Policies take turns, so that what the machine does meanwhile befalls all of them.
+    // Policies take turns, so that disturbances of the machine affect all of them.
     for _ in 0..options.repetitions {
         let mut steering: Option<(Policy, Vec<Steering>)> = None;
         for (&(policy, count), directions) in cells.iter().zip(&mut carried) {
             if steering.as_ref().is_none_or(|(before, _)| *before != policy) {
-                // A device takes one program: that of the policy before goes first.
+                // A device accepts one program, so the previous policy's program is removed first.
                 drop(steering.take());
                 steering = Some((policy, net.steer(policy, mask)?));
             }
@@ -185,7 +185,7 @@ fn findings(options: &RpsOptions, ready: &Ready, results: &[Steered]) -> Finding
     findings
 }
 
-/// The way of the packets and how they are divided, in words.
+/// Describes the path of the packets and their distribution, in words.
 fn way(options: &RpsOptions, ready: &Ready, processors: usize) -> String {
     let nat =
         ready.net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})"));
@@ -195,7 +195,7 @@ fn way(options: &RpsOptions, ready: &Ready, processors: usize) -> String {
     )
 }
 
-/// What both kinds of runs report alike, beside what was published about this.
+/// The common parts of both kinds of findings, with published results.
 fn reported(options: &RpsOptions, ready: &Ready, about: &str, results: serde_json::Value) -> Findings {
     let mut warnings = Vec::new();
     if options.nat && ready.net.nat.is_none() {

@@ -1,4 +1,4 @@
-//! Two hosts and a router between them, in namespaces that are gone when nobody has them open any more.
+//! Two hosts and a router between them, in namespaces that disappear when no process has them open.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,26 +12,26 @@ use homa_steer_xdp::{AttachLifetime, SteerConfig, Steering};
 
 use crate::experiment::options::Policy;
 
-/// The first host, whose side of the router is `left`, and the second, at `right`.
+/// Addresses of the first host, at the router's device `left`, and of the second, at `right`.
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 147, 1, 2), Ipv4Addr::new(10, 147, 2, 2)];
 const GATEWAYS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 147, 1, 1), Ipv4Addr::new(10, 147, 2, 1)];
 const ROUTER_DEVICES: [&str; 2] = ["left", "right"];
 const HOST_DEVICE: &str = "eth0";
 
-/// See the module.
+/// Two hosts and a router between them.
 pub struct Net {
     /// The hosts' namespaces.
     pub hosts: [OwnedFd; 2],
     router: OwnedFd,
-    /// The program that made the router translate addresses; `None`: it only routes.
+    /// The program that made the router translate addresses; `None` if it only routes.
     pub nat: Option<&'static str>,
 }
 
 impl Net {
-    /// Builds it. `nat`: the router is to translate addresses, where there is a program to say so with.
+    /// Makes the network. With `nat`, the router translates addresses, if there is a program to set that up.
     ///
     /// # Errors
-    /// A right or iproute2 is missing.
+    /// A privilege or iproute2 is missing.
     pub fn lay(mtu: u32, nat: bool) -> Result<Net> {
         let (hosts, router) = ([fresh()?, fresh()?], fresh()?);
         for (side, host) in hosts.iter().enumerate() {
@@ -42,10 +42,11 @@ impl Net {
         Ok(Net { hosts, router, nat })
     }
 
-    /// Has what each device receives divided between the processors of this mask, for as long as what this returns lives.
+    /// Distributes the received packets of each device over the processors of this mask, for as long as the
+    /// returned values live.
     ///
     /// # Errors
-    /// The kernel has no RPS or takes no program, a right is missing, or /sys cannot be mounted.
+    /// The kernel has no RPS or refuses the program, a privilege is missing, or /sys cannot be mounted.
     pub fn steer(&self, policy: Policy, mask: &str) -> Result<Vec<Steering>> {
         self.by_kernel(if policy == Policy::Rps { mask } else { "0" })?;
         let policy = match policy {
@@ -60,7 +61,8 @@ impl Net {
             within(namespace, || homa_steer_xdp::attach(&devices, &config, AttachLifetime::Process))?
                 .with_context(|| format!("cannot measure {policy}"))
         };
-        // The router's devices share one state, as all devices of a machine do in the patch that brought `sparse`.
+        // The router's devices share one state, like all devices of a machine in the patch that introduced
+        // `sparse`.
         Ok(vec![
             attach(&self.router, &ROUTER_DEVICES)?,
             attach(first, &[HOST_DEVICE])?,
@@ -68,7 +70,7 @@ impl Net {
         ])
     }
 
-    /// By the kernel's own steering (RPS); `0`: not at all.
+    /// Sets the kernel's own steering (RPS); mask `0` disables it.
     fn by_kernel(&self, mask: &str) -> Result<()> {
         let [left, right] = ROUTER_DEVICES;
         let [first, second] = &self.hosts;
@@ -84,10 +86,10 @@ impl Net {
     }
 }
 
-/// What `work` gives in a namespace; this thread stays where it is. Sockets that it makes stay there.
+/// Runs `work` in a namespace, in a thread of its own. Sockets that `work` makes stay in the namespace.
 ///
 /// # Errors
-/// The right to enter it is missing.
+/// The privilege to enter the namespace is missing.
 pub fn within<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let thread = scope.spawn(|| enter(namespace).map(|()| work()));
@@ -95,18 +97,18 @@ pub fn within<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> 
     })
 }
 
-/// A wire from the router, in whose namespace this thread is, to a host.
+/// Makes a link from the router, in whose namespace this thread is, to a host.
 fn cable(side: usize, host: &OwnedFd, mtu: u32) -> Result<()> {
     let there = format!("/proc/{}/fd/{}", std::process::id(), host.as_raw_fd());
     let (device, gateway) = (ROUTER_DEVICES[side], GATEWAYS[side]);
     ip(&format!("link add {device} mtu {mtu} type veth peer name {HOST_DEVICE} mtu {mtu} netns {there}"))?;
     ip(&format!("addr add {gateway}/24 dev {device}"))?;
-    // A router that is handed 64 KB at a time is none.
+    // With offloads the router would receive segments of 64 KB instead of packets.
     homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
     ip(&format!("link set {device} up"))
 }
 
-/// A host's end, in whose namespace this thread is.
+/// Configures a host's device in this thread's namespace.
 fn furnish(side: usize) -> Result<()> {
     let (address, gateway) = (ADDRESSES[side], GATEWAYS[side]);
     ip("link set lo up")?;
@@ -116,14 +118,16 @@ fn furnish(side: usize) -> Result<()> {
     ip(&format!("route add default via {gateway}"))
 }
 
-/// Makes the namespace of this thread a router; which program translates addresses, where one is to.
+/// Makes this thread's namespace a router. Returns the program that translates addresses, if `nat` and there
+/// is one.
 fn forward(nat: bool) -> Result<Option<&'static str>> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
         .context("cannot make a router, since /proc/sys cannot be written")?;
     Ok(if nat { translate() } else { None })
 }
 
-/// Has the router, in whose namespace this thread is, put its own address on what it forwards; says by which program.
+/// Makes the router in this thread's namespace put its own address on forwarded packets. Returns the program
+/// that did it.
 fn translate() -> Option<&'static str> {
     let iptables: &[&str] = &["-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"];
     let nft: &[&str] = &[
@@ -151,7 +155,7 @@ fn steer_device(device: &str, mask: &str) -> Result<()> {
     Ok(())
 }
 
-/// The first processors in the kernel's notation: words of 32 bits, the highest first.
+/// The mask of the first processors in the kernel's notation: words of 32 bits, the highest first.
 pub fn mask_of(processors: usize) -> String {
     let words = processors.div_ceil(32).max(1);
     let word = |index: usize| {
@@ -165,7 +169,7 @@ pub fn mask_of(processors: usize) -> String {
 /// The processors of a mask.
 ///
 /// # Errors
-/// It is no mask, or has more processors than a policy can choose among.
+/// The text is no mask, or the mask has more processors than a policy supports.
 fn cores_of(mask: &str) -> Result<Cores> {
     let words = mask.rsplit(',').map(|word| u32::from_str_radix(word, 16));
     let words: Vec<u32> = words.collect::<Result<_, _>>().with_context(|| format!("`{mask}` is no mask"))?;
@@ -173,10 +177,10 @@ fn cores_of(mask: &str) -> Result<Cores> {
     Ok(Cores::new(bits.map(|bit| Core::try_from(bit).unwrap_or(Core::MAX)))?)
 }
 
-/// A mask as it was given.
+/// Checks a mask.
 ///
 /// # Errors
-/// It is not in the kernel's notation, or empty.
+/// The mask is empty, or not in the kernel's notation.
 pub fn mask(text: &str) -> Result<String> {
     let words = text.split(',').map(|word| u32::from_str_radix(word, 16));
     let words: Vec<u32> = words

@@ -1,4 +1,5 @@
-//! Lone round trips of short messages, over Homa and over TCP, by how received packets are divided and how many threads serve.
+//! Lone round trips of short messages over Homa and over TCP, by the distribution of received packets and the
+//! number of server threads.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,10 +27,10 @@ use super::{Ready, Spread, reported, way};
 use crate::experiment::options::{Policy, RpsOptions};
 use crate::experiment::setup::PROTOCOLS;
 
-/// Bytes of a request and of its answer, those of the published table.
+/// Bytes of a request and of its answer, as in the published table.
 const BYTES: u32 = 100;
 
-/// The round trips of a protocol to a server with so many threads, under a policy.
+/// Round trips of a protocol to a server with some number of threads, under a policy.
 #[derive(Clone, Debug, Serialize)]
 struct Trips {
     policy: Policy,
@@ -39,10 +40,10 @@ struct Trips {
     p99_us: Spread,
 }
 
-/// Runs them all, on a net that is laid.
+/// Measures all combinations on a network.
 ///
 /// # Errors
-/// A server cannot be started or reached, an RPC failed, or it was interrupted.
+/// A server cannot be started or reached, an RPC failed, or there was an interruption.
 pub fn run(options: &RpsOptions, ready: &Ready) -> Result<Findings> {
     let mut progress = Progress::new(ready.total(options, options.server_threads.len() * PROTOCOLS.len())?);
     let mut all: Vec<Trips> = Vec::new();
@@ -91,7 +92,7 @@ fn text(trips: &Trips) -> String {
     format!("{}, {}, {threads}", trips.policy.name(), trips.protocol.title())
 }
 
-/// From the first host to a server in the second.
+/// Measures round trips from the first host to a server in the second.
 fn measure(
     net: &Net,
     protocol: Protocol,
@@ -126,7 +127,7 @@ fn measure(
     Ok(sample)
 }
 
-/// From the namespace of this thread.
+/// Connects to a server from this thread's namespace.
 fn connect(port: Option<&Report>, poll: Duration) -> Result<Box<dyn Link>> {
     Ok(match port {
         Some(Report::Homa(addr)) => {

@@ -1,4 +1,4 @@
-//! Several workloads and buffers: a cell for each pair, on a rack of its own, one after the other.
+//! Cells of several workloads and buffers: each pair is measured on a rack of its own, one after the other.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -19,30 +19,30 @@ use crate::spec::SwitchKind;
 /// A workload on a rack with one buffer.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// The options with this workload, buffer and rate alone.
+    /// The options, restricted to this workload, buffer and rate.
     pub options: VsTcpOptions,
-    /// There is no other.
+    /// Whether this is the only cell.
     pub is_only: bool,
 }
 
 impl Cell {
-    /// As in `w2, buffer 1ms`.
+    /// The name of the cell, such as `w2, buffer 1ms`.
     pub fn name(&self) -> String {
         format!("{}, buffer {}", self.options.messages.workload, self.options.common.build.buffer)
     }
 
-    /// What stands before the name of a load: nothing where there is no other cell.
+    /// Prefix of the names of loads; empty for the only cell.
     pub fn prefix(&self) -> String {
         if self.is_only { String::new() } else { format!("{}: ", self.name()) }
     }
 }
 
-/// The cells of some options, workload by workload.
+/// The cells of these options, in the order of the workloads.
 ///
 /// # Errors
-/// What makes no sense in a list, a workload that there is not, or more than one cell for a rack that is up.
+/// A list is invalid, a workload does not exist, or a running rack is named although there are several cells.
 pub fn cells(options: &VsTcpOptions) -> Result<Vec<Cell>> {
-    // A file may have a comma in its name.
+    // The name of a file may contain a comma.
     let is_file = Path::new(&options.messages.workload).exists();
     let workloads: Vec<&str> = if is_file {
         vec![&options.messages.workload]
@@ -81,7 +81,7 @@ pub fn cells(options: &VsTcpOptions) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
-/// Whether there can be such a switch: a time that is a fair buffer at one rate is less than a packet at another.
+/// Checks the switch of a cell: a buffer given as a time may be less than a packet at a lower rate.
 fn check_switch(cell: &Cell) -> Result<()> {
     let common = &cell.options.common;
     let spec = common.build.spec("");
@@ -110,10 +110,11 @@ struct Failed {
     error: String,
 }
 
-/// The experiment: all cells, the first on the rack that is there.
+/// Runs all cells, the first one on the existing rack.
 ///
 /// # Errors
-/// Ctrl-C, or the first cell's: then there is nothing to keep. Of another that fails the findings tell.
+/// Ctrl-C, or the first cell failed, so that there are no results. Failures of other cells are part of the
+/// findings.
 pub fn run(testbed: &mut Testbed, cells: &[Cell]) -> Result<Findings> {
     if let [only] = cells {
         return Ok(of_cell(testbed, only)?.findings);
@@ -137,7 +138,7 @@ fn on_its_rack(testbed: &mut Testbed, cell: &Cell, is_first: bool) -> Result<Cel
     }
     let before = testbed.happened();
     let mut found = of_cell(testbed, cell)?;
-    // What all of them together tell comes from the testbed once more.
+    // The events of all cells are reported again from the testbed.
     let warnings = found.findings.warnings.clone();
     testbed.report_since(before, &mut found.findings);
     found.findings.warnings = warnings;
@@ -155,7 +156,7 @@ impl Failed {
     }
 }
 
-/// The findings of all: the table, then each cell's.
+/// The findings of all cells: the table, followed by each cell's findings.
 fn together(options: &VsTcpOptions, found: Vec<(String, CellFindings)>, failed: Vec<Failed>) -> Findings {
     let entries: Vec<&table::Entry> = found.iter().map(|(_, one)| &one.entry).collect();
     let mut all = Findings {

@@ -1,4 +1,4 @@
-//! Homa against TCP: the same messages at the same times, over the one and over the others in turn.
+//! Homa compared with TCP: the same messages at the same times, over each contender in turn.
 
 mod cells;
 mod sections;
@@ -32,29 +32,30 @@ use super::testbed::{Load, Loaded, Machine, Testbed};
 use super::{framing, simulated, steady};
 use crate::spec::Spec;
 
-/// From the TCP port of a contender to that of the next, at every host: more than the server ports that a host may have.
+/// Distance between the TCP ports of two contenders at every host; it exceeds the maximum number of server
+/// ports of a host.
 const PORT_STEP: u16 = 100;
 
-/// Classes of the page's style sheet for TCP, by what finds its rate.
+/// CSS classes of TCP, by congestion control.
 const TCP_CLASSES: [&str; 4] = ["tcp", "s2", "s3", "s4"];
 
-/// One of those that are compared.
+/// One of the compared protocols: Homa, or TCP with one congestion control.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
-    /// What it speaks.
+    /// The protocol.
     pub protocol: Protocol,
-    /// How TCP finds its rate.
+    /// Congestion control of TCP; `None` for Homa.
     pub congestion: Option<Congestion>,
-    /// As in prose.
+    /// Name in prose.
     pub title: String,
-    /// Among the results of all hosts.
+    /// Key in the results of all hosts.
     pub key: String,
-    /// Its class of the page's style sheet.
+    /// CSS class.
     pub class: &'static str,
 }
 
 impl Contender {
-    /// Homa, and TCP in each of its ways.
+    /// Homa, and TCP with each of these congestion controls.
     fn all(ways: &[Congestion]) -> Vec<Contender> {
         let name = |protocol: Protocol| (protocol.title().to_owned(), protocol.name().to_owned());
         let (title, key) = name(Protocol::Homa);
@@ -71,20 +72,20 @@ impl Contender {
     }
 }
 
-/// What a contender did in all repetitions.
+/// The results of a contender over all repetitions.
 #[derive(Debug, Serialize)]
 pub struct ContenderRuns {
-    /// Which.
+    /// The contender.
     #[serde(skip)]
     pub contender: Contender,
-    /// How TCP found its rate.
+    /// Congestion control of TCP; `None` for Homa.
     pub congestion: Option<Congestion>,
-    /// The numbers.
+    /// The results.
     #[serde(flatten)]
     pub run: Run,
 }
 
-/// What a contender did in one repetition.
+/// The results of a contender in one repetition.
 #[derive(Serialize)]
 pub struct Repetition {
     protocol: Protocol,
@@ -100,14 +101,14 @@ pub struct Repetition {
     achieved_gbps: f64,
     /// See [`Run::completed_fraction`].
     pub completed_fraction: Option<f64>,
-    /// What the processors and the links did.
+    /// Load of processors and links.
     pub machine: Machine,
     /// See [`Loaded::queue`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue: Vec<QueueSample>,
 }
 
-/// What a contender does, while it grows.
+/// The accumulated results of a contender.
 struct Total {
     contender: Contender,
     tally: Tally,
@@ -116,19 +117,19 @@ struct Total {
     machines: Vec<Machine>,
 }
 
-/// What came of a cell.
+/// The findings of a cell.
 struct CellFindings {
     findings: Findings,
     entry: table::Entry,
 }
 
-/// What a cell is measured with.
+/// The plan of a cell's measurement.
 pub struct Plan<'a> {
     cell: &'a Cell,
     /// Message sizes.
     pub workload: Workload,
     spec: Spec,
-    /// The measured time of a contender in a repetition.
+    /// Measured time of a contender in a repetition.
     pub measured: Duration,
     /// Load before the measured time.
     pub warmup: Duration,
@@ -136,15 +137,15 @@ pub struct Plan<'a> {
     pub load: f64,
     /// Request payload of each host, 10^9 bits per second.
     gbps: f64,
-    /// The measured time begins and ends when ideal links would be nearly empty: see [`steady`].
+    /// Whether the measured time begins and ends when ideal links would be nearly empty: see [`steady`].
     pub is_between_quiet_moments: bool,
 }
 
 impl<'a> Plan<'a> {
-    /// Follows the options of the cell.
+    /// Makes the plan for a cell's options.
     ///
     /// # Errors
-    /// A workload that does not exist, or a time out of range.
+    /// The workload does not exist, or a time is out of range.
     pub fn new(spec: &Spec, cell: &'a Cell) -> Result<Plan<'a>> {
         let options = &cell.options;
         let workload = workload_of(&options.messages)?;
@@ -169,12 +170,12 @@ impl<'a> Plan<'a> {
         &self.spec
     }
 
-    /// The options that it follows.
+    /// The options of the cell.
     pub fn options(&self) -> &VsTcpOptions {
         &self.cell.options
     }
 
-    /// Offers this share of each link's rate from now on.
+    /// Sets the offered share of each link's rate from now on.
     pub fn set_load(&mut self, load: f64) {
         let Spec { rate_bps, mtu, .. } = self.spec;
         self.load = load;
@@ -185,7 +186,7 @@ impl<'a> Plan<'a> {
     /// The load of a repetition, counted from 1.
     ///
     /// # Errors
-    /// A load of nothing.
+    /// The load is zero.
     pub fn load(&self, repetition: u32) -> Result<Load> {
         let options = &self.cell.options;
         let rate = Rate::Open { gbps: self.gbps, max_outstanding: options.messages.max_outstanding };
@@ -203,7 +204,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The experiment with one workload on one rack.
+/// Runs the experiment with one workload on one rack.
 fn of_cell(testbed: &mut Testbed, cell: &Cell) -> Result<CellFindings> {
     let options = &cell.options;
     let wants_sim = simulated::is_wanted(options.sim, testbed.spec(), &options.common, &options.messages)?;
@@ -251,7 +252,7 @@ fn in_the_simulator(
     simulated::simulate(&ask, runs)
 }
 
-/// The options as results show them.
+/// The options in JSON.
 fn config(plan: &Plan<'_>) -> Value {
     let options = &plan.cell.options;
     let mut config = harness::config(&plan.spec, &options.common, &options.messages, &plan.workload);
@@ -344,7 +345,7 @@ fn summary(plan: &Plan<'_>) -> String {
     )
 }
 
-/// What carried the messages, how often and how long.
+/// The protocols with their settings, and the repetitions, in words.
 fn carriers(common: &CommonOptions) -> String {
     format!(
         "Homa over {}, TCP {} with {} connections to each host; seed {}, {} times {} s",

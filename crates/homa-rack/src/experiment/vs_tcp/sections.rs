@@ -1,4 +1,4 @@
-//! A cell's parts of the page.
+//! The sections of a cell's page.
 
 use homa_bench::compare::results::Run;
 use homa_bench::protocol::Protocol;
@@ -12,7 +12,7 @@ use crate::experiment::by_size;
 use crate::experiment::links::Links;
 use crate::experiment::testbed::Machine;
 
-/// Over Homa's, a column for each TCP: `TCP` alone stands for the only one.
+/// Column heads of ratios over Homa, one for each TCP. The only TCP's head has no prefix.
 fn ratio_heads<'a>(runs: &'a [ContenderRuns], name: &str) -> impl Iterator<Item = String> + use<'a> {
     let name = name.to_owned();
     let tcp = runs.iter().filter(|ran| ran.contender.protocol == Protocol::Tcp);
@@ -103,11 +103,11 @@ pub fn shorts(runs: &[ContenderRuns], totals: &[Total], repetitions: &[Repetitio
     }
 }
 
-/// Points of a CDF: the shares at which it is drawn, closer where the tail is.
+/// Shares at which a CDF is drawn, denser in the tail.
 const SHARES: [f64; 15] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999];
 
 fn cdf(totals: &[Total]) -> Chart {
-    // Nines are as far from each other as the curve's parts that matter.
+    // The scale is logarithmic in the share of slower messages, so that each further nine has the same width.
     let place = |share: f64| if share >= 0.999 { 1.0 } else { -(1.0 - share).log10() / 3.0 };
     let curve = |total: &Total| {
         let mut sorted = total.short_ns.clone();
@@ -134,7 +134,7 @@ fn cdf(totals: &[Total]) -> Chart {
     }
 }
 
-/// Whether it was the network that was measured.
+/// The conditions, which show whether the network was the limit.
 pub fn conditions(runs: &[ContenderRuns], totals: &[Total]) -> Section {
     let mut table = Table::new(&[""]);
     table.head.extend(runs.iter().map(|ran| ran.contender.title.clone()));

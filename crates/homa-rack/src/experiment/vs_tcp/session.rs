@@ -1,4 +1,5 @@
-//! The measurement of a cell: processes of all contenders in every host, and repetitions in which they take turns.
+//! The measurement of a cell: agents of all contenders in every host, and repetitions in which the contenders
+//! take turns.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use crate::experiment::options::VsTcpOptions;
 use crate::experiment::setup::{PORT, setup};
 use crate::experiment::testbed::Testbed;
 
-/// A measurement under way.
+/// A measurement in progress.
 pub struct Session<'a> {
-    /// What each repetition follows. Changes hold from the next repetition on.
+    /// The plan. Changes take effect with the next repetition.
     pub plan: Plan<'a>,
     agents: Vec<Agents>,
     totals: Vec<Total>,
@@ -25,13 +26,13 @@ pub struct Session<'a> {
     unloaded: RttTable,
 }
 
-/// What was measured of a cell.
+/// The results of a cell.
 pub struct Measured<'a> {
-    /// What it was measured with.
+    /// The plan of the measurement.
     pub plan: Plan<'a>,
-    /// One for each contender, Homa first.
+    /// The results of each contender over all repetitions, Homa first.
     pub runs: Vec<ContenderRuns>,
-    /// Each contender in each repetition, in the order of `runs`.
+    /// The results of each contender in each repetition, in the order of `runs`.
     pub repetitions: Vec<Repetition>,
     pub(super) totals: Vec<Total>,
     pub(super) unloaded: RttTable,
@@ -41,10 +42,10 @@ pub struct Measured<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts the processes, and measures Homa's round trips without load for `unloaded_time`.
+    /// Starts the agents, and measures Homa's round trips without load for `unloaded_time`.
     ///
     /// # Errors
-    /// Ctrl-C, or what ended a process or the rack.
+    /// Ctrl-C, or a process or the rack has ended.
     pub fn start(testbed: &mut Testbed, plan: Plan<'a>, unloaded_time: Duration) -> Result<Session<'a>> {
         let options = &plan.cell.options;
         let contenders = Contender::all(&options.common.cc);
@@ -57,15 +58,16 @@ impl<'a> Session<'a> {
         Ok(Session { plan, agents, totals, repetitions: Vec::new(), unloaded })
     }
 
-    /// Contenders, Homa included.
+    /// Number of contenders, including Homa.
     pub fn contenders(&self) -> usize {
         self.agents.len()
     }
 
-    /// The same load on all contenders in turn. The results of this repetition, in the order of the contenders.
+    /// Runs the same load on all contenders in turn. Returns the results of this repetition, in the order of
+    /// the contenders.
     ///
     /// # Errors
-    /// Ctrl-C, or what ended a process or the rack.
+    /// Ctrl-C, or a process or the rack has ended.
     pub fn repeat(&mut self, testbed: &mut Testbed, text: &str) -> Result<&[Repetition]> {
         let number = (self.repetitions.len() / self.agents.len()) as u32 + 1;
         let load = self.plan.load(number)?;
@@ -83,7 +85,7 @@ impl<'a> Session<'a> {
         Ok(&self.repetitions[first..])
     }
 
-    /// Forgets the repetitions so far.
+    /// Discards the repetitions so far.
     pub fn restart(&mut self) {
         self.repetitions.clear();
         for total in &mut self.totals {
@@ -91,10 +93,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the processes.
+    /// Ends the agents, and returns the results.
     ///
     /// # Errors
-    /// A host is gone.
+    /// A host's agent has ended.
     pub fn finish(self, testbed: &Testbed) -> Result<Measured<'a>> {
         let Session { plan, mut agents, totals, repetitions, unloaded } = self;
         let switch = testbed.switch_stats();
@@ -121,19 +123,19 @@ impl Measured<'_> {
         ]
     }
 
-    /// Whether every RPC was answered once, and right.
+    /// Whether every RPC was answered exactly once and correctly.
     pub fn is_clean(&self) -> bool {
         self.runs.iter().all(|ran| ran.run.clean())
     }
 
-    /// What makes the results doubtful.
+    /// Warnings about the results.
     pub fn warnings(&self) -> Vec<String> {
         let mut findings = Findings::default();
         warn(&mut findings, &self.runs, &self.totals, self.plan.spec.packet_us());
         findings.warnings
     }
 
-    /// All of it for programs.
+    /// All results in JSON.
     pub fn json(&self, experiment: &str) -> Value {
         let Measured { plan, runs, repetitions, unloaded, hosts, switch, .. } = self;
         let mut json =
@@ -146,7 +148,7 @@ impl Measured<'_> {
     }
 }
 
-/// The processes of all contenders. Each TCP has ports of its own.
+/// Starts the agents of all contenders. Each TCP has its own ports.
 fn start(testbed: &Testbed, options: &VsTcpOptions, contenders: &[Contender]) -> Result<Vec<Agents>> {
     let start = |(index, contender): (u16, &Contender)| {
         let mut setup = setup(testbed.spec(), &options.common, &options.messages, contender.protocol);
@@ -159,7 +161,8 @@ fn start(testbed: &Testbed, options: &VsTcpOptions, contenders: &[Contender]) ->
     (0..).zip(contenders).map(start).collect()
 }
 
-/// The order of contenders in a repetition: reversed in every other one, so that nobody always follows the same contender.
+/// The order of contenders in a repetition. It is reversed in every second one, so that no contender always
+/// follows the same one.
 fn turns(repetition: u32, contenders: usize) -> Vec<usize> {
     let forward = 0..contenders;
     if repetition % 2 == 1 { forward.collect() } else { forward.rev().collect() }

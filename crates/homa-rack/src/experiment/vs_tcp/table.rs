@@ -1,4 +1,4 @@
-//! The table of all cells: what Homa is known for, in the numbers that were published about it.
+//! The table of all cells: Homa's main metrics, with the published values.
 
 use homa_bench::tcp::Congestion;
 use homa_report::findings::{Section, Table};
@@ -8,76 +8,76 @@ use serde::Serialize;
 
 use super::{Cell, ContenderRuns, Plan, Repetition, Total};
 
-/// A cell in the table.
+/// The row of a cell.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Entry {
     /// The workload, by its name.
     pub workload: String,
-    /// What a port of the switch may queue.
+    /// Buffer of a port of the switch.
     pub buffer: String,
-    /// Of every link, bits per second.
+    /// Rate of every link, in bits per second.
     pub rate_bps: u64,
     /// Homa's numbers.
     pub homa: Numbers,
-    /// Those of TCP in each of its ways.
+    /// The numbers of TCP with each congestion control.
     pub tcp: Vec<Rival>,
-    /// What Linux Homa was published with under this workload.
+    /// Published numbers of Linux Homa under this workload.
     pub published: Option<Published>,
 }
 
-/// A contender's numbers, all repetitions together.
+/// The numbers of a contender over all repetitions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Numbers {
-    /// Of all messages.
+    /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
-    /// The largest 1 % of the messages, where the workload has such.
+    /// The largest 1 % of the messages; `None` if the workload has no such row.
     pub largest: Option<BinSummary>,
     /// See [`Run::completed_fraction`](homa_bench::compare::results::Run::completed_fraction).
     pub answered_share: Option<f64>,
-    /// Processors busy, whoever kept them so.
+    /// Average number of busy processors, for any process.
     pub cores_busy: f64,
 }
 
-/// A TCP against Homa.
+/// The numbers of a TCP, and its ratios to Homa.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rival {
-    /// How it finds its rate.
+    /// Congestion control.
     pub congestion: Option<Congestion>,
-    /// As in prose.
+    /// Name in prose.
     #[serde(skip)]
     pub title: String,
-    /// Its median round trip of the short messages over Homa's.
+    /// Median round trip of short messages, divided by Homa's.
     pub short_p50_ratio: Option<Spread>,
-    /// The same of 99th percentiles.
+    /// 99th percentile of the round trips of short messages, divided by Homa's.
     pub short_p99_ratio: Option<Spread>,
-    /// Its own.
+    /// The contender's own numbers.
     #[serde(flatten)]
     pub numbers: Numbers,
 }
 
-/// A number that each repetition has.
+/// Median and range of a value over the repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The median, of an even number the mean of the middle two.
+    /// The median; for an even number of values, the mean of the middle two.
     pub median: f64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The most.
+    /// Maximum.
     pub max: f64,
-    /// Repetitions that have one.
+    /// Number of repetitions with a value.
     pub count: usize,
 }
 
-/// TCP's round trips over Homa's, of short messages.
+/// Published ratios of TCP's round trips of short messages to Homa's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Published {
-    /// Of medians.
+    /// Ratio of the medians.
     pub short_p50_ratio: f64,
-    /// Of 99th percentiles.
+    /// Ratio of the 99th percentiles.
     pub short_p99_ratio: f64,
 }
 
-/// The ATC 2021 paper's, with messages of at most 1 MB, by workload.
+/// Numbers of the ATC 2021 paper by workload, with messages of at most 1 MB.
 const PUBLISHED: [(&str, Published); 4] = [
     ("w2", Published { short_p50_ratio: 3.5, short_p99_ratio: 72.0 }),
     ("w3", Published { short_p50_ratio: 4.6, short_p99_ratio: 52.0 }),
@@ -86,14 +86,14 @@ const PUBLISHED: [(&str, Published); 4] = [
 ];
 
 impl Published {
-    /// About a workload, by its name.
+    /// The published numbers of a workload; `None` if there are none.
     pub fn of(workload: &str) -> Option<Published> {
         PUBLISHED.iter().find(|(name, _)| *name == workload).map(|&(_, published)| published)
     }
 }
 
 impl Spread {
-    /// Of these; `None`: there are none.
+    /// The spread of these values; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -126,7 +126,7 @@ impl Numbers {
 }
 
 impl Entry {
-    /// Sums a cell up. Homa is the first of all contenders.
+    /// Computes the row of a cell. The first contender must be Homa.
     pub fn of(
         cell: &Cell,
         plan: &Plan<'_>,
@@ -162,14 +162,14 @@ impl Entry {
         format!("{}, {}", self.workload, self.buffer)
     }
 
-    /// All contenders' numbers under their titles.
+    /// The numbers of all contenders, with their titles.
     fn columns(&self) -> impl Iterator<Item = (&str, &Numbers)> {
         let tcp = self.tcp.iter().map(|rival| (rival.title.as_str(), &rival.numbers));
         [("Homa", &self.homa)].into_iter().chain(tcp)
     }
 }
 
-/// The table, in parts that a terminal has room for. All cells have the same contenders.
+/// The table, divided into parts that fit a terminal. All cells must have the same contenders.
 pub fn sections(entries: &[&Entry]) -> Vec<Section> {
     let section = |heading: &str, text: &str, table: Table| Section {
         heading: heading.to_owned(),
