@@ -83,10 +83,10 @@ impl NamespaceDaemon {
         command.args([RACK_COMMAND, CHILD_COMMAND, &serde_json::to_string(&order)?]);
         command.stdin(if bound { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().context("cannot start the rack's keeper")?;
+        let mut process = command.spawn().context("cannot start the rack's daemon")?;
         let mut line = String::new();
         if let Some(out) = process.stdout.take() {
-            BufReader::new(out).read_line(&mut line).context("cannot read from the rack's keeper")?;
+            BufReader::new(out).read_line(&mut line).context("cannot read from the rack's daemon")?;
         }
         if line.trim() == READY {
             let stdin = process.stdin.take();
@@ -99,9 +99,9 @@ impl NamespaceDaemon {
         let _ = process.wait();
         let words = words.trim().trim_start_matches("homa:").trim();
         if user_namespace && words.contains("namespace") {
-            bail!("{words}: run it as root, or let users make user namespaces");
+            bail!("{words}: run it as root, or permit user namespaces for unprivileged users");
         }
-        bail!("{}", if words.is_empty() { "the rack's keeper said nothing" } else { words })
+        bail!("{}", if words.is_empty() { "the rack's daemon ended without an error message" } else { words })
     }
 }
 
@@ -119,7 +119,7 @@ impl Drop for NamespaceDaemon {
 /// # Errors
 /// The rack cannot be built.
 pub fn serve(order: &str) -> Result<()> {
-    let order: Order = serde_json::from_str(order).context("the keeper got no rack")?;
+    let order: Order = serde_json::from_str(order).context("the daemon's settings are invalid")?;
     let spec = order.spec.clone();
     // A new session, because a terminal sends Ctrl-C to the whole foreground group. The starting process
     // receives it and ends the rack.
@@ -169,7 +169,7 @@ fn run_switch(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>
     state.switch_pid = switch.as_ref().map(Child::id);
     directory.write(state)?;
     let mut out = std::io::stdout();
-    writeln!(out, "{READY}").and_then(|()| out.flush()).context("cannot say that the rack is up")?;
+    writeln!(out, "{READY}").and_then(|()| out.flush()).context("cannot report that the rack is up")?;
     let mut failed = 0;
     while end.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
         if let Some(status) = switch.as_mut().and_then(|child| child.try_wait().ok().flatten()) {

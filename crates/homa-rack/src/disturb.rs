@@ -52,7 +52,7 @@ const HIGHEST: u8 = 0xe0;
 /// # Errors
 /// The processor does not exist, or the destination has no route.
 pub fn serve(order: &str) -> Result<()> {
-    let disturbance = serde_json::from_str(order).context("an order makes no sense")?;
+    let disturbance = serde_json::from_str(order).context("the settings of a disturbance are invalid")?;
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot be bound to the parent process")?;
     match disturbance {
         Disturbance::Spin { processor } => {

@@ -41,7 +41,7 @@ pub fn exec(rack: &str, host: &str, die_with_parent: bool, words: &[String]) -> 
         set_parent_process_death_signal(Some(Signal::KILL))
             .context("cannot be bound to the parent process")?;
     }
-    let (program, words) = words.split_first().context("say what to run")?;
+    let (program, words) = words.split_first().context("name a program to run")?;
     let mut command = Command::new(program);
     command.args(words).env(RACK_VARIABLE, state.tag()).env(HOST_VARIABLE, host);
     Err(anyhow!(command.exec()).context(format!("cannot run `{program}`")))

@@ -134,7 +134,7 @@ impl Directory {
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
                 let name = self.name();
                 bail!(
-                    "rack `{name}` is up already: end it by `homa rack down --name {name}`, or choose another --name"
+                    "rack `{name}` is up already: end it with `homa rack down --name {name}`, or choose another --name"
                 );
             }
             if fs::metadata(&path).is_ok_and(|now| lock.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
@@ -161,9 +161,9 @@ impl Directory {
             result => result.with_context(|| format!("cannot read {}", path.display()))?,
         };
         let state: State = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is no state of a rack", path.display()))?;
+            .with_context(|| format!("{} is not the state of a rack", path.display()))?;
         if state.schema != SCHEMA {
-            bail!("another version of homa built rack `{}`: end it with that one", self.name());
+            bail!("another version of homa built rack `{}`: end it with that version", self.name());
         }
         Ok(Some(state))
     }
@@ -175,11 +175,11 @@ impl Directory {
     pub fn up(&self) -> Result<State> {
         let name = self.name();
         let Some(state) = self.read()? else {
-            bail!("there is no rack `{name}`: build it by `homa rack up --name {name}`");
+            bail!("there is no rack `{name}`: build it with `homa rack up --name {name}`");
         };
         if !self.is_held() {
             bail!(
-                "rack `{name}` is broken, its keeper is gone: clear away what is left by `homa rack down --name {name}`"
+                "rack `{name}` is broken, its daemon is gone: remove its remains with `homa rack down --name {name}`"
             );
         }
         Ok(state)

@@ -80,7 +80,7 @@ fn runs(state: &State) -> bool {
 
 fn hosts(state: &State) -> Result<Vec<Host>> {
     let links: Value =
-        serde_json::from_str(&tool("ip", "-json link show")?).context("`ip -json link` says no JSON")?;
+        serde_json::from_str(&tool("ip", "-json link show")?).context("`ip -json link` printed no JSON")?;
     let carrier = |port: &str| {
         let mut links = links.as_array().into_iter().flatten();
         let link = links.find(|link| link["ifname"] == port);
@@ -106,15 +106,15 @@ impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Status { spec, .. } = self;
         let switch = match (spec.switch, &self.switch_ended) {
-            (SwitchKind::LinuxBridge, _) => "a bridge of the kernel: no rates, no priorities".to_owned(),
+            (SwitchKind::LinuxBridge, _) => "the kernel's bridge: no rates, no priorities".to_owned(),
             (SwitchKind::Homa, None) => format!("runs, buffer {}", spec.buffer),
             (SwitchKind::Homa, Some(how)) if self.switch_runs => {
                 format!(
-                    "runs, buffer {}; it ended {} times ({how}) and was started again",
+                    "runs, buffer {}; it ended {} times ({how}) and was restarted",
                     spec.buffer, self.switch_ends
                 )
             }
-            (SwitchKind::Homa, Some(how)) => format!("ENDED ({how}): nothing is forwarded"),
+            (SwitchKind::Homa, Some(how)) => format!("ENDED ({how}): no packets are forwarded"),
         };
         writeln!(
             out,

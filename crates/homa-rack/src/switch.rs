@@ -51,7 +51,7 @@ pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
     let _ = child.kill();
     let _ = child.wait();
     let words = words.trim().trim_start_matches("homa:").trim();
-    bail!("the switch failed: {}", if words.is_empty() { "it said nothing" } else { words })
+    bail!("the switch failed: {}", if words.is_empty() { "it printed no error" } else { words })
 }
 
 /// Path of the switch's control socket, for its counters.

@@ -77,7 +77,7 @@ fn say_nothing(spec: &Spec, device: &str) -> Result<()> {
 fn furnish(spec: &Spec, number: u16) -> Result<()> {
     let device = HOST_DEVICE;
     ip("link set lo up")?;
-    homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
+    homa_driver::put_offloads_off(device).context("cannot switch the offloads of a veth off")?;
     // Large segments are cut before the device.
     ip(&format!("link set {device} gso_max_segs 1"))?;
     say_nothing(spec, device)?;

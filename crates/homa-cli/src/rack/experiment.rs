@@ -714,11 +714,11 @@ mod tests {
     fn nonsense_in_a_list_is_named() {
         for (words, part) in [
             ("--workload w2,w9", "w9"),
-            ("--workload w2,,w3", "nothing beside a comma"),
-            ("--workload w2,W2", "--workload: `w2` is there twice"),
-            ("--buffer 1ms,1ms", "--buffer: `1ms` is there twice"),
-            ("--cc bbr,bbr", "--cc: `bbr` is there twice"),
-            ("--rates w2=20mbit,w2=30mbit --workload w2", "--rates: `w2` is there twice"),
+            ("--workload w2,,w3", "missing before or after a comma"),
+            ("--workload w2,W2", "--workload: `w2` is listed twice"),
+            ("--buffer 1ms,1ms", "--buffer: `1ms` is listed twice"),
+            ("--cc bbr,bbr", "--cc: `bbr` is listed twice"),
+            ("--rates w2=20mbit,w2=30mbit --workload w2", "--rates: `w2` is listed twice"),
             ("--rates w3=20mbit --workload w2", "`w3` is not among"),
             ("--workload w2,w3 --name up", "leave out --name"),
             ("--buffer 60us,1ms --rate 20mbit", "w4, buffer 60us at 20 Mbit/s: a buffer of 150 bytes"),

@@ -341,8 +341,7 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     let output = child.wait_with_output().expect("it ends");
     assert_ran(&output);
     let table = String::from_utf8_lossy(&output.stdout);
-    for part in
-        ["Slowdown by message size", "Short messages", "TCP / Homa", "processors busy", "How far apart"]
+    for part in ["Slowdown by message size", "Short messages", "TCP / Homa", "processors busy", "Differences"]
     {
         assert!(table.contains(part), "{part} is missing: {table}");
     }
@@ -458,7 +457,7 @@ fn a_cell_that_fails_is_named_and_the_others_are_kept() {
     assert_eq!(buffers(&results["cells"], "/rack/buffer"), ["1ms", "3ms"]);
     assert_eq!(buffers(&results["failed_cells"], "/buffer"), ["2ms"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("WARNING: w3, buffer 2ms: there are no results: the "), "{text}");
+    assert!(text.contains("WARNING: w3, buffer 2ms: no results: the "), "{text}");
     assert!(!left_by(pid));
 }
 

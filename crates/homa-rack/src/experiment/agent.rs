@@ -65,12 +65,11 @@ pub fn serve() -> Result<()> {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
     let mut lines = io::stdin().lock().lines();
     let Some(setup) = lines.next() else { return Ok(()) };
-    let setup: Setup =
-        serde_json::from_str(&setup.context("no setup")?).context("the setup makes no sense")?;
+    let setup: Setup = serde_json::from_str(&setup.context("no setup")?).context("the setup is invalid")?;
     let mut agent = Agent::new(setup)?;
     say(&Reply::Ready, &[])?;
     for line in lines {
-        let order = serde_json::from_str(&line.context("no order")?).context("an order makes no sense")?;
+        let order = serde_json::from_str(&line.context("no order")?).context("an order is invalid")?;
         agent.obey(order)?;
     }
     Ok(())
@@ -83,7 +82,7 @@ fn say(reply: &Reply, more: &[u8]) -> Result<()> {
     writeln!(out, "{text}")
         .and_then(|()| out.write_all(more))
         .and_then(|()| out.flush())
-        .context("nobody listens")
+        .context("cannot write a reply")
 }
 
 struct Agent {
@@ -299,7 +298,7 @@ impl Side {
                 };
                 Ok(Side::Tcp(TcpServer::start(config, setup.congestion)?))
             }
-            _ => bail!("hosts of a rack speak homa or tcp"),
+            _ => bail!("hosts of a rack support homa and tcp only"),
         }
     }
 

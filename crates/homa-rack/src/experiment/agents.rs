@@ -95,7 +95,7 @@ impl Agents {
         agent.order(testbed, &Order::Unloaded { sizes: sizes.to_vec(), budget_ms })?;
         match agent.reply(testbed, budget + PATIENCE)?.reply {
             Reply::Unloaded { points } => Ok(RttTable::new(points)),
-            _ => bail!("a host said something else than its round trips"),
+            _ => bail!("a host sent a wrong reply instead of its round trips"),
         }
     }
 
@@ -209,7 +209,7 @@ impl Agent {
             _ => {
                 let why = self.said.recv_timeout(PATIENCE).ok().and_then(Result::err);
                 Err(why.map_or_else(
-                    || anyhow!("{} does not listen", self.name()),
+                    || anyhow!("{} does not read its orders", self.name()),
                     |error| self.ended(testbed, error),
                 ))
             }
@@ -225,7 +225,7 @@ impl Agent {
                 Err(RecvTimeoutError::Disconnected) => bail!("{} is gone", self.name()),
                 Err(RecvTimeoutError::Timeout) => testbed.check()?,
             }
-            ensure!(begin.elapsed() < patience, "{} said nothing for {} s", self.name(), patience.as_secs());
+            ensure!(begin.elapsed() < patience, "{} sent no reply for {} s", self.name(), patience.as_secs());
         }
     }
 
@@ -263,7 +263,9 @@ fn listen(mut out: BufReader<impl Read>, mut err: impl Read, said: &mpsc::Sender
                 let words = words.trim().trim_start_matches("homa:").trim();
                 let error = match result {
                     Err(error) => error,
-                    Ok(_) if words.is_empty() => anyhow!("it said nothing, as if it was killed"),
+                    Ok(_) if words.is_empty() => {
+                        anyhow!("it ended without an error message, as a killed process does")
+                    }
                     Ok(_) => anyhow!("{}", words.lines().collect::<Vec<_>>().join(" ")),
                 };
                 let _ = said.send(Err(error));
@@ -279,8 +281,8 @@ fn next(out: &mut BufReader<impl Read>) -> Result<Option<AgentReply>> {
     if out.read_line(&mut line)? == 0 {
         return Ok(None);
     }
-    let reply: Reply =
-        serde_json::from_str(&line).with_context(|| format!("it said `{}`", line.trim_end()))?;
+    let reply: Reply = serde_json::from_str(&line)
+        .with_context(|| format!("it sent an invalid reply `{}`", line.trim_end()))?;
     let mut bytes = Vec::new();
     if let Reply::Loaded { bytes: length, .. } = reply {
         out.take(length).read_to_end(&mut bytes)?;

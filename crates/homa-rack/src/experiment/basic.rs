@@ -79,7 +79,7 @@ pub fn run(testbed: &mut Testbed, options: &BasicOptions) -> Result<Findings> {
         }
     }
     let mut findings = Findings {
-        title: "What each protocol does alone".to_owned(),
+        title: "Each protocol alone".to_owned(),
         sections: vec![by_size(&trips), rates(&scores)],
         ..Findings::default()
     };

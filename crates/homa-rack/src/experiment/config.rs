@@ -35,7 +35,7 @@ impl Varied {
             change.check(options.common.driver).map_err(Error::msg)?;
             ensure!(
                 options.common.name.is_none() || change.rack(&options.common.build).is_none(),
-                "{}: each value takes a rack that is built for it: leave out --name",
+                "{}: each value needs a rack that is built for it: leave out --name",
                 options.setting
             );
             Ok(change)
@@ -98,19 +98,17 @@ fn check(
 /// All settings, as text for a terminal.
 pub fn list() -> String {
     let mut out =
-        String::from("Settings of hosts, drivers and the switch, and those that are several fields:\n");
+        String::from("Settings of hosts, drivers and the switch, and combinations of several fields:\n");
     for (name, what) in OWN {
         let _ = writeln!(out, "  {name}: {what}");
         cited(&mut out, name);
     }
-    out.push_str("Not there:\n");
+    out.push_str("Not available:\n");
     for (name, why) in MISSING {
         let _ = writeln!(out, "  {name}: {why}");
         cited(&mut out, name);
     }
-    out.push_str(
-        "Fields of the protocol's configuration (docs of homa_proto::Config have the unit of each):\n",
-    );
+    out.push_str("Fields of the protocol's configuration (for units see the docs of homa_proto::Config):\n");
     for name in FIELDS {
         let _ = writeln!(out, "  {name}");
         cited(&mut out, name);

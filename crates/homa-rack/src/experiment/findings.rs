@@ -20,13 +20,13 @@ pub fn processor_warnings(findings: &mut Findings, name: &str, machine: &Machine
     let busy = hosts_busy + switch_busy;
     if busy > MOSTLY_BUSY * *cpus as f64 {
         findings.warnings.push(format!(
-            "{name}: the rack kept {busy:.2} of {cpus} processors busy: the result is about them and not about the network; \
+            "{name}: the rack kept {busy:.2} of {cpus} processors busy: the result shows their limits and not the network's; \
              use a lower --rate or fewer --hosts"
         ));
     }
     if *hosts_waited_us > LONG_WAIT_PACKETS * packet_us {
         findings.warnings.push(format!(
-            "{name}: a thread that could run waited {hosts_waited_us:.0} us for a processor on average, longer than a packet \
+            "{name}: a runnable thread waited {hosts_waited_us:.0} us for a processor on average, longer than a packet \
              takes on its link ({packet_us:.0} us): use a lower --rate or fewer --hosts"
         ));
     }
@@ -59,6 +59,6 @@ mod tests {
         processor_warnings(&mut findings, "Homa", &Machine { hosts_busy: 1.5, ..machine.clone() }, 120.0);
         processor_warnings(&mut findings, "TCP", &machine, 12.0);
         assert_eq!(findings.warnings.len(), 2);
-        assert!(findings.text().contains("WARNING: TCP: a thread"), "{}", findings.text());
+        assert!(findings.text().contains("WARNING: TCP: a runnable thread"), "{}", findings.text());
     }
 }

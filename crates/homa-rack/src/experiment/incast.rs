@@ -22,7 +22,7 @@ pub fn run(testbed: &mut Testbed, options: &IncastOptions) -> Result<Findings> {
         let mut agents = harness.agents(protocol, |_| ())?;
         agents.open(harness.testbed, |number| if number == 1 { Vec::new() } else { vec![1] })?;
         for &senders in &options.senders {
-            ensure!(senders > 0, "--senders are at least 1");
+            ensure!(senders > 0, "--senders must be at least 1");
             let hosts = senders.min(others);
             let outstanding = senders.div_ceil(hosts);
             let sends = |number: u16| (2..=hosts + 1).contains(&u32::from(number));
@@ -53,7 +53,7 @@ pub fn run(testbed: &mut Testbed, options: &IncastOptions) -> Result<Findings> {
     let title = "Many senders, one receiver";
     let mut findings = finish(&harness, "incast", title, &scores, charts, results.into());
     findings.sections[0].text = format!(
-        "Hosts h2 and up keep RPCs open to h1; more senders than the {others} other hosts are several RPCs of each"
+        "Hosts h2 and up keep RPCs open to h1; with more senders than the {others} other hosts, each host has several RPCs"
     );
     Ok(findings)
 }

@@ -22,7 +22,7 @@ pub fn run(testbed: &mut Testbed, options: &MtuOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     let (mut scores, mut costs): (Vec<Named>, Vec<Named>) = (Vec::new(), Vec::new());
     let mut results: Vec<Value> = Vec::new();
-    let mut table = Table::new(&["", "without pause, Mbit/s", "host us/RPC", "host ms/MB", "machine ms/MB"]);
+    let mut table = Table::new(&["", "closed loop, Mbit/s", "host us/RPC", "host ms/MB", "machine ms/MB"]);
     for (index, &mtu) in options.mtus.iter().enumerate() {
         let mut build = options.common.build.clone();
         build.mtu = mtu;
@@ -34,7 +34,7 @@ pub fn run(testbed: &mut Testbed, options: &MtuOptions) -> Result<Findings> {
             let name = format!("{}, MTU {mtu}", protocol.title());
             let mut agents = harness.agents(protocol, |_| ())?;
             let score = harness.run(&mut agents, &open, &name)?.0;
-            let most = harness.run(&mut agents, &closed, &format!("{name}, without pause"))?.0;
+            let most = harness.run(&mut agents, &closed, &format!("{name}, closed loop"))?.0;
             let cost = Cost::of(&most);
             table.rows.push(vec![
                 name.clone(),
@@ -62,12 +62,12 @@ pub fn run(testbed: &mut Testbed, options: &MtuOptions) -> Result<Findings> {
     let charts = vec![
         chart("P99 of short messages, us", &scores, |score| score.short.p99_us),
         chart("Median of short messages, us", &scores, |score| score.short.p50_us),
-        chart("Answered without pause, Mbit/s", &costs, |score| score.achieved_gbps * 1e3),
+        chart("Answered in a closed loop, Mbit/s", &costs, |score| score.achieved_gbps * 1e3),
         chart("Processor time of the hosts, ms/MB", &costs, |score| Cost::of(score).host_ms_per_mb),
     ];
     let mut findings = finish(&harness, "mtu", "Longer packets", &scores, charts, results.into());
     let text = format!(
-        "Each host keeps {OUTSTANDING} RPCs open. MB are of request payload; the machine's time has the switch and the kernel's softirqs in it"
+        "Each host keeps {OUTSTANDING} RPCs open. MB are of request payload; the machine's time includes the switch and the kernel's softirqs"
     );
     findings.clean &= costs.iter().all(|(_, _, score)| score.errors == 0 && score.lost == 0);
     findings.sections.push(Section {

@@ -26,19 +26,19 @@ pub const NOTES: &[Note] = &[
     Note {
         about: &["unsched_bytes", "unsched_from_rtt", "rtt_slack_packets"],
         source: RAMCLOUD,
-        found: "a round trip has to count the packet's way, the answer's time and the grant's way, 8 us. Too high a figure hurt the tail of \
-                short messages, too low a one left gaps behind the first grant; 14 us carried 90 % load",
+        found: "a round trip must include the packet's way, the answer's time and the grant's way, 8 us. Too high a value hurt the tail of \
+                short messages, too low a value left gaps after the first grant; 14 us sustained 90 % load",
     },
     Note {
         about: &["window", "max_incoming"],
         source: "Linux Homa's notes, August 2022 (2 hosts, 25 Gbit/s)",
-        found: "with a window of 60 KB two hosts reached some 10 Gbit/s: packets often took 30 us and more one way, and the grants that were \
-                out did not cover that",
+        found: "with a window of 60 KB two hosts reached some 10 Gbit/s: packets often took 30 us or more one way, and the outstanding grants \
+                did not cover that time",
     },
     Note {
         about: &["duty_cycle", "window"],
         source: SWEEP,
-        found: "a message held to 40 % of the link made short messages a quarter faster in W4 and by two fifths in W5",
+        found: "limiting a message to 40 % of the link made short messages 25 % faster in W4 and 40 % faster in W5",
     },
     Note {
         about: &[
@@ -49,13 +49,13 @@ pub const NOTES: &[Note] = &[
             "starve",
         ],
         source: SWEEP,
-        found: "no effect on the P99 of short messages but in W3, where it was 10 % worse; the P99 of the largest messages had been halved by it \
+        found: "no effect on the P99 of short messages except in W3, where it was 10 % worse; it had halved the P99 of the largest messages \
                 in an earlier W4 with longer messages",
     },
     Note {
         about: &["max_nic_backlog_ns"],
         source: SWEEP,
-        found: "without a limit the P99 of short messages was 5 to 10 times as long. From 1 to 10 us no value won there; for the median \
+        found: "without a limit the P99 of short messages was 5 to 10 times as long. Values from 1 to 10 us made no difference there; for the median \
                 shorter was better, 1 us a little better than 2",
     },
     Note {
@@ -72,13 +72,13 @@ pub const NOTES: &[Note] = &[
     Note {
         about: &["poll_us"],
         source: "Linux Homa's notes, July and October 2020",
-        found: "alone, an RPC is 4 us faster with polling, and its tail up to 25 us, most where messages are short. 500 us helped W4 and hurt W1 and \
-                W3, where threads that poll took cores from those with work",
+        found: "without load an RPC is 4 us faster with polling, and its tail up to 25 us, mostly for short messages. 500 us helped W4 and hurt W1 and \
+                W3, where polling threads took cores from threads with work",
     },
     Note {
         about: &["wake_order"],
         source: "Linux Homa's notes",
-        found: "to wake the thread that fell asleep last was 0.2 to 0.5 us faster at low load, where a few threads then do the work of a pool",
+        found: "waking the thread that fell asleep last was 0.2 to 0.5 us faster at low load, where a few threads of a pool then do all work",
     },
     Note {
         about: &["endpoints", "client_threads", "client-threads"],
@@ -94,14 +94,14 @@ pub const NOTES: &[Note] = &[
     Note {
         about: &["server_threads", "port_receivers", "server-ports", "client-threads"],
         source: "Linux Homa's notes, March 2020",
-        found: "several receivers at a port instead of one, at clients and servers, took the slowdown of short messages in W5 from 7 and 65 (P50 and \
+        found: "several receivers at a port instead of one, at clients and servers, reduced the slowdown of short messages in W5 from 7 and 65 (P50 and \
                 P99) to 2.5 and 7.5",
     },
     Note {
         about: &["link_margin", "link_mbps"],
         source: "Linux Homa's notes, October 2020",
-        found: "reckoning with 1 % less than the link's rate instead of 5 % made large messages up to twice as fast; short ones were affected little, \
-                more for the worse than for the better",
+        found: "assuming 1 % less than the link's rate instead of 5 % less made large messages up to twice as fast; short ones changed little, \
+                and rather for the worse",
     },
     Note {
         about: &["max_segmented_bytes"],
@@ -111,18 +111,18 @@ pub const NOTES: &[Note] = &[
     Note {
         about: &["max_segmented_bytes", "mtu"],
         source: "Linux Homa's notes, November 2022",
-        found: "cutting 64 KB into jumbo frames in software took 17 us on an AMD processor, most of it for the memory of packets",
+        found: "segmenting 64 KB into jumbo frames in software took 17 us on an AMD processor, mostly for allocating packets",
     },
     Note {
         about: &["batch_cap"],
         source: SWEEP,
-        found: "larger is better: at 5 packets a batch the P99 of short messages was 10 to 15 % worse. Very large batches seemed to hold up \
+        found: "larger is better: at 5 packets a batch the P99 of short messages was 10 to 15 % worse. Very large batches seemed to delay \
                 grants, so 10 was thought best",
     },
     Note {
         about: &["batch_cap", "min_grant_increment"],
         source: "Linux Homa's notes, November 2019",
-        found: "the kernel gathers packets before it hands them over, and grants are late by that; a limit on it did not change throughput",
+        found: "the kernel collects packets before it delivers them, which delays grants; limiting this did not change throughput",
     },
     Note {
         about: &["batch_cap", "min_grant_increment"],
@@ -132,22 +132,22 @@ pub const NOTES: &[Note] = &[
     Note {
         about: &["defer_min_bytes"],
         source: SWEEP,
-        found: "from 100 to 2000 bytes there was next to no difference",
+        found: "values from 100 to 2000 bytes made hardly any difference",
     },
     Note {
         about: &["ready_order"],
         source: "Linux Homa's notes, October 2020",
-        found: "handing the shortest complete message up first had no clear benefit, and keeping them in order cost throughput",
+        found: "delivering the shortest complete message first had no clear benefit, and keeping messages in that order cost throughput",
     },
     Note {
         about: &["priorities", "switch_priorities", "num_priorities"],
         source: RAMCLOUD,
-        found: "Homa was to be run with one level to tell what its grants do from what priorities do; no figures are given",
+        found: "a run of Homa with one level was planned, to separate the effects of grants and of priorities; there are no figures",
     },
     Note {
         about: &["max_overcommit"],
         source: "the defaults of Linux Homa",
-        found: "grants go to eight messages at a time; the notes have no sweep of it",
+        found: "grants go to eight messages at a time; the notes do not vary this number",
     },
     Note {
         about: &["mtu"],
@@ -158,8 +158,8 @@ pub const NOTES: &[Note] = &[
     Note {
         about: &["rps"],
         source: "a patch to Linux's receive packet steering (a router of 2 cores with 4 threads at 25 MHz, iptables/NAT, 10 runs)",
-        found: "giving a few flows a processor each, instead of choosing it by hash, forwarded 41 % more with one flow, 34 % with two, 14 % with \
-                four, 9 % with eight, 1.5 % with 16 and 1 % less with 32; with few flows all runs came out alike, too, as they had not",
+        found: "a processor for each of a few flows, instead of a choice by hash, forwarded 41 % more with one flow, 34 % with two, 14 % with \
+                four, 9 % with eight, 1.5 % with 16 and 1 % less with 32; with few flows the runs also varied less",
     },
     Note {
         about: &["rps-server-threads"],

@@ -21,44 +21,44 @@ use homa_settings::{FIELDS, set_field};
 pub const OWN: &[(&str, &str)] = &[
     (
         "priorities",
-        "1 to 8: Homa's levels, half of them for unscheduled packets, rounded down, but one at least",
+        "1 to 8: Homa's priority levels; half of them, rounded down but at least one, are for unscheduled packets",
     ),
     (
         "switch_priorities",
-        "1 to 8: the switch's queues; the lowest of Homa's eight levels share one. Builds a rack for each value",
+        "1 to 8: the switch's queues; the lowest of Homa's eight levels share one. Needs a rack for each value",
     ),
     (
         "fifo_share",
-        "percent, below 50: of the granted bytes and of the scheduled bytes sent, what goes to the oldest message",
+        "percent, below 50: share of the oldest message in the granted bytes and in the scheduled bytes sent",
     ),
     (
         "duty_cycle",
-        "percent, 1 to 100: of its link what one message may take, by a window of that share of a round trip",
+        "percent, 1 to 100: maximum share of its link for one message, by a window of that share of a round trip",
     ),
-    ("endpoints", "1 to 64: sockets of a host, between which its RPCs are divided"),
+    ("endpoints", "1 to 64: endpoints of a host, over which its RPCs are distributed"),
     ("client_threads", "1 to 64: threads of a host that send, each with a client port"),
     (
         "port_receivers",
-        "0 to 64: threads that take the answers at each client port; 0: the one that sends does",
+        "0 to 64: threads that receive answers at each client port; 0: the sending thread receives them",
     ),
     ("server_ports", "1 to 64: server ports of a host"),
     (
         "server_threads",
-        "0 to 64: threads that answer, for each server port; 0: over Homa the one that sends does, where there are one, one port, one endpoint",
+        "0 to 64: threads that answer, for each server port; 0: one. Over Homa, 0 lets the only sending thread answer, with one port and one endpoint",
     ),
-    ("wake_order", "lifo, fifo, least-recent: which of the sleeping threads that could do the same is woken"),
+    ("wake_order", "lifo, fifo, least-recent: which of several equal sleeping threads is woken"),
     (
         "endpoint_policy",
-        "same-core, rss-hash, sparse, idle, least-loaded: the endpoint in which a client port lives; without it they are dealt out in turn",
+        "same-core, rss-hash, sparse, idle, least-loaded: the policy that chooses the endpoint of a client port; without it the endpoints take turns",
     ),
-    ("poll_us", "0 to 10000: how long an idle thread polls before it sleeps, microseconds"),
+    ("poll_us", "0 to 10000: time that an idle thread polls before it sleeps, in microseconds"),
     (
         "max_segmented_bytes",
-        "1 to 65487: the largest batch for the kernel to cut, bytes; 1: none. With --driver udp",
+        "1 to 65487: maximum batch in bytes that the kernel segments; 1: none. Needs --driver udp",
     ),
     (
         "batch_cap",
-        "1 to 32: datagrams, or frames of a device, taken at a time. What grants answer is what came together: 1 is a grant per packet",
+        "1 to 32: maximum receive batch in packets. Grants are sent after a whole batch: 1 means a grant per packet",
     ),
 ];
 
@@ -66,10 +66,10 @@ pub const OWN: &[(&str, &str)] = &[
 pub const MISSING: &[(&str, &str)] = &[
     (
         "ready_order",
-        "complete requests reach a server's threads in the order in which they were complete, and in no other: whoever \
-                     takes them takes up to 32 at once, and answers leave shortest first whatever came first",
+        "complete requests reach a server's threads only in the order of their completion: a thread receives up to 32 \
+                     at once, and answers leave shortest first in any order of arrival",
     ),
-    ("gro_policy", "which core handles a packet is the kernel's choice here, and that of `endpoints`"),
+    ("gro_policy", "the kernel and the setting `endpoints` choose the core of a packet here"),
 ];
 
 /// The change that a setting's value makes.
@@ -230,7 +230,7 @@ fn number<T: FromStr + PartialOrd + std::fmt::Display>(
 fn endpoint_policy(name: &str, value: &str) -> Result<PolicyName, String> {
     let policy = value.parse().ok().filter(|policy| HostConfig::ENDPOINT_POLICIES.contains(policy));
     let names = || HostConfig::ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ");
-    policy.ok_or_else(|| format!("{name}: `{value}` is none of {}", names()))
+    policy.ok_or_else(|| format!("{name}: `{value}` is not one of {}", names()))
 }
 
 fn field(name: &str, value: &str) -> Result<Change, String> {

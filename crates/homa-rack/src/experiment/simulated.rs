@@ -135,9 +135,9 @@ pub fn is_wanted(
     messages: &MessageOptions,
 ) -> Result<bool> {
     let why_not = if messages.one_way {
-        Some("its answers are as long as its requests: leave --one-way out")
+        Some("simulated answers are as long as the requests: leave --one-way out")
     } else if spec.switch != SwitchKind::Homa {
-        Some("it has no Linux bridge: leave --switch out")
+        Some("the simulator has no Linux bridge: leave --switch out")
     } else {
         None
     };
@@ -382,21 +382,22 @@ impl Simulated {
             by_size::chart(&lines, workload, "Median slowdown", |bin| bin.slowdown_p50),
         ];
         let text = format!(
-            "The same in `homa sim`, whose hosts take {:.0} us for each packet and no processor: so much that the shortest RPC takes alone what \
-             it took here. The longest then takes {:.2} of what it took here",
+            "The same load in `homa sim`. Its hosts take {:.0} us for each packet and no processor time, so that the shortest RPC without load \
+             takes as long as in the rack. The longest RPC without load takes {:.2} times its time in the rack",
             self.host_delay_ns as f64 / 1e3,
             self.unloaded_ratio[1]
         );
         vec![
             Section {
-                heading: "The simulator beside it".to_owned(),
+                heading: "Comparison with the simulator".to_owned(),
                 text,
                 table: by_size_table(&pairs),
                 charts,
             },
             Section {
-                heading: "How far apart".to_owned(),
-                text: "Simulated slowdown over measured, bin by bin: 1 is the same".to_owned(),
+                heading: "Differences".to_owned(),
+                text: "Simulated slowdown divided by measured slowdown, over all bins: 1 means equal"
+                    .to_owned(),
                 table: distance_table(&pairs),
                 charts: Vec::new(),
             },

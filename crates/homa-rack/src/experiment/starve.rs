@@ -58,7 +58,7 @@ pub fn run(testbed: &mut Testbed, options: &StarveOptions) -> Result<Findings> {
     findings.json["largest_from_bytes"] = json!(from);
     if all.iter().any(|[largest, _]| largest.messages < FEW) {
         findings.warnings.push(format!(
-            "fewer than {FEW} of the largest messages ended in a run, too few for their P99: use a longer --duration"
+            "fewer than {FEW} of the largest messages ended in a run, too few for a P99: use a longer --duration"
         ));
         findings.json["warnings"] = json!(findings.warnings);
     }
@@ -101,7 +101,7 @@ fn section(options: &StarveOptions, shares: &[(&String, Change)], all: &[[Times;
         }
     }
     let text = format!(
-        "The largest have {from} bytes and more. Offered are {:.0} % of the links for a limited time; what is left of it then is still answered",
+        "The largest messages have at least {from} bytes. The offered load is {:.0} % of the links for a limited time; the rest is answered afterwards",
         options.load * 100.0
     );
     let charts = vec![

@@ -53,18 +53,14 @@ pub fn max_load(testbed: &mut Testbed, options: &MaxLoadOptions) -> Result<Findi
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     harness.measure_unloaded()?;
     let (mut scores, mut results) = (Vec::new(), Vec::new());
-    let mut table = Table::new(&[
-        "",
-        "keeps up with, % of the links",
-        "without pause, % of the links",
-        "% of its own maximum",
-    ]);
+    let mut table =
+        Table::new(&["", "sustained, % of the links", "closed loop, % of the links", "% of its own maximum"]);
     for protocol in PROTOCOLS {
         let mut agents = harness.agents(protocol, |_| ())?;
         let full = harness.rate_of_load(1.0);
         let closed =
             harness.everywhere(super::agent_protocol::Rate::Closed { outstanding: options.outstanding }, 1);
-        let name = format!("{} without pause", protocol.title());
+        let name = format!("{}, closed loop", protocol.title());
         let most = harness.run(&mut agents, &closed, &name)?.0;
         let hosts = f64::from(harness.testbed.spec().hosts);
         let full_gbps = match full {
@@ -92,7 +88,7 @@ pub fn max_load(testbed: &mut Testbed, options: &MaxLoadOptions) -> Result<Findi
         let percent = |share: f64| format!("{:.0}", share * 100.0);
         table.rows.push(vec![
             protocol.title().to_owned(),
-            sustained.map_or("none of them".to_owned(), percent),
+            sustained.map_or("none".to_owned(), percent),
             percent(saturation),
             format!("{:.1}", own * 100.0),
         ]);
@@ -106,11 +102,10 @@ pub fn max_load(testbed: &mut Testbed, options: &MaxLoadOptions) -> Result<Findi
     }
     let all = scores.iter().map(|(name, load, score)| json!({ "name": name, "load": load, "score": score }));
     let results = json!({ "protocols": results, "loads": all.collect::<Vec<_>>() });
-    let mut findings =
-        finish(&harness, "max-load", "Where each stops keeping up", &scores, Vec::new(), results);
-    let text = "A load is kept up with while 97 % of it are answered. Without pause every byte of a message counts that came, of answered RPCs \
-                or not: who sends the shortest first has ever more long ones begun. Percent are of every link's rate with the headers of Homa, for both; \
-                a protocol's own maximum is what links carry with its own headers and nothing else, neither grants nor acknowledgements"
+    let mut findings = finish(&harness, "max-load", "Maximum sustained load", &scores, Vec::new(), results);
+    let text = "A load is sustained if 97 % of it are answered. In the closed loop every received byte of a message counts, of answered RPCs \
+                or not: a sender that prefers the shortest has ever more incomplete long messages. Percentages are of every link's rate with the headers of Homa, for both; \
+                a protocol's own maximum is that of links with only its data and headers, without grants and acknowledgements"
         .to_owned();
     findings.sections.insert(0, Section { heading: "Maximum".to_owned(), text, table, charts: Vec::new() });
     Ok(findings)
@@ -124,7 +119,7 @@ pub fn both(testbed: &mut Testbed, options: &BothOptions) -> Result<Findings> {
     let mut homa = harness.agents(Protocol::Homa, |_| ())?;
     let mut tcp = harness.agents(Protocol::Tcp, |_| ())?;
     for &share in &options.shares {
-        ensure!((0.0..=1.0).contains(&share), "--shares are between 0 and 1");
+        ensure!((0.0..=1.0).contains(&share), "--shares must be between 0 and 1");
         let plans = [share, 1.0 - share].map(|part| {
             (part > 0.0).then(|| harness.everywhere(harness.rate_of_load(options.load * part), 1))
         });

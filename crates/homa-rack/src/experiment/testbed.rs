@@ -114,7 +114,7 @@ impl Testbed {
     /// # Errors
     /// The rack is not the experiment's own, or the other one cannot be built.
     pub fn rebuild(&mut self, build: &BuildOptions) -> Result<()> {
-        ensure!(self.is_own, "each value takes a rack that is built for it: leave out --name");
+        ensure!(self.is_own, "each value needs a rack that is built for it: leave out --name");
         self.progress.step("building the rack", Duration::ZERO);
         // Both racks have the same name, so the old one must end first.
         self.daemon = None;
@@ -193,7 +193,7 @@ impl Testbed {
         if now.switch_ends > self.state.switch_ends {
             let how = now.switch_ended.as_deref().unwrap_or("unknown");
             self.notes.push(format!(
-                "{load}: the switch ended ({how}), and another was started: what it held is lost, and the counters began anew"
+                "{load}: the switch ended ({how}), and another was started: its queued packets are lost, and the counters restarted"
             ));
         }
         self.state = now;
@@ -233,7 +233,7 @@ impl Testbed {
                 Attempt::Done(all) => return Ok(all),
                 Attempt::Late { host } => {
                     self.progress.say(&format!(
-                        "{text}: the processors are busy, and {host} missed the start: again with a longer head start"
+                        "{text}: the processors are busy, and {host} missed the start: trying again with a longer head start"
                     ));
                     missed = host;
                 }
@@ -436,7 +436,7 @@ impl Loaded {
 
     fn add(&mut self, answer: AgentReply) -> Result<()> {
         let Reply::Loaded { counted, usage, received, .. } = answer.reply else {
-            bail!("a host said something else than its load")
+            bail!("a host sent a wrong reply instead of its results")
         };
         self.host_gbps.push(counted.goodput_bytes as f64 * 8.0 / 1e9 / self.seconds());
         self.counted.add(counted);

@@ -25,7 +25,7 @@ struct Grid<'a> {
 pub fn client_threads(testbed: &mut Testbed, options: &ClientThreadsOptions) -> Result<Findings> {
     let grid = Grid {
         experiment: "client-threads",
-        title: "Threads that send, and threads that take answers",
+        title: "Threads that send, and threads that receive answers",
         along: ("client threads", &options.threads),
         plots: ("receivers each", &options.receivers),
         change: |setup, threads, receivers| {

@@ -43,7 +43,7 @@ impl Disturbed {
         match planted {
             PlantedCause::Hog => {
                 let allowed =
-                    sched_getaffinity(None).context("cannot ask which processors this process may use")?;
+                    sched_getaffinity(None).context("cannot read which processors this process may use")?;
                 let (mut hogged, mut others) = (CpuSet::new(), allowed);
                 let processor = (0..CpuSet::MAX_CPU).find(|&processor| allowed.is_set(processor));
                 let processor = processor.context("this process may use no processor")?;
@@ -97,7 +97,7 @@ impl Disturbed {
             .args([RACK_COMMAND, disturb::CHILD_COMMAND, &serde_json::to_string(what)?])
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        self.processes.push(command.spawn().context("cannot start what disturbs")?);
+        self.processes.push(command.spawn().context("cannot start a disturbing process")?);
         Ok(())
     }
 }

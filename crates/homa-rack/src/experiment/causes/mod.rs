@@ -65,7 +65,7 @@ pub fn check(options: &CausesOptions) -> Result<()> {
     ensure!(options.common.name.is_none(), "causes builds a rack for each run: leave out --name");
     ensure!(
         options.common.build.hosts >= LEAST_HOSTS,
-        "causes takes {LEAST_HOSTS} hosts and more: one of them may be disturbing"
+        "causes needs at least {LEAST_HOSTS} hosts: one of them may be the disturbing one"
     );
     Ok(())
 }
@@ -74,7 +74,7 @@ pub fn check(options: &CausesOptions) -> Result<()> {
 /// twice the measured time. On busy processors none of the few long messages may complete.
 const MOST_LENGTHENED: u32 = 8;
 
-const NO_RPC: &str = "no RPC is whole in the traces, from its start to its end";
+const NO_RPC: &str = "the traces contain no complete RPC";
 
 /// Runs the experiment, with Homa only.
 pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
@@ -110,10 +110,10 @@ pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
     }
     let results = json!({ "runs": verdicts });
     let harness = Harness::new(testbed, &options.common, &first)?;
-    let mut findings = finish(&harness, "causes", "Causes that were planted", &scores, Vec::new(), results);
-    let heading = "What was found".to_owned();
+    let mut findings = finish(&harness, "causes", "Planted causes", &scores, Vec::new(), results);
+    let heading = "Findings".to_owned();
     let text = format!(
-        "What `homa trace tail` calls the main cause of the slowest RPCs, and its share of the time that they need not have taken: medians of {} runs",
+        "Main cause of the slowest RPCs according to `homa trace tail`, and its share of their avoidable time: medians of {} runs",
         options.common.repetitions
     );
     let table = table(&options.causes, &verdicts);
@@ -228,11 +228,11 @@ fn table(causes: &[PlantedCause], verdicts: &[Verdict]) -> Table {
     let mut table = Table::new(&[
         "planted",
         "found in",
-        "said",
-        "of the extra, %",
+        "main cause",
+        "of avoidable time, %",
         "from",
         "tail's slowdown",
-        "most of it at",
+        "mostly at",
     ]);
     for &planted in causes {
         let own: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.planted == planted).collect();

@@ -176,7 +176,7 @@ impl<'a> Answer<'a> {
         let trials =
             if trials.is_empty() { String::new() } else { format!(" Racks tried: {}.", trials.join("; ")) };
         section.text = format!(
-            "All hosts are clients and servers; the same messages are due at the same moments over every protocol, and each latency counts \
+            "All hosts are clients and servers; the same messages are due at the same times over every protocol, and each latency counts \
              from then. The load is a share of each link's rate, headers included. Switch: {BUFFER}, with 8 priorities, which TCP's packets \
              do not use. Homa: UDP, default settings. TCP: {} congestion control, {} warm connections between each pair of hosts, NODELAY. \
              Completed / due counts request bytes within the measured time, \

@@ -70,8 +70,8 @@ impl Answer<'_> {
         }
         let _ = writeln!(
             out,
-            "<h2>The queue at one switch port</h2>\n<p>Bytes that wait at the port to host h1 during the first repetition, as the time that \
-             its link takes to send them: what a packet that arrives then waits, unless it has a higher priority.</p>\n<figure>\n{}</figure>",
+            "<h2>The queue at one switch port</h2>\n<p>Bytes queued at the port to host h1 during the first repetition, as the time that \
+             its link takes to send them. An arriving packet waits for this time, unless it has a higher priority.</p>\n<figure>\n{}</figure>",
             chart.figure()
         );
     }

@@ -53,7 +53,7 @@ impl Flows {
 
 fn flow(listener: &TcpListener, at: SocketAddr) -> Result<(TcpStream, TcpStream)> {
     let sending = TcpStream::connect_timeout(&at, PATIENCE)
-        .context("one host does not reach the other by the router")?;
+        .context("a host cannot reach the other through the router")?;
     let (receiving, _) = listener.accept().context("cannot accept a connection")?;
     Ok((sending, receiving))
 }

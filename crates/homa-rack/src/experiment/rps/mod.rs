@@ -191,7 +191,7 @@ fn way(options: &RpsOptions, ready: &Ready, processors: usize) -> String {
         ready.net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})"));
     let (mtu, mask, runs) = (options.mtu, &ready.mask, options.repetitions);
     format!(
-        "through a router on veth pairs, MTU {mtu}, {nat}; divided by mask {mask} of {processors} processors; {runs} runs"
+        "through a router on veth pairs, MTU {mtu}, {nat}; distributed by mask {mask} over {processors} processors; {runs} runs"
     )
 }
 
@@ -238,8 +238,8 @@ fn section(results: &[Steered], processors: usize) -> Section {
         cells.extend(result.cores_busy.iter().map(|busy| format!("{busy:.2}")));
         table.rows.push(cells);
     }
-    let text = "Flows run one way at a time, and the sum is of both. Spread is from the slowest run to the fastest, of the mean; processors are \
-                busy for that share of the time, senders and receivers included"
+    let text = "Flows run in one direction at a time; the sum is that of both directions. Spread is the range of the runs, relative to the mean. \
+                Columns of processors have the busy share of the time, senders and receivers included"
         .to_owned();
     Section { heading: "Throughput by number of flows".to_owned(), text, table, charts: vec![chart(results)] }
 }

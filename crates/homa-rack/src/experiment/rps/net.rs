@@ -104,7 +104,7 @@ fn cable(side: usize, host: &OwnedFd, mtu: u32) -> Result<()> {
     ip(&format!("link add {device} mtu {mtu} type veth peer name {HOST_DEVICE} mtu {mtu} netns {there}"))?;
     ip(&format!("addr add {gateway}/24 dev {device}"))?;
     // With offloads the router would receive segments of 64 KB instead of packets.
-    homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
+    homa_driver::put_offloads_off(device).context("cannot switch the offloads of a veth off")?;
     ip(&format!("link set {device} up"))
 }
 
@@ -112,7 +112,7 @@ fn cable(side: usize, host: &OwnedFd, mtu: u32) -> Result<()> {
 fn furnish(side: usize) -> Result<()> {
     let (address, gateway) = (ADDRESSES[side], GATEWAYS[side]);
     ip("link set lo up")?;
-    homa_driver::put_offloads_off(HOST_DEVICE).context("cannot put the offloads of a veth off")?;
+    homa_driver::put_offloads_off(HOST_DEVICE).context("cannot switch the offloads of a veth off")?;
     ip(&format!("addr add {address}/24 dev {HOST_DEVICE}"))?;
     ip(&format!("link set {HOST_DEVICE} up"))?;
     ip(&format!("route add default via {gateway}"))
@@ -172,7 +172,8 @@ pub fn mask_of(processors: usize) -> String {
 /// The text is no mask, or the mask has more processors than a policy supports.
 fn cores_of(mask: &str) -> Result<Cores> {
     let words = mask.rsplit(',').map(|word| u32::from_str_radix(word, 16));
-    let words: Vec<u32> = words.collect::<Result<_, _>>().with_context(|| format!("`{mask}` is no mask"))?;
+    let words: Vec<u32> =
+        words.collect::<Result<_, _>>().with_context(|| format!("`{mask}` is not a mask"))?;
     let bits = (0..words.len() * 32).filter(|bit| words[bit / 32] >> (bit % 32) & 1 == 1);
     Ok(Cores::new(bits.map(|bit| Core::try_from(bit).unwrap_or(Core::MAX)))?)
 }
@@ -185,9 +186,9 @@ pub fn mask(text: &str) -> Result<String> {
     let words = text.split(',').map(|word| u32::from_str_radix(word, 16));
     let words: Vec<u32> = words
         .collect::<Result<_, _>>()
-        .with_context(|| format!("`{text}` is no mask: use hexadecimal digits, as in 3"))?;
+        .with_context(|| format!("`{text}` is not a mask: use hexadecimal digits, as in 3"))?;
     if words.iter().all(|&word| word == 0) {
-        bail!("a mask without a processor is --policies none");
+        bail!("the mask has no processor: use --policies none instead");
     }
     Ok(text.to_owned())
 }

@@ -80,7 +80,7 @@ pub fn run(options: &RpsOptions, ready: &Ready) -> Result<Findings> {
     let summary =
         format!("{BYTES} bytes and back {} of {} s", way(options, ready, processors), options.duration);
     let mut findings = reported(options, ready, "rps-server-threads", json!(all));
-    findings.title = "A lone round trip, by who processes its packets".to_owned();
+    findings.title = "A lone round trip, by the distribution of its packets".to_owned();
     findings.summary = summary;
     findings.sections = vec![section(&all, &options.server_threads)];
     Ok(findings)
@@ -163,7 +163,7 @@ fn section(all: &[Trips], threads: &[u16]) -> Section {
         cells.push(ratio.map_or("-".to_owned(), |ratio| format!("{:+.1} %", ratio * 100.0)));
         table.rows.push(cells);
     }
-    let text = "One RPC at a time; means of the runs' percentiles, with the spread from the least run to the greatest. Clients, router and servers \
+    let text = "One RPC at a time; means of the runs' percentiles, with the range of the runs. Clients, router and servers \
                 share the machine"
         .to_owned();
     Section {

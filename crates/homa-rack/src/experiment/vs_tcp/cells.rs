@@ -50,7 +50,10 @@ pub fn cells(options: &VsTcpOptions) -> Result<Vec<Cell>> {
         options.messages.workload.split(',').collect()
     };
     let buffers: Vec<&str> = options.common.build.buffer.split(',').collect();
-    ensure!(workloads.iter().all(|one| !one.is_empty()), "--workload: there is nothing beside a comma");
+    ensure!(
+        workloads.iter().all(|one| !one.is_empty()),
+        "--workload: a name is missing before or after a comma"
+    );
     once("--workload", workloads.iter().map(|one| one.to_ascii_lowercase()))?;
     once("--buffer", &buffers)?;
     once("--cc", options.common.cc.iter().map(|cc| cc.name()))?;
@@ -62,7 +65,7 @@ pub fn cells(options: &VsTcpOptions) -> Result<Vec<Cell>> {
     let count = workloads.len() * buffers.len();
     ensure!(
         count == 1 || options.common.name.is_none(),
-        "several workloads or buffers take a rack each: leave out --name"
+        "several workloads or buffers need a rack each: leave out --name"
     );
     let mut cells = Vec::new();
     for workload in workloads {
@@ -96,7 +99,7 @@ fn check_switch(cell: &Cell) -> Result<()> {
 fn once<T: Eq + Hash + std::fmt::Display>(option: &str, all: impl IntoIterator<Item = T>) -> Result<()> {
     let mut seen = HashSet::new();
     for one in all {
-        ensure!(!seen.contains(&one), "{option}: `{one}` is there twice");
+        ensure!(!seen.contains(&one), "{option}: `{one}` is listed twice");
         seen.insert(one);
     }
     Ok(())
@@ -170,7 +173,7 @@ fn together(options: &VsTcpOptions, found: Vec<(String, CellFindings)>, failed: 
     all.json["table"] = json!(entries);
     all.json["failed_cells"] = json!(failed);
     for Failed { workload, buffer, error } in failed {
-        all.warnings.push(format!("{workload}, buffer {buffer}: there are no results: {error}"));
+        all.warnings.push(format!("{workload}, buffer {buffer}: no results: {error}"));
     }
     let mut cells = Vec::new();
     for (name, CellFindings { mut findings, .. }) in found {
@@ -260,7 +263,7 @@ mod tests {
         assert!(cells > 0 && headings[..cells].iter().all(|heading| !heading.contains("buffer 1ms")));
         assert_eq!(headings[cells..cells + 2], ["w2, buffer 1ms: first", "w2, buffer 1ms: second"]);
         assert_eq!(all.sections[cells].text, "conditions. ");
-        let warnings = ["w4, buffer 1ms: there are no results: dead", "w2, buffer 1ms: doubtful"];
+        let warnings = ["w4, buffer 1ms: no results: dead", "w2, buffer 1ms: doubtful"];
         assert_eq!(all.warnings[..2], warnings);
         assert_eq!(all.json["cells"], json!([{ "runs": 7 }, { "runs": 7 }]));
         assert_eq!(all.json["failed_cells"][0]["error"], "dead");

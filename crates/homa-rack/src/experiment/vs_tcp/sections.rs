@@ -62,8 +62,8 @@ pub fn slowdowns(runs: &[ContenderRuns], workload: &Workload) -> Section {
     ];
     Section {
         heading: "Slowdown by message size".to_owned(),
-        text: "Slowdown: the round trip of a message, counted from when it was due, over Homa's median round trip for that size on \
-               an idle rack. The ratios are TCP's over Homa's."
+        text: "Slowdown: the round trip of a message, counted from its due time, divided by Homa's median round trip for that size on \
+               an idle rack. The ratios are TCP's divided by Homa's."
             .to_owned(),
         table,
         charts,

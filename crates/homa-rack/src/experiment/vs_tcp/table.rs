@@ -191,7 +191,7 @@ pub fn sections(entries: &[&Entry]) -> Vec<Section> {
         ),
         section(
             "Answered, and processors busy",
-            "Answered: the share of the offered bytes. Processors are counted whoever kept them busy",
+            "Answered: the share of the offered bytes. Busy processors include those of other processes",
             conditions(entries),
         ),
     ]
