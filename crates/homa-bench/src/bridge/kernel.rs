@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::run::{BURST, Bench, HEAP, Seen};
+use super::run::{BURST, Bench, HEAP, RepetitionResult};
 use crate::switch::load::{SINK, SOURCE, bulk_of};
 use crate::switch::place::SWITCH_DEVICES;
 
@@ -18,7 +18,7 @@ impl Bench<'_> {
     ///
     /// # Errors
     /// The kernel has no bridge, or it forwards nothing.
-    pub fn measure_kernel(&mut self) -> Result<Seen> {
+    pub fn measure_kernel(&mut self) -> Result<RepetitionResult> {
         let made = self.place.ip_at_switch(&format!("link add {NAME} type bridge"));
         made.context("the kernel has no bridge")?;
         let seen = self.in_turns();
@@ -27,7 +27,7 @@ impl Bench<'_> {
         seen
     }
 
-    fn in_turns(&mut self) -> Result<Seen> {
+    fn in_turns(&mut self) -> Result<RepetitionResult> {
         self.place.ip_at_switch(&format!("link set {NAME} up"))?;
         self.place.keep_packet_filter_out()?;
         let (mut with, mut without, mut flow) = (Duration::ZERO, Duration::ZERO, 0.0);
@@ -52,7 +52,7 @@ impl Bench<'_> {
             each > 0.0,
             "the kernel's bridge took no measurable time: other processes disturb the machine"
         );
-        Ok(Seen { mpps: 1e-6 / each, flow_mpps: Some(flow), ..Seen::default() })
+        Ok(RepetitionResult { mpps: 1e-6 / each, flow_mpps: Some(flow), ..RepetitionResult::default() })
     }
 
     fn join(&self, joined: bool) -> Result<()> {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Options;
 use super::batches::{BatchSummary, Batches, CLASS_NAMES};
-use super::run::Seen;
+use super::run::RepetitionResult;
 use super::variants::{THEN, Variant};
 use crate::engine::summary::Summary;
 
@@ -52,7 +52,7 @@ impl Row {
     }
 
     /// Adds a repetition.
-    pub fn add(&mut self, seen: &Seen) {
+    pub fn add(&mut self, seen: &RepetitionResult) {
         self.mpps.add(seen.mpps);
         if let Some(flow) = seen.flow_mpps {
             self.flow_mpps.get_or_insert_default().add(flow);
@@ -236,7 +236,8 @@ mod tests {
         let mut rows: Vec<Row> = VARIANTS.into_iter().map(Row::new).collect();
         for turn in [1.0, 3.0] {
             for (at, row) in rows.iter_mut().enumerate() {
-                let mut seen = Seen { mpps: turn * (1.0 + at as f64 / 10.0), ..Seen::default() };
+                let mut seen =
+                    RepetitionResult { mpps: turn * (1.0 + at as f64 / 10.0), ..RepetitionResult::default() };
                 seen.flow_mpps = (row.variant.name != "linux").then_some(turn);
                 seen.taken.add(row.variant.burst);
                 row.add(&seen);

@@ -43,7 +43,7 @@ pub struct Bench<'a> {
 
 /// The results of one repetition of a variant.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct RepetitionResult {
     /// Million frames per second without the source at work.
     pub mpps: f64,
     /// Million frames per second with the source at work; `None` if it cannot be measured.
@@ -56,7 +56,7 @@ pub struct Seen {
 
 /// The results of a bridge thread.
 #[derive(Default)]
-struct Ended {
+struct BridgeResult {
     drained: Drained,
     taken: Batches,
     handed: Batches,
@@ -66,7 +66,7 @@ struct Ended {
 struct Running {
     gate: Arc<Gate>,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Ended>>,
+    thread: JoinHandle<Result<BridgeResult>>,
     /// The half that runs in the measuring thread, for variants that have one.
     half: Option<Half>,
 }
@@ -87,12 +87,12 @@ impl Running {
                     let busy = bridge.round();
                     (bridge.done(), busy)
                 });
-                return Ok(Ended { drained, taken: bridge.taken, ..Ended::default() });
+                return Ok(BridgeResult { drained, taken: bridge.taken, ..BridgeResult::default() });
             }
             let [mut first, second] = open_both(variant, port_path)?;
             if variant.work == Work::HandOverApart {
                 let _ = say.send(Some(second));
-                return Ok(Ended {
+                return Ok(BridgeResult {
                     drained: work(&mut first, &gated, &stopped, std::hint::spin_loop),
                     ..of(&first)
                 });
@@ -107,7 +107,7 @@ impl Running {
                     second.handed
                 });
                 let drained = work(&mut first, &gated, &stopped, thread::yield_now);
-                let mut ended = Ended { drained, ..of(&first) };
+                let mut ended = BridgeResult { drained, ..of(&first) };
                 ended.handed.merge(&helper.join().map_err(|_| anyhow!("a thread of the bridge panicked"))?);
                 Ok(ended)
             })
@@ -128,7 +128,7 @@ impl Running {
         self.half.as_mut().is_some_and(|half| half.round(None))
     }
 
-    fn end(mut self) -> Result<Ended> {
+    fn end(mut self) -> Result<BridgeResult> {
         self.stop.store(true, Ordering::Relaxed);
         // The thread ends only after the line is empty.
         while !self.thread.is_finished() {
@@ -143,8 +143,8 @@ impl Running {
     }
 }
 
-fn of(half: &Half) -> Ended {
-    Ended { taken: half.taken, handed: half.handed, ..Ended::default() }
+fn of(half: &Half) -> BridgeResult {
+    BridgeResult { taken: half.taken, handed: half.handed, ..BridgeResult::default() }
 }
 
 /// Runs the first half. While packets are in transit to the second half, the bridge is not idle and `wait` is
@@ -167,12 +167,12 @@ impl Bench<'_> {
     }
 
     /// Measures one repetition of a variant. The kernel's bridge is measured by `measure_kernel`.
-    pub fn measure(&mut self, variant: Variant) -> Result<Seen> {
+    pub fn measure(&mut self, variant: Variant) -> Result<RepetitionResult> {
         let mpps = self.drain(variant)?;
         let mut running = self.start(variant)?;
         let flow_mpps = Some(self.flow(variant, &mut running));
         let ended = running.end()?;
-        Ok(Seen { mpps, flow_mpps, taken: ended.taken, handed: ended.handed })
+        Ok(RepetitionResult { mpps, flow_mpps, taken: ended.taken, handed: ended.handed })
     }
 
     fn start(&mut self, variant: Variant) -> Result<Running> {
