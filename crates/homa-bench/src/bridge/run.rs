@@ -13,7 +13,7 @@ use super::complete::Complete;
 use super::pair::{Half, open_both};
 use super::variants::{Variant, Work};
 use crate::switch::PortPath;
-use crate::switch::gate::{Drained, Gate};
+use crate::switch::gate::{Gate, GateCount};
 use crate::switch::load::{Load, SINK, SOURCE, bulk_of};
 use crate::switch::place::Place;
 
@@ -57,7 +57,7 @@ pub struct RepetitionResult {
 /// The results of a bridge thread.
 #[derive(Default)]
 struct BridgeResult {
-    drained: Drained,
+    drained: GateCount,
     taken: Batches,
     handed: Batches,
 }
@@ -149,7 +149,7 @@ fn of(half: &Half) -> BridgeResult {
 
 /// Runs the first half. While packets are in transit to the second half, the bridge is not idle and `wait` is
 /// called.
-fn work(half: &mut Half, gate: &Gate, stop: &AtomicBool, wait: fn()) -> Drained {
+fn work(half: &mut Half, gate: &Gate, stop: &AtomicBool, wait: fn()) -> GateCount {
     gate.pass(stop, || {
         let mut busy = half.round(None);
         if !busy && half.is_waiting() {

@@ -14,7 +14,7 @@ pub struct Gate(AtomicU8);
 
 /// The frames that passed while the gate was open, and the time that they took.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Drained {
+pub struct GateCount {
     pub frames: u64,
     pub time: Duration,
 }
@@ -42,8 +42,8 @@ impl Gate {
 
     /// Runs rounds of the switch, as the gate permits, until `stop`. A round returns the total number of
     /// frames sent so far, and whether it had work.
-    pub fn pass(&self, stop: &AtomicBool, mut round: impl FnMut() -> (u64, bool)) -> Drained {
-        let mut drained = Drained::default();
+    pub fn pass(&self, stop: &AtomicBool, mut round: impl FnMut() -> (u64, bool)) -> GateCount {
+        let mut drained = GateCount::default();
         let mut left = 0;
         while !stop.load(Ordering::Relaxed) {
             match self.0.load(Ordering::Acquire) {

@@ -12,19 +12,19 @@ pub const SCHEMA: u32 = 1;
 /// The target of a metric's median.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Asked {
+pub enum Bound {
     /// A minimum.
     AtLeast(f64),
     /// A maximum.
     AtMost(f64),
 }
 
-impl Asked {
+impl Bound {
     /// Whether a value reaches the target.
     pub fn is_kept(self, value: f64) -> bool {
         match self {
-            Asked::AtLeast(least) => value >= least,
-            Asked::AtMost(most) => value <= most,
+            Bound::AtLeast(least) => value >= least,
+            Bound::AtMost(most) => value <= most,
         }
     }
 }
@@ -37,19 +37,19 @@ pub struct Measure {
     /// Description and unit.
     pub text: &'static str,
     /// The target; `None` if there is none.
-    pub asked: Option<Asked>,
+    pub asked: Option<Bound>,
 }
 
-const fn measure(name: &'static str, text: &'static str, asked: Option<Asked>) -> Measure {
+const fn measure(name: &'static str, text: &'static str, asked: Option<Bound>) -> Measure {
     Measure { name, text, asked }
 }
 
-const fn at_least(value: f64) -> Option<Asked> {
-    Some(Asked::AtLeast(value))
+const fn at_least(value: f64) -> Option<Bound> {
+    Some(Bound::AtLeast(value))
 }
 
-const fn at_most(value: f64) -> Option<Asked> {
-    Some(Asked::AtMost(value))
+const fn at_most(value: f64) -> Option<Bound> {
+    Some(Bound::AtMost(value))
 }
 
 /// All metrics, in the order of the table.

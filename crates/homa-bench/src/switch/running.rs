@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use homa_driver::frames::Frames;
 use homa_switch::{Bridge, BridgeConfig, ETHERNET_OVERHEAD_BYTES, Snapshot};
 
-use super::gate::{Drained, Gate};
+use super::gate::{Gate, GateCount};
 use super::load::SINK;
 use super::place::Place;
 use super::windows::Course;
@@ -31,18 +31,18 @@ pub enum Mode {
 /// A switch that forwards until [`Running::end`].
 pub struct Running {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Ended>>,
+    thread: JoinHandle<Result<SwitchResult>>,
 }
 
 /// The results of a switch.
 #[derive(Default)]
-pub struct Ended {
+pub struct SwitchResult {
     /// The counters of the switch.
     pub snapshot: Snapshot,
     /// Bytes and times of the frames that left for the sink, in mode [`Mode::Followed`].
     pub course: Course,
     /// The frames that passed the gate, in the gated modes.
-    pub drained: Drained,
+    pub drained: GateCount,
 }
 
 impl Running {
@@ -64,11 +64,14 @@ impl Running {
             if let Mode::Bare(gate) = mode {
                 let frames = Frames::open(&config.frames)?;
                 opened();
-                return Ok(Ended { drained: bare(frames, &gate, &stopped), ..Ended::default() });
+                return Ok(SwitchResult {
+                    drained: bare(frames, &gate, &stopped),
+                    ..SwitchResult::default()
+                });
             }
             let mut bridge = Bridge::open(&config)?;
             opened();
-            let mut ended = Ended::default();
+            let mut ended = SwitchResult::default();
             match mode {
                 Mode::Gated(gate) => {
                     ended.drained = gate.pass(&stopped, || {
@@ -98,7 +101,7 @@ impl Running {
     ///
     /// # Errors
     /// The switch failed.
-    pub fn end(self) -> Result<Ended> {
+    pub fn end(self) -> Result<SwitchResult> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the switch panicked"))?
     }
@@ -169,7 +172,7 @@ pub fn idle_course(place: &Place, length: Duration) -> Result<(Course, Duration)
 }
 
 /// The minimum work of any switch: forwards frames in bursts of the switch's size.
-fn bare(mut frames: Frames, gate: &Gate, stop: &AtomicBool) -> Drained {
+fn bare(mut frames: Frames, gate: &Gate, stop: &AtomicBool) -> GateCount {
     let mut burst = Vec::with_capacity(32);
     let mut left = 0;
     gate.pass(stop, || {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::results::{Asked, MEASURES, Measure, PathResults, Results};
+use super::results::{Bound, MEASURES, Measure, PathResults, Results};
 use crate::engine::summary::Summary;
 
 /// Renders one line for each metric with values, and one column for each interface.
@@ -55,8 +55,8 @@ fn line(out: &mut String, results: &Results, measure: &Measure) -> std::fmt::Res
 /// The target of a metric; empty if there is none.
 pub fn asked(measure: &Measure) -> String {
     match measure.asked {
-        Some(Asked::AtLeast(least)) => format!(">={least}"),
-        Some(Asked::AtMost(most)) => format!("<={most}"),
+        Some(Bound::AtLeast(least)) => format!(">={least}"),
+        Some(Bound::AtMost(most)) => format!("<={most}"),
         None => String::new(),
     }
 }
