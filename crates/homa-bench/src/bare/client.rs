@@ -38,7 +38,7 @@ pub struct BareLink {
     servers: Vec<SocketAddr>,
     paths: Vec<Path>,
     spin: Spin,
-    waiting: Waiting,
+    waiting: OpenRpcs,
 }
 
 impl BareLink {
@@ -55,7 +55,7 @@ impl BareLink {
             paths: config.binds.iter().map(path).collect::<Result<_>>()?,
             servers: config.servers,
             spin: Spin::new(config.poll),
-            waiting: Waiting::default(),
+            waiting: OpenRpcs::default(),
         })
     }
 
@@ -141,7 +141,7 @@ impl Link for BareLink {
 /// RPCs that wait for their answers, in reusable slots. The id on the wire has the slot's index in its lower
 /// 32 bits and the slot's generation in its upper 32 bits.
 #[derive(Debug, Default)]
-struct Waiting {
+struct OpenRpcs {
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
@@ -155,7 +155,7 @@ struct Slot {
     age: u32,
 }
 
-impl Waiting {
+impl OpenRpcs {
     fn add(&mut self, cookie: u64) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { users: 0, cookie: None, age: 0 });
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_number_works_once_and_a_silent_rpc_ends() {
-        let mut waiting = Waiting::default();
+        let mut waiting = OpenRpcs::default();
         let (first, second) = (waiting.add(11), waiting.add(12));
         assert_eq!(waiting.take(first), Some(11));
         assert_eq!(waiting.take(first), None);

@@ -66,7 +66,7 @@ impl Outgoing {
 }
 
 /// The bytes of a long message in flight, and the time of its last acknowledgement.
-struct Underway {
+struct InFlightBytes {
     sent: usize,
     taken: usize,
     heard: Instant,
@@ -93,7 +93,7 @@ pub struct Path {
 /// The state of long messages, sent and received.
 struct LongMessages {
     max_message: u32,
-    underway: HashMap<Key, Underway>,
+    underway: HashMap<Key, InFlightBytes>,
     /// Bytes in flight: the sum over `underway` of sent minus acknowledged bytes.
     on_the_way: usize,
     incoming: HashMap<Key, Incoming>,
@@ -210,7 +210,7 @@ impl Path {
             if message.is_long() {
                 self.long.on_the_way += payload.len();
                 let key = (message.to, message.id, message.kind);
-                let fresh = || Underway { sent: 0, taken: 0, heard: Instant::now() };
+                let fresh = || InFlightBytes { sent: 0, taken: 0, heard: Instant::now() };
                 self.long.underway.entry(key).or_insert_with(fresh).sent += payload.len();
             }
             if message.sent == message.payload.len() {

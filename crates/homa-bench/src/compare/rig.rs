@@ -74,7 +74,7 @@ impl<'a> Rig<'a> {
                 Protocol::Grpc | Protocol::Quic => open_peers(plan, &servers, protocol)?,
                 Protocol::Udp => open_bare(plan, &servers)?,
             };
-            let count = |link| Box::new(Counted { link, sent: Arc::clone(&sent) }) as Box<dyn Link>;
+            let count = |link| Box::new(CountingLink { link, sent: Arc::clone(&sent) }) as Box<dyn Link>;
             sides.push(Side { protocol, links: links.into_iter().map(count).collect(), sent });
         }
         Ok(Rig { plan, progress, servers, pattern, unloaded, sides, _exporter: exporter })
@@ -175,7 +175,7 @@ fn measure_unloaded(
     let sizes = rtt::sizes(&plan.workload);
     progress.step("Homa: round trips without load, by size", budget);
     let mut link =
-        Counted { link: homa_clients::open_one(plan, &servers.homa, watched)?, sent: Arc::clone(sent) };
+        CountingLink { link: homa_clients::open_one(plan, &servers.homa, watched)?, sent: Arc::clone(sent) };
     let mut done = 0;
     rtt::measure(&mut link, pattern, &sizes, budget, || {
         done += 1;
@@ -234,12 +234,12 @@ fn open_bare(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
 }
 
 /// Counts the requests that a link accepted.
-struct Counted {
+struct CountingLink {
     link: Box<dyn Link>,
     sent: Arc<AtomicU64>,
 }
 
-impl Link for Counted {
+impl Link for CountingLink {
     fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String> {
         self.link.submit(port, server, cookie, request)?;
         self.sent.fetch_add(1, Ordering::Relaxed);

@@ -184,19 +184,19 @@ impl FrameReader {
 /// Queued frames of a connection: bytes that the kernel does not accept at once wait here, in order.
 #[derive(Debug, Default)]
 pub struct FrameWriter {
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<QueuedFrame>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedFrame {
     header: [u8; HEADER_LEN],
     payload: Bytes,
     /// Bytes sent, header included.
     sent: usize,
 }
 
-impl Waiting {
+impl QueuedFrame {
     fn len(&self) -> usize {
         HEADER_LEN + self.payload.len()
     }
@@ -205,7 +205,7 @@ impl Waiting {
 impl FrameWriter {
     /// Queues a frame; [`FrameWriter::write`] sends it.
     pub fn push(&mut self, frame: Frame) {
-        let waiting = Waiting { header: frame.header.encode(), payload: frame.payload, sent: 0 };
+        let waiting = QueuedFrame { header: frame.header.encode(), payload: frame.payload, sent: 0 };
         self.bytes += waiting.len();
         self.queue.push_back(waiting);
     }
