@@ -23,7 +23,7 @@ const LONG: u32 = 500_000;
 
 /// A rate to measure: its name, the senders, their receivers, the message size, and the open RPCs of each
 /// sender.
-struct Rated {
+struct RateSpec {
     name: &'static str,
     sends: fn(u16) -> bool,
     peers: fn(u16, u16) -> Vec<u16>,
@@ -32,12 +32,12 @@ struct Rated {
 }
 
 /// Rates of the published suite: one message at a time, one client, one server.
-const RATES: [Rated; 5] = [
-    Rated { name: "one message at a time", sends: one, peers: second, bytes: LONG, outstanding: 1 },
-    Rated { name: "client, throughput", sends: one, peers: others, bytes: LONG, outstanding: 8 },
-    Rated { name: "client, RPC rate", sends: one, peers: others, bytes: SHORT, outstanding: 64 },
-    Rated { name: "server, throughput", sends: not_one, peers: first, bytes: LONG, outstanding: 4 },
-    Rated { name: "server, RPC rate", sends: not_one, peers: first, bytes: SHORT, outstanding: 32 },
+const RATES: [RateSpec; 5] = [
+    RateSpec { name: "one message at a time", sends: one, peers: second, bytes: LONG, outstanding: 1 },
+    RateSpec { name: "client, throughput", sends: one, peers: others, bytes: LONG, outstanding: 8 },
+    RateSpec { name: "client, RPC rate", sends: one, peers: others, bytes: SHORT, outstanding: 64 },
+    RateSpec { name: "server, throughput", sends: not_one, peers: first, bytes: LONG, outstanding: 4 },
+    RateSpec { name: "server, RPC rate", sends: not_one, peers: first, bytes: SHORT, outstanding: 32 },
 ];
 
 fn one(number: u16) -> bool {
@@ -102,7 +102,7 @@ pub fn run(testbed: &mut Testbed, options: &BasicOptions) -> Result<Findings> {
     Ok(findings)
 }
 
-fn rate(harness: &mut Harness<'_>, agents: &mut Agents, rated: &Rated) -> Result<Score> {
+fn rate(harness: &mut Harness<'_>, agents: &mut Agents, rated: &RateSpec) -> Result<Score> {
     let hosts = harness.testbed.spec().hosts;
     agents.open(harness.testbed, |number| {
         if (rated.sends)(number) { (rated.peers)(number, hosts) } else { Vec::new() }
@@ -123,7 +123,7 @@ fn by_size(trips: &[(Protocol, RttTable)]) -> Section {
     Section { heading: "Round trips without load".to_owned(), text, table, charts: Vec::new() }
 }
 
-fn rates(scores: &[(&Rated, Score)]) -> Section {
+fn rates(scores: &[(&RateSpec, Score)]) -> Section {
     let mut table = Table::new(&["", "bytes", "Mbit/s each way", "RPCs/s", "cores busy", "failed"]);
     for (rated, score) in scores {
         table.rows.push(vec![

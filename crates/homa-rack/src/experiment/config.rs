@@ -18,18 +18,18 @@ use super::testbed::Testbed;
 use homa_settings::FIELDS;
 
 /// A setting and its values.
-pub struct Varied {
+pub struct SettingValues {
     name: String,
     values: Vec<String>,
     changes: Vec<Change>,
 }
 
-impl Varied {
+impl SettingValues {
     /// Parses setting and values from the options.
     ///
     /// # Errors
     /// The setting or a value does not exist, or it is not available with the chosen driver or rack.
-    pub fn read(options: &ConfigOptions) -> Result<Varied> {
+    pub fn read(options: &ConfigOptions) -> Result<SettingValues> {
         let read = |value: &String| {
             let change = Change::read(&options.setting, value).map_err(Error::msg)?;
             change.check(options.common.driver).map_err(Error::msg)?;
@@ -41,12 +41,12 @@ impl Varied {
             Ok(change)
         };
         let changes = options.values.iter().map(read).collect::<Result<_>>()?;
-        Ok(Varied { name: options.setting.clone(), values: options.values.clone(), changes })
+        Ok(SettingValues { name: options.setting.clone(), values: options.values.clone(), changes })
     }
 }
 
 /// Runs the experiment.
-pub fn run(testbed: &mut Testbed, options: &ConfigOptions, varied: &Varied) -> Result<Findings> {
+pub fn run(testbed: &mut Testbed, options: &ConfigOptions, varied: &SettingValues) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     harness.measure_unloaded()?;
     let mut scores: Vec<Named> = Vec::new();

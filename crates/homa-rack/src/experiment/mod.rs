@@ -54,7 +54,7 @@ pub fn check(experiment: &Experiment) -> Result<()> {
             let first = &vs_tcp::cells(options)?[0].options;
             return check_common(&first.common, &first.messages);
         }
-        Experiment::Config(options) => drop(config::Varied::read(options)?),
+        Experiment::Config(options) => drop(config::SettingValues::read(options)?),
         Experiment::Mtu(options) => {
             ensure!(options.common.name.is_none(), "mtu builds a rack for each MTU: leave out --name");
         }
@@ -129,7 +129,7 @@ pub fn run(experiment: &Experiment) -> Result<Findings> {
             on_testbed(&options.common, time, |testbed| sweep::both(testbed, options))
         }
         Experiment::Config(options) => {
-            let varied = config::Varied::read(options)?;
+            let varied = config::SettingValues::read(options)?;
             let time = sweep::time(&options.common, options.values.len());
             on_testbed(&options.common, time, |testbed| config::run(testbed, options, &varied))
         }

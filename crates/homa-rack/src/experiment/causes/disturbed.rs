@@ -26,18 +26,18 @@ const RUNNING: Duration = Duration::from_millis(95);
 
 /// A running disturbance. Dropping it ends the disturbance.
 #[derive(Default)]
-pub struct Disturbed {
+pub struct RunningDisturbance {
     processes: Vec<Child>,
     stopper: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
-impl Disturbed {
+impl RunningDisturbance {
     /// Starts a disturbance.
     ///
     /// # Errors
     /// A process cannot be started.
-    pub fn begin(planted: PlantedCause, testbed: &Testbed, agents: &Agents) -> Result<Disturbed> {
-        let mut disturbed = Disturbed::default();
+    pub fn begin(planted: PlantedCause, testbed: &Testbed, agents: &Agents) -> Result<RunningDisturbance> {
+        let mut disturbed = RunningDisturbance::default();
         let name = &testbed.spec().name;
         let victim = || agents.process(VICTIM).context("there is no such host");
         match planted {
@@ -156,7 +156,7 @@ fn stop_again_and_again(process: Pid, end: &AtomicBool) {
     }
 }
 
-impl Drop for Disturbed {
+impl Drop for RunningDisturbance {
     fn drop(&mut self) {
         for process in &mut self.processes {
             // Killing fails if the process has ended by itself; waiting for it is then enough.

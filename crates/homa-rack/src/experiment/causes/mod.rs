@@ -25,7 +25,7 @@ use super::options::{CausesOptions, MessageOptions};
 use super::setup::TRACE_RECORDS;
 use super::sweep::{Named, finish};
 use super::testbed::Testbed;
-use disturbed::Disturbed;
+use disturbed::RunningDisturbance;
 use planted::PlantedCause;
 
 /// Load as a share of the links: so low that the few long messages rarely overlap.
@@ -161,7 +161,7 @@ impl PlantedRun<'_> {
         if !(1..=hosts).all(takes_part) {
             agents.open_among(harness.testbed, takes_part)?;
         }
-        let disturbed = Disturbed::begin(planted, harness.testbed, &agents)?;
+        let disturbed = RunningDisturbance::begin(planted, harness.testbed, &agents)?;
         let score = harness.run(&mut agents, &load, name)?.0;
         drop(disturbed);
         drop(agents);
