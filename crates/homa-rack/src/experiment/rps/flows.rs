@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Throughput of several flows in one direction.
 #[derive(Clone, Debug, Default)]
-pub struct Carried {
+pub struct Throughput {
     /// Received payload of all flows in 10^6 bits per second.
     pub mbps: f64,
     /// Share of the time in which each processor was busy.
@@ -69,7 +69,7 @@ pub fn carry(
     count: u16,
     (warmup, measured): (Duration, Duration),
     mut wait: impl FnMut(Duration) -> Result<()>,
-) -> Result<Carried> {
+) -> Result<Throughput> {
     let flows = Flows::connect(from, to, address, count)?;
     let received: Vec<AtomicU64> = flows.ends.iter().map(|_| AtomicU64::new(0)).collect();
     let sum = || received.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum::<u64>();
@@ -85,7 +85,7 @@ pub fn carry(
             let share =
                 |(after, before): (Duration, Duration)| after.saturating_sub(before).as_secs_f64() / seconds;
             let cores_busy = cores_busy().into_iter().zip(busy).map(share).collect();
-            Ok(Carried { mbps: bytes as f64 * 8.0 / 1e6 / seconds, cores_busy })
+            Ok(Throughput { mbps: bytes as f64 * 8.0 / 1e6 / seconds, cores_busy })
         });
         flows.end();
         result

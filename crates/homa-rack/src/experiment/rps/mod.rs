@@ -23,7 +23,7 @@ use super::findings::cite;
 use super::options::{Policy, RpsOptions};
 use super::setup::seconds;
 use crate::interruption;
-use flows::{Carried, carry};
+use flows::{Throughput, carry};
 use net::{ADDRESSES, Net, mask, mask_of};
 
 /// Interval at which the experiment checks for an interruption.
@@ -34,7 +34,7 @@ const SCHEMA: u32 = 2;
 
 /// Throughput of some flows under a policy.
 #[derive(Clone, Debug, Serialize)]
-struct Steered {
+struct PolicyResult {
     policy: Policy,
     flows: u16,
     /// Throughput from the first host to the second.
@@ -71,7 +71,7 @@ impl Spread {
 }
 
 /// The environment of flows and round trips.
-struct Ready {
+struct RpsEnvironment {
     net: Net,
     mask: String,
     /// Warm-up and measured time.
@@ -79,9 +79,9 @@ struct Ready {
     interrupted: Arc<AtomicBool>,
 }
 
-impl Ready {
+impl RpsEnvironment {
     /// Makes the network. This process must have one thread.
-    fn make(options: &RpsOptions) -> Result<Ready> {
+    fn make(options: &RpsOptions) -> Result<RpsEnvironment> {
         let times = (seconds("warmup", options.warmup)?, seconds("duration", options.duration)?);
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let mask = options.mask.as_deref().map_or_else(|| Ok(mask_of(processors)), mask)?;
@@ -89,7 +89,7 @@ impl Ready {
             netns::become_root_of_our_own()?;
         }
         let interrupted = interruption()?;
-        Ok(Ready { net: Net::lay(options.mtu, options.nat)?, mask, times, interrupted })
+        Ok(RpsEnvironment { net: Net::lay(options.mtu, options.nat)?, mask, times, interrupted })
     }
 
     fn check(&self) -> Result<()> {
@@ -109,7 +109,7 @@ impl Ready {
 /// # Errors
 /// A privilege or iproute2 is missing, or there was an interruption.
 pub fn run(options: &RpsOptions) -> Result<Findings> {
-    let ready = Ready::make(options)?;
+    let ready = RpsEnvironment::make(options)?;
     if !options.server_threads.is_empty() {
         return trips::run(options, &ready);
     }
@@ -120,7 +120,7 @@ pub fn run(options: &RpsOptions) -> Result<Findings> {
         .flat_map(|&policy| options.flows.iter().map(move |&count| (policy, count)))
         .collect();
     let mut carried = vec![[Vec::new(), Vec::new()]; cells.len()];
-    let Ready { net, mask, times, .. } = &ready;
+    let RpsEnvironment { net, mask, times, .. } = &ready;
     // Policies take turns, so that disturbances of the machine affect all of them.
     for _ in 0..options.repetitions {
         let mut steering: Option<(Policy, Vec<Steering>)> = None;
@@ -150,22 +150,22 @@ pub fn run(options: &RpsOptions) -> Result<Findings> {
         }
     }
     let cells = cells.iter().zip(&carried);
-    let results: Vec<Steered> =
+    let results: Vec<PolicyResult> =
         cells.map(|(&(policy, count), directions)| summed(policy, count, directions)).collect();
     Ok(findings(options, &ready, &results))
 }
 
-fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Carried>; 2]) -> Steered {
-    let mbps = |runs: &[Carried]| runs.iter().map(|run| run.mbps).collect::<Vec<_>>();
+fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Throughput>; 2]) -> PolicyResult {
+    let mbps = |runs: &[Throughput]| runs.iter().map(|run| run.mbps).collect::<Vec<_>>();
     let (there, back) = (mbps(forward), mbps(backward));
     let sum = there.iter().zip(&back).map(|(there, back)| there + back).collect();
-    let all: Vec<&Carried> = forward.iter().chain(backward).collect();
+    let all: Vec<&Throughput> = forward.iter().chain(backward).collect();
     let cores = all.first().map_or(0, |run| run.cores_busy.len());
     let busy = |core: usize| {
         let shares = all.iter().filter_map(|run| run.cores_busy.get(core));
         shares.sum::<f64>() / all.len().max(1) as f64
     };
-    Steered {
+    PolicyResult {
         policy,
         flows,
         forward: Spread::of(there),
@@ -175,7 +175,7 @@ fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Carried>; 2]) -
     }
 }
 
-fn findings(options: &RpsOptions, ready: &Ready, results: &[Steered]) -> Findings {
+fn findings(options: &RpsOptions, ready: &RpsEnvironment, results: &[PolicyResult]) -> Findings {
     let processors = results.first().map_or(0, |result| result.cores_busy.len());
     let summary = format!("TCP {} of {} s each way", way(options, ready, processors), options.duration);
     let mut findings = reported(options, ready, "rps", json!(results));
@@ -186,7 +186,7 @@ fn findings(options: &RpsOptions, ready: &Ready, results: &[Steered]) -> Finding
 }
 
 /// Describes the path of the packets and their distribution, in words.
-fn way(options: &RpsOptions, ready: &Ready, processors: usize) -> String {
+fn way(options: &RpsOptions, ready: &RpsEnvironment, processors: usize) -> String {
     let nat =
         ready.net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})"));
     let (mtu, mask, runs) = (options.mtu, &ready.mask, options.repetitions);
@@ -196,7 +196,12 @@ fn way(options: &RpsOptions, ready: &Ready, processors: usize) -> String {
 }
 
 /// The common parts of both kinds of findings, with published results.
-fn reported(options: &RpsOptions, ready: &Ready, about: &str, results: serde_json::Value) -> Findings {
+fn reported(
+    options: &RpsOptions,
+    ready: &RpsEnvironment,
+    about: &str,
+    results: serde_json::Value,
+) -> Findings {
     let mut warnings = Vec::new();
     if options.nat && ready.net.nat.is_none() {
         warnings.push("neither iptables nor nft could be used: the router only routes".to_owned());
@@ -223,7 +228,7 @@ fn reported(options: &RpsOptions, ready: &Ready, about: &str, results: serde_jso
     findings
 }
 
-fn section(results: &[Steered], processors: usize) -> Section {
+fn section(results: &[PolicyResult], processors: usize) -> Section {
     let mut table =
         Table::new(&["", "there, Mbit/s", "spread", "back", "spread", "sum", "spread", "against none"]);
     table.head.extend((0..processors).map(|core| format!("cpu{core}")));
@@ -244,7 +249,7 @@ fn section(results: &[Steered], processors: usize) -> Section {
     Section { heading: "Throughput by number of flows".to_owned(), text, table, charts: vec![chart(results)] }
 }
 
-fn chart(results: &[Steered]) -> Chart {
+fn chart(results: &[PolicyResult]) -> Chart {
     let mut counts: Vec<u16> = results.iter().map(|result| result.flows).collect();
     counts.sort_unstable();
     counts.dedup();
@@ -291,7 +296,7 @@ mod tests {
 
     #[test]
     fn directions_are_added_run_by_run_and_processors_averaged_over_all() {
-        let run = |mbps, busy| Carried { mbps, cores_busy: vec![busy, 0.5] };
+        let run = |mbps, busy| Throughput { mbps, cores_busy: vec![busy, 0.5] };
         let result = summed(
             Policy::Rps,
             2,

@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::net::{ADDRESSES, Net, within};
-use super::{Ready, Spread, reported, way};
+use super::{RpsEnvironment, Spread, reported, way};
 use crate::experiment::options::{Policy, RpsOptions};
 use crate::experiment::setup::PROTOCOLS;
 
@@ -44,7 +44,7 @@ struct Trips {
 ///
 /// # Errors
 /// A server cannot be started or reached, an RPC failed, or there was an interruption.
-pub fn run(options: &RpsOptions, ready: &Ready) -> Result<Findings> {
+pub fn run(options: &RpsOptions, ready: &RpsEnvironment) -> Result<Findings> {
     let mut progress = Progress::new(ready.total(options, options.server_threads.len() * PROTOCOLS.len())?);
     let mut all: Vec<Trips> = Vec::new();
     for &policy in &options.policies {
