@@ -19,7 +19,7 @@ use super::framing;
 use super::links::Links;
 use super::options::{CommonOptions, MessageOptions, Setting};
 use super::setup::{seconds, setup};
-use super::testbed::{Load, Loaded, Machine, Testbed};
+use super::testbed::{Load, LoadResult, Machine, Testbed};
 use crate::spec::Spec;
 
 /// Maximum time for round trips without load.
@@ -162,7 +162,7 @@ impl<'a> Harness<'a> {
     }
 
     /// Computes the score of a load.
-    pub fn score(&self, protocol: Protocol, load: &Load, loaded: &Loaded) -> Score {
+    pub fn score(&self, protocol: Protocol, load: &Load, loaded: &LoadResult) -> Score {
         let recorder = self.recorder(&loaded.samples);
         let offered = load.rates.iter().flatten().map(|rate| match rate {
             Rate::Open { gbps, .. } => Some(gbps),

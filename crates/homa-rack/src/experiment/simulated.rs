@@ -85,14 +85,14 @@ pub struct SimulatedRun {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Distance {
     /// Ratios of the medians.
-    pub p50: Apart,
+    pub p50: BinRatios,
     /// Ratios of the 99th percentiles.
-    pub p99: Apart,
+    pub p99: BinRatios,
 }
 
 /// Ratios over all bins.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Apart {
+pub struct BinRatios {
     /// The median ratio.
     pub median: f64,
     /// The ratio that is farthest from 1 in either direction.
@@ -348,7 +348,11 @@ fn distance(simulated: &[BinSummary], measured: &[BinSummary]) -> Option<Distanc
         let far = |ratio: f64| ratio.ln().abs();
         let ends = [*ratios.first()?, *ratios.last()?];
         let farthest = if far(ends[0].0) > far(ends[1].0) { ends[0] } else { ends[1] };
-        Some(Apart { median: ratios[ratios.len() / 2].0, farthest: farthest.0, farthest_bytes: farthest.1 })
+        Some(BinRatios {
+            median: ratios[ratios.len() / 2].0,
+            farthest: farthest.0,
+            farthest_bytes: farthest.1,
+        })
     };
     Some(Distance { p50: apart(|bin| bin.slowdown_p50)?, p99: apart(|bin| bin.slowdown_p99)? })
 }
@@ -437,7 +441,8 @@ fn distance_table(pairs: &[(&ContenderRuns, &SimulatedRun)]) -> Table {
         Table::new(&["", "P50", "P50 farthest", "P99", "P99 farthest", "mean slowdown", "unfinished"]);
     for (real, run) in pairs {
         let Some(distance) = run.distance else { continue };
-        let farthest = |apart: Apart| format!("{:.2} (up to {} bytes)", apart.farthest, apart.farthest_bytes);
+        let farthest =
+            |apart: BinRatios| format!("{:.2} (up to {} bytes)", apart.farthest, apart.farthest_bytes);
         table.rows.push(vec![
             real.contender.title.clone(),
             format!("{:.2}", distance.p50.median),
@@ -476,7 +481,7 @@ mod tests {
     fn the_distance_is_of_bins_that_both_have() {
         let simulated = [bin(1, 5, 1.0), bin(2, 5, 2.0), bin(3, 5, 9.0), bin(4, 0, 90.0)];
         let measured = [bin(1, 5, 4.0), bin(2, 5, 2.0), bin(3, 5, 3.0), bin(4, 5, 1.0)];
-        let apart = Apart { median: 1.0, farthest: 0.25, farthest_bytes: 1 };
+        let apart = BinRatios { median: 1.0, farthest: 0.25, farthest_bytes: 1 };
         assert_eq!(distance(&simulated, &measured), Some(Distance { p50: apart, p99: apart }));
         assert_eq!(distance(&simulated[3..], &measured[3..]), None);
     }

@@ -224,7 +224,7 @@ impl Testbed {
     ///
     /// # Errors
     /// A process or the switch ended, an order failed, or a host missed every start.
-    pub fn load(&mut self, agents: &mut [(&mut Agents, &Load)], text: &str) -> Result<Vec<Loaded>> {
+    pub fn load(&mut self, agents: &mut [(&mut Agents, &Load)], text: &str) -> Result<Vec<LoadResult>> {
         let Some(first) = agents.first().map(|(_, load)| *load) else { return Ok(Vec::new()) };
         self.progress.step(text, first.warmup + first.measured);
         let mut missed = String::new();
@@ -264,7 +264,8 @@ impl Testbed {
         let queue = recorder.map(|recorder| recorder.end(window.from, window.to)).unwrap_or_default();
         let (mut all, mut late) = (Vec::new(), None);
         for (agents, load) in agents.iter_mut() {
-            let mut loaded = Loaded { queue: queue.clone(), ..Loaded::new(load.measured, machine.clone()) };
+            let mut loaded =
+                LoadResult { queue: queue.clone(), ..LoadResult::new(load.measured, machine.clone()) };
             for agent in agents.each() {
                 match agent.reply(self, DRAIN + PATIENCE)? {
                     AgentReply { reply: Reply::Late, .. } => late = Some(agent.host().to_owned()),
@@ -329,7 +330,7 @@ fn traced(mut spec: Spec, directory: Option<&Path>, name: &str) -> Spec {
 /// The result of one attempt at a load.
 enum Attempt {
     /// All hosts began in time.
-    Done(Vec<Loaded>),
+    Done(Vec<LoadResult>),
     /// This host received the order after the start and sent nothing. The results of the other hosts are
     /// discarded.
     Late { host: String },
@@ -379,7 +380,7 @@ impl Load {
 
 /// The results of a load, over all hosts.
 #[derive(Clone, Debug, Default)]
-pub struct Loaded {
+pub struct LoadResult {
     /// The RPCs that were due in the measured time and answered.
     pub samples: Vec<Sample>,
     /// Counters, which include the warm-up except for the goodput.
@@ -420,9 +421,9 @@ fn mean_wait_us(scheduled: Scheduled) -> f64 {
     scheduled.waited.as_secs_f64() * 1e6 / scheduled.turns.max(1) as f64
 }
 
-impl Loaded {
-    fn new(measured: Duration, machine: Machine) -> Loaded {
-        Loaded {
+impl LoadResult {
+    fn new(measured: Duration, machine: Machine) -> LoadResult {
+        LoadResult {
             samples: Vec::new(),
             counted: Counted::default(),
             machine,

@@ -9,7 +9,7 @@ use homa_workload::BinSummary;
 use serde_json::{Value, json};
 
 use super::{BUFFER, Trial, rack_in_words};
-use crate::experiment::vs_tcp::{ContenderRuns, Measured, Spread};
+use crate::experiment::vs_tcp::{CellResults, ContenderRuns, Spread};
 
 /// Maximum deviation of completed bytes from due bytes, as a share. A protocol that exceeds it was not in
 /// steady state.
@@ -18,7 +18,7 @@ const STEADY: f64 = 0.03;
 /// The results of a comparison, and how the rack and the load were chosen.
 pub struct Answer<'a> {
     /// The measurements.
-    pub measured: Measured<'a>,
+    pub measured: CellResults<'a>,
     trials: Vec<Trial>,
     /// The original load, if it was too high and a lower one was measured.
     lowered_from: Option<f64>,
@@ -29,7 +29,7 @@ impl<'a> Answer<'a> {
     /// Combines the measurements, the tried racks, the original load if it was lowered, and the events of the
     /// rack.
     pub fn new(
-        measured: Measured<'a>,
+        measured: CellResults<'a>,
         trials: Vec<Trial>,
         lowered_from: Option<f64>,
         events: Vec<String>,
@@ -106,7 +106,7 @@ impl<'a> Answer<'a> {
     }
 
     fn extent(&self) -> String {
-        let Measured { runs, repetitions, .. } = &self.measured;
+        let CellResults { runs, repetitions, .. } = &self.measured;
         let count = repetitions.len() / runs.len().max(1);
         let spread = |index: usize| {
             let pairs = || repetitions.chunks_exact(runs.len()).map(move |these| (&these[index], &these[0]));

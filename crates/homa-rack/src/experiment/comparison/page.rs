@@ -7,7 +7,7 @@ use homa_report::findings::Section;
 use homa_report::page::{FOOT, head};
 
 use super::answer::Answer;
-use crate::experiment::vs_tcp::Measured;
+use crate::experiment::vs_tcp::CellResults;
 
 /// Number of ticks of a time axis.
 const TIME_TICKS: u32 = 6;
@@ -83,8 +83,8 @@ fn charts(out: &mut String, section: &Section) {
     }
 }
 
-fn queue_chart(measured: &Measured<'_>) -> Chart {
-    let Measured { plan, runs, repetitions, .. } = measured;
+fn queue_chart(measured: &CellResults<'_>) -> Chart {
+    let CellResults { plan, runs, repetitions, .. } = measured;
     let (rate_bps, span_ms) = (plan.spec().rate_bps as f64, plan.measured.as_secs_f64() * 1e3);
     let curve = |(ran, repetition): (&_, &_)| {
         let (ran, repetition): (&super::super::vs_tcp::ContenderRuns, &super::super::vs_tcp::Repetition) =

@@ -107,7 +107,7 @@ fn once<T: Eq + Hash + std::fmt::Display>(option: &str, all: impl IntoIterator<I
 
 /// A cell without results.
 #[derive(Debug, Serialize)]
-struct Failed {
+struct FailedCell {
     workload: String,
     buffer: String,
     error: String,
@@ -129,7 +129,7 @@ pub fn run(testbed: &mut Testbed, cells: &[Cell]) -> Result<Findings> {
             Err(error) if found.is_empty() || testbed.is_interrupted() => {
                 return Err(error.context(cell.name()));
             }
-            Err(error) => failed.push(Failed::new(cell, &error)),
+            Err(error) => failed.push(FailedCell::new(cell, &error)),
         }
     }
     Ok(together(&cells[0].options, found, failed))
@@ -148,10 +148,10 @@ fn on_its_rack(testbed: &mut Testbed, cell: &Cell, is_first: bool) -> Result<Cel
     Ok(found)
 }
 
-impl Failed {
-    fn new(cell: &Cell, error: &Error) -> Failed {
+impl FailedCell {
+    fn new(cell: &Cell, error: &Error) -> FailedCell {
         let build = &cell.options.common.build;
-        Failed {
+        FailedCell {
             workload: cell.options.messages.workload.clone(),
             buffer: build.buffer.clone(),
             error: homa_report::output::in_words(error),
@@ -160,7 +160,7 @@ impl Failed {
 }
 
 /// The findings of all cells: the table, followed by each cell's findings.
-fn together(options: &VsTcpOptions, found: Vec<(String, CellFindings)>, failed: Vec<Failed>) -> Findings {
+fn together(options: &VsTcpOptions, found: Vec<(String, CellFindings)>, failed: Vec<FailedCell>) -> Findings {
     let entries: Vec<&table::Entry> = found.iter().map(|(_, one)| &one.entry).collect();
     let mut all = Findings {
         title: "Homa and TCP, by workload and buffer".to_owned(),
@@ -172,7 +172,7 @@ fn together(options: &VsTcpOptions, found: Vec<(String, CellFindings)>, failed: 
     all.json = harness::preamble("vs-tcp", &options.common);
     all.json["table"] = json!(entries);
     all.json["failed_cells"] = json!(failed);
-    for Failed { workload, buffer, error } in failed {
+    for FailedCell { workload, buffer, error } in failed {
         all.warnings.push(format!("{workload}, buffer {buffer}: no results: {error}"));
     }
     let mut cells = Vec::new();
@@ -255,7 +255,8 @@ mod tests {
         options.messages.workload = "w2,w3,w4".to_owned();
         let both = || vec![found("w2, buffer 1ms"), found("w3, buffer 1ms")];
         assert!(together(&options, both(), Vec::new()).clean);
-        let gone = Failed { workload: "w4".to_owned(), buffer: "1ms".to_owned(), error: "dead".to_owned() };
+        let gone =
+            FailedCell { workload: "w4".to_owned(), buffer: "1ms".to_owned(), error: "dead".to_owned() };
         let all = together(&options, both(), vec![gone]);
         assert!(!all.clean);
         let headings: Vec<&str> = all.sections.iter().map(|section| section.heading.as_str()).collect();

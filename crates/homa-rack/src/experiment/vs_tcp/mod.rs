@@ -18,7 +18,7 @@ use homa_report::findings::Findings;
 use homa_workload::{BinSummary, ShortSummary, Workload};
 use serde::Serialize;
 use serde_json::{Value, json};
-pub use session::{Measured, Session};
+pub use session::{CellResults, Session};
 pub use table::Spread;
 
 use super::agent_protocol::Rate;
@@ -28,7 +28,7 @@ use super::links::Links;
 use super::options::{CommonOptions, VsTcpOptions};
 use super::queue::QueueSample;
 use super::setup::{seconds, setup};
-use super::testbed::{Load, Loaded, Machine, Testbed};
+use super::testbed::{Load, LoadResult, Machine, Testbed};
 use super::{framing, simulated, steady};
 use crate::spec::Spec;
 
@@ -103,7 +103,7 @@ pub struct Repetition {
     pub completed_fraction: Option<f64>,
     /// Load of processors and links.
     pub machine: Machine,
-    /// See [`Loaded::queue`].
+    /// See [`LoadResult::queue`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue: Vec<QueueSample>,
 }
@@ -214,7 +214,7 @@ fn of_cell(testbed: &mut Testbed, cell: &Cell) -> Result<CellFindings> {
         session.repeat(testbed, &format!("repetition {repetition} of {count}"))?;
     }
     let measured = session.finish(testbed)?;
-    let Measured { plan, runs, repetitions, totals, unloaded, .. } = &measured;
+    let CellResults { plan, runs, repetitions, totals, unloaded, .. } = &measured;
     let mut findings = Findings {
         title: "Homa and TCP in one rack".to_owned(),
         summary: summary(plan),
@@ -268,7 +268,7 @@ impl Total {
 
     fn take(
         &mut self,
-        loaded: Loaded,
+        loaded: LoadResult,
         (repetition, measured): (u32, Duration),
         plan: &Plan<'_>,
         unloaded: &RttTable,

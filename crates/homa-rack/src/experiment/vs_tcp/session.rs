@@ -27,7 +27,7 @@ pub struct Session<'a> {
 }
 
 /// The results of a cell.
-pub struct Measured<'a> {
+pub struct CellResults<'a> {
     /// The plan of the measurement.
     pub plan: Plan<'a>,
     /// The results of each contender over all repetitions, Homa first.
@@ -97,7 +97,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// A host's agent has ended.
-    pub fn finish(self, testbed: &Testbed) -> Result<Measured<'a>> {
+    pub fn finish(self, testbed: &Testbed) -> Result<CellResults<'a>> {
         let Session { plan, mut agents, totals, repetitions, unloaded } = self;
         let switch = testbed.switch_stats();
         let hosts = agents
@@ -109,11 +109,11 @@ impl<'a> Session<'a> {
         let max_outstanding = plan.cell.options.messages.max_outstanding;
         let pace = framing::open(plan.gbps * f64::from(plan.spec.hosts), max_outstanding);
         let runs = totals.iter().map(|total| total.ran(plan.workload.name(), pace)).collect();
-        Ok(Measured { plan, runs, repetitions, totals, unloaded, hosts, switch })
+        Ok(CellResults { plan, runs, repetitions, totals, unloaded, hosts, switch })
     }
 }
 
-impl Measured<'_> {
+impl CellResults<'_> {
     /// Slowdown by size, round trips of short messages, and conditions.
     pub fn sections(&self) -> Vec<Section> {
         vec![
@@ -137,7 +137,7 @@ impl Measured<'_> {
 
     /// All results in JSON.
     pub fn json(&self, experiment: &str) -> Value {
-        let Measured { plan, runs, repetitions, unloaded, hosts, switch, .. } = self;
+        let CellResults { plan, runs, repetitions, unloaded, hosts, switch, .. } = self;
         let mut json =
             harness::header(experiment, &plan.spec, &plan.cell.options.common, config(plan), unloaded);
         json["runs"] = json!(runs);
