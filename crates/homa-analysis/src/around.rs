@@ -1,4 +1,5 @@
-//! What went on around a packet: before it at its sender, in front of it in the switch, and at its receiver while it waited.
+//! The packets around a packet: those before it at its sender, in front of it in the switch, and at its
+//! receiver while it waited.
 
 use std::collections::HashMap;
 
@@ -7,22 +8,24 @@ use homa_trace::{EventKind, packet_word_parts};
 
 use crate::model::{At, Model, NO_NODE, Packet};
 
-/// Packets of one RPC that were in the way of another's.
+/// Packets of one RPC that delayed a packet of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crowd {
     /// The RPC, by its id at the client; 0: no Homa packets.
     pub rpc: u64,
-    /// How many.
+    /// Number of packets.
     pub packets: u32,
     /// Their bytes, headers of Homa included.
     pub bytes: u64,
     /// Their lowest and highest priority.
     pub priorities: (u8, u8),
-    /// How many of them had a lower priority than the packet that waited, although it was there before they were sent on.
+    /// Packets among them of lower priority than the waiting packet, although it was there before their
+    /// transmission began.
     pub inversions: u32,
 }
 
-/// What was sent by the packet's sender from the time on at which it could have been sent.
+/// The packets that the packet's sender sent from `ready` on, when this one could have been sent, until it
+/// was.
 #[must_use]
 pub fn at_sender(model: &Model, packet: &Packet, ready: At) -> Vec<Crowd> {
     let sender = model.rpcs[packet.rpc as usize].sender(packet.direction);
@@ -35,8 +38,8 @@ pub fn at_sender(model: &Model, packet: &Packet, ready: At) -> Vec<Crowd> {
     crowds.sorted()
 }
 
-/// What left by the packet's port of the switch while it was there. A lower priority is an inversion unless its packet was on its way out
-/// when this one came.
+/// The packets that left the packet's port of the switch while it was there. A lower priority counts as an
+/// inversion unless its transmission had begun when this packet arrived.
 #[must_use]
 pub fn in_switch(model: &Model, packet: &Packet) -> Vec<Crowd> {
     let mut crowds = Crowds::new(packet, model);
@@ -55,7 +58,8 @@ pub fn in_switch(model: &Model, packet: &Packet) -> Vec<Crowd> {
     crowds.sorted()
 }
 
-/// What the packet's receiver processed since it was there, as far as anybody knows since when.
+/// The packets that the receiver processed between this one's arrival, as early as it is recorded, and its
+/// processing.
 #[must_use]
 pub fn at_receiver(model: &Model, packet: &Packet) -> Vec<Crowd> {
     let receiver = model.rpcs[packet.rpc as usize].receiver(packet.direction);
@@ -79,7 +83,7 @@ fn ns(at: At) -> u64 {
 struct Crowds {
     own: u64,
     crowds: Vec<Crowd>,
-    /// Where each RPC is among them: behind a long queue there may be as many as packets.
+    /// Position of each RPC in `crowds`: after a long queue there may be as many RPCs as packets.
     places: HashMap<u64, usize, FixedState>,
 }
 
@@ -106,7 +110,7 @@ impl Crowds {
         crowd.inversions += u32::from(inverted);
     }
 
-    /// Most bytes first.
+    /// The crowds, most bytes first.
     fn sorted(mut self) -> Vec<Crowd> {
         self.crowds.sort_by_key(|crowd| (std::cmp::Reverse(crowd.bytes), crowd.rpc));
         self.crowds

@@ -1,7 +1,9 @@
-//! Answers from time traces: pure functions from dumps to results. No I/O, no clock, and no panic whatever a dump holds.
+//! Answers from time traces: pure functions from dumps to results. No I/O, no clock, and no panic whatever a
+//! dump contains.
 //!
-//! Ten million events are meant to be analysed in seconds and in a gigabyte, of which the records alone take a third: what is built
-//! here are flat vectors of small numbers, sorted, and nothing is allocated for a single event.
+//! Ten million events should be analysed within seconds and a gigabyte of memory, of which the records alone
+//! take a third. The data structures are therefore flat, sorted vectors of small numbers, without allocations
+//! for single events.
 #![forbid(unsafe_code)]
 
 pub mod align;

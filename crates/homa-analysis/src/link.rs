@@ -1,4 +1,4 @@
-//! The rate of the hosts' links, and what they add to each packet.
+//! The rate of the hosts' links, and their overhead per packet.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -9,30 +9,30 @@ use serde::Serialize;
 
 use crate::model::{Model, Node, NodeId, Packet};
 
-/// Ethernet around a packet on a link, in bytes: header, check sequence, preamble and gap.
+/// Ethernet overhead of a packet on a link, in bytes: header, check sequence, preamble and gap.
 const ETHERNET_BYTES: u32 = 14 + 4 + 8 + 12;
-/// Headers of IP without options, and of UDP, in bytes.
+/// Header bytes of IPv4 and IPv6 without options, and of UDP.
 const IPV4_BYTES: u32 = 20;
 const IPV6_BYTES: u32 = 40;
 const UDP_BYTES: u32 = 8;
 
-/// Packets over whose time a rate is measured: enough that nanoseconds by which times are rounded are no matter, and few enough that even a
-/// network with little to do has them one behind the other.
+/// Number of packets over which a rate is measured. So many that the rounding of times to nanoseconds does
+/// not matter, and so few that they are back to back even in a network with little load.
 const WINDOW: u64 = 16;
-/// Where times are squeezed, the densest windows are no link's: so many of a hundred are left out.
+/// Percentage of the densest windows to ignore if packets seem closer together than they were on the link.
 const SQUEEZED_PERCENT: usize = 1;
 
-/// Where a rate is from.
+/// The source of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateSource {
-    /// It was given.
+    /// An option of the user.
     Given,
-    /// What left the ports of switches to hosts, one behind the other.
+    /// Back-to-back departures from the switches' ports to hosts.
     Switch,
-    /// What came to devices one behind the other.
+    /// Back-to-back arrivals at devices.
     Device,
-    /// What came to hosts one behind the other.
+    /// Back-to-back arrivals at hosts.
     Arrivals,
 }
 
@@ -41,16 +41,18 @@ pub enum RateSource {
 pub struct LinkRate {
     /// Bits per second.
     pub bps: f64,
-    /// How it is known.
+    /// The source of the rate.
     pub source: RateSource,
-    /// What the link adds to each packet, in bytes.
+    /// Bytes that the link adds to each packet.
     pub overhead_bytes: u32,
 }
 
 impl LinkRate {
-    /// The rate as given in bits per second, or else as the densest packets show it: behind switches where there are any, else at devices,
-    /// else at hosts, whose times are later and squeezed. `None` where there are too few packets. `overhead_bytes`: what a link adds to
-    /// each packet, where it is known better than the traces tell ([`overhead`]).
+    /// The given rate in bits per second, or else the rate of the densest packets. They are taken from
+    /// switches if there are any, else from devices, else from hosts, whose times are later and closer
+    /// together. `None` if there are too few packets.
+    ///
+    /// `overhead_bytes`: bytes that a link adds to each packet, if known better than by [`overhead`].
     #[must_use]
     pub fn of(model: &Model, given_bps: Option<u64>, overhead_bytes: Option<u32>) -> Option<LinkRate> {
         let overhead_bytes = overhead_bytes.unwrap_or_else(|| overhead(model));
@@ -63,17 +65,17 @@ impl LinkRate {
         })
     }
 
-    /// Nanoseconds that these packets take.
+    /// Transmission time of these packets, in nanoseconds.
     #[must_use]
     pub fn ns(&self, load: Load) -> f64 {
         (load.bytes + load.packets * u64::from(self.overhead_bytes)) as f64 * 8e9 / self.bps
     }
 }
 
-/// Packets, and their bytes without what a link adds.
+/// A number of packets and their bytes, without the link's overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -86,7 +88,7 @@ impl Load {
         Load { packets: 1, bytes: length as u64 }
     }
 
-    /// Without these.
+    /// The load without `other`.
     #[must_use]
     pub const fn less(self, other: Load) -> Load {
         Load {
@@ -103,8 +105,9 @@ impl std::ops::AddAssign for Load {
     }
 }
 
-/// What the hosts' links add to each packet, in bytes. Hosts call their peers by their addresses: one with a UDP port is reached by UDP,
-/// one without by IP alone, which is also what simulated links count, whose hosts have no addresses.
+/// Bytes that the hosts' links add to each packet, from the addresses of the hosts' peers. A peer with a UDP
+/// port is reached over UDP, a peer without one over IP alone. Simulated hosts have no addresses, and their
+/// links count IP alone.
 #[must_use]
 pub fn overhead(model: &Model) -> u32 {
     let hosts = model.nodes.iter().filter(|node| node.kind == NodeKind::Host);
@@ -118,17 +121,18 @@ pub fn overhead(model: &Model) -> u32 {
     ETHERNET_BYTES + ip_bytes + if port == 0 { 0 } else { UDP_BYTES }
 }
 
-/// What came over one link: moments, with packets and bytes up to then. What came at the same moment is one entry.
+/// Arrivals over one link: times, with the packets and bytes up to each. Arrivals at the same time share an
+/// entry.
 #[derive(Default)]
 struct Came(VecDeque<(u64, u64, u64)>);
 
 impl Came {
-    /// Whether a packet has come at this moment, and none later.
+    /// Whether the last arrival was at this time.
     fn is_last(&self, ns: u64) -> bool {
         self.0.back().is_some_and(|entry| entry.0 == ns)
     }
 
-    /// Adds a packet. Returns the rate, in bytes per nanosecond, of the latest window that is complete by now.
+    /// Adds a packet. Returns the rate, in bytes per nanosecond, of the latest complete window.
     fn add(&mut self, ns: u64, bytes: u64) -> Option<f64> {
         let (last, packets, sum) = self.0.back().copied().unwrap_or((0, 0, 0));
         if let Some(entry) = self.0.back_mut().filter(|_| last == ns) {
@@ -150,12 +154,12 @@ impl Came {
     }
 }
 
-/// The ports of switches that lead to hosts: those behind which no switch saw what left, in half as many cases as of the port where that is
-/// most frequent. One packet is no proof, since where many are alike a record may be taken for another's; nor are they all, since hosts
-/// forget.
+/// The ports of switches that lead to hosts: a port counts if no later switch recorded its packets, at least
+/// half as often as at the port where that is most frequent. One packet is no proof, because the records of
+/// similar packets may be confused. Not all packets are required, because hosts overwrite records.
 fn ports_to_hosts(model: &Model) -> HashSet<(NodeId, u16), FixedState> {
     let since_ns = model.switches_remember_since_ns();
-    // Of each port, what it was the last of, and all that left.
+    // For each port: packets of which it was the last port, and all departures.
     let mut counts: HashMap<(NodeId, u16), (u64, u64), FixedState> = HashMap::default();
     let came = |p: &&Packet| p.received.is_some() && p.entered.ns().is_some_and(|ns| ns >= since_ns);
     for packet in model.packets.iter().filter(came).filter(|p| p.left.is_some()) {
@@ -172,7 +176,7 @@ fn ports_to_hosts(model: &Model) -> HashSet<(NodeId, u16), FixedState> {
     counts.into_iter().filter(|(_, count)| leads(*count)).map(|(port, _)| port).collect()
 }
 
-/// Bits per second of the densest windows.
+/// The rate of the densest windows, in bits per second.
 fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
     let (kind, of) = match source {
         RateSource::Given => return None,
@@ -194,11 +198,11 @@ fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
                     if of == NodeKind::Switch && !to_hosts.contains(&(number as NodeId, port)) {
                         continue;
                     }
-                    // What is read together came at some time since the last reading.
+                    // Packets that are read together arrived at any time since the previous read.
                     let by_burst = source == RateSource::Arrivals && !exact;
                     let ns = if by_burst { read_ns } else { record.time };
                     let link = links.entry(port).or_default();
-                    // What leaves a port at one moment is one frame: a bundle.
+                    // Departures from a port at the same time are one frame: a bundle.
                     let in_frame = source == RateSource::Switch && link.is_last(ns);
                     let around = if in_frame { 0 } else { u64::from(overhead) };
                     let bytes = u64::from(packet_word_parts(record.a).1) + around;
@@ -215,9 +219,9 @@ fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
 /// The densest windows, in bytes per nanosecond.
 #[derive(Default)]
 struct Densest {
-    /// Of times that are exact: nothing is denser than the link.
+    /// Maximum over windows of exact times: nothing is denser than the link.
     exact: f64,
-    /// Of others, all of them.
+    /// All windows of inexact times.
     squeezed: Vec<f64>,
 }
 
@@ -254,7 +258,7 @@ mod tests {
     #[test]
     fn the_densest_packets_show_the_rate() {
         let mut writer = Writer::new();
-        // 1,058 bytes in 1,058 ns each: 8 Gbit/s; then slower ones.
+        // 1,058 bytes in 1,058 ns each: 8 Gbit/s; then slower packets.
         for index in 0..40_u32 {
             let received = 10_000 + u64::from(index) * (1_000 + IP_BYTES) * if index < 20 { 1 } else { 3 };
             writer.data(index * 944, u64::from(index) * 10, received);
@@ -304,7 +308,7 @@ mod tests {
             let offset = index * 944;
             let left = 10_000 + u64::from(index) * (1_000 + IP_BYTES);
             writer.at(CLIENT, u64::from(index), EventKind::PacketSent, WORD, offset);
-            // Four times as fast to the next switch, which is the same one here.
+            // Four times as fast to the next switch, which is the same switch here.
             let between = 1_000 + u64::from(index) * (1_000 + IP_BYTES) / 4;
             writer.by_port(0).switch(offset, between - 100, between);
             // The last record of one packet is missing.

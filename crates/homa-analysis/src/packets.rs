@@ -1,27 +1,28 @@
-//! The same packet in the traces of those who saw it.
+//! Finds the same packet in the traces of several nodes.
 //!
-//! A packet is known by the id that its sender gives the RPC (its receiver records the other one of the pair, `id ^ 1`), its type, its
-//! length and its offset. One that was sent more than once is nobody's: which of the times it was that arrived cannot be told.
+//! A packet is identified by the id that its sender gives the RPC (its receiver records the other id of the
+//! pair, `id ^ 1`), its type, its length and its offset. A packet that was sent more than once is ignored,
+//! because the records do not show which transmission arrived.
 
 use homa_trace::{Dump, EventKind, Record};
 
-/// One packet on its way from one node to another, both of which recorded it. The way may lead through nodes in between.
+/// A packet between two nodes that both recorded it. There may be other nodes in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// The dump of the node that it left, by its index: of the host that sent it, or of a switch that it went through.
+    /// Index of the dump of the node that it left: the host that sent it, or a switch on its path.
     pub from: u16,
-    /// The dump of the node that it came to: the host that received it, or a switch.
+    /// Index of the dump of the node that it reached: the host that received it, or a switch.
     pub to: u16,
-    /// Its record in `from`.
+    /// Index of its record in `from`.
     pub left: u32,
-    /// Its record in `to`.
+    /// Index of its record in `to`.
     pub came: u32,
 }
 
-/// What a node saw of a packet, in the order in which that happens.
+/// The kind of a record, in the order in which they happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sight {
-    /// Not of a packet: the node's trace has the RPC from its start.
+    /// Not a packet: the node's trace contains the RPC from its start.
     Start,
     Sent,
     Entered,
@@ -29,7 +30,7 @@ enum Sight {
     Received,
 }
 
-/// A record of a packet. The order of the fields is that in which they are sorted.
+/// A node's record of a packet, sorted in the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     sender_id: u64,
@@ -40,11 +41,11 @@ struct Seen {
     record: u32,
 }
 
-/// Every passage that is beyond doubt: from the sender to the receiver, from the sender to a switch, and from a switch to the
-/// receiver. In the order of the packets' ids.
+/// Every unambiguous passage: from the sender to the receiver, from the sender to a switch, and from a switch
+/// to the receiver, in the order of the packets' ids.
 ///
-/// A packet counts when exactly one record says that it was sent, and no earlier one can have been overwritten. Only the first
-/// 65,536 dumps and the first 2^32 records of each are looked at.
+/// A packet counts if exactly one record shows its transmission, and no earlier one can have been
+/// overwritten. Only the first 65,536 dumps and the first 2^32 records of each are used.
 #[must_use]
 pub fn passages(dumps: &[Dump]) -> Vec<Passage> {
     let whole: Vec<bool> = dumps.iter().map(is_whole).collect();
@@ -70,7 +71,8 @@ pub fn passages(dumps: &[Dump]) -> Vec<Passage> {
     passages
 }
 
-/// Whether the trace lacks nothing from its first event to its last: no record was overwritten, and it was not frozen in between.
+/// Whether the trace is complete from its first event to its last: no record was overwritten, and it was not
+/// frozen in between.
 fn is_whole(dump: &Dump) -> bool {
     let before_last = dump.records.len().saturating_sub(1);
     dump.overwritten == 0
@@ -83,7 +85,7 @@ fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Seen> {
         EventKind::PacketReceived => (Sight::Received, record.id ^ 1),
         EventKind::SwitchEntered => (Sight::Entered, record.id),
         EventKind::SwitchLeft => (Sight::Left, record.id),
-        // Sorted before all packets: their words are not 0, since types are not.
+        // Sorts before all packets of the RPC: the word of a packet is never 0, because its type is not.
         EventKind::RpcStart if !whole => {
             return Some(Seen {
                 sender_id: record.id,
@@ -100,7 +102,7 @@ fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Seen> {
     (sender_id > 1 && word != 0).then_some(Seen { sender_id, word, offset, sight, node, record: index })
 }
 
-/// The passages of one packet, from what everybody saw of it.
+/// The passages of one packet, from all its records.
 fn passages_of(seen: &[Seen], known_since: impl Fn(&Seen) -> bool, passages: &mut Vec<Passage>) {
     let [sent, rest @ ..] = seen else { return };
     let sent_once = sent.sight == Sight::Sent && rest.first().is_none_or(|next| next.sight != Sight::Sent);
@@ -109,7 +111,7 @@ fn passages_of(seen: &[Seen], known_since: impl Fn(&Seen) -> bool, passages: &mu
     }
     let passage =
         |from: &Seen, to: &Seen| Passage { from: from.node, to: to.node, left: from.record, came: to.record };
-    // A network may double a packet: the first to come is the one whose time bounds the others'.
+    // A network may duplicate a packet: the first arrival gives the bound on the clocks.
     let received = rest.iter().find(|seen| seen.sight == Sight::Received);
     if let Some(received) = received.filter(|received| received.node != sent.node) {
         passages.push(passage(sent, received));

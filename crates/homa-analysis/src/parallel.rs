@@ -1,17 +1,18 @@
-//! The same for many things, on the machine's processors.
+//! Runs the same work on many items in parallel.
 
 use std::num::NonZero;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// Most threads at once: they read the same memory, which feeds no more.
+/// Maximum number of threads: more would only compete for memory bandwidth.
 const MOST_THREADS: usize = 8;
-/// Things that are worth a thread.
+/// Minimum number of items for a thread.
 const LEAST_PART: usize = 1_024;
 
-/// Gives `of` the numbers from 0 to `count`, exclusive, in parts that follow each other, each in a thread of its own. What came of the
-/// parts is in their order; how many there are, the machine decides, and so no answer may hang on it.
+/// Splits the numbers from 0 to `count`, exclusive, into consecutive parts, and calls `of` for each in its
+/// own thread. The results are in the order of the parts. The number of parts depends on the machine, so no
+/// answer may depend on it.
 pub(crate) fn in_parts<R: Send>(count: usize, of: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     in_parts_of(count, count.div_ceil(processors.min(MOST_THREADS)).max(LEAST_PART), &of)
@@ -24,7 +25,7 @@ fn in_parts_of<R: Send>(count: usize, part: usize, of: &(impl Fn(Range<usize>) -
         return vec![of(range(0))];
     }
     thread::scope(|scope| {
-        // The last one is this thread's, and so is every one for which the system has no thread.
+        // This thread takes the last part, and every part for which the system has no thread.
         let starts: Vec<usize> = (0..count).step_by(part).collect();
         let (last, others) = starts.split_last().expect("there are several");
         let spawn =

@@ -1,26 +1,28 @@
-//! What had happened by some record of a node, without an entry for each: a state is kept before every so many records, and those from
-//! there on are gone through again. Entries for ten million events would be a third of the memory that there is for all.
+//! The state of a node at any of its records, without an entry for each record. A state is kept every
+//! [`STEP`] records, and the records after it are replayed. Entries for ten million events would take a third
+//! of the available memory.
 
 use homa_trace::Record;
 
-/// Records from one kept state to the next: some ten nanoseconds of going through them, beside finding the place.
+/// Records between two kept states. Replaying them takes some ten nanoseconds, apart from finding the
+/// position.
 const STEP: usize = 32;
 
-/// What is found by going through records in their order.
+/// A state computed from records in their order.
 pub(crate) trait State: Clone {
-    /// Takes in the next record.
+    /// Updates the state by the next record.
     fn add(&mut self, record: &Record);
 }
 
 /// The states of a node over time.
 pub(crate) struct Replay<'m, S> {
     records: &'m [Record],
-    /// Before each `STEP`th record; at least one.
+    /// The state before each `STEP`th record; at least one.
     kept: Vec<S>,
 }
 
 impl<'m, S: State> Replay<'m, S> {
-    /// Goes through these records, which are by time, from this state on.
+    /// Replays these records, which are in order of time, starting from this state.
     pub(crate) fn new(records: &'m [Record], mut state: S) -> Replay<'m, S> {
         let mut kept = Vec::with_capacity(records.len() / STEP + 1);
         kept.push(state.clone());
@@ -31,17 +33,16 @@ impl<'m, S: State> Replay<'m, S> {
         Replay { records, kept }
     }
 
-    /// The records.
     pub(crate) const fn records(&self) -> &'m [Record] {
         self.records
     }
 
-    /// The number of the first record that is not before this moment.
+    /// The index of the first record that is not before this time.
     pub(crate) fn index(&self, ns: u64) -> usize {
         self.records.partition_point(|record| record.time < ns)
     }
 
-    /// The state behind so many records.
+    /// The state after this many records.
     pub(crate) fn behind(&self, count: usize) -> S {
         let place = count / STEP;
         let mut state = self.kept[place].clone();

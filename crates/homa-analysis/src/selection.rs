@@ -1,18 +1,18 @@
-//! A selection of the RPCs of some traces, with what each of them took.
+//! A selection of the RPCs of some traces, with their costs.
 
 use crate::critical_path::Explainer;
 use crate::link::LinkRate;
 use crate::model::{Model, Rpc};
 use crate::tail::{Base, Cost, Costs};
 
-/// Nodes that an error names.
+/// Maximum number of nodes named in an error.
 const NAMED_NODES: usize = 20;
 
-/// No trace is of a node with this name.
+/// There is no trace of a node with this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownNode {
     name: String,
-    /// Some of the nodes that there are.
+    /// Names of existing nodes, at most [`NAMED_NODES`].
     known: Vec<String>,
 }
 
@@ -24,10 +24,10 @@ impl std::fmt::Display for UnknownNode {
 
 impl std::error::Error for UnknownNode {}
 
-/// The numbers of the nodes of this name, at least one: a host and a switch may have the same.
+/// The numbers of the nodes of this name, at least one: a host and a switch may have the same name.
 ///
 /// # Errors
-/// There is none.
+/// No node has the name.
 pub fn nodes_named<'a>(
     names: impl Iterator<Item = &'a str> + Clone,
     name: &str,
@@ -42,22 +42,22 @@ pub fn nodes_named<'a>(
 }
 
 impl Model {
-    /// The numbers of the nodes of this name, at least one: a host and a switch may have the same.
+    /// The numbers of the nodes of this name, at least one: a host and a switch may have the same name.
     ///
     /// # Errors
-    /// There is none.
+    /// No node has the name.
     pub fn nodes_named(&self, name: &str) -> Result<Vec<usize>, UnknownNode> {
         nodes_named(self.nodes.iter().map(|node| &*node.name), name)
     }
 }
 
-/// What the durations of RPCs are compared with.
+/// The reference for the durations of RPCs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    /// Rate of the hosts' links, bits per second. Default: as the traces show it.
+    /// Rate of the hosts' links, bits per second. Default: measured from the traces.
     pub rate_bps: Option<u64>,
-    /// Duration of an RPC without payload in an empty network, in nanoseconds. Default: what is left of each RPC without
-    /// what disturbed it.
+    /// Duration of an RPC without payload in an empty network, in nanoseconds. Default: the duration of each
+    /// RPC without its disturbances.
     pub rpc_ns: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Baseline {
     }
 }
 
-/// Which RPCs are selected. By default, all.
+/// A filter for RPCs. The default selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Minimum length of the longer message, in bytes.
@@ -97,9 +97,9 @@ impl Filter {
     }
 }
 
-/// The RPCs of some traces, and what each of them took.
+/// The RPCs of some traces, and their costs.
 pub struct Selection<'m> {
-    /// Why they took it.
+    /// Explains the duration of an RPC.
     pub explainer: Explainer<'m>,
     /// Costs of all whole RPCs.
     pub costs: Costs,
@@ -108,10 +108,10 @@ pub struct Selection<'m> {
 }
 
 impl<'m> Selection<'m> {
-    /// Compares all RPCs with the baseline, and selects those that the filter takes.
+    /// Compares all RPCs with the baseline, and selects those that match the filter.
     ///
     /// # Errors
-    /// No trace is of the filter's node.
+    /// There is no trace of the filter's node.
     pub fn of(model: &'m Model, filter: &Filter, baseline: Baseline) -> Result<Selection<'m>, UnknownNode> {
         if let Some(name) = &filter.node {
             model.nodes_named(name)?;

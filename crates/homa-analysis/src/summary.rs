@@ -1,4 +1,4 @@
-//! What is in a set of traces.
+//! A summary of a set of traces.
 
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 
@@ -8,7 +8,7 @@ use crate::model::{DATA, Fate, Model, Rpc};
 use crate::parallel::in_parts;
 use crate::tail::{Cost, Costs};
 
-/// Largest sizes of the classes in bytes, inclusive; the last class has no largest.
+/// Maximum sizes of the classes in bytes, inclusive; the last class has no maximum.
 pub const SIZES: [u32; 10] = [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000];
 
 /// The class of an RPC, by its longer message: 0 to [`SIZES`]`.len()`.
@@ -18,24 +18,24 @@ pub fn size_class(rpc: &Rpc) -> usize {
     SIZES.partition_point(|most| *most < size)
 }
 
-/// A node in numbers.
+/// Counters of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSummary {
-    /// Events that are there.
+    /// Events in the trace.
     pub events: u64,
     /// Events that were overwritten.
     pub overwritten: u64,
-    /// From its first event to its last, in nanoseconds.
+    /// Time from its first event to its last, in nanoseconds.
     pub span_ns: u64,
-    /// Of a host packets sent; of a switch packets that left it.
+    /// Packets sent (host) or forwarded (switch).
     pub packets_out: u64,
     /// Their bytes, headers of Homa included.
     pub bytes_out: u64,
-    /// Of a host packets received; of a switch packets that entered it.
+    /// Packets received (host) or queued (switch).
     pub packets_in: u64,
     /// Their bytes, headers of Homa included.
     pub bytes_in: u64,
-    /// Of a host packets that it dropped on receipt, of a switch those that it had no room for.
+    /// Packets dropped on receipt (host) or for lack of space (switch).
     pub dropped: u64,
     /// GRANTs sent.
     pub grants: u64,
@@ -43,50 +43,50 @@ pub struct NodeSummary {
     pub resends: u64,
 }
 
-/// RPCs of a class of size.
+/// The RPCs of one size class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SizeSummary {
-    /// Largest size in bytes, inclusive; `None`: no limit.
+    /// Maximum size in bytes, inclusive; `None`: no limit.
     pub up_to: Option<u32>,
-    /// Whole RPCs.
+    /// Number of complete RPCs.
     pub rpcs: usize,
-    /// Duration in nanoseconds: P50, P99, largest.
+    /// Duration in nanoseconds: P50, P99, maximum.
     pub duration_ns: [u64; 3],
-    /// Slowdown: P50, P99, largest.
+    /// Slowdown: P50, P99, maximum.
     pub slowdown: [f64; 3],
-    /// What they took together, by cause.
+    /// Total time by cause.
     pub amounts: Amounts,
-    /// What of it need not have been.
+    /// Avoidable part of the total time, by cause.
     pub extra: Amounts,
 }
 
-/// Everything in numbers.
+/// A summary of all traces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// In the order of the model.
+    /// The nodes, in the order of the model.
     pub nodes: Vec<NodeSummary>,
-    /// All RPCs, and those whose start and successful end are there, that failed, and the rest, cut off at an end of the trace.
+    /// All RPCs.
     pub rpcs: usize,
-    /// See `rpcs`.
+    /// RPCs whose start and successful end are in the traces.
     pub whole: usize,
-    /// See `rpcs`.
+    /// RPCs that failed.
     pub failed: usize,
-    /// See `rpcs`.
+    /// The remaining RPCs, cut off at an end of a trace.
     pub cut_off: usize,
-    /// DATA packets, and of those the ones sent again, dropped by a switch, and lost anywhere else.
+    /// DATA packets.
     pub data_packets: u64,
-    /// See `data_packets`.
+    /// DATA packets sent again.
     pub sent_again: u64,
-    /// See `data_packets`.
+    /// DATA packets dropped by a switch.
     pub dropped: u64,
-    /// See `data_packets`.
+    /// DATA packets lost anywhere else.
     pub lost: u64,
-    /// By size; classes without RPCs are left out.
+    /// Size classes; empty ones are left out.
     pub sizes: Vec<SizeSummary>,
 }
 
 impl Summary {
-    /// Counts everything; durations are those of the chosen RPCs.
+    /// Counts everything. Durations are of the chosen RPCs only.
     #[must_use]
     pub fn of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> Summary {
         let model = explainer.model;
@@ -166,7 +166,7 @@ fn sizes(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> Vec<SizeS
     classes.into_iter().enumerate().filter(|(_, costs)| !costs.is_empty()).map(summary).collect()
 }
 
-/// What these RPCs took together, and what of it need not have been.
+/// Total and avoidable time, summed over these RPCs.
 fn amounts_of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> (Amounts, Amounts) {
     let (mut amounts, mut extra) = (Amounts::default(), Amounts::default());
     let mut path = Path::default();

@@ -1,4 +1,4 @@
-//! Which cause accounts for how much of the tail.
+//! The causes of tail latency, and their shares.
 
 use std::collections::HashMap;
 
@@ -10,49 +10,50 @@ use crate::critical_path::{Explainer, Path, Span};
 use crate::model::{NO_NODE, NodeId, Rpc};
 use crate::parallel::in_parts;
 
-/// RPCs of a size of which the usual amounts are learnt.
+/// Maximum number of RPCs per size class from which the usual amounts are computed.
 const SAMPLES: usize = 512;
-/// The usual amount of a cause is what so many of a hundred RPCs of the size have at most.
+/// Percentile, among the RPCs of a size class, that is the usual amount of a cause.
 const USUAL_PERCENT: usize = 10;
-/// Classes of size: by the length of the request and of the response, each within a factor of two.
+/// Number of size classes each for the request and the response. Lengths in a class differ by up to a factor
+/// of two.
 const SIZES: usize = 33;
 
-/// What an RPC took, and what of it need not have been.
+/// Duration of an RPC, and its best case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// Its number in [`Model::rpcs`](crate::Model::rpcs).
     pub rpc: u32,
     /// From its start to its end at the client, in nanoseconds.
     pub duration_ns: u64,
-    /// What it takes when nothing disturbs it, in nanoseconds, at least 1.
+    /// Its duration without disturbances in nanoseconds, at least 1.
     pub best_ns: u64,
 }
 
 impl Cost {
-    /// Duration over best.
+    /// The duration over the best case.
     #[must_use]
     pub fn slowdown(&self) -> f64 {
         self.duration_ns as f64 / self.best_ns as f64
     }
 
-    /// What it took beyond its best, in nanoseconds.
+    /// The duration beyond the best case, in nanoseconds.
     #[must_use]
     pub const fn extra_ns(&self) -> u64 {
         self.duration_ns.saturating_sub(self.best_ns)
     }
 }
 
-/// What an RPC takes in an empty network, as somebody measured it before.
+/// Durations in an empty network, measured beforehand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Base {
-    /// Of an RPC without payload, in nanoseconds.
+    /// Duration of an RPC without payload, in nanoseconds.
     pub rpc_ns: u64,
-    /// Of a link, in bits per second; 0: payload takes no time.
+    /// Rate of a link in bits per second; 0: payload takes no time.
     pub rate_bps: u64,
 }
 
 impl Base {
-    /// What this RPC takes there, in nanoseconds.
+    /// The duration of this RPC there, in nanoseconds.
     fn best_ns(&self, rpc: &Rpc) -> u64 {
         let bits = 8 * (u128::from(rpc.request.length) + u128::from(rpc.response.length));
         let on_link_ns = (bits * 1_000_000_000).checked_div(u128::from(self.rate_bps)).unwrap_or(0);
@@ -60,16 +61,16 @@ impl Base {
     }
 }
 
-/// The costs of all whole RPCs, and the usual amounts against which an RPC is held.
+/// The costs of all complete RPCs, and the usual amounts for comparison.
 pub struct Costs {
-    /// Of each RPC whose start and end are known, in the order of the model.
+    /// Costs of the RPCs with known start and end, in the order of the model.
     pub costs: Vec<Cost>,
     usual: HashMap<(u8, u8), Amounts, FixedState>,
 }
 
 impl Costs {
-    /// Walks all RPCs. The best of an RPC is what is left of its duration without what was avoidable and beyond the usual, unless `base`
-    /// says what it is.
+    /// Explains all RPCs. The best case of an RPC is its duration without avoidable time and without time
+    /// beyond the usual, unless `base` gives the best case.
     #[must_use]
     pub fn of(explainer: &Explainer<'_>, base: Option<Base>) -> Costs {
         let mut costs = Costs { costs: Vec::new(), usual: usual(explainer) };
@@ -83,7 +84,7 @@ impl Costs {
         costs
     }
 
-    /// What the RPC of this number took, if it is whole. `path` is scratch.
+    /// The cost of the RPC with this number, if it is complete. `path` is scratch space.
     fn cost(
         &self,
         explainer: &Explainer<'_>,
@@ -103,7 +104,8 @@ impl Costs {
         Some(Cost { rpc: number, duration_ns, best_ns: best_ns.max(1) })
     }
 
-    /// What of these amounts need not have been: all that was avoidable, and of the rest what is more than usual for the size.
+    /// The avoidable part of these amounts: all of the avoidable causes, and of the others the excess over
+    /// what is usual for the size.
     #[must_use]
     pub fn extra(&self, rpc: &Rpc, amounts: &Amounts) -> Amounts {
         let usual = self.usual.get(&class(rpc)).copied().unwrap_or_default();
@@ -152,62 +154,62 @@ fn usual(explainer: &Explainer<'_>) -> HashMap<(u8, u8), Amounts, FixedState> {
     samples.into_iter().map(least).collect()
 }
 
-/// Where time went.
+/// A cause at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Site {
-    /// What it went to.
+    /// The cause.
     pub cause: Cause,
-    /// Where, or [`NO_NODE`].
+    /// The node, or [`NO_NODE`].
     pub node: NodeId,
-    /// The port of a switch, or the core of a host where it is known.
+    /// The port of a switch, or the core of a host if known.
     pub place: Option<u16>,
 }
 
 /// One of the slow RPCs.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Which, and how slow.
+    /// The RPC and its duration.
     pub cost: Cost,
-    /// What its duration went to.
+    /// Its duration by cause.
     pub amounts: Amounts,
-    /// What of that need not have been.
+    /// Avoidable part of its duration, by cause.
     pub extra: Amounts,
-    /// Where most of it was, and how many nanoseconds there.
+    /// The site with most of its main cause, and the nanoseconds there.
     pub site: (Site, u64),
 }
 
-/// What most of the tail's extra time went to.
+/// The main cause of the tail's extra time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Main {
-    /// The cause; several, the largest first, where a thread ran late.
+    /// The cause; several for a late thread, the largest first.
     pub causes: Vec<Cause>,
     /// Their share of the extra time, 0 to 1.
     pub share: f64,
-    /// The largest cause, and the place that has most of them.
+    /// The largest cause, and the place with most of the time.
     pub site: Site,
-    /// What that place has of them, 0 to 1.
+    /// The share of that place, 0 to 1.
     pub there: f64,
 }
 
 /// The tail of a set of RPCs.
 #[derive(Clone, Debug, Default)]
 pub struct Tail {
-    /// RPCs that were looked at.
+    /// Number of RPCs examined.
     pub rpcs: usize,
-    /// The least slowdown in the tail.
+    /// The minimum slowdown in the tail.
     pub slowdown: f64,
     /// The slow ones, the slowest first.
     pub cases: Vec<Case>,
-    /// What they took together, and what of it need not have been.
+    /// Total time of the slow RPCs, by cause.
     pub amounts: Amounts,
-    /// See `amounts`.
+    /// Avoidable part of that time, by cause.
     pub extra: Amounts,
-    /// The same by place, most first.
+    /// Avoidable time by cause and place, most first.
     pub sites: Vec<(Site, u64)>,
 }
 
 impl Tail {
-    /// The slowest of these RPCs: those at and above this percentile of slowdown, 0 to 100.
+    /// The slowest of these RPCs: those at or above this percentile of slowdown, 0 to 100.
     #[must_use]
     pub fn of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost], percentile: f64) -> Tail {
         let mut order: Vec<Cost> = chosen.to_vec();
@@ -237,8 +239,8 @@ impl Tail {
         tail
     }
 
-    /// The cause of most of what need not have been. The thread that drives a host shows as several causes where it runs late, which count
-    /// together for each host ([`Cause::is_late_thread`]): the largest of them stands for all. `None`: nothing was slow.
+    /// The cause of most avoidable time. The symptoms of a late driving thread ([`Cause::is_late_thread`])
+    /// count together for each host, and the largest of them stands for all. `None`: nothing was slow.
     #[must_use]
     pub fn main_cause(&self) -> Option<Main> {
         let (cause, ns) = self.extra.largest();
@@ -252,7 +254,7 @@ impl Tail {
         }
     }
 
-    /// What these sites have in common, which is so many nanoseconds.
+    /// The causes and the main place of these sites, which have `ns` nanoseconds in total.
     fn made_of(&self, ns: u64, is_of: impl Fn(&Site) -> bool) -> Option<Main> {
         let (mut causes, mut places) = (Vec::new(), Vec::new());
         for (site, there) in self.sites.iter().filter(|(site, there)| *there > 0 && is_of(site)) {
@@ -275,7 +277,7 @@ fn add<K: PartialEq>(sums: &mut Vec<(K, u64)>, key: K, ns: u64) {
     }
 }
 
-/// Where the extra time of an RPC was: each cause's is spread over its spans.
+/// The sites of an RPC's extra time: the extra time of each cause is spread over its spans.
 fn own_sites(explainer: &Explainer<'_>, path: &Path, extra: &Amounts) -> Vec<(Site, u64)> {
     let mut sites: Vec<(Site, u64)> = Vec::new();
     for span in path.spans.iter().filter(|span| extra[span.cause] > 0) {
@@ -287,7 +289,7 @@ fn own_sites(explainer: &Explainer<'_>, path: &Path, extra: &Amounts) -> Vec<(Si
     sites
 }
 
-/// The port, or the core on which the host went on after the time.
+/// The port, or the core on which the host continued after the span.
 fn place(explainer: &Explainer<'_>, span: &Span) -> Option<u16> {
     let node = explainer.model.nodes.get(usize::from(span.node))?;
     if node.kind == NodeKind::Switch {

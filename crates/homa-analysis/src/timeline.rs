@@ -1,20 +1,21 @@
-//! The stages of short RPCs, on average.
+//! The mean stages of short RPCs.
 
 use homa_trace::EventKind;
 
 use crate::model::{At, Direction, Model, Packet, Rpc};
 use crate::tail::Cost;
 
-/// Which side a stage is on.
+/// The side of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Of the client.
+    /// The client.
     Client,
-    /// Of the server.
+    /// The server.
     Server,
 }
 
-/// Names of the stages of a message, each ending with the moment that it is named for, and whether it is on the side that sends.
+/// Names of the stages of a message, each with the event that ends it, and whether the stage is on the
+/// sending side.
 pub const STAGES: [(&str, bool); 15] = [
     ("application to endpoint", true),
     ("endpoint to packet", true),
@@ -32,30 +33,31 @@ pub const STAGES: [(&str, bool); 15] = [
     ("unseen", false),
     ("total", false),
 ];
-/// What comes after the stages of a message in [`STAGES`].
+/// Stages after those of a message in [`STAGES`].
 const SERVER_APP: usize = 12;
 const UNSEEN: usize = 13;
 const TOTAL: usize = 14;
 
-/// Mean times of a band of RPCs, in nanoseconds; `None`: no trace has both ends of the stage.
+/// Mean times of a group of RPCs, in nanoseconds; `None`: no trace has both ends of the stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Band {
-    /// RPCs in it.
+    /// Number of RPCs.
     pub rpcs: usize,
-    /// By stage, of the client and of the server. The rows after the stages of a message have one value, the client's.
+    /// For each stage, the client's and the server's time. The stages after those of a message have one
+    /// value, the client's.
     pub stages: Vec<[Option<f64>; 2]>,
 }
 
-/// Stage averages of the fastest tenth, of those around the median, and of those from P99 on.
+/// Mean stages of the fastest tenth, of the RPCs around the median, and of those from P99 on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// Short RPCs: one packet each way, and nothing sent again.
+    /// Short RPCs: one packet each way, and no retransmission.
     pub rpcs: usize,
-    /// Up to P10, P45 to P55, from P99 on.
+    /// The bands up to P10, P45 to P55, and from P99 on.
     pub bands: [Band; 3],
 }
 
-/// Averages over those of the chosen RPCs whose request and response are a packet each.
+/// Means over the chosen RPCs whose request and response are one packet each.
 #[must_use]
 pub fn timeline(model: &Model, chosen: &[Cost]) -> Timeline {
     let one = |rpc: &Rpc, direction| matches!(model.data_of(rpc.message(direction)), [_]);
@@ -107,7 +109,7 @@ fn average(model: &Model, band: &[Cost]) -> Band {
     Band { rpcs: band.len(), stages: sums.iter().map(|sides| sides.map(mean)).collect() }
 }
 
-/// When each of a message's stages ends.
+/// The end of each stage of a message.
 fn moments(model: &Model, rpc: &Rpc, packet: &Packet) -> [At; SERVER_APP] {
     let message = rpc.message(packet.direction);
     let starts = |at_client: bool| {

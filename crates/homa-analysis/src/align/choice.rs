@@ -1,23 +1,23 @@
-//! Which way clocks are compared, and what is in doubt then.
+//! The choice of how clocks are compared, and warnings about the result.
 
 use homa_trace::Dump;
 
 use super::{AlignOptions, Clocks, align, apply, one_clock};
 
-/// How the clocks of some dumps are compared. By default packets are used unless the dumps say that they are of one
-/// machine or of one simulation.
+/// How the clocks of some dumps are compared. By default, packets are used unless the dumps say that they are
+/// of one machine or of one simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockChoice {
-    /// The node whose time the others get, by its index; compares by packets.
+    /// Index of the node whose time all others get. Implies a comparison by packets.
     pub reference: Option<usize>,
-    /// All nodes have one clock, whatever the dumps say.
+    /// All nodes have one clock, regardless of what the dumps say.
     pub same_clock: bool,
-    /// Compare by packets, also on one machine.
+    /// Compare by packets, even on one machine.
     pub by_packets: bool,
 }
 
 impl ClockChoice {
-    /// Compares the clocks. Changes nothing.
+    /// Compares the clocks. The dumps do not change.
     #[must_use]
     pub fn clocks(self, dumps: &[Dump]) -> Clocks {
         let by_packets = self.by_packets || self.reference.is_some();
@@ -25,7 +25,7 @@ impl ClockChoice {
         align(dumps, AlignOptions { reference: self.reference, same_clock })
     }
 
-    /// Brings dumps to one time where they are not yet, or where the choice is explicit; returns what is in doubt.
+    /// Aligns dumps that are not aligned yet, or all if the choice is explicit. Returns warnings.
     #[must_use]
     pub fn apply(self, dumps: &mut [Dump]) -> Vec<String> {
         let is_explicit = self != ClockChoice::default();
@@ -47,10 +47,10 @@ fn is_one_clock(dumps: &[Dump]) -> bool {
     dumps.iter().all(Dump::is_simulated) || first != 0 && dumps.iter().all(|dump| dump.node.machine == first)
 }
 
-/// Packets that arrive this much before they were sent are no matter of rounding, in nanoseconds.
+/// Tolerance for packets that arrive before they were sent, in nanoseconds. Rounding explains no more.
 const DOUBT_NS: f64 = 50.0;
 
-/// Doubts about the times of dumps with these clocks, one sentence each.
+/// Warnings about the times of dumps with these clocks, one sentence each.
 #[must_use]
 pub fn warnings(dumps: &[Dump], clocks: &Clocks) -> Vec<String> {
     let name = |node: usize| dumps[node].node.name.as_str();
@@ -73,7 +73,7 @@ pub fn warnings(dumps: &[Dump], clocks: &Clocks) -> Vec<String> {
         let why = match (dumps[node].records.is_empty(), clock.packets) {
             (true, _) => "its trace is empty",
             (false, 0) => "no packet of it is in another trace",
-            (false, _) => "packets to others went one way only",
+            (false, _) => "its packets to and from other traced nodes went one way only",
         };
         warnings.push(format!("{} keeps its own time: {why}", name(node)));
     }

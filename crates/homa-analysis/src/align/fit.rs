@@ -2,38 +2,40 @@
 
 use super::hull::{Band, Point, STEEPEST};
 
-/// The packets are cut into as many windows to see how well those of one reach the edges of the band.
+/// Maximum number of windows. The scatter of the shortest times in each shows how well the edges of the band
+/// are known.
 const WINDOWS: usize = 32;
-/// A window of fewer packets says little.
+/// Minimum packets of a window: fewer say little about the edges.
 const WINDOW_PACKETS: usize = 8;
 /// Clocks are read in whole nanoseconds.
 const RESOLUTION_NS: f64 = 1.0;
 
-/// The difference of two clocks, as a function of the first one: `second - first = base + value + slope * (first - pivot)`.
+/// The difference of two clocks as a function of the first clock:
+/// `second - first = base + value + slope * (first - pivot)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
-    /// A moment of the first clock where the difference is known best, in nanoseconds.
+    /// Time of the first clock at which the difference is known best, in nanoseconds.
     pub(super) pivot: i64,
-    /// Most of the difference there.
+    /// A whole number of nanoseconds close to the difference at the pivot.
     pub(super) base: i64,
-    /// The rest of it.
+    /// The rest of the difference, in nanoseconds.
     pub(super) value: f64,
-    /// What the difference grows by in each nanosecond of the first clock.
+    /// Growth of the difference per nanosecond of the first clock.
     pub(super) slope: f64,
-    /// How far `value` may be off if packets take the same shortest time in both directions.
+    /// Maximum error of `value` if packets take the same shortest time in both directions.
     pub(super) value_error: f64,
-    /// How far `slope` may be off.
+    /// Maximum error of `slope`.
     pub(super) slope_error: f64,
-    /// The shortest time to the second node plus the shortest time back, in nanoseconds; less than zero where no straight line
-    /// goes between what the packets say, as when a clock was set.
+    /// The shortest time to the second node plus the shortest time back, in nanoseconds. It is negative if no
+    /// straight line fits between the bounds, for example after a clock was set.
     pub(super) round_trip: f64,
-    /// From the first packet to the last, in nanoseconds.
+    /// Time from the first packet to the last, in nanoseconds.
     pub(super) span: f64,
 }
 
 impl Fit {
-    /// From the points that bound the difference from above (packets to the second node) and from below (packets from it). Sorts
-    /// them. `None` where packets went one way only.
+    /// Fits the points that bound the difference from above (packets to the second node) and from below
+    /// (packets from it). Sorts both. `None` if packets went one way only.
     pub(super) fn new(upper: &mut [Point], lower: &mut [Point]) -> Option<Fit> {
         upper.sort_unstable();
         lower.sort_unstable();
@@ -41,7 +43,7 @@ impl Fit {
         let widest = band.widest();
         let round_trip = band.width(widest);
         let noise = noise(&band, widest, upper, lower).max(RESOLUTION_NS);
-        // Of the slopes that noise cannot tell apart the middle one: it hangs on more than three packets.
+        // Take the middle of the slopes that noise cannot tell apart: it depends on more than three packets.
         let (from, to) = band.slopes(widest, round_trip - noise);
         let slope = from.midpoint(to);
         let middle = |slope| {
@@ -49,7 +51,7 @@ impl Fit {
             f64::midpoint(high, low)
         };
         let (first, last) = band.span;
-        // Where the lines of all those slopes meet.
+        // The point where the lines of all those slopes meet.
         let pivot = if to > from { (middle(from) - middle(to)) / (to - from) } else { 0.0 };
         let pivot = pivot.clamp(first, last).round();
         let origin = band.origin();
@@ -66,13 +68,14 @@ impl Fit {
     }
 }
 
-/// By how much the shortest times of a part of the packets usually exceed those of all, both ways together, in nanoseconds.
+/// The amount by which the shortest times within a window usually exceed the overall shortest, summed over
+/// both directions, in nanoseconds.
 fn noise(band: &Band, slope: f64, upper: &[Point], lower: &[Point]) -> f64 {
     let (high, low) = band.edges(slope);
     let origin = band.origin();
     let height = |point: &Point| (point.y - origin.y) as f64 - slope * (point.x - origin.x) as f64;
     let windows = (upper.len().min(lower.len()) / WINDOW_PACKETS).min(WINDOWS);
-    // Too few to look at parts of them: what is not known may be half of all that is possible.
+    // Too few packets for windows: assume an error of half of the band.
     if windows < 4 {
         return (high - low).abs() / 2.0;
     }
@@ -81,7 +84,7 @@ fn noise(band: &Band, slope: f64, upper: &[Point], lower: &[Point]) -> f64 {
     up + down
 }
 
-/// The median of the smallest values of so many equal parts of the points.
+/// The median of the minima of `windows` equal parts of the points.
 fn usual(windows: usize, points: &[Point], excess: impl Fn(&Point) -> f64) -> f64 {
     let mut least: Vec<f64> = points
         .chunks(points.len().div_ceil(windows).max(1))

@@ -1,17 +1,18 @@
 //! The line between two sets of points.
 //!
-//! Each packet one way bounds the difference of two clocks from above, each packet the other way bounds it from below. If the
-//! difference is a straight line in time it runs between the two sets, and where packets met nothing on their way they touch the
-//! band around it in which it must lie.
+//! Each packet one way bounds the difference of two clocks from above; each packet the other way bounds it
+//! from below. If the difference is linear in time, its line runs between the two sets. Packets that were not
+//! delayed touch the edges of the band that contains the line.
 
-/// A moment of one clock and the difference to the other, both in nanoseconds and less than 2^62 in magnitude.
+/// A time of one clock and its difference to the other clock, both in nanoseconds and below 2^62 in
+/// magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
     pub(super) x: i64,
     pub(super) y: i64,
 }
 
-/// The corners of the lower hull of points that are sorted by `x`.
+/// The corners of the lower hull of points sorted by `x`.
 fn lower_hull(points: impl Iterator<Item = Point>) -> Vec<Point> {
     let mut hull: Vec<Point> = Vec::new();
     for point in points {
@@ -21,7 +22,7 @@ fn lower_hull(points: impl Iterator<Item = Point>) -> Vec<Point> {
             }
             hull.pop();
         }
-        // Of several points at one moment only the lowest counts.
+        // Of several points with the same time, only the lowest counts.
         match hull.last_mut() {
             Some(last) if last.x == point.x => last.y = last.y.min(point.y),
             _ => hull.push(point),
@@ -30,32 +31,32 @@ fn lower_hull(points: impl Iterator<Item = Point>) -> Vec<Point> {
     hull
 }
 
-/// Whether the middle one lies below the straight line between the others.
+/// Whether the middle point lies below the straight line between the other two.
 fn is_below(first: Point, middle: Point, last: Point) -> bool {
     let difference = |a: i64, b: i64| i128::from(a) - i128::from(b);
     difference(middle.y, first.y) * difference(last.x, first.x)
         < difference(last.y, first.y) * difference(middle.x, first.x)
 }
 
-/// The band between points that bound a line from above and others that bound it from below, for every slope of the line.
+/// The band between the points that bound a line from above and those that bound it from below, for every
+/// slope.
 #[derive(Debug)]
 pub(super) struct Band {
-    /// Lower hull of the upper points, and of the lower ones turned upside down.
+    /// Lower hull of the upper points, and of the lower points with negated `y`.
     hulls: [Vec<(f64, f64)>; 2],
-    /// The origin of both axes.
     origin: Point,
-    /// First and last moment of all points, from the origin.
+    /// First and last time of all points, relative to the origin.
     pub(super) span: (f64, f64),
 }
 
-/// Slopes beyond this are not looked for: a clock that is wrong by a thousandth is broken.
+/// Maximum slope of the search: a clock that is wrong by a thousandth is broken.
 pub(super) const STEEPEST: f64 = 1e-3;
 
-/// Halvings of a range of slopes: from 2 * [`STEEPEST`] down to what a double can hold.
+/// Steps of the bisection of a range of slopes: from 2 * [`STEEPEST`] down to the resolution of a double.
 const HALVINGS: usize = 60;
 
 impl Band {
-    /// Both sets are sorted by `x`. `None` where one has no point.
+    /// Both sets must be sorted by `x`. `None` if one is empty.
     pub(super) fn new(upper: &[Point], lower: &[Point]) -> Option<Band> {
         let (first, below) = (upper.first()?, lower.first()?);
         let last = upper.last()?.x.max(lower.last()?.x);
@@ -71,13 +72,13 @@ impl Band {
         Some(Band { hulls, origin, span: ((start - origin.x) as f64, (last - origin.x) as f64) })
     }
 
-    /// The moment and the difference that count as zero.
+    /// The point that counts as zero on both axes.
     pub(super) fn origin(&self) -> Point {
         self.origin
     }
 
-    /// The height at the origin of the highest and of the lowest line of this slope that the points allow. Where no line of this
-    /// slope fits between them, the first is below the second.
+    /// Heights at the origin of the highest and the lowest line of this slope that the points allow. If no
+    /// line of this slope fits, the first is below the second.
     pub(super) fn edges(&self, slope: f64) -> (f64, f64) {
         let [upper, lower] = &self.hulls;
         let high = upper.iter().map(|(x, y)| y - slope * x).fold(f64::INFINITY, f64::min);
@@ -85,14 +86,14 @@ impl Band {
         (high, low)
     }
 
-    /// How far the edges are apart: a concave function of the slope.
+    /// The distance of the edges: a concave function of the slope.
     pub(super) fn width(&self, slope: f64) -> f64 {
         let (high, low) = self.edges(slope);
         high - low
     }
 
-    /// The slope that leaves the widest band: packets that met nothing touch both edges over the whole span, and a line that is
-    /// tilted against them has less room.
+    /// The slope with the widest band: undelayed packets touch both edges over the whole span, and a line of
+    /// another slope has less room.
     pub(super) fn widest(&self) -> f64 {
         let (mut from, mut to) = (-STEEPEST, STEEPEST);
         for _ in 0..2 * HALVINGS {
@@ -106,7 +107,7 @@ impl Band {
         from.midpoint(to)
     }
 
-    /// The range of slopes around the widest one whose band is at least so wide.
+    /// The range of slopes around the widest one whose band is at least this wide.
     pub(super) fn slopes(&self, widest: f64, width: f64) -> (f64, f64) {
         let bound = |limit: f64| {
             let (mut inside, mut outside) = (widest, limit);

@@ -1,14 +1,18 @@
 //! One time for many nodes, from the packets between them.
 //!
-//! A packet arrives after it was sent. Those from `a` to `b` therefore bound from above by how much `b`'s clock is ahead, those from
-//! `b` to `a` from below; over time the bounds make a band, in which the difference of the clocks must be a straight line if both run
-//! steadily. How steeply it runs (the drift) follows from the band alone. How high it lies in the band (the offset) does not: here
-//! the shortest times there and back are taken to be equal, so that it lies in the middle. Where they are not, the offset is wrong
-//! by half of their difference, and at most by half of the shortest round trip, whatever the network does.
+//! A packet arrives after it was sent. Packets from `a` to `b` therefore bound from above how far `b`'s clock
+//! is ahead, and packets from `b` to `a` bound it from below. Over time the bounds form a band. If both
+//! clocks run steadily, their difference is a straight line within the band.
 //!
-//! All pairs together give each node one clock, by least squares, in which a pair counts the more the less it leaves open.
-//! A switch is a node like any other; but since the way from a host's stack to a queue is not the way from a link to a host's
-//! stack, nothing is taken to be equal there: it is only placed between the hosts, and does not move them.
+//! The band alone determines the slope of the line (the drift), but not its height (the offset). The shortest
+//! times there and back are assumed to be equal, which puts the line into the middle of the band. If they are
+//! not, the offset is wrong by half of their difference, and at most by half of the shortest round trip,
+//! whatever the network does.
+//!
+//! A weighted least-squares fit over all pairs gives each node one clock; a pair counts more if its band is
+//! narrow. A switch is a node like any other, with one exception. The path from a host's stack to a queue
+//! differs from the path from a link to a host's stack, so these times are not assumed to be equal. A switch
+//! is placed between the hosts and does not shift them.
 
 mod choice;
 mod fit;
@@ -24,67 +28,71 @@ use fit::Fit;
 use hull::Point;
 use solve::{Course, Edge};
 
-/// Times beyond this, 73 years, are no uptime: such records are not looked at.
+/// Maximum plausible uptime, 73 years. Records of a later time are ignored.
 const LATEST_NS: u64 = 1 << 61;
-/// A clock that is read twice for its calibration is good to this, in nanoseconds.
+/// Error of a clock that is read twice for its calibration, in nanoseconds.
 const ANCHOR_NS: f64 = 50.0;
 
-/// What is taken for granted.
+/// Assumptions for the alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlignOptions {
-    /// The node whose time the others get, by its index. Without it the first host that packets tie to another node.
+    /// Index of the node whose time all others get. Default: the first host that exchanged packets with
+    /// another node.
     pub reference: Option<usize>,
-    /// All dumps were made on one machine, whose `CLOCK_MONOTONIC_RAW` they name: nothing is shifted, and packets only tell whether
-    /// that can be true.
+    /// All dumps were made on one machine, with its `CLOCK_MONOTONIC_RAW`. Nothing is shifted; packets only
+    /// show whether that can be true.
     pub same_clock: bool,
 }
 
 /// The clocks of some nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clocks {
-    /// One for each dump, in their order.
+    /// One clock for each dump, in the order of the dumps.
     pub nodes: Vec<NodeClock>,
-    /// The pairs of nodes between which packets went, by the first and the second node's index.
+    /// The pairs of nodes that exchanged packets, by the indexes of the first and the second node.
     pub pairs: Vec<PairClock>,
 }
 
-/// What was found of one node.
+/// The alignment of one node's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeClock {
-    /// Whose time it now has; itself, if others have its. `None`: packets tie it to nobody, and it keeps its own.
+    /// The node whose time this one now has (itself, if it is the reference). `None`: no packets connect it
+    /// to another node, and it keeps its own time.
     pub reference: Option<usize>,
-    /// For its dump; with a `reference` it is there.
+    /// The alignment for its dump; present whenever `reference` is.
     pub alignment: Option<Alignment>,
-    /// What is added to its times in the middle of its records, in nanoseconds.
+    /// Nanoseconds added to its times, as of the middle of its records.
     pub offset_ns: f64,
-    /// What is added besides for each second that passes, in microseconds: parts per million.
+    /// Further correction per second that passes, in microseconds: parts per million.
     pub drift_ppm: f64,
-    /// By how much its times may be off if the shortest ways there and back are equally long, in nanoseconds: what the packets'
-    /// scatter leaves open.
+    /// Likely error of its times in nanoseconds, from the scatter of the packets, if the shortest paths there
+    /// and back take equally long.
     pub likely_ns: f64,
-    /// The same of the drift.
+    /// Likely error of the drift, in parts per million.
     pub likely_ppm: f64,
-    /// By how much its times may be off at most, in nanoseconds: no packet arrives before it was sent.
+    /// Maximum error of its times in nanoseconds: no packet arrives before it was sent.
     pub bound_ns: f64,
-    /// Packets of it, to it and from it, that were found with another node.
+    /// Packets to and from it that another node's trace has too.
     pub packets: u64,
 }
 
-/// What packets say of a pair of nodes.
+/// The result for one pair of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairClock {
     /// The node with the smaller index.
     pub first: usize,
-    /// The other.
+    /// The node with the larger index.
     pub second: usize,
     /// Packets from the first to the second, and back.
     pub packets: [u64; 2],
-    /// The shortest time there and the shortest time back by the aligned clocks, in nanoseconds; `None` without packets in both
-    /// directions. One below zero says that the clocks are not what they were taken for.
+    /// The shortest time there and the shortest time back by the aligned clocks, in nanoseconds; `None`
+    /// without packets in both directions. A negative time shows that the assumptions about the clocks are
+    /// wrong.
     pub shortest_ns: Option<[f64; 2]>,
 }
 
-/// Aligns the clocks of these dumps, whatever alignment they had. Nothing is changed: [`apply`] does that.
+/// Aligns the clocks of these dumps and ignores any earlier alignment. The dumps do not change: see
+/// [`apply`].
 #[must_use]
 pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
     let (mut pairs, edges) = pairs(dumps);
@@ -101,7 +109,7 @@ pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
         groups(dumps, &edges, options.reference, &middles, &mut nodes)
     };
     for pair in &mut pairs {
-        // Both are in the order of their nodes.
+        // Both lists are in the order of their nodes.
         let edge = edges.binary_search_by_key(&(pair.first, pair.second), |edge| (edge.first, edge.second));
         let (Ok(edge), Some(first), Some(second)) = (edge, courses[pair.first], courses[pair.second]) else {
             continue;
@@ -114,7 +122,8 @@ pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
     Clocks { nodes, pairs }
 }
 
-/// As [`align()`] of dumps that are known to be of one clock, without a look at their packets: where none can contradict it, as in a simulation.
+/// Like [`align()`], for dumps that are known to share one clock, as in a simulation. Does not look at
+/// packets.
 #[must_use]
 pub fn one_clock(dumps: &[Dump]) -> Clocks {
     let mut nodes: Vec<NodeClock> = (0..dumps.len()).map(|_| NodeClock::unknown()).collect();
@@ -123,8 +132,8 @@ pub fn one_clock(dumps: &[Dump]) -> Clocks {
     Clocks { nodes, pairs: Vec::new() }
 }
 
-/// Writes what was found into the dumps, which must be those that it was found from. Dumps of nodes that are tied to nobody lose any
-/// alignment that they had.
+/// Writes the result into the dumps it was computed from. Dumps of nodes without a reference lose any earlier
+/// alignment.
 pub fn apply(clocks: &Clocks, dumps: &mut [Dump]) {
     for (dump, node) in dumps.iter_mut().zip(&clocks.nodes) {
         dump.alignment = node.alignment;
@@ -145,11 +154,12 @@ impl NodeClock {
         }
     }
 
-    /// Sets what follows from the course. `start` and `middle` are moments of the node's clock.
+    /// Sets the fields that follow from the course. `start` and `middle` are times of the node's clock.
     fn set(&mut self, course: &Course, start: i64, middle: i64, bound_ns: f64) {
         let (whole, part) = course.correction(middle);
         let drift_ppb = (course.drift * 1e9).round();
-        // The drift in the dump is rounded: the offset at the start makes up for that where the records are.
+        // The drift in the dump is rounded. Choose the offset at the start so that the error is smallest
+        // where the records are.
         let since_start = middle.saturating_sub(start) as f64 * drift_ppb / 1e9;
         let offset_ns = whole.saturating_add((part - since_start).round() as i64);
         self.alignment = Some(Alignment {
@@ -163,7 +173,7 @@ impl NodeClock {
     }
 }
 
-/// The middle of a dump's records in its own time.
+/// The middle of a dump's records, in its own time.
 fn middle(dump: &Dump) -> i64 {
     let time = |record| dump.own_time_ns(record).min(LATEST_NS) as i64;
     let ends = dump.records.first().map(time).zip(dump.records.last().map(time));
@@ -174,7 +184,7 @@ fn start(dump: &Dump) -> i64 {
     dump.start_ns.min(LATEST_NS) as i64
 }
 
-/// The machine's clock as it is.
+/// The courses if all nodes share the machine's clock.
 fn trust(dumps: &[Dump], reference: usize, middles: &[i64], nodes: &mut [NodeClock]) -> Vec<Option<Course>> {
     for ((node, dump), middle) in nodes.iter_mut().zip(dumps).zip(middles) {
         let course = Course { own: *middle, shared: *middle, part: 0.0, drift: 0.0 };
@@ -190,7 +200,7 @@ fn trust(dumps: &[Dump], reference: usize, middles: &[i64], nodes: &mut [NodeClo
         .collect()
 }
 
-/// Aligns each group of nodes that packets tie together, and says of each node what came of it.
+/// Aligns each group of nodes connected by packets, and stores the result for each node.
 fn groups(
     dumps: &[Dump],
     edges: &[Edge],
@@ -232,10 +242,10 @@ fn groups(
     courses
 }
 
-/// A passage as its pair has it: the pair, the direction, and what it says of the two clocks.
+/// A passage as its pair uses it: the pair, whether it goes backward, and the bound on the two clocks.
 type Sample = (u32, bool, Point);
 
-/// All pairs, and an edge for each of them whose packets went both ways.
+/// All pairs, and an edge for each pair with packets in both directions.
 fn pairs(dumps: &[Dump]) -> (Vec<PairClock>, Vec<Edge>) {
     let mut samples: Vec<Sample> =
         passages(dumps).iter().filter_map(|passage| sample(dumps, passage)).collect();
@@ -257,8 +267,8 @@ fn pairs(dumps: &[Dump]) -> (Vec<PairClock>, Vec<Edge>) {
     (pairs, edges)
 }
 
-/// What a passage says: when it was by the first node's clock, and by how much the second node's clock is ahead at most (forwards) or
-/// at least (backwards).
+/// The bound of one passage: its time by the first node's clock, and the maximum (forward) or minimum
+/// (backward) lead of the second node's clock.
 fn sample(dumps: &[Dump], passage: &crate::packets::Passage) -> Option<Sample> {
     let time = |node: u16, record: u32| {
         let dump = &dumps[usize::from(node)];

@@ -1,20 +1,20 @@
-//! Many clocks from what is known of pairs of them.
+//! Clocks of many nodes from the differences between pairs of them.
 
 use super::fit::Fit;
 
-/// What is known of two nodes' clocks.
+/// The measured difference between two nodes' clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     pub(super) first: usize,
     pub(super) second: usize,
     pub(super) fit: Fit,
-    /// How far the difference may be off where it is known best, in nanoseconds: more than the fit says where the ways there and
-    /// back are different ones.
+    /// Error of the difference at the fit's pivot, in nanoseconds. It exceeds the error of the fit if the
+    /// paths there and back differ.
     pub(super) value_error: f64,
 }
 
 impl Edge {
-    /// How far times may be off at the ends of the packets between the two, squared.
+    /// Squared error of times at the first and the last packet between the two nodes.
     fn variance(&self) -> f64 {
         let at_ends = self.fit.slope_error * self.fit.span / 2.0;
         self.value_error * self.value_error + at_ends * at_ends
@@ -25,19 +25,19 @@ impl Edge {
     }
 }
 
-/// A clock as it is believed to be: at its own time `own` the shared time is `shared + part`, and from there it runs as shared time
-/// does but for the drift.
+/// The estimate of one clock: its time `own` is shared time `shared + part`, and from there it runs like
+/// shared time except for the drift.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
     pub(super) own: i64,
     pub(super) shared: i64,
     pub(super) part: f64,
-    /// What shared time gains on this clock in each nanosecond.
+    /// Gain of shared time on this clock per nanosecond.
     pub(super) drift: f64,
 }
 
 impl Course {
-    /// What is to be added to this clock's time to have the shared one.
+    /// The correction from this clock's time to shared time.
     pub(super) fn correction(&self, own: i64) -> (i64, f64) {
         let passed = own.saturating_sub(self.own) as f64;
         (self.shared.saturating_sub(self.own), self.part + passed * self.drift)
@@ -49,7 +49,7 @@ impl Course {
         own.saturating_add(whole).saturating_sub(zero) as f64 + part
     }
 
-    /// The clock at the other end of an edge, if `self` is the course of `node`.
+    /// The clock of the node at the other end of an edge, if `self` is the course of `node`.
     fn across(&self, edge: &Edge, node: usize) -> Course {
         let fit = &edge.fit;
         let whole = fit.value.round();
@@ -61,7 +61,7 @@ impl Course {
         };
         let (added, part) = self.correction(near);
         let rate = if node == edge.first { 1.0 / (1.0 + fit.slope) } else { 1.0 + fit.slope };
-        // The pivot of the second clock is a fraction of a nanosecond beside the whole number that stands for it.
+        // The pivot of the second clock is rounded to whole nanoseconds; `between` is the remainder.
         Course {
             own: far,
             shared: near.saturating_add(added),
@@ -70,7 +70,8 @@ impl Course {
         }
     }
 
-    /// The same clock with this much more shared time at `zero`, and this much more for each second since.
+    /// The same clock with `delta_ns` more shared time at `zero`, and with `drift_ppb` more per second since
+    /// then.
     fn corrected(self, zero: i64, delta_ns: f64, drift_ppb: f64) -> Course {
         let seconds = self.after(zero, self.own) / NS_PER_S;
         Course {
@@ -81,17 +82,17 @@ impl Course {
     }
 }
 
-/// What is known of a node by way of others.
+/// A node's clock as estimated along a path of edges.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reached {
     pub(super) course: Course,
-    /// How far its times may be off against the start's by the errors on the way, squared.
+    /// Squared error of its times relative to the start, from the edges of the path.
     pub(super) variance: f64,
-    /// The same of its drift, in parts of one, not squared.
+    /// Error of its drift as a fraction, not squared.
     pub(super) drift_error: f64,
 }
 
-/// The nodes that can be reached from `start`, each by the way of least uncertainty, in the order in which they were reached.
+/// The nodes reachable from `start`, each by the path of minimum uncertainty, nearest first.
 pub(super) fn reach(nodes: usize, edges: &[Edge], start: usize, own: i64) -> Vec<(usize, Reached)> {
     let course = Course { own, shared: own, part: 0.0, drift: 0.0 };
     let mut best: Vec<Option<Reached>> = vec![None; nodes];
@@ -130,7 +131,7 @@ fn adjacency(nodes: usize, edges: &[Edge]) -> Vec<Vec<usize>> {
     at
 }
 
-/// The least sum over a way from `start` to each node of what `length` says of edges; infinite where there is no way.
+/// The minimum sum of `length` over a path of edges from `start` to each node; infinite if there is no path.
 pub(super) fn distances(
     nodes: usize,
     edges: &[Edge],
@@ -154,13 +155,14 @@ pub(super) fn distances(
 }
 
 const NS_PER_S: f64 = 1e9;
-/// Crystals are this good: what packets leave open is decided by it, and hardly anything else.
+/// Accuracy of ordinary crystals. It decides only what the packets leave open.
 const PRIOR_DRIFT_PPB: f64 = 100_000.0;
-/// The equations are linear but for products of drifts, which are less than a millionth of them.
+/// Iterations of the fit. The equations are linear except for products of drifts, which are below a
+/// millionth.
 const ROUNDS: usize = 2;
 
-/// How the edge's two clocks disagree: nanoseconds at its pivot by which the second one's shared time is ahead, and how much more with
-/// each second, in parts per billion.
+/// Disagreement of an edge with its two clocks: nanoseconds at its pivot by which the second node's shared
+/// time is ahead, and its growth in parts per billion.
 pub(super) fn disagreement(edge: &Edge, first: &Course, second: &Course) -> (f64, f64) {
     let fit = &edge.fit;
     let whole = fit.value.round();
@@ -171,8 +173,8 @@ pub(super) fn disagreement(edge: &Edge, first: &Course, second: &Course) -> (f64
     (ahead, rate * NS_PER_S)
 }
 
-/// Changes the courses so that the edges between them disagree as little as their errors make likely: weighted least squares over
-/// all of them. Nodes without a course have no part in it, and `start` keeps its own.
+/// Adjusts the courses by weighted least squares, to minimize the disagreement of all edges relative to their
+/// errors. Nodes without a course take no part, and `start` keeps its course.
 pub(super) fn settle(courses: &mut [Option<Course>], edges: &[Edge], start: usize) {
     for _ in 0..ROUNDS {
         let Some(zero) = courses[start].map(|course| course.shared) else { return };
@@ -184,13 +186,13 @@ pub(super) fn settle(courses: &mut [Option<Course>], edges: &[Edge], start: usiz
     }
 }
 
-/// One equation: the change of `plus` less that of `minus` shall be `wanted`, where a change is `delta + seconds * drift`, or the
-/// drift alone.
+/// One equation: the change of `plus` minus that of `minus` should be `wanted`, where a change is `delta +
+/// seconds * drift`, or the drift alone.
 #[derive(Debug)]
 struct Row {
     plus: usize,
     minus: usize,
-    /// 1 where the equation is of times, 0 where it is of drifts.
+    /// 1 in an equation of times, 0 in an equation of drifts.
     delta: f64,
     drift: f64,
     wanted: f64,
@@ -230,7 +232,7 @@ impl Row {
         self.delta * (plus[0] - minus[0]) + self.drift * (plus[1] - minus[1])
     }
 
-    /// Adds the transposed row, so many times.
+    /// Adds `times` times the transposed row.
     fn spread(&self, times: f64, to: &mut [[f64; 2]]) {
         for (node, sign) in [(self.plus, 1.0), (self.minus, -1.0)] {
             to[node][0] += sign * self.delta * times;
@@ -239,8 +241,8 @@ impl Row {
     }
 }
 
-/// Solves the normal equations by conjugate gradients, scaled by their diagonal: as many steps as unknowns would be exact but for
-/// rounding, and no matrix is needed. `fixed` stays zero.
+/// Solves the normal equations by conjugate gradients, preconditioned by their diagonal. Without rounding, as
+/// many steps as unknowns would give the exact solution, and no matrix is needed. `fixed` stays zero.
 fn least_squares(rows: &[Row], nodes: usize, fixed: usize) -> Vec<[f64; 2]> {
     let mut diagonal = vec![[0.0; 2]; nodes];
     let mut residual = vec![[0.0; 2]; nodes];

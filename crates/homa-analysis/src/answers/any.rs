@@ -1,4 +1,4 @@
-//! Whatever a dump holds, no answer panics.
+//! No answer panics, whatever a dump contains.
 
 use homa_trace::{Clock, Dump, EventKind, Node, Place, Trace, packet_word};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What packets take on each path when nothing delays them.
+//! The delay of packets on each path when nothing holds them up.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,15 +10,16 @@ use crate::model::{Model, NodeId, Packet};
 
 type Pair = (NodeId, NodeId);
 
-/// Packets that must have come as fast as the fastest, to their length, for a path's best case to be what the path takes: any number of
-/// packets that were all delayed have a fastest one, but not several of the same delay.
+/// Minimum number of equally fast packets (for their length) that proves a path's best case. Delayed packets
+/// also have a fastest one, but not several with the same delay.
 const ALIKE: u32 = 3;
 
-/// The best case of each pair of hosts, one way, and how many packets had it.
+/// The best case for each pair of hosts, one way, and the number of packets that reached it.
 pub(super) struct Best(HashMap<Pair, (Line, u32), FixedState>);
 
 impl Best {
-    /// Of this delay of packets: a lower line for each pair; those whose packets give no slope have that of all pairs.
+    /// A lower line of this delay for each pair. Pairs whose packets give no slope get the slope of all
+    /// pairs.
     pub(super) fn of(model: &Model, delay: fn(&Packet) -> Option<i64>) -> Best {
         let mut pairs: BTreeMap<Pair, Minima> = BTreeMap::new();
         for packet in &model.packets {
@@ -33,8 +34,8 @@ impl Best {
         Best(pairs.into_iter().filter_map(line).collect())
     }
 
-    /// The same, with a count of the packets that took no more than `within_ns` longer than the best case, and may have gone undelayed by all
-    /// else that is known of them.
+    /// Like [`Best::of`], and counts the packets that reached the best case to `within_ns` and for which
+    /// `may_be` allows that nothing delayed them.
     pub(super) fn counted(
         model: &Model,
         delay: fn(&Packet) -> Option<i64>,
@@ -54,17 +55,18 @@ impl Best {
         best
     }
 
-    /// Whether some packets between these hosts went undelayed, as far as is known: several took the same, and none less.
+    /// Whether several packets between these hosts reached the best case, so that it is probably the
+    /// undelayed time.
     pub(super) fn is_sure(&self, pair: Pair) -> bool {
         self.0.get(&pair).is_some_and(|(_, alike)| *alike >= ALIKE)
     }
 
-    /// Whether there is none.
+    /// Whether no pair has a best case.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Nanoseconds of such a packet between these hosts, rounded down.
+    /// The best case of a packet between these hosts in nanoseconds, rounded down.
     pub(super) fn ns(&self, pair: Pair, length: u32) -> Option<i64> {
         Some(self.0.get(&pair)?.0.ns(length).floor() as i64)
     }

@@ -1,13 +1,15 @@
-//! Each packet's extra delay, split into who caused it.
+//! The extra delay of each packet, split by cause.
 //!
-//! The extra is what a packet took over the best case for its length on its path, of which at least some packets must be in the traces: where
-//! no few of them took the same, all may have been delayed, and nothing is said of that path. Of the extra
-//! - the sender's transmit queue has what passed beyond the least until its device sent the packet, where the kernel told when that was;
-//!   else what was queued there when the packet was sent, over the link's rate;
-//! - receive overhead has what the packet waited in its burst beyond the least;
-//! - the polling gap has what is left of that beyond what its receiver's link brought meanwhile, but no more than the time since the
-//!   receiver's queue was last seen empty;
-//! - the switch has the rest.
+//! The extra delay is a packet's delay minus the best case for its length on its path. The best case is known
+//! only if several packets took the same minimum time. Otherwise all of them may have been delayed, and the
+//! path is left out. Parts of the extra delay:
+//!
+//! - The sender's transmit queue: the time until the device sent the packet, beyond its minimum, if the
+//!   kernel recorded it. Otherwise, the bytes queued when the packet was sent, over the link's rate.
+//! - Receive overhead: the packet's wait within its burst, beyond its minimum.
+//! - The polling gap: the remaining time that arrivals on the receiver's link do not explain, but at most
+//!   the time since the receiver's queue was last known to be empty.
+//! - The switch: the rest.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,26 +31,26 @@ use crate::replay::{Replay, State};
 /// An extra delay and its parts in nanoseconds; `extra` is their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts {
-    /// All of it.
+    /// The whole extra delay.
     pub extra_ns: i64,
-    /// In the sender's transmit queue.
+    /// Time in the sender's transmit queue.
     pub sender_ns: i64,
-    /// In switches.
+    /// Time in switches.
     pub switch_ns: i64,
-    /// Until the receiver looked.
+    /// Time until the receiver polled.
     pub poll_ns: i64,
-    /// In the receiver's burst.
+    /// Time in the receiver's burst.
     pub receive_ns: i64,
 }
 
-/// A packet and what delayed it.
+/// A packet and its delay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Delayed {
     /// Its RPC, by its id at the client.
     pub rpc: u64,
-    /// Its type as on the wire.
+    /// Its packet type on the wire.
     pub packet_type: u8,
-    /// Bytes.
+    /// Its length in bytes.
     pub length: u32,
     /// Offset of its payload in the message.
     pub offset: u32,
@@ -58,43 +60,45 @@ pub struct Delayed {
     pub to: String,
     /// When it was sent, in nanoseconds since the zero of the model.
     pub sent_ns: i64,
-    /// What it took.
+    /// Its one-way delay in nanoseconds.
     pub delay_ns: i64,
     /// The best case for its length on its path.
     pub best_ns: i64,
     /// Its extra delay.
     pub parts: Parts,
-    /// What switches really had of it, where they recorded it.
+    /// The recorded extra delay in switches, if they recorded it.
     pub true_switch_ns: Option<i64>,
 }
 
-/// How the switch's part compares with what switches recorded: of packets that a switch delayed by a full packet's time and more.
+/// Comparison of the switch's part with the switches' own records, for packets that a switch delayed by at
+/// least the time of a full packet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SwitchCheck {
     /// Packets compared.
     pub packets: u64,
     /// Median of the true parts.
     pub true_p50_ns: i64,
-    /// Median of the parts as found from the hosts' traces.
+    /// Median of the parts estimated from the hosts' traces.
     pub found_p50_ns: i64,
-    /// Median of the error over the true part, in per cent, either way.
+    /// Median of the absolute error relative to the true part, in per cent.
     pub error_p50_percent: f64,
-    /// The same that 90 % of the packets do not exceed.
+    /// The same error at P90, in per cent.
     pub error_p90_percent: f64,
-    /// Sum of the parts as found over that of the true ones.
+    /// Sum of the estimated parts over the sum of the true parts.
     pub sum_ratio: f64,
 }
 
-/// See [`decompose`].
+/// The result of [`decompose`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decomposition {
-    /// The link's rate that was reckoned with.
+    /// The link rate used.
     pub rate: LinkRate,
-    /// Packets that were looked at.
+    /// Packets included.
     pub packets: u64,
-    /// Packets that were left out, since the traces do not tell what their path takes at best: no three packets on it took the same.
+    /// Packets left out because the best case of their path is unknown: no three packets on it took the same
+    /// time.
     pub left_out: u64,
-    /// Paths, from one host to another, of which that is so.
+    /// Paths left out for that reason, one way each.
     pub paths_left_out: u64,
     /// All extra delays.
     pub extra_ns: Option<Percentiles>,
@@ -108,18 +112,18 @@ pub struct Decomposition {
     pub receive_ns: Option<Percentiles>,
     /// Sums over all packets.
     pub sums: Parts,
-    /// Packets whose parts do not sum up to their extra: 0.
+    /// Packets whose parts do not add up to their extra delay: always 0.
     pub unequal: u64,
-    /// See [`SwitchCheck`]; `None` without switches that recorded, or delays in them.
+    /// The check against the switches' records; `None` if no switch recorded any, or none delayed a packet.
     pub check: Option<SwitchCheck>,
     /// The most delayed packets.
     pub worst: Vec<Delayed>,
-    /// What is not in the traces.
+    /// Missing kinds of events.
     pub lacks: Vec<Lack>,
 }
 
-/// Splits the extra delay of every packet that its sender and its receiver saw. `keep`: how many of the most delayed ones are listed.
-/// `None` where there is no packet.
+/// Splits the extra delay of every packet that its sender and its receiver recorded. `keep`: number of most
+/// delayed packets to list. `None` if there is no packet.
 #[must_use]
 pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) -> Option<Decomposition> {
     let split = Splitter::new(model, rate);
@@ -188,7 +192,7 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
     })
 }
 
-/// Sender, switch, poll and receive, each up to four seconds: of millions of packets.
+/// Sender, switch, poll and receive, each up to four seconds: compact, because there are millions of packets.
 #[derive(Clone, Copy)]
 struct Short([u32; 4]);
 
@@ -203,22 +207,22 @@ impl Short {
     }
 }
 
-/// Part of a full packet's time on the link by which packets may differ that were delayed alike.
+/// Tolerance for equal delays, as a fraction of a full packet's time on the link.
 const ALIKE_PART: f64 = 0.1;
 
-/// Bytes of the longest packet.
 fn longest(model: &Model) -> u32 {
     model.packets.iter().map(|packet| packet.length).max().unwrap_or(0)
 }
 
-/// What switches really had of the packet's delay beyond the best case, as far as all of them know, which they do since that moment.
+/// The time that switches added to the packet's delay beyond the best case. `None` before `since_ns`, from
+/// which on all switches recorded.
 fn in_switches_ns(model: &Model, (switches, since_ns): (&Best, u64), packet: &Packet) -> Option<i64> {
     packet.sent.ns().filter(|ns| *ns >= since_ns)?;
     let best = switches.ns(ends(model, packet), packet.length)?;
     Some((packet.left.since(packet.entered)? - best).max(0))
 }
 
-/// Everything that the parts are found from.
+/// The data that the parts are computed from.
 struct Splitter<'a> {
     model: &'a Model,
     rate: LinkRate,
@@ -226,21 +230,21 @@ struct Splitter<'a> {
     best: Best,
     /// The best case of a path's switches.
     switches: Best,
-    /// By node.
+    /// The transmit queue of each node.
     queues: Vec<Replay<'a, Queue>>,
-    /// See [`Model::switches_remember_since_ns`].
+    /// Like [`Model::switches_remember_since_ns`].
     switches_since_ns: u64,
     arrivals: Arrivals<'a>,
     looks: HashMap<(NodeId, u8), Looks, FixedState>,
-    /// By node, the least time from a packet's making until its device sent it.
+    /// For each node, the minimum time from the creation of a packet until its device sent it.
     least_out_ns: HashMap<NodeId, i64, FixedState>,
 }
 
-/// What a host has to send, as if its link were empty at first.
+/// The transmit queue of a host, assuming that its link is idle at the start of the trace.
 #[derive(Clone)]
 struct Queue {
     rate: LinkRate,
-    /// When its link has sent all.
+    /// When its link will have sent everything.
     free_ns: f64,
 }
 
@@ -253,8 +257,8 @@ impl State for Queue {
     }
 }
 
-/// When an endpoint read bursts, and for how long its queue may not have been empty by then; the least time that a packet waited in its
-/// burst.
+/// The reads of bursts by an endpoint: the time, and for how long the queue may not have been empty by then;
+/// and the minimum wait of a packet in its burst.
 #[derive(Default)]
 struct Looks {
     reads: Vec<(u64, u64)>,
@@ -281,7 +285,8 @@ impl<'a> Splitter<'a> {
         let switches = Best::of(model, |packet| packet.left.since(packet.entered));
         let switches_since_ns = model.switches_remember_since_ns();
         let alike_ns = rate.ns(Load::packet(longest(model))) * ALIKE_PART;
-        // A queue that never was empty delays the fastest packets, too, and its switch may tell.
+        // A queue that is never empty delays even the fastest packets, and its switch's records may show
+        // that.
         let may_be_undelayed = |packet: &Packet| {
             let in_switches = in_switches_ns(model, (&switches, switches_since_ns), packet);
             in_switches.is_none_or(|ns| ns as f64 <= alike_ns)
@@ -348,13 +353,14 @@ impl<'a> Splitter<'a> {
         place.map_or(0, |place| (queue.behind(first + place).free_ns - sent_ns as f64).max(0.0) as i64)
     }
 
-    /// What the receiver's link took for everything that came from `since_ns` until the packet, itself not counted.
+    /// The time that the receiver's link needed for the arrivals from `since_ns` until the packet, which is
+    /// not included.
     fn busy_ns(&self, to: NodeId, since_ns: u64, packet: &Packet) -> i64 {
         let Some(until_ns) = packet.received.ns() else { return 0 };
         self.rate.ns(self.arrivals.between(to, since_ns, until_ns)) as i64
     }
 
-    /// What switches really had of the packet's delay, as far as all of them know.
+    /// The recorded delay of the packet in switches, beyond the best case.
     fn true_switch_ns(&self, packet: &Packet) -> Option<i64> {
         in_switches_ns(self.model, (&self.switches, self.switches_since_ns), packet)
     }
@@ -368,7 +374,7 @@ impl<'a> Splitter<'a> {
             let found = i64::from(short.0[1]);
             truths.push(truth);
             founds.push(found);
-            // In thousandths of a per cent.
+            // Unit: thousandths of a per cent.
             errors.push((found - truth).abs().saturating_mul(100_000) / truth);
         }
         let sum = |values: &[i64]| values.iter().map(|value| *value as f64).sum::<f64>();
@@ -412,15 +418,15 @@ impl Looks {
     }
 }
 
-/// Where an endpoint is between two bursts.
+/// The state of an endpoint between two bursts.
 #[derive(Clone, Copy, Default)]
 struct Between {
-    /// The last burst was read, and processed.
+    /// When the last burst was read, and when it had been processed.
     read_ns: u64,
     processed_ns: u64,
-    /// It last fell asleep, having found nothing.
+    /// When it last fell asleep, after it found nothing.
     asleep_ns: u64,
-    /// It did not run, from then on.
+    /// When it stopped running, if it did.
     stopped_ns: Option<u64>,
 }
 
@@ -451,9 +457,9 @@ fn looks(model: &Model) -> HashMap<(NodeId, u8), Looks, FixedState> {
 }
 
 impl Between {
-    /// When the queue was last seen empty before a burst is read now, that being asked for `vain` times in vain.
+    /// When the queue was last seen empty, for a burst that is read `now` after `vain` empty polls.
     fn last_empty_ns(&self, now: u64, vain: u32) -> u64 {
-        // The burst before took what there was.
+        // The previous burst emptied the queue.
         let mut empty = self.read_ns;
         if vain > 0 {
             let spacing = now.saturating_sub(self.processed_ns) / (u64::from(vain) + 1);
@@ -521,14 +527,14 @@ mod tests {
             let sent = 10_000 * (1 + index as u64);
             writer.data(944 * index as u32, sent, sent + delay);
         }
-        // A path whose packets nobody asked for is not left out.
+        // A path that no selected packet used is not left out.
         writer.at(SERVER, 60_000, EventKind::PacketSent, WORD, 0);
         writer.at(CLIENT, 61_000, EventKind::PacketReceived, WORD, 0);
         let before = Select { until_ns: Some(50_000), ..Select::default() };
         let found = decompose(&writer.model(), &before, RATE, 100).expect("packets");
         assert_eq!((found.packets, found.left_out, found.paths_left_out), (0, 4, 1));
         assert!(found.extra_ns.is_none() && found.worst.is_empty() && found.check.is_none());
-        // Three alike, within a tenth of a packet's time, are undelayed.
+        // Three packets with the same delay, within a tenth of a packet's time, count as undelayed.
         writer.data(9_440, 100_000, 101_500).data(10_384, 110_000, 111_590);
         let found = decompose(&writer.model(), &Select::default(), RATE, 100).expect("packets");
         assert_eq!((found.packets, found.left_out, found.paths_left_out), (6, 1, 1));
@@ -542,7 +548,7 @@ mod tests {
             writer.data(944 * index as u32, sent, sent + 3_500);
             writer.switch(944 * index as u32, sent + 100, sent + 3_100);
         }
-        // Whose receiver's trace does not have it: what the switch takes at best.
+        // A packet missing from the receiver's trace: it gives the switch's best case.
         writer.at(CLIENT, 600_000, EventKind::PacketSent, WORD, 9_440).switch(9_440, 600_100, 601_100);
         let found = decompose(&writer.model(), &Select::default(), RATE, 0).expect("packets");
         assert_eq!((found.packets, found.left_out, found.paths_left_out), (0, 4, 1));
@@ -558,7 +564,7 @@ mod tests {
         writer.at(SERVER, 101_500, EventKind::PacketReceived, WORD, 0);
         writer.at(SERVER, 102_800, EventKind::PacketReceived, WORD, 944);
         let parts = parts_of(&writer, 944);
-        // A link that sends one packet after the other would have kept it for 1,000.
+        // A link that sends one packet after another would have delayed it by 1,000.
         assert_eq!((parts.extra_ns, parts.sender_ns, parts.switch_ns), (1_300, 300, 1_000));
     }
 
@@ -570,13 +576,13 @@ mod tests {
         writer.burst(SERVER, 90_020, EventKind::BurstProcessed, 1, 0);
         writer.at(CLIENT, 100_000, EventKind::PacketSent, WORD, 0);
         writer.burst(SERVER, 101_000, EventKind::Asleep, 0, 0);
-        // Of another sender, in front of it on the link: 600 bytes.
+        // A packet of another sender arrives before it on the link: 600 bytes.
         writer.burst(SERVER, 104_000, EventKind::BurstIn, 2, 1);
         writer.of(200, SERVER, 104_050, EventKind::PacketReceived, packet_word(0x10, 600), 0);
         writer.at(SERVER, 104_110, EventKind::PacketReceived, WORD, 0);
         writer.burst(SERVER, 104_120, EventKind::BurstProcessed, 2, 0);
         let parts = parts_of(&writer, 0);
-        // Of the 110 ns in its burst, the packet before had 10, the least there are.
+        // It waited 110 ns in its burst; the packet before it waited 10, the minimum.
         assert_eq!((parts.extra_ns, parts.sender_ns, parts.receive_ns), (2_610, 0, 100));
         assert_eq!((parts.switch_ns, parts.poll_ns), (600, 1_910));
     }

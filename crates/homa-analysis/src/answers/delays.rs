@@ -1,4 +1,4 @@
-//! Where packets spend their time between the endpoint that makes them and the one that processes them.
+//! Where packets spend their time between the endpoint that creates them and the one that processes them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,32 +13,33 @@ use super::select::Select;
 use crate::model::{At, Direction, Model, NodeId, Packet};
 use crate::model::{DATA, GRANT};
 
-/// Stages of a packet's life, in their order. A stage begins where the last one that is known ends: without
-/// stamps in between, the next one has both. Those up to [`Stage::Batch`] sum up to [`Stage::Total`] for each packet.
+/// Stages of a packet's path, in order. A stage begins where the previous known stage ends; if stamps in
+/// between are missing, the next stage covers both. For each packet, the stages up to [`Stage::Batch`] add up
+/// to [`Stage::Total`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Made, until its burst is handed to the driver.
+    /// From the packet's creation until its burst is handed to the driver.
     Out,
-    /// In the driver, until the device has sent it or the driver has taken the burst. A packet that was read at the receiver before
-    /// the driver came back was in the driver until then.
+    /// From there until the device has sent the packet or the driver has accepted the burst. If the receiver
+    /// reads the packet before the driver returns, the stage ends at that read.
     Driver,
-    /// From there until the receiver's device has it, or it has left the last switch, or it is read.
+    /// From there until the receiver's device has the packet, or it leaves the last switch, or it is read.
     Network,
-    /// From there until the thread that reads it runs again, where that thread slept.
+    /// From there until the thread that reads it runs again, if the thread slept.
     WakeUp,
-    /// From there until the burst that it is in is read.
+    /// From there until its burst is read.
     Gap,
-    /// In its burst, until it is its turn.
+    /// From there until the endpoint processes the packet.
     Batch,
-    /// From being made to being processed.
+    /// From the packet's creation until it is processed.
     Total,
-    /// From then until its whole burst is processed; no part of the total.
+    /// From there until its whole burst is processed; not part of the total.
     Rest,
 }
 
 impl Stage {
-    /// All of them, in their order.
+    /// All stages, in order.
     pub const ALL: [Stage; 8] = [
         Stage::Out,
         Stage::Driver,
@@ -51,53 +52,54 @@ impl Stage {
     ];
 }
 
-/// What a stage took; `None`: no packet has the stamps.
+/// Times of a stage; `None` if no packet has the stamps.
 pub type Column = Option<Percentiles>;
 
-/// The packets of a kind, one way.
+/// The packets of one type, one way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DelayTable {
-    /// "data" or "grant".
+    /// `data` or `grant`.
     pub packets: &'static str,
-    /// Which way the packets themselves go.
+    /// The direction of the packets themselves.
     pub direction: Direction,
-    /// Of this pair of nodes alone.
+    /// Sender, if the table is of one pair of nodes.
     pub from: Option<String>,
-    /// See `from`.
+    /// Receiver, if the table is of one pair of nodes.
     pub to: Option<String>,
-    /// What each stage took.
+    /// Times of each stage.
     pub stages: BTreeMap<Stage, Column>,
 }
 
 /// The bursts of a node's endpoints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bursts {
-    /// Whose.
+    /// Name of the node.
     pub node: String,
-    /// Packets of a burst that was read.
+    /// Packets per burst read.
     pub packets_in: Column,
-    /// From reading a burst to reading the next one, of one endpoint.
+    /// From one read of a burst to the next by the same endpoint.
     pub gap_in_ns: Column,
-    /// From reading a burst to having processed it.
+    /// From the read of a burst until it is processed.
     pub processing_ns: Column,
-    /// Packets of a burst that was handed to the driver.
+    /// Packets per burst handed to the driver.
     pub packets_out: Column,
-    /// From handing a burst to the driver until it has taken it.
+    /// From handing a burst to the driver until the driver has accepted it.
     pub driver_ns: Column,
 }
 
-/// See [`delays`].
+/// The result of [`delays`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Delays {
-    /// DATA and GRANT packets, each way, as far as there are any.
+    /// DATA and GRANT packets, each way, if there are any.
     pub tables: Vec<DelayTable>,
-    /// Of each node that has any.
+    /// Bursts of each node that has any.
     pub bursts: Vec<Bursts>,
-    /// Why stages are missing.
+    /// Missing kinds of events, which explain missing stages.
     pub lacks: Vec<Lack>,
 }
 
-/// The life of each DATA and GRANT packet that was seen by sender and receiver; `by_pair`: of each pair of nodes besides.
+/// Stages of each DATA and GRANT packet that sender and receiver recorded; with `by_pair`, also for each pair
+/// of nodes.
 #[must_use]
 pub fn delays(model: &Model, select: &Select, by_pair: bool) -> Delays {
     let clock = Wakes::of(model);
@@ -140,7 +142,7 @@ fn lacks(found: &Delays) -> Vec<Lack> {
     lacks
 }
 
-/// When threads that had slept ran again, by endpoint.
+/// The times at which sleeping threads ran again, by endpoint.
 struct Wakes(HashMap<(NodeId, u8), Vec<u64>, FixedState>);
 
 impl Wakes {
@@ -154,7 +156,7 @@ impl Wakes {
         Wakes(wakes)
     }
 
-    /// The last one from `from` until `until`.
+    /// The last wake-up from `from` until `until`.
     fn between(&self, node: NodeId, endpoint: u8, from: At, until: At) -> At {
         let (Some(from), Some(until), Some(times)) = (from.ns(), until.ns(), self.0.get(&(node, endpoint)))
         else {
@@ -165,7 +167,7 @@ impl Wakes {
     }
 }
 
-/// Packets of a type, one way.
+/// Packets of one type, one way.
 struct Class<'a> {
     model: &'a Model,
     select: &'a Select,
@@ -187,7 +189,8 @@ impl Class<'_> {
 
     fn whole(&self, name: &'static str) -> DelayTable {
         let mut values = Vec::new();
-        // Stage after stage: the values of all stages of millions of packets would take as much memory as the packets.
+        // One stage at a time: the values of all stages of millions of packets would take as much memory as
+        // the packets.
         let stages = Stage::ALL.map(|stage| {
             values.clear();
             values.extend(self.packets().filter_map(|packet| self.took(packet, stage)));
@@ -235,7 +238,7 @@ impl Class<'_> {
             .collect()
     }
 
-    /// What a stage of this packet took.
+    /// The time of one stage of this packet.
     fn took(&self, packet: &Packet, stage: Stage) -> Option<i64> {
         let read = packet.read;
         let arrived = packet.device_received.or(packet.left);
@@ -263,7 +266,7 @@ impl Class<'_> {
     }
 }
 
-/// The end of the way if the end of the driver's work is known at all.
+/// The end of the network stage, if the end of the driver's work is known.
 fn network_end_of(taken: At, network_end: At) -> At {
     if taken.is_some() { network_end } else { At::NONE }
 }

@@ -1,4 +1,4 @@
-//! Grants: how late, to whom, and which were of no use.
+//! Grants: their delays, their senders and receivers, and the unused ones.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,49 +16,50 @@ use crate::link::LinkRate;
 use crate::model::DATA;
 use crate::model::{Direction, Model, NO_NODE, NodeId};
 
-/// What one host granted another one.
+/// The grants from one host to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GrantedTo {
-    /// Who granted.
+    /// The host that granted.
     pub receiver: String,
-    /// Who was granted.
+    /// The host that received the grants.
     pub sender: String,
     /// Messages that had grants.
     pub messages: u64,
-    /// Grants.
+    /// Grants sent.
     pub grants: u64,
-    /// Bytes of them.
+    /// Bytes granted.
     pub bytes: u64,
-    /// Grants that came when their sender had been waiting for them.
+    /// Grants that arrived while their sender was waiting for them.
     pub late: u64,
-    /// Times that senders waited for a grant, in nanoseconds.
+    /// Time that senders waited for a grant, in nanoseconds.
     pub waited_ns: u64,
-    /// Bytes that the receiver's link could have brought meanwhile and did not; 0 where its rate is not known.
+    /// Bytes that the receiver's link could have carried during these waits and did not; 0 if its rate is
+    /// unknown.
     pub wasted_bytes: u64,
-    /// Grants that their sender did not use for longer than asked for.
+    /// Grants that their sender left unused for longer than `unused_after_ns`.
     pub unused: u64,
-    /// Bytes of those.
+    /// Bytes of the unused grants.
     pub unused_bytes: u64,
 }
 
-/// See [`grants`].
+/// The result of [`grants`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Grants {
-    /// The rate that was reckoned with.
+    /// The link rate used.
     pub rate: Option<LinkRate>,
-    /// How long a grant may be unused, in nanoseconds.
+    /// Maximum time that a grant may stay unused, in nanoseconds.
     pub unused_after_ns: u64,
-    /// From a grant's being sent until its sender had it.
+    /// From sending a grant until its sender has it.
     pub way_ns: Option<Percentiles>,
     /// Times that senders waited for a grant.
     pub waited_ns: Option<Percentiles>,
-    /// From a grant until its sender sent the first byte that it allowed.
+    /// From a grant's arrival until the sender sends the first byte that it allows.
     pub used_after_ns: Option<Percentiles>,
-    /// Who was granted what, most bytes first.
+    /// Grants by receiver and sender, most bytes first.
     pub pairs: Vec<GrantedTo>,
     /// Concurrency of granted messages, and how far grants are ahead, by receiver.
     pub receivers: Vec<IncomingOf>,
-    /// What is not in the traces.
+    /// Missing kinds of events.
     pub lacks: Vec<Lack>,
 }
 
@@ -74,7 +75,7 @@ struct Sum {
     unused_bytes: u64,
 }
 
-/// Every grant, from all that is recorded of it at both ends.
+/// Evaluates every grant from the records of both ends.
 #[must_use]
 pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_after_ns: u64) -> Grants {
     let arrivals = Arrivals::new(model);
@@ -92,7 +93,7 @@ pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_aft
             let mut of = OfMessage::new(&arrivals, rate, receiver, unused_after_ns);
             for (_, record) in model.events_of(rpc).filter(|(_, record)| select.time(record.time)) {
                 let Some(kind) = record.event() else { continue };
-                // A sender's records have the id of its side, as all of its packets do.
+                // A sender's records have the RPC id of its own side, like all of its packets.
                 let by_client = record.id & 1 == 0;
                 let by_sender = by_client == (direction == Direction::ToServer);
                 match kind {
@@ -168,7 +169,7 @@ impl All {
     }
 }
 
-/// Bytes that a host's link could have brought between the two moments and did not.
+/// Bytes that a host's link could have carried between the two times and did not.
 fn idle_bytes(
     arrivals: &Arrivals<'_>,
     node: NodeId,
@@ -181,19 +182,20 @@ fn idle_bytes(
     (until_ns.saturating_sub(from_ns) as f64 - rate.ns(came)).max(0.0) * rate.bps / 8e9
 }
 
-/// Where a message is with its grants.
+/// The grants of one message so far.
 struct OfMessage<'a> {
     unused_after_ns: u64,
     rate: Option<LinkRate>,
     arrivals: &'a Arrivals<'a>,
     receiver: NodeId,
-    /// Grants on their way, by their offset.
+    /// Grants in transit: when each was sent, by its offset.
     on_way: HashMap<u32, u64, FixedState>,
-    /// The offset up to which the sender may send, as far as it is known, and the receiver has granted.
+    /// The offset up to which the sender knows that it may send, and the offset up to which the receiver has
+    /// granted.
     granted: u32,
     granted_by_receiver: u32,
     waits_since: Option<u64>,
-    /// The grants that are not used yet: since when, from where on, and bytes.
+    /// The oldest unused grant: its time, its first offset, and its bytes.
     unused: Option<(u64, u32, u32)>,
     sent_until: u32,
 }
@@ -220,7 +222,7 @@ impl<'a> OfMessage<'a> {
     }
 
     fn sent(&mut self, ns: u64, offset: u32, sum: &mut Sum) {
-        // What was sent unasked is granted by nobody.
+        // Unscheduled bytes need no grant.
         let before = self.granted_by_receiver.max(self.granted).max(self.sent_until);
         sum.grants += 1;
         sum.bytes += u64::from(offset.saturating_sub(before));
@@ -231,7 +233,7 @@ impl<'a> OfMessage<'a> {
     fn came(&mut self, ns: u64, offset: u32, sum: &mut Sum, way: &mut Vec<i64>, waited: &mut Vec<i64>) {
         match self.on_way.remove(&offset) {
             Some(sent) => way.push(ns.saturating_sub(sent) as i64),
-            // The receiver's trace is not there: it is counted here.
+            // The receiver's trace is missing: count the grant here.
             None if self.granted_by_receiver == 0 => {
                 sum.grants += 1;
                 sum.bytes += u64::from(offset.saturating_sub(self.granted.max(self.sent_until)));
@@ -288,7 +290,7 @@ mod tests {
             ("s", "c", 1, 1_888)
         );
         assert_eq!((pair.late, pair.waited_ns), (1, 2_000));
-        // 1,000 of the 2,000 bytes came.
+        // 1,000 of the 2,000 bytes arrived.
         assert_eq!(pair.wasted_bytes, 1_000);
         assert_eq!((pair.unused, pair.unused_bytes), (1, 1_888));
         assert_eq!(found.way_ns.map(|found| found.p50), Some(1_100));

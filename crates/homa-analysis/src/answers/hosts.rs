@@ -1,4 +1,4 @@
-//! What hosts do with their time: polling, the pacer, cores.
+//! How hosts spend their time: polling, the pacer, cores.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,74 +12,75 @@ use super::select::Select;
 use crate::model::DATA;
 use crate::model::{Model, NO_NODE, Node, NodeId};
 
-/// A share of polls in vain and sleeps from which on a host has nothing to do most of the time.
+/// Minimum share of empty polls and sleeps of an idle host.
 const IDLE: f64 = 0.5;
 
-/// How often a host looked for packets in vain.
+/// How often a host polled without finding packets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PollsOf {
-    /// Which host.
+    /// Name of the host.
     pub node: String,
-    /// RPCs of which it is the client, and the server.
+    /// RPCs of which it is the client.
     pub as_client: u64,
-    /// See `as_client`.
+    /// RPCs of which it is the server.
     pub as_server: u64,
-    /// Looks that brought packets.
+    /// Polls that found packets.
     pub full: u64,
-    /// Looks that brought none.
+    /// Polls that found none.
     pub empty: u64,
-    /// Share of the empty ones.
+    /// Share of empty polls.
     pub empty_share: f64,
-    /// Share of the time in which it processed bursts.
+    /// Share of the time spent on processing bursts.
     pub busy_share: f64,
-    /// How often it slept.
+    /// Number of sleeps.
     pub sleeps: u64,
 }
 
-/// Who has no time to spare.
+/// The side that limits the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// Clients find packets at most looks, servers do not.
+    /// Most polls of clients find packets, those of servers do not.
     Clients,
-    /// Servers find packets at most looks, clients do not.
+    /// Most polls of servers find packets, those of clients do not.
     Servers,
     /// Both are busy.
     Both,
-    /// Both look in vain most of the time: it is the network, or there is not more load.
+    /// Most polls of both are empty: the network is the limit, or there is no more load.
     Neither,
-    /// No trace of one of them has polls.
+    /// One side has no polls in any trace.
     Unknown,
 }
 
-/// See [`polls`].
+/// The result of [`polls`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Polls {
     /// Each host that polls.
     pub nodes: Vec<PollsOf>,
-    /// Of those that are clients more often than servers: polls in vain and sleeps, of all polls and sleeps.
+    /// Empty polls and sleeps as a share of all polls and sleeps, for hosts that are clients more often than
+    /// servers.
     pub clients_idle_share: Option<f64>,
-    /// The same of the others.
+    /// The same share for the remaining hosts.
     pub servers_idle_share: Option<f64>,
-    /// What follows.
+    /// The conclusion from these shares.
     pub bottleneck: Bottleneck,
 }
 
-/// Hosts that are asked about.
+/// The selected hosts.
 fn hosts<'a>(model: &'a Model, select: &'a Select) -> impl Iterator<Item = (NodeId, &'a Node)> {
     let numbered = model.nodes.iter().enumerate().map(|(number, node)| (number as NodeId, node));
     numbered.filter(|(number, node)| node.kind == NodeKind::Host && select.node(*number))
 }
 
-/// Time from the first to the last event of a node that is asked about, at least 1 ns.
+/// Time from the first to the last selected event of a node, at least 1 ns.
 fn span_ns(node: &Node, select: &Select) -> u64 {
     let mut times = node.records.iter().map(|record| record.time).filter(|ns| select.time(*ns));
     let first = times.next().unwrap_or(0);
     times.next_back().unwrap_or(first).saturating_sub(first).max(1)
 }
 
-/// The share of empty polls of each host, and whether clients or servers are the bottleneck: a host that never looks in vain has no time
-/// to spare.
+/// The share of empty polls of each host, and whether clients or servers are the bottleneck: a host without
+/// empty polls has no time to spare.
 #[must_use]
 pub fn polls(model: &Model, select: &Select) -> Polls {
     let mut roles = vec![(0_u64, 0_u64); model.nodes.len()];
@@ -124,7 +125,7 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
     let nodes: Vec<PollsOf> = hosts(model, select).filter_map(of).collect();
     let share = |clients: bool| {
         let of = nodes.iter().filter(|node| (node.as_client > node.as_server) == clients);
-        // Who goes to sleep has nothing to do, too.
+        // A sleeping host has nothing to do either.
         let (full, empty) =
             of.fold((0, 0), |sum, node| (sum.0 + node.full, sum.1 + node.empty + node.sleeps));
         (full > 0).then(|| empty as f64 / (full + empty) as f64)
@@ -143,21 +144,21 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
 /// How a host's pacer held packets back.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PacerOf {
-    /// Which host.
+    /// Name of the host.
     pub node: String,
     /// How often a message had to wait.
     pub waits: u64,
-    /// From a wait's beginning until the host sent DATA again.
+    /// From the start of a wait until the host sent DATA again.
     pub waited_ns: Option<Percentiles>,
-    /// The link's backlog that made it wait.
+    /// The backlog of the link that caused the wait.
     pub backlog_ns: Option<Percentiles>,
-    /// Bytes of that message that were granted and not sent.
+    /// Granted bytes of the message that were not sent yet.
     pub held_bytes: Option<Percentiles>,
-    /// Share of the time in which something waited.
+    /// Share of the time in which a message waited.
     pub share: f64,
 }
 
-/// What the pacer did at each host that had to wait for it.
+/// The pacer's effect at each host that had to wait for it.
 #[must_use]
 pub fn pacer(model: &Model, select: &Select) -> Vec<PacerOf> {
     let of = |(_, node): (NodeId, &Node)| {
@@ -188,14 +189,14 @@ pub fn pacer(model: &Model, select: &Select) -> Vec<PacerOf> {
     hosts(model, select).filter_map(of).collect()
 }
 
-/// What ran on a core.
+/// Activity on one core.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CoreUse {
-    /// Which host.
+    /// Name of the host.
     pub node: String,
-    /// Which core.
+    /// Number of the core.
     pub core: u16,
-    /// Events that were recorded there.
+    /// Events recorded on the core.
     pub events: u64,
     /// Share of the host's events.
     pub share: f64,
@@ -203,52 +204,53 @@ pub struct CoreUse {
     pub packets_out: u64,
     /// Packets received.
     pub packets_in: u64,
-    /// RPCs that began there.
+    /// RPCs started there.
     pub rpcs: u64,
-    /// Threads that ran again after sleep.
+    /// Threads that woke there after a sleep.
     pub wakes: u64,
-    /// Bursts read there by an endpoint that read the one before on another core.
+    /// Bursts read there by an endpoint that read its previous burst on another core.
     pub migrations: u64,
-    /// How often who drives noticed that it had not run.
+    /// How often the driving thread noticed that it had not run.
     pub not_running: u64,
-    /// For how long together.
+    /// Total time that it had not run, in nanoseconds.
     pub not_running_ns: u64,
     /// Endpoints that read bursts there.
     pub endpoints: u64,
 }
 
-/// See [`cores`].
+/// The result of [`cores`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cores {
     /// Each core of each host, the busiest first.
     pub cores: Vec<CoreUse>,
-    /// Cores on which several endpoints drive, of whatever host: of one machine these are in each other's way.
+    /// Cores on which several endpoints are driven, over all hosts: endpoints of one machine compete for
+    /// them.
     pub shared: Vec<SharedCore>,
-    /// What is not in the traces.
+    /// Missing kinds of events.
     pub lacks: Vec<Lack>,
 }
 
-/// A core that several endpoints drive on.
+/// A core on which several endpoints are driven.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SharedCore {
-    /// Which one.
+    /// Number of the core.
     pub core: u16,
-    /// The hosts.
+    /// The hosts of these endpoints.
     pub nodes: Vec<String>,
-    /// Their endpoints.
+    /// Number of these endpoints.
     pub endpoints: u64,
     /// How often one of them noticed that it had not run.
     pub not_running: u64,
-    /// For how long together.
+    /// Total time that they had not run, in nanoseconds.
     pub not_running_ns: u64,
 }
 
-/// What ran on which core.
+/// The activity on each core.
 #[must_use]
 pub fn cores(model: &Model, select: &Select) -> Cores {
     let mut found = Cores::default();
     let mut drivers: BTreeMap<u16, BTreeSet<(NodeId, u8)>> = BTreeMap::new();
-    // How often, and for how long together, who drives had not run, by core and host.
+    // How often, and for how long in total, driving threads had not run, by core and host.
     let mut stopped: HashMap<(u16, NodeId), (u64, u64), FixedState> = HashMap::default();
     for (number, node) in hosts(model, select) {
         let mut cores: BTreeMap<u16, (CoreUse, BTreeSet<u8>)> = BTreeMap::new();
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(found.bottleneck, Bottleneck::Servers);
         assert_eq!((found.nodes[0].as_client, found.nodes[1].as_server), (1, 1));
         assert!((found.nodes[1].busy_share - 101.0 / 196.0).abs() < 1e-9, "{}", found.nodes[1].busy_share);
-        // A server that sleeps between its bursts has time.
+        // A server that sleeps between its bursts has time to spare.
         writer.burst(SERVER, 300, EventKind::Asleep, 0, 0).burst(SERVER, 400, EventKind::Asleep, 0, 0);
         let found = polls(&writer.model(), &Select::default());
         assert_eq!((found.servers_idle_share, found.bottleneck), (Some(2.0 / 3.0), Bottleneck::Neither));

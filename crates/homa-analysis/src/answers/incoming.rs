@@ -18,16 +18,16 @@ use crate::model::{Model, NodeId};
 pub struct OverTime {
     /// Its mean.
     pub mean: f64,
-    /// What it did not exceed in half of the time.
+    /// Value not exceeded in 50 % of the time.
     pub p50: u64,
-    /// What it did not exceed in 99 % of the time.
+    /// Value not exceeded in 99 % of the time.
     pub p99: u64,
-    /// The largest.
+    /// The maximum.
     pub max: u64,
 }
 
 impl OverTime {
-    /// Of values that were so for so long, which are sorted on the way.
+    /// Summarizes pairs of a value and its duration. Sorts them.
     pub(super) fn of(steps: &mut [(u64, u64)]) -> OverTime {
         steps.sort_unstable();
         let whole: u128 = steps.iter().map(|(_, ns)| u128::from(*ns)).sum();
@@ -49,37 +49,37 @@ impl OverTime {
     }
 }
 
-/// What one receiver had granted.
+/// Outstanding grants of one receiver.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IncomingOf {
-    /// Which host.
+    /// Name of the host.
     pub node: String,
     /// Grants that it sent.
     pub grants: u64,
     /// Bytes granted and not yet received, of all messages that had a grant.
     pub bytes: OverTime,
-    /// Messages with such bytes.
+    /// Messages with outstanding bytes.
     pub messages: OverTime,
-    /// Such bytes of a message right after a grant to it.
+    /// Outstanding bytes of a message right after a grant to it.
     pub ahead_bytes: Option<Percentiles>,
-    /// Share of the time in which there were any.
+    /// Share of the time with outstanding bytes.
     pub share: f64,
-    /// How much of its link was used meanwhile, 0 to 1; `None` where the rate is not known.
+    /// Utilization of its link during that time, 0 to 1; `None` if the rate is unknown.
     pub link_use: Option<f64>,
-    /// How much of it was used over the whole time.
+    /// Utilization of its link over the whole time.
     pub link_use_all: Option<f64>,
 }
 
-/// See [`incoming`].
+/// The result of [`incoming`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Incoming {
-    /// The rate that was reckoned with.
+    /// The link rate used.
     pub rate: Option<LinkRate>,
     /// Each host that sent grants.
     pub receivers: Vec<IncomingOf>,
 }
 
-/// What each receiver had granted over time, and how busy its link was meanwhile.
+/// The outstanding grants of each receiver over time, and the utilization of its link meanwhile.
 #[must_use]
 pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> Incoming {
     let hosts = model
@@ -97,7 +97,7 @@ pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> Incom
     Incoming { rate, receivers: receivers.collect() }
 }
 
-/// A message that comes in.
+/// An incoming message.
 #[derive(Clone, Copy, Default)]
 struct Arriving {
     granted: u64,
@@ -119,7 +119,7 @@ struct Scan {
     steps: Vec<(u64, u64)>,
     message_steps: Vec<(u64, u64)>,
     ahead: Vec<i64>,
-    /// Bytes and packets that came while there were granted ones, and in all.
+    /// Bytes and packets that arrived while grants were outstanding, and in total.
     meanwhile: (u64, u64),
     all: (u64, u64),
 }

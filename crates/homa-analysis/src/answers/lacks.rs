@@ -1,25 +1,25 @@
-//! What traces do not have, and what to switch on.
+//! Events that traces lack, and the options that record them.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Events without which something cannot be told.
+/// A missing kind of events that an answer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lack {
-    /// No burst was handed to or read from a driver.
+    /// No burst was handed to a driver or read from one.
     Bursts,
-    /// The device stamped no packet.
+    /// No device stamped a packet.
     DeviceTimes,
     /// No switch recorded anything.
     Switch,
-    /// No application handed over or took a message.
+    /// No application submitted or received a message.
     Application,
     /// No thread slept or woke.
     Sleeps,
-    /// No record says on which core it was made.
+    /// No record names its core.
     Cores,
-    /// No packet was seen by both its sender and its receiver.
+    /// No packet was recorded by both its sender and its receiver.
     BothEnds,
     /// No grant was sent or received.
     Grants,
@@ -35,18 +35,18 @@ impl fmt::Display for Lack {
                 "no time stamps of the kernel or of devices are in these traces: hosts with --trace-device-times record them, over every driver but xdp"
             }
             Lack::Switch => {
-                "no trace of a switch is there: record it with `homa switch run --trace`, `homa rack run --trace` or `homa sim run --trace`"
+                "there is no trace of a switch: record one with `homa switch run --trace`, `homa rack run --trace` or `homa sim run --trace`"
             }
             Lack::Application => {
-                "the applications' own times are not in these traces: live hosts record them, the simulator has none"
+                "no times of applications are in these traces: live hosts record them, the simulator has none"
             }
-            Lack::Sleeps => "no thread slept in these traces, or none of a live host is there",
+            Lack::Sleeps => "no thread slept in these traces, or none of them is of a live host",
             Lack::Cores => "no record has a core: live hosts record it, the simulator has none",
             Lack::BothEnds => {
                 "no packet is in the traces of both its sender and its receiver: pass the traces of both, of the same time, with more --trace-records"
             }
             Lack::Grants => {
-                "no grant is in these traces: only messages longer than what is sent unasked have them"
+                "no grant is in these traces: only messages longer than their unscheduled bytes have them"
             }
         })
     }

@@ -1,4 +1,4 @@
-//! Packets that were lost: where, how it was found, and what it cost.
+//! Lost packets: where they were lost, how the loss was found, and what it cost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -20,25 +20,25 @@ use crate::model::{At, Direction, Fate, Model, NO_NODE, NodeId, Packet, Rpc};
 pub enum Where {
     /// A switch dropped it.
     Switch {
-        /// Which switch.
+        /// Name of the switch.
         switch: String,
-        /// The port that it was to leave by.
+        /// The output port.
         port: String,
-        /// The queue there.
+        /// The queue of the port.
         queue: u16,
-        /// Why, as the switch numbers its reasons.
+        /// The reason, as the switch numbers it.
         reason: u16,
     },
-    /// It came to a host, whose endpoint dropped it.
+    /// The endpoint of the receiving host dropped it.
     Host {
-        /// Which host.
+        /// Name of the host.
         host: String,
-        /// Why, as [`homa_trace::DROP_REASONS`] names it, where its trace says.
+        /// The reason, as [`homa_trace::DROP_REASONS`] names it, if the trace has it.
         reason: Option<&'static str>,
     },
-    /// Somewhere between: its sender sent it, the receiver's trace covers the time and does not have it.
+    /// Lost in between: its sender sent it, and the receiver's trace covers the time and does not contain it.
     Between {
-        /// The last that saw it.
+        /// The last node that recorded it.
         after: String,
         /// Its receiver.
         before: String,
@@ -49,24 +49,24 @@ pub enum Where {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// Its receiver asked for it.
+    /// Its receiver sent RESEND.
     Resend,
-    /// Its sender sent it again unasked, or because of what else came.
+    /// Its sender sent it again without RESEND, or because of other packets.
     Sender,
-    /// Not as far as the traces tell, or nobody needed it.
+    /// No trace shows that it was found, or no node needed it.
     Never,
 }
 
 /// One lost packet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Loss {
-    /// Of which RPC, by its id at the client.
+    /// The RPC, by its id at the client.
     pub rpc: u64,
-    /// Type of the packet as on the wire.
+    /// Packet type on the wire.
     pub packet_type: u8,
     /// Offset of its payload in the message.
     pub offset: u32,
-    /// Bytes.
+    /// Its length in bytes.
     pub length: u32,
     /// Its priority.
     pub priority: u8,
@@ -74,52 +74,53 @@ pub struct Loss {
     pub from: String,
     /// Its receiver.
     pub to: String,
-    /// When it was first seen, in nanoseconds since the zero of the model.
+    /// When it was first recorded, in nanoseconds since the zero of the model.
     pub at_ns: u64,
     /// Where it was lost.
     pub place: Where,
-    /// How that was found. Of packets other than DATA no trace tells.
+    /// How the loss was found. Traces do not show this for packets other than DATA.
     pub found: Found,
-    /// From being sent until its receiver asked for it, or it was sent again unasked.
+    /// From its sending until the receiver sent RESEND, or the sender sent it again without one.
     pub found_after_ns: Option<i64>,
-    /// From being sent until what was in it had come.
+    /// From its sending until its content had arrived.
     pub repaired_after_ns: Option<i64>,
-    /// By how much its message was complete later: from the moment at which everything else of it had come, or at which this
-    /// packet would have come at the median of such ways, until what was in it had come.
+    /// How much later its message was complete. The delay starts when the rest of the message had arrived, or
+    /// when this packet would have arrived after a median one-way delay. It ends when the packet's content
+    /// arrived.
     pub cost_ns: Option<i64>,
 }
 
-/// How many packets a place lost.
+/// Packets lost at one place.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LossPlace {
-    /// Where.
+    /// The place.
     pub place: Where,
-    /// Packets.
+    /// Lost packets.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// See [`lost`].
+/// The result of [`lost`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Losses {
-    /// Packets that were looked at: all that their sender or a switch saw.
+    /// Packets examined: all that their sender or a switch recorded.
     pub packets: u64,
-    /// Of how many of them no trace tells what became.
+    /// Packets whose fate no trace shows.
     pub unknown: u64,
     /// Places, the worst first.
     pub places: Vec<LossPlace>,
-    /// Times until losses were found.
+    /// Times until losses were found, in nanoseconds.
     pub found_after_ns: Option<Percentiles>,
-    /// Times until they were repaired.
+    /// Times until losses were repaired, in nanoseconds.
     pub repaired_after_ns: Option<Percentiles>,
-    /// What they cost their messages.
+    /// Delays of the messages, in nanoseconds.
     pub cost_ns: Option<Percentiles>,
     /// Each loss, by time.
     pub losses: Vec<Loss>,
 }
 
-/// Every packet that was lost.
+/// Finds every lost packet.
 #[must_use]
 pub fn lost(model: &Model, select: &Select) -> Losses {
     let mut found = Losses::default();
@@ -138,7 +139,7 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
             let lost = match packet.fate {
                 Fate::Dropped(_) | Fate::Lost => Some(0),
                 Fate::Received => dropped_by_host(packet, &dropped, rpc.id).filter(|_| {
-                    // What a host dropped because it had it already is no loss: it had to come again.
+                    // A packet that a host drops as a duplicate is no loss: its content had already arrived.
                     repairs.get_or_insert_with(|| Repairs::of(packets)).of_packet(packets, index).is_some()
                 }),
                 Fate::Unknown => {
@@ -185,7 +186,7 @@ fn places(losses: &[Loss]) -> Vec<LossPlace> {
     places
 }
 
-/// When hosts dropped packets of an RPC, by its id and the packets' word, and the number of the reason.
+/// When hosts dropped packets, and the number of the reason, by the RPC's id and the packets' word.
 type Dropped = HashMap<(u64, u32), Vec<(u64, u32)>, FixedState>;
 
 fn dropped_by_hosts(model: &Model) -> Dropped {
@@ -197,12 +198,13 @@ fn dropped_by_hosts(model: &Model) -> Dropped {
             }
         }
     }
-    // Of two hosts, one behind the other.
+    // Two hosts may have dropped such packets: merge them by time.
     dropped.values_mut().for_each(|drops| drops.sort_by_key(|(time, _)| *time));
     dropped
 }
 
-/// How long after a packet is recorded as received its endpoint may record that it drops it, in nanoseconds: the work on one packet.
+/// Maximum time from the record of a packet's receipt to the record of its drop, in nanoseconds: the work on
+/// one packet.
 const DROP_WITHIN_NS: u64 = 100_000;
 
 /// The number of the reason for which the receiver's endpoint dropped this packet.
@@ -213,7 +215,7 @@ fn dropped_by_host(packet: &Packet, dropped: &Dropped, rpc: u64) -> Option<u32> 
     (time <= received.saturating_add(DROP_WITHIN_NS)).then_some(reason)
 }
 
-/// The packet with the same payload that was sent next.
+/// The next packet with the same payload.
 fn next_try(packets: &[Packet], index: usize) -> Option<&Packet> {
     let packet = &packets[index];
     let next = packets.get(index + 1)?;
@@ -223,7 +225,8 @@ fn next_try(packets: &[Packet], index: usize) -> Option<&Packet> {
     same.then_some(next)
 }
 
-/// By packet of an RPC, the one with the same payload that came afterwards. Found from the last to the first: there may be any number of tries.
+/// For each packet of an RPC, the later packet with the same payload that arrived. Built from the last packet
+/// to the first, because there may be any number of retries.
 struct Repairs(Vec<Option<u32>>);
 
 impl Repairs {
@@ -243,7 +246,7 @@ impl Repairs {
     }
 }
 
-/// The queues in which switches dropped packets, by the packet's id, word and offset and the time.
+/// The queues in which switches dropped packets, with the time, by the packet's id, word and offset.
 type Queues = HashMap<(u64, u32, u32), Vec<(u64, u16)>, FixedState>;
 
 fn queues_of_drops(model: &Model) -> Queues {
@@ -256,16 +259,17 @@ fn queues_of_drops(model: &Model) -> Queues {
             }
         }
     }
-    // Of several switches, one behind the other.
+    // Several switches may have dropped such packets: merge them by time.
     queues.values_mut().for_each(|drops| drops.sort_by_key(|(time, _)| *time));
     queues
 }
 
-/// What all losses of an RPC are held against. Found out once: a message of millions of packets may have lost thousands of them.
+/// The state of an RPC's messages that its losses are compared with. Computed once: a message of millions of
+/// packets may have lost thousands.
 struct Messages {
-    /// By loss, when its receiver first asked for what was in it.
+    /// For each loss, when the receiver first requested its bytes.
     asked: Vec<At>,
-    /// When all of the request, and of the response, had come that was not sent again.
+    /// For the request and the response: when all packets that were not retransmissions had arrived.
     others: [At; 2],
 }
 
@@ -278,8 +282,8 @@ impl Messages {
         Messages { asked: asked(model, rpc, lost), others }
     }
 
-    /// When the packet's message would have been there without the loss: all else of it had come that was not sent again, and the packet
-    /// itself had had its usual time.
+    /// When the packet's message would have been complete without the loss: the other packets (except
+    /// retransmissions) have arrived, and the packet itself after its usual time.
     fn without(&self, packet: &Packet, usual: &Usual) -> At {
         let own = packet.first_seen().ns().map(|ns| ns.saturating_add(usual.way_ns));
         let others = self.others[packet.direction as usize].ns();
@@ -287,10 +291,10 @@ impl Messages {
     }
 }
 
-/// By loss, when the receiver of a DATA packet first asked for what was in it; in the order of `lost`.
+/// For each loss in `lost`, when the receiver of the DATA packet first requested its bytes.
 ///
-/// Packets and RESENDs are gone through from the last to the first, with what was asked for from there on by bytes: each byte has the earliest
-/// RESEND for it that is later than the packet. To look through all RESENDs for each loss took their product.
+/// Goes through packets and RESENDs from the last to the first, and keeps for each byte the earliest RESEND
+/// later than the packet. A search through all RESENDs for each loss would take the product of both counts.
 fn asked(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<At> {
     let packets = model.packets_of(rpc);
     let is_resend = |record: &Record| record.event() == Some(EventKind::ResendSent);
@@ -316,12 +320,12 @@ fn asked(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<At> {
     asked
 }
 
-/// A time for ranges of bytes, by where they begin; they do not overlap.
+/// A time for each of several ranges of bytes, by their start; they do not overlap.
 #[derive(Default)]
 struct Ranges(BTreeMap<u32, (u32, At)>);
 
 impl Ranges {
-    /// Gives all of these bytes this time, whatever they had.
+    /// Sets the time of all these bytes, and replaces earlier times.
     fn set(&mut self, bytes: Range<u32>, at: At) {
         if bytes.is_empty() {
             return;
@@ -382,7 +386,7 @@ fn loss(
     }
 }
 
-/// `reason`: the number that a host has for dropping it.
+/// The place where the packet was lost. `reason`: the number of the host's reason for the drop.
 fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where {
     let (from, to) = ends(model, packet);
     let name = |node| model.name(node).to_owned();
@@ -412,7 +416,7 @@ fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where 
     }
 }
 
-/// The median way of DATA packets.
+/// The median one-way delay of DATA packets.
 struct Usual {
     way_ns: u64,
 }

@@ -1,4 +1,4 @@
-//! What messages wait for at their ends: copying, and the first grant.
+//! Waits of messages at their ends: copies, and the first grant.
 
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
@@ -10,19 +10,19 @@ use super::select::Select;
 use crate::model::DATA;
 use crate::model::{Direction, Message, Model, NodeId};
 
-/// Messages and bursts of fewer bytes have no throughput worth the name: their fixed costs are all there is.
+/// Minimum bytes of a message or burst for a meaningful throughput. Below that, fixed costs dominate.
 const LARGE_BYTES: u64 = 10_000;
 
-/// A step in which bytes are copied or taken.
+/// A step in which bytes are copied or received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CopyStep {
-    /// How often.
+    /// Number of times.
     pub count: u64,
-    /// How long it took.
+    /// Time of one step, in nanoseconds.
     pub took_ns: Option<Percentiles>,
-    /// Bytes of those of 10,000 bytes and more.
+    /// Total bytes of the steps with 10,000 bytes or more.
     pub large_bytes: u64,
-    /// Bytes over time of those, in Mbit/s.
+    /// Throughput of the steps with 10,000 bytes or more, in Mbit/s.
     pub large_mbps: Option<Percentiles>,
 }
 
@@ -53,21 +53,24 @@ impl Step {
     }
 }
 
-/// See [`copy`].
+/// The result of [`copy`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Copies {
-    /// From the application's handing over a message until its first packet is made: of the whole message, of which some is copied later,
-    /// and some before, where packets are gathered from the application's memory.
+    /// From the application's submission of a message until its first packet is created, with the bytes of
+    /// the whole message. Some bytes are copied later. If packets are gathered from the application's memory,
+    /// some are copied earlier.
     pub hand_over: CopyStep,
-    /// From reading a burst until all of its packets are processed, payload copied to where it belongs.
+    /// From the read of a burst until all of its packets are processed and their payload is copied to its
+    /// destination.
     pub bursts_in: CopyStep,
-    /// From a message's being complete until the application takes it: a copy where there is one, and the wake-up.
+    /// From the completion of a message until the application receives it: the copy, if there is one, and the
+    /// wake-up.
     pub taken: CopyStep,
-    /// What is not in the traces.
+    /// Missing kinds of events.
     pub lacks: Vec<Lack>,
 }
 
-/// How fast bytes are copied in and out, as far as the stamps tell.
+/// The speed of copies in and out, if the stamps show it.
 #[must_use]
 pub fn copy(model: &Model, select: &Select) -> Copies {
     let (mut hand_over, mut bursts_in, mut taken) = (Step::default(), Step::default(), Step::default());
@@ -118,27 +121,28 @@ pub fn copy(model: &Model, select: &Select) -> Copies {
     Copies { hand_over: hand_over.result(), bursts_in: bursts_in.result(), taken: taken.result(), lacks }
 }
 
-/// Sizes of messages in bytes, each up to and with the bound.
+/// Upper bounds of the size classes in bytes, inclusive.
 const SIZES: [u32; 6] = [10_000, 30_000, 100_000, 300_000, 1_000_000, u32::MAX];
 
-/// First grants of messages of a size.
+/// First grants of the messages of one size class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FirstGrants {
-    /// Messages of up to so many bytes, and more than those of the row before; `u32::MAX`: any number.
+    /// Upper bound of the class in bytes, inclusive; the class begins after the bound of the previous one.
+    /// `u32::MAX`: no bound.
     pub up_to_bytes: u32,
     /// Messages that had a grant.
     pub messages: u64,
-    /// At the sender: from its first packet until the first grant is there.
+    /// At the sender: from its first packet until the arrival of the first grant.
     pub round_ns: Option<Percentiles>,
-    /// At the receiver: from its first packet until the first grant goes out.
+    /// At the receiver: from its first packet until it sends the first grant.
     pub granting_ns: Option<Percentiles>,
-    /// The way of that grant.
+    /// The one-way delay of that grant.
     pub way_ns: Option<Percentiles>,
-    /// Messages that waited for a grant, at whatever point.
+    /// Messages that waited for a grant at any time.
     pub waited: u64,
 }
 
-/// The time to the first grant, by size; sizes without any are left out.
+/// The time to the first grant, by size class; empty classes are left out.
 #[must_use]
 pub fn first_grant(model: &Model, select: &Select) -> Vec<FirstGrants> {
     let mut messages: Vec<&Message> = Vec::new();

@@ -1,6 +1,7 @@
-//! Answers: each a pure function of a [`Model`](crate::model::Model) and what it is asked for, and a struct of what it found, which serialises
-//! under the names of its fields. Times are nanoseconds unless a name says otherwise; bytes are those of Homa's packets, headers
-//! included, unless they are called payload.
+//! Answers: pure functions of a [`Model`](crate::model::Model) and some options.
+//!
+//! Each result is a struct that serialises under the names of its fields. Times are in nanoseconds unless the
+//! name says otherwise. Bytes are those of Homa's packets, headers included, unless they are called payload.
 
 #[cfg(test)]
 mod any;

@@ -2,7 +2,7 @@
 
 use crate::model::{At, Model, Packet};
 
-/// Bytes of a DATA packet before its payload.
+/// Header bytes of a DATA packet.
 pub(crate) const DATA_HEADER_BYTES: u32 = 56;
 
 /// Payload of a DATA packet in bytes.
@@ -10,19 +10,19 @@ pub(crate) fn payload(packet: &Packet) -> u64 {
     u64::from(packet.length.saturating_sub(DATA_HEADER_BYTES))
 }
 
-/// The one-way delay of a packet that two hosts recorded, from the sender's endpoint to the end of the receiver's
-/// processing; `None`: one of them did not.
+/// The one-way delay of a packet from the sender's endpoint to the receiver's endpoint. `None` unless both
+/// hosts recorded it.
 pub(crate) fn way_ns(packet: &Packet) -> Option<i64> {
     packet.received.since(packet.sent)
 }
 
-/// The names of a packet's sender and receiver.
+/// The sender and the receiver of a packet.
 pub(crate) fn ends(model: &Model, packet: &Packet) -> (u16, u16) {
     let rpc = &model.rpcs[packet.rpc as usize];
     (rpc.sender(packet.direction), rpc.receiver(packet.direction))
 }
 
-/// The earlier of two moments, of which either may be missing.
+/// The earlier of two times; an unknown time counts as later than any other.
 pub(crate) fn earlier(a: At, b: At) -> At {
     a.min(b)
 }

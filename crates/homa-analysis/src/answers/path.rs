@@ -1,4 +1,4 @@
-//! What a packet takes on a path at best, by its length.
+//! The minimum delay of packets on a path, by their length.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::percentiles::Percentiles;
 
-/// Packets of one length that count for all there are: more do not make the least of them any surer.
+/// Maximum weight of one length, in packets: more packets do not make its minimum more certain.
 const WEIGHT_MAX: u64 = 100;
-/// Rounds in which what lies above the line is left out.
+/// Rounds in which the lengths above the line are removed.
 const ROUNDS: usize = 4;
 
-/// The least delay of each length in bytes, and how many packets had it.
+/// For each length in bytes, the minimum delay and the number of packets.
 #[derive(Clone, Debug, Default)]
 pub struct Minima(BTreeMap<u32, (i64, u64)>);
 
@@ -33,13 +33,13 @@ impl Line {
 }
 
 impl Minima {
-    /// One more packet.
+    /// Adds one packet.
     pub fn add(&mut self, length: u32, delay_ns: i64) {
         let least = self.0.entry(length).or_insert((delay_ns, 0));
         *least = (least.0.min(delay_ns), least.1 + 1);
     }
 
-    /// All those of another path besides.
+    /// Adds all packets of another path.
     pub fn join(&mut self, other: &Minima) {
         for (length, (delay, count)) in &other.0 {
             let least = self.0.entry(*length).or_insert((*delay, 0));
@@ -47,19 +47,19 @@ impl Minima {
         }
     }
 
-    /// Different lengths.
+    /// Number of different lengths.
     #[must_use]
     pub fn lengths(&self) -> usize {
         self.0.len()
     }
 
-    /// The line of least squares through the minima, weighted by packets. `None` for fewer than two lengths.
+    /// The least-squares line through the minima, weighted by packets. `None` for fewer than two lengths.
     #[must_use]
     pub fn least_squares(&self) -> Option<Line> {
         fit(&self.points())
     }
 
-    /// The minima less the line.
+    /// The minima minus the line.
     #[must_use]
     pub fn residuals(&self, line: Line) -> Option<Percentiles> {
         let residual =
@@ -67,7 +67,8 @@ impl Minima {
         Percentiles::of(&mut self.0.iter().map(residual).collect::<Vec<_>>())
     }
 
-    /// A line that no packet is below, close to those that nothing delayed. Where the lengths give no slope, it has that of `other`.
+    /// A line below all packets and close to the undelayed ones. If the lengths determine no slope, the line
+    /// has the slope of `other`.
     #[must_use]
     pub fn lower_line(&self, other: Option<Line>) -> Option<Line> {
         let mut points = self.points();
@@ -87,7 +88,7 @@ impl Minima {
         Some(Line { ns_per_byte, base_ns })
     }
 
-    /// Length, least delay and weight.
+    /// For each length: the length, the minimum delay and the weight.
     fn points(&self) -> Vec<(f64, f64, f64)> {
         let point = |(length, (least, count)): (&u32, &(i64, u64))| {
             (f64::from(*length), *least as f64, (*count).min(WEIGHT_MAX) as f64)
@@ -125,7 +126,7 @@ mod tests {
         let line = minima.least_squares().expect("a line");
         assert!((line.ns_per_byte - 2.0).abs() < 1e-6 && (line.base_ns - 1_000.0).abs() < 1e-6, "{line:?}");
         assert_eq!(minima.residuals(line).map(|found| found.p100), Some(0));
-        // Lengths that only delayed packets had.
+        // Lengths of delayed packets only.
         minima.add(150, 5_000);
         minima.add(1_450, 20_000);
         let lower = minima.lower_line(None).expect("a line");

@@ -1,39 +1,40 @@
-//! How values are spread.
+//! Distributions of values.
 
 use serde::Serialize;
 
-/// The percentiles that tables have.
+/// The percentiles of all tables.
 pub const PERCENTILES: [f64; 9] = [0.0, 10.0, 30.0, 50.0, 70.0, 90.0, 99.0, 99.9, 100.0];
 
-/// Values at [`PERCENTILES`]: the smallest value that so many per cent of all do not exceed.
+/// Values at [`PERCENTILES`]: for each percentage, the smallest value that this share of all values does not
+/// exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
     /// Number of values, at least 1.
     pub count: u64,
     /// Their mean.
     pub mean: f64,
-    /// The smallest.
+    /// The minimum.
     pub p0: i64,
-    /// See the type.
+    /// The 10th percentile.
     pub p10: i64,
-    /// See the type.
+    /// The 30th percentile.
     pub p30: i64,
     /// The median.
     pub p50: i64,
-    /// See the type.
+    /// The 70th percentile.
     pub p70: i64,
-    /// See the type.
+    /// The 90th percentile.
     pub p90: i64,
-    /// See the type.
+    /// The 99th percentile.
     pub p99: i64,
-    /// See the type.
+    /// The 99.9th percentile.
     pub p99_9: i64,
-    /// The largest.
+    /// The maximum.
     pub p100: i64,
 }
 
 impl Percentiles {
-    /// Of these values, which are sorted on the way. `None` without any.
+    /// Summarizes these values, and sorts them. `None` if there are none.
     #[must_use]
     pub fn of(values: &mut [i64]) -> Option<Percentiles> {
         if values.is_empty() {
@@ -58,7 +59,7 @@ impl Percentiles {
         })
     }
 
-    /// In the order of [`PERCENTILES`].
+    /// The values in the order of [`PERCENTILES`].
     #[must_use]
     pub const fn values(&self) -> [i64; 9] {
         [self.p0, self.p10, self.p30, self.p50, self.p70, self.p90, self.p99, self.p99_9, self.p100]
@@ -69,7 +70,7 @@ fn rank(count: usize, percent: f64) -> usize {
     ((count as f64 * percent / 100.0).ceil() as usize).clamp(1, count) - 1
 }
 
-/// The median of these values, which are sorted on the way.
+/// The median of these values. Sorts them.
 pub(crate) fn median(values: &mut [i64]) -> Option<i64> {
     values.sort_unstable();
     values.get(values.len().saturating_sub(1) / 2).copied()

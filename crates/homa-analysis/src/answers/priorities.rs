@@ -1,4 +1,4 @@
-//! Priorities: who uses which, and where a lower one went before a higher one.
+//! Use of priorities, and inversions: a lower priority that went before a higher one.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -10,7 +10,7 @@ use super::select::Select;
 use crate::model::DATA;
 use crate::model::{Direction, Model, Node, NodeId};
 
-/// Most inversions that are kept with their details.
+/// Maximum number of inversions listed with details.
 const KEPT: usize = 1_000;
 
 /// Packets of a priority.
@@ -20,34 +20,34 @@ pub struct PriorityUse {
     pub data_packets: u64,
     /// Their bytes.
     pub data_bytes: u64,
-    /// All other packets; of a switch also those that are not Homa's.
+    /// All other packets; at a switch also packets of other protocols.
     pub other_packets: u64,
     /// Their bytes.
     pub other_bytes: u64,
 }
 
-/// Where packets of a node were seen.
+/// Where the packets of a node were recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeenAs {
-    /// Made by a host, with the priority that they were given.
+    /// Created by a host, with the priority that it assigned.
     Sent,
-    /// Taken by a host, with the priority that they came with.
+    /// Received by a host, with the priority on arrival.
     Received,
-    /// By a switch as they left, with the queue that they were in.
+    /// At their departure from a switch, with their queue.
     Left,
 }
 
-/// What a host sent or received, or what left a port of a switch, by priority.
+/// Packets by priority that a host sent or received, or that left a port of a switch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodePriorities {
-    /// Which host or switch.
+    /// Name of the host or switch.
     pub node: String,
     /// The port of a switch.
     pub port: Option<String>,
-    /// Which of its packets.
+    /// Which of the node's packets these are.
     pub seen_as: SeenAs,
-    /// By priority, of a switch by queue: larger goes first.
+    /// Packets by priority, at a switch by queue: larger goes first.
     pub priorities: BTreeMap<u16, PriorityUse>,
 }
 
@@ -57,14 +57,14 @@ pub struct NodePriorities {
 pub enum InversionAt {
     /// In a port of a switch.
     Switch {
-        /// Which switch.
+        /// Name of the switch.
         switch: String,
-        /// Which port.
+        /// Name of the port.
         port: String,
     },
-    /// At a host: a message with a higher priority had not begun.
+    /// At a host, while a message of higher priority waited to begin.
     Sender {
-        /// Which host.
+        /// Name of the host.
         host: String,
     },
 }
@@ -72,62 +72,68 @@ pub enum InversionAt {
 /// A packet that went before one of higher priority.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inversion {
-    /// Where.
+    /// The place.
     pub at: InversionAt,
     /// When it left, in nanoseconds since the zero of the model.
     pub at_ns: u64,
     /// Its priority or queue.
     pub lower: u16,
-    /// That of the one that waited.
+    /// Priority or queue of the packet that waited.
     pub higher: u16,
-    /// For how long that one had been waiting when it could have gone instead.
+    /// How long that packet had been waiting when it could have gone instead, in nanoseconds.
     pub waited_ns: u64,
-    /// The RPC of the one that waited, by its id at the client; 0: no packet of Homa.
+    /// The RPC of the packet that waited, by its id at the client; 0: no packet of Homa.
     pub rpc: u64,
-    /// Packets of lower priority that went first: 1 in a switch, where each is an inversion of its own.
+    /// Packets of lower priority that went first: always 1 in a switch, where each is a separate inversion.
     pub packets: u64,
 }
 
-/// Packets that came with another priority than they were sent with.
+/// Packets that arrived with another priority than they were sent with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PriorityChange {
-    /// Given by the sender.
+    /// Priority assigned by the sender.
     pub sent: u8,
-    /// Seen by the receiver.
+    /// Priority at the receiver.
     pub received: u8,
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
 }
 
-/// See [`priorities`].
+/// The result of [`priorities`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Priorities {
-    /// Of each host and each port of a switch.
+    /// Packets of each host and each port of a switch, by priority.
     pub nodes: Vec<NodePriorities>,
-    /// Packets received of which the receiver's driver does not say the priority.
+    /// Received packets whose priority the receiver's driver does not report.
     pub received_unknown: u64,
-    /// Packets of which both are known: the priority at the sender and at the receiver.
+    /// Packets with known priorities at both the sender and the receiver.
     pub compared: u64,
-    /// Those of them in which they differ, the most frequent first. One level less is a packet that shared a datagram with one of that
-    /// level (WIRE-24); for anything else, something on the way rewrites the DSCP.
+    /// Packets whose two priorities differ, the most frequent pair first. A packet that is one level lower
+    /// shared a datagram with a packet of that level (WIRE-24). For any other change, a device on the path
+    /// rewrites the DSCP.
     pub changes: Vec<PriorityChange>,
-    /// Packets that left switches and were looked at for inversions.
+    /// Packets that left switches and were checked for inversions.
     pub switched: u64,
-    /// Those of them that went before a higher priority that had waited for longer than a packet's time.
+    /// Packets among them that went before a packet of higher priority that had waited longer than a packet's
+    /// time.
     pub switch_inversions: u64,
-    /// Messages that were looked at for inversions at their sender.
+    /// Messages that were checked for inversions at their sender.
     pub messages: u64,
-    /// Those of them for which packets of lower priority went first, after more than a packet's time.
+    /// Messages among them that packets of lower priority overtook after more than a packet's time.
     pub sender_inversions: u64,
-    /// The longest waits, longest first, at most 1,000.
+    /// The inversions with the longest waits, longest first, at most 1,000.
     pub inversions: Vec<Inversion>,
 }
 
-/// Packets by priority, and inversions.
+/// Counts packets by priority, and finds inversions.
 ///
-/// In a switch: a packet left whose time on the link began when a packet of a higher queue had been waiting for longer than this packet
-/// takes. What is on the link cannot be taken back; more than that is a fault. At a sender: DATA of a lower priority was sent while a message waited to
-/// begin, later than a packet's time after the application handed it over. Homa gives the oldest message a share on purpose, which shows here.
+/// In a switch, a packet is an inversion if a packet of a higher queue had waited for longer than this
+/// packet's transmission time when the transmission began. A packet on the link cannot be preempted; a longer
+/// wait is a fault.
+///
+/// At a sender, DATA of a lower priority is an inversion while a message waits to begin, more than a packet's
+/// time after the application submitted it. Homa gives the oldest message a share on purpose, which counts
+/// here too.
 #[must_use]
 pub fn priorities(model: &Model, select: &Select) -> Priorities {
     let mut found = Priorities::default();
@@ -166,7 +172,7 @@ fn host(node: &Node, select: &Select, found: &mut Priorities) {
     }
 }
 
-/// Compares what packets were sent with to what they came with.
+/// Compares the priorities of packets at the sender and at the receiver.
 fn changes(model: &Model, select: &Select, found: &mut Priorities) {
     let mut packets = [[0_u64; 8]; 8];
     for packet in &model.packets {
@@ -198,7 +204,7 @@ fn count(uses: &mut BTreeMap<u16, PriorityUse>, priority: u16, word: u32) {
     *sum += u64::from(bytes);
 }
 
-/// Keeps the worst, without ever keeping many more than are wanted.
+/// Keeps the worst inversions, and never many more than needed.
 fn keep(found: &mut Priorities, inversion: Inversion) {
     found.inversions.push(inversion);
     if found.inversions.len() > 8 * KEPT {
@@ -207,7 +213,7 @@ fn keep(found: &mut Priorities, inversion: Inversion) {
     }
 }
 
-/// What waits in a queue of a port: when it came and whose it is.
+/// A frame in a queue of a port, with its arrival time.
 struct Waiting {
     id: u64,
     word: u32,
@@ -222,24 +228,24 @@ struct Port {
     uses: BTreeMap<u16, PriorityUse>,
 }
 
-/// What left a port last.
+/// The last departure from a port.
 #[derive(Clone, Copy)]
 struct Departure {
     queue: u16,
     came_ns: u64,
-    /// When its time on the link began.
+    /// When its transmission began.
     began_ns: u64,
     left_ns: u64,
 }
 
 impl Port {
-    /// Takes out the frame that this record of leaving is about, and says when its time on the link began.
+    /// Removes the frame that left according to this record, and returns when its transmission began.
     fn leave(&mut self, record: &Record) -> Option<u64> {
         let frame = self.take(record);
         let (queue, left_ns) = (record.place.queue(), record.time);
         let came_ns = frame.as_ref().map_or(left_ns, |frame| frame.came_ns);
         let began_ns = match self.last_left {
-            // Packets of one frame: a bundle is on the link as a whole.
+            // These packets share a frame: a bundle is transmitted as a whole.
             Some(last) if (last.queue, last.came_ns, last.left_ns) == (queue, came_ns, left_ns) => {
                 last.began_ns
             }
@@ -249,18 +255,20 @@ impl Port {
         frame.map(|_| began_ns)
     }
 
-    /// Takes out the frame that this record is about. Queues are first in, first out, so that it is in front, unless records are missing.
+    /// Removes the frame of this record. Queues are first in, first out, so it is in front unless records are
+    /// missing.
     fn take(&mut self, record: &Record) -> Option<Waiting> {
         let queue = self.queues.get_mut(&record.place.queue())?;
         let is_it = |of: &Waiting| of.id == record.id && of.word == record.a && of.offset == record.b;
         let index = queue.iter().take(LOOK_AHEAD).position(is_it)?;
-        // What was in front of it has left unrecorded.
+        // The frames in front of it left without a record.
         queue.drain(..index);
         queue.pop_front()
     }
 }
 
-/// How far behind the front a frame is looked for: records are missing only where a trace begins or was frozen.
+/// Maximum distance from the front at which a frame is searched: records are missing only where a trace
+/// begins or was frozen.
 const LOOK_AHEAD: usize = 64;
 
 fn switch(model: &Model, number: NodeId, select: &Select, found: &mut Priorities) {
@@ -315,7 +323,7 @@ fn switch(model: &Model, number: NodeId, select: &Select, found: &mut Priorities
     }));
 }
 
-/// When each host sent DATA, by priority.
+/// The times at which each host sent DATA, by priority.
 type Sends = Vec<[Vec<u64>; 8]>;
 
 fn senders(model: &Model, select: &Select, found: &mut Priorities) {
@@ -365,8 +373,8 @@ fn senders(model: &Model, select: &Select, found: &mut Priorities) {
     }
 }
 
-/// What a full packet takes on the way out of this host, in nanoseconds: the median time between full DATA packets that were sent
-/// one after the other, without any other event in between. 0 if there are none.
+/// The transmission time of a full packet from this host, in nanoseconds: the median time between consecutive
+/// full DATA packets without any other event in between. 0 if there are none.
 fn packet_time_ns(records: &[Record]) -> u64 {
     let is_data = |record: &Record| {
         record.event() == Some(EventKind::PacketSent) && packet_word_parts(record.a).0 == DATA
@@ -395,7 +403,7 @@ mod tests {
             944,
         );
         writer.priority(5).of(10, SWITCH, 1_050, SwitchEntered, WORD, 0);
-        // On the link already when the higher one came: no fault.
+        // Its transmission had begun before the higher one arrived: no fault.
         writer.priority(1).at(SWITCH, 1_100, SwitchLeft, WORD, 0);
         writer.at(SWITCH, 1_140, SwitchLeft, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_300, SwitchLeft, WORD, 0);
@@ -415,7 +423,7 @@ mod tests {
         writer.priority(1).at(SWITCH, 1_000, SwitchEntered, WORD, 0);
         writer.at(SWITCH, 1_000, SwitchEntered, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_050, SwitchEntered, WORD, 0);
-        // On the link already when the higher one came: no fault of either.
+        // Their transmission had begun before the higher one arrived: no fault of either.
         writer.priority(1).at(SWITCH, 1_100, SwitchLeft, WORD, 0).at(SWITCH, 1_100, SwitchLeft, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_200, SwitchLeft, WORD, 0);
         let found = priorities(&writer.model(), &Select::default());

@@ -1,4 +1,5 @@
-//! How many bytes have to be on their way for a single large message never to be short of grants, and what packets take by length.
+//! The bytes in transit that a single large message needs to be never short of grants, and the delay of
+//! packets by length.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,34 +18,35 @@ use crate::model::{Direction, Fate, Model, NodeId, Rpc};
 /// A path between two hosts, one way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathBytes {
-    /// Who sends DATA.
+    /// The host that sends DATA.
     pub sender: String,
-    /// Who grants.
+    /// The host that grants.
     pub receiver: String,
-    /// At the sender: from sending a packet until the grant that it caused is there. The sender's clock alone.
+    /// At the sender, by its own clock: from sending a packet until the arrival of the grant that the packet
+    /// caused.
     pub round_ns: Option<Percentiles>,
-    /// Payload that the link takes in that time.
+    /// Payload that the link carries in that time.
     pub bytes: Option<Percentiles>,
-    /// The recommended RTTbytes: what 90 % of the grants need, in whole packets.
+    /// The recommended RTTbytes: enough for 90 % of the grants, in whole packets.
     pub rtt_bytes: Option<u64>,
-    /// Messages that had grants, and those that waited for one.
+    /// Messages that had grants.
     pub messages: u64,
-    /// See `messages`.
+    /// Messages that waited for a grant.
     pub waited: u64,
-    /// Packets on this path that both ends saw, and their lengths.
+    /// Packets on this path that both ends recorded.
     pub packets: u64,
-    /// See `packets`.
+    /// Number of different lengths of these packets.
     pub lengths: u64,
-    /// Delay of a packet by its length: least squares through the least of each length.
+    /// Delay by length: the least-squares line through the minimum delay of each length.
     pub line: Option<Line>,
-    /// The least of each length less that line.
+    /// The minimum delays minus that line.
     pub residual_ns: Option<Percentiles>,
 }
 
-/// See [`rtt_bytes`].
+/// The result of [`rtt_bytes`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RttBytes {
-    /// The rate that was reckoned with.
+    /// The link rate used.
     pub rate: LinkRate,
     /// Each path on which DATA was sent, those with grants first.
     pub paths: Vec<PathBytes>,
@@ -59,7 +61,7 @@ struct Of {
     minima: Minima,
 }
 
-/// The right RTTbytes for each pair of hosts, and the linear model of its path.
+/// The appropriate RTTbytes for each pair of hosts, and the linear model of its path.
 #[must_use]
 pub fn rtt_bytes(model: &Model, select: &Select, rate: LinkRate) -> RttBytes {
     let mut paths: BTreeMap<(NodeId, NodeId), Of> = BTreeMap::new();
@@ -123,7 +125,8 @@ fn path(
     }
 }
 
-/// For each grant of a message: from sending the packet whose coming made the receiver grant, until the sender has the grant.
+/// For each grant of a message: from sending the packet that caused the receiver to grant, until the sender
+/// has the grant.
 fn rounds(model: &Model, rpc: &Rpc, direction: Direction, rounds: &mut Vec<i64>) {
     let data = model.data_of(rpc.message(direction));
     let mut last = None::<u32>;
@@ -135,7 +138,8 @@ fn rounds(model: &Model, rpc: &Rpc, direction: Direction, rounds: &mut Vec<i64>)
                 last = Some(record.b);
             }
             Some(EventKind::GrantSent) if !by_sender => {
-                // Of several grants after one packet the first is its answer; later ones wait for something else.
+                // If several grants follow one packet, the packet caused the first; the later ones waited for
+                // something else.
                 if let Some(cause) = last.take() {
                     causes.insert(record.a, cause);
                 }
@@ -167,7 +171,8 @@ mod tests {
             let sent = 1_000 + u64::from(index) * 1_000;
             writer.data(index * 944, sent, sent + 3_000);
             writer.at(SERVER, sent + 3_050, EventKind::GrantSent, 10_000 + index, 1);
-            // The server's clock does not count: seen from the client it is 4,000 ns, and once 8,000.
+            // The server's clock does not matter: at the client the round trips take 4,000 ns, and one takes
+            // 8,000.
             let came = sent + if index == 9 { 8_000 } else { 4_000 };
             writer.at(CLIENT, came, EventKind::GrantReceived, 10_000 + index, 1);
         }

@@ -1,48 +1,49 @@
-//! Which part of the traces is asked about.
+//! Selection of a part of the traces.
 
 use serde::Serialize;
 
 use super::packet::ends;
 use crate::model::{At, Model, NO_NODE, NodeId, Packet};
 
-/// Nodes and a time. The default is everything.
+/// A selection of nodes and a range of time. The default is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Select {
-    /// Numbers of the nodes in [`Model::nodes`]; none: all. A packet belongs to its sender and to its receiver.
+    /// Numbers of the nodes in [`Model::nodes`]; empty: all. A packet belongs to its sender and to its
+    /// receiver.
     pub nodes: Vec<NodeId>,
-    /// Nothing before, in nanoseconds since the zero of the model.
+    /// Start of the range, in nanoseconds since the zero of the model.
     pub from_ns: u64,
-    /// Nothing from here on; `None`: no end.
+    /// End of the range, exclusive; `None`: no end.
     pub until_ns: Option<u64>,
 }
 
 impl Select {
-    /// Whether this node is asked about.
+    /// Whether this node is selected.
     #[must_use]
     pub fn node(&self, node: NodeId) -> bool {
         self.nodes.is_empty() || self.nodes.contains(&node)
     }
 
-    /// Whether this moment is asked about.
+    /// Whether this time is selected.
     #[must_use]
     pub fn time(&self, ns: u64) -> bool {
         self.from_ns <= ns && self.until_ns.is_none_or(|until| ns < until)
     }
 
-    /// Whether something that began then is asked about; `false` for a moment that is not known.
+    /// Whether this time is selected; `false` for an unknown time.
     #[must_use]
     pub fn at(&self, at: At) -> bool {
         at.ns().is_some_and(|ns| self.time(ns))
     }
 
-    /// Whether this packet is asked about: by its sender, its receiver and when it was first seen.
+    /// Whether this packet is selected, by its sender, its receiver and the time of its first record.
     #[must_use]
     pub fn packet(&self, model: &Model, packet: &Packet) -> bool {
         let (from, to) = ends(model, packet);
         self.at(packet.first_seen()) && self.pair(from, to)
     }
 
-    /// Whether one of two nodes is asked about.
+    /// Whether at least one of two nodes is selected.
     #[must_use]
     pub fn pair(&self, from: NodeId, to: NodeId) -> bool {
         self.nodes.is_empty() || [from, to].iter().any(|node| *node != NO_NODE && self.nodes.contains(node))

@@ -1,11 +1,11 @@
-//! Traces written event by event.
+//! A writer of traces for tests, event by event.
 
 use crate::model::DATA;
 use homa_trace::{Clock, Dump, EventKind, Node, Place, Trace, packet_word};
 
 use crate::model::Model;
 
-/// The id of the RPC that all is about.
+/// The id of the RPC that most events belong to.
 pub(crate) const ID: u64 = 40;
 /// A DATA packet of 1,000 bytes.
 pub(crate) const WORD: u32 = packet_word(DATA, 1_000);
@@ -14,7 +14,8 @@ pub(crate) const CLIENT: usize = 0;
 pub(crate) const SWITCH: usize = 1;
 pub(crate) const SERVER: usize = 2;
 
-/// Dumps of a client "c", a switch "tor" with two ports and a server "s". The zero of a model is one nanosecond before its first event.
+/// Dumps of a client "c", a switch "tor" with two ports and a server "s". The zero of a model is one
+/// nanosecond before its first event.
 pub(crate) struct Writer(Vec<(Node, Trace)>, u8, u16);
 
 impl Writer {
@@ -23,19 +24,19 @@ impl Writer {
         Writer(nodes.into_iter().map(|node| (node, Trace::new(4_096, Clock::Virtual))).collect(), 3, 1)
     }
 
-    /// The priority of what is written from here on.
+    /// Sets the priority of the following events.
     pub(crate) fn priority(&mut self, priority: u8) -> &mut Writer {
         self.1 = priority;
         self
     }
 
-    /// The port of the switch by which everything goes from here on.
+    /// Sets the port of the switch for the following events.
     pub(crate) fn by_port(&mut self, port: u16) -> &mut Writer {
         self.2 = port;
         self
     }
 
-    /// An event of RPC `ID` plus `rpc`, which is even.
+    /// Writes an event of RPC `ID` plus `rpc`, which is even.
     pub(crate) fn of(
         &mut self,
         rpc: u64,
@@ -59,7 +60,7 @@ impl Writer {
         self.of(0, node, ns, kind, a, b)
     }
 
-    /// An event of no RPC.
+    /// Writes an event without RPC.
     pub(crate) fn burst(&mut self, node: usize, ns: u64, kind: EventKind, a: u32, b: u32) -> &mut Writer {
         let trace = &mut self.0[node].1;
         trace.set_virtual_now(ns);
@@ -67,13 +68,13 @@ impl Writer {
         self
     }
 
-    /// A DATA packet of the request.
+    /// Writes the events of a DATA packet of the request at both hosts.
     pub(crate) fn data(&mut self, offset: u32, sent: u64, received: u64) -> &mut Writer {
         self.at(CLIENT, sent, EventKind::PacketSent, WORD, offset);
         self.at(SERVER, received, EventKind::PacketReceived, WORD, offset)
     }
 
-    /// The same packet in the switch.
+    /// Writes the events of the same packet in the switch.
     pub(crate) fn switch(&mut self, offset: u32, entered: u64, left: u64) -> &mut Writer {
         self.at(SWITCH, entered, EventKind::SwitchEntered, WORD, offset);
         self.at(SWITCH, left, EventKind::SwitchLeft, WORD, offset)

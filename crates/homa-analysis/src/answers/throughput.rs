@@ -1,4 +1,4 @@
-//! Bytes in and out of each host, interval after interval.
+//! Bytes in and out of each host, by interval.
 
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
@@ -8,15 +8,15 @@ use super::select::Select;
 use crate::model::DATA;
 use crate::model::{Model, NodeId};
 
-/// Most intervals of an answer, inclusive: those of a longer time are made longer.
+/// Maximum number of intervals, inclusive: a longer range of time gets longer intervals.
 const INTERVALS_MAX: usize = 100_000;
 
-/// What a host sent and received, interval after interval.
+/// Bytes that a host sent and received, by interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeThroughput {
-    /// Which host.
+    /// Name of the host.
     pub node: String,
-    /// Bytes of all packets that it handed to its driver.
+    /// Bytes of all packets that it sent.
     pub out_bytes: Vec<u64>,
     /// Bytes of all packets that it processed.
     pub in_bytes: Vec<u64>,
@@ -26,28 +26,29 @@ pub struct NodeThroughput {
     pub again_bytes: Vec<u64>,
 }
 
-/// See [`throughput`].
+/// The result of [`throughput`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
-    /// Where the first interval begins, in nanoseconds since the zero of the model.
+    /// Start of the first interval, in nanoseconds since the zero of the model.
     pub from_ns: u64,
-    /// The length of an interval.
+    /// Length of an interval in nanoseconds.
     pub interval_ns: u64,
     /// Number of intervals.
     pub intervals: usize,
-    /// Each host that is asked about.
+    /// Each selected host.
     pub nodes: Vec<NodeThroughput>,
 }
 
 impl Throughput {
-    /// Gbit/s of so many bytes in an interval.
+    /// The rate of this many bytes per interval, in Gbit/s.
     #[must_use]
     pub fn gbps(&self, bytes: u64) -> f64 {
         bytes as f64 * 8.0 / self.interval_ns.max(1) as f64
     }
 }
 
-/// Bytes per interval of this length in nanoseconds, which is longer where there would be more than 100,000.
+/// Counts bytes per interval of `interval_ns` nanoseconds. The intervals are longer if there would be more
+/// than 100,000.
 #[must_use]
 pub fn throughput(model: &Model, select: &Select, interval_ns: u64) -> Throughput {
     let from_ns = select.from_ns;
@@ -91,7 +92,7 @@ pub fn throughput(model: &Model, select: &Select, interval_ns: u64) -> Throughpu
                 of(found)[slot] += bytes;
             }
         };
-    // Whether an earlier packet of the same offset has come.
+    // Whether an earlier packet of the same offset has arrived.
     let mut came = false;
     for packet in model.packets.iter().filter(|packet| packet.packet_type == DATA) {
         let (from, to) = ends(model, packet);

@@ -1,4 +1,4 @@
-//! The least time that packets took from one stage to the next, which is what the network itself takes.
+//! Minimum times of packets from one stage to the next: the network's own delay.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,20 @@ use homa_trace::NodeKind;
 use crate::cause::Cause;
 use crate::model::{At, Model, NodeId, Packet};
 
-/// With fewer packets of a size on a way, the least of all ways counts, if it is less: chance has not yet found the least of this one.
+/// Minimum number of packets of a size class on a path. With fewer, the minimum over all paths is used if it
+/// is less, because the path may not have had an undisturbed packet yet.
 const ENOUGH: u32 = 8;
 
-/// A part of a packet's way between two who saw it, at least one of them outside of the hosts' own stages.
+/// A part of a packet's path between two records, at least one of them outside the hosts' own stages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop {
     pub(super) from: At,
     pub(super) to: At,
-    /// What is more than the least counts as this.
+    /// The cause of time beyond the minimum.
     pub(super) excess: Cause,
-    /// Whether what is more than the least comes at the end, and not at the beginning.
+    /// Whether the time beyond the minimum is at the end of the hop rather than at its beginning.
     pub(super) waits_last: bool,
-    /// Where what is more than the least was spent.
+    /// The node at which the time beyond the minimum was spent.
     pub(super) node: NodeId,
     pub(super) port: Option<u16>,
     way: Way,
@@ -33,10 +34,10 @@ struct Way {
     ends: (u16, u16),
 }
 
-/// Those of all ways of the same stages and size.
+/// Stands for all paths of the same stages and size class.
 const ANY: (u16, u16) = (u16::MAX, u16::MAX);
 
-/// The least times of a model.
+/// The minimum times of a model.
 pub(super) struct Least {
     least: HashMap<Way, (u64, u32), FixedState>,
     several_switches: bool,
@@ -60,7 +61,7 @@ impl Least {
         least
     }
 
-    /// The least time of this hop, in nanoseconds.
+    /// The minimum time of this hop, in nanoseconds.
     pub(super) fn ns(&self, hop: &Hop) -> u64 {
         let of = |ends| self.least.get(&Way { ends, ..hop.way }).copied();
         match (of(hop.way.ends), of(ANY)) {
@@ -130,7 +131,7 @@ impl Least {
     }
 }
 
-/// Lengths that differ by less than a quarter.
+/// A class of lengths that differ by less than a quarter.
 fn size_class(length: u32) -> u8 {
     let length = length.max(4);
     let bits = 31 - length.leading_zeros();

@@ -1,4 +1,4 @@
-//! What a host's link did meanwhile: what it sent and received, and what held it back.
+//! Activity of a host's link: sent and received packets, and what held packets back.
 
 use homa_trace::{EventKind, Record, packet_word_parts};
 
@@ -7,26 +7,27 @@ use crate::link::{LinkRate, Load};
 use crate::model::{Model, Node, NodeId};
 use crate::replay::{Replay, State};
 
-/// Where a host's sending is, and what went on from the beginning on.
+/// The state of a host's transmit side, and sums since the start of the trace.
 #[derive(Clone)]
 struct Sender {
     rate: Option<LinkRate>,
-    /// Packets sent, and when the last one was.
+    /// Number of packets sent, and the time of the last one.
     packets: u32,
     last_ns: u64,
-    /// When the link has sent all of them.
+    /// When the link will have transmitted all of them.
     free_at: f64,
-    /// What held packets back since then.
+    /// Until when the pacer holds packets back, and whether the driver is full, since the last packet.
     paced_until: u64,
     full: bool,
-    /// Nanoseconds up to the last packet: the link had bytes to send; the pacer held packets back; the driver took none.
+    /// Nanoseconds up to the last packet in which the link was busy, the pacer held packets back, and the
+    /// driver was full.
     sums: [u64; 3],
 }
 
 impl State for Sender {
     fn add(&mut self, record: &Record) {
         match record.event() {
-            // The pacer waits for the backlog at most. What is later than that is the host's own.
+            // The pacer waits at most for the backlog. Any later time is due to the host.
             Some(EventKind::WaitPacer) => {
                 self.paced_until = record.time.saturating_add(u64::from(record.a));
             }
@@ -51,19 +52,19 @@ impl State for Sender {
     }
 }
 
-/// Most events that are looked at for the next packet: behind so many the sender had nothing to send.
+/// Maximum number of events in which the next packet is searched; after more, the sender had nothing to send.
 const LOOKED_AT: usize = 4_096;
 
-/// What a host sent, and what went on between one packet and the next.
+/// The packets that a host sent, and the causes of the gaps between them.
 pub(super) struct Uplink<'m>(Replay<'m, Sender>);
 
-/// What went on at a sender within a time; in nanoseconds.
+/// Activity of a sender within a range of time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sending {
     pub(super) busy: u64,
     pub(super) paced: u64,
     pub(super) full: u64,
-    /// Packets that were sent within, without the ends.
+    /// Packets sent within the range, without its ends.
     pub(super) packets: u32,
 }
 
@@ -74,7 +75,7 @@ impl<'m> Uplink<'m> {
         Uplink(Replay::new(records, state))
     }
 
-    /// From one moment to another, at which something was sent.
+    /// The activity from one time to another at which a packet was sent.
     pub(super) fn between(&self, from_ns: u64, until_ns: u64) -> Sending {
         let (first, [busy, paced, full]) = self.until(from_ns);
         let (_, sums) = self.until(until_ns);
@@ -87,12 +88,13 @@ impl<'m> Uplink<'m> {
         }
     }
 
-    /// Packets up to and with this moment; for how long the link was busy, packets paced, and the driver full until then.
+    /// Number of packets up to and including this time, and the sums of [`Sender`] until then.
     fn until(&self, ns: u64) -> (u32, [u64; 3]) {
         let behind = self.0.index(ns.saturating_add(1));
         let mut state = self.0.behind(behind);
         let (packets, mut sums) = (state.packets, state.sums);
-        // In a gap the link is busy first, and the rest of the gap has one reason: what the next packet says.
+        // In a gap the link is busy first. The rest of the gap has one cause, which the records before the
+        // next packet show.
         let mut rest = ns.saturating_sub(state.last_ns);
         if packets == 0 || rest == 0 {
             return (packets, sums);
@@ -121,7 +123,7 @@ impl Stalls {
         let mut stalls: Vec<(u64, u64)> = Vec::new();
         for record in node.records.iter().filter(|record| record.event() == Some(EventKind::NotRunning)) {
             let from = record.time.saturating_sub(u64::from(record.a));
-            // Another thread of the host may have noticed the same.
+            // Another thread of the host may have recorded the same stall.
             match stalls.last_mut() {
                 Some(last) if from <= last.1 => *last = (last.0.min(from), record.time),
                 _ => stalls.push((from, record.time)),
@@ -130,7 +132,7 @@ impl Stalls {
         Stalls(stalls)
     }
 
-    /// The last one that overlaps this time, cut to it.
+    /// The last stall that overlaps this range, clipped to it.
     pub(super) fn last_within(&self, from_ns: u64, until_ns: u64) -> Option<(u64, u64)> {
         let behind = self.0.partition_point(|stall| stall.0 < until_ns);
         let (from, until) = *self.0.get(behind.checked_sub(1)?)?;
@@ -138,7 +140,7 @@ impl Stalls {
         (from < until).then_some((from, until))
     }
 
-    /// How much of this time they are, in nanoseconds.
+    /// Total time of stalls within this range, in nanoseconds.
     pub(super) fn within(&self, from_ns: u64, mut until_ns: u64) -> u64 {
         let mut sum = 0;
         while let Some((from, until)) = self.last_within(from_ns, until_ns) {

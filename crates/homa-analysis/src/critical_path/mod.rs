@@ -1,9 +1,14 @@
-//! Why an RPC took as long as it did: each nanosecond has one cause.
+//! The critical path of an RPC: each nanosecond has one cause.
 //!
-//! From its end at the client the way goes back along what each moment waited for: the application for the whole message, the message
-//! for the packet that completed it, the packet for each stage of its way, its sending for the packets before it, for the pacer, or for a
-//! grant; the grant for its own way and for the receiver. What is noted down on that way adds up to the duration, to the nanosecond.
-//! Stages that no trace has fall to the coarser cause around them.
+//! The path is followed backward from the RPC's end at the client, along what each step waited for:
+//!
+//! - the application waited for the whole message, and the message for the packet that completed it;
+//! - the packet waited for each stage of its path, and its transmission for earlier packets, the pacer or a
+//!   grant;
+//! - the grant waited for its own path and for the receiver.
+//!
+//! The recorded causes add up to the duration, to the nanosecond. If no trace has a stage, its time counts as
+//! the coarser cause around it.
 
 mod least;
 mod links;
@@ -20,29 +25,29 @@ use crate::model::{Model, NO_NODE, Node, NodeId, Packet, Rpc};
 use least::Least;
 use links::Links;
 
-/// A time on the critical path of an RPC, and what it went to.
+/// A range of time on the critical path of an RPC, and its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Nanoseconds since the zero of the model, inclusive.
     pub from_ns: u64,
     /// Nanoseconds since the zero of the model, exclusive.
     pub to_ns: u64,
-    /// What it went to.
+    /// The cause.
     pub cause: Cause,
-    /// Where, or [`NO_NODE`].
+    /// The node where the time was spent, or [`NO_NODE`].
     pub node: NodeId,
     /// The port of a switch.
     pub port: Option<u16>,
-    /// The packet that it is about, by its number in [`Model::packets`].
+    /// The packet concerned, by its number in [`Model::packets`].
     pub packet: Option<u32>,
 }
 
 /// The critical path of an RPC.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
-    /// Without gaps from the start to the end, by time.
+    /// The spans from start to end, by time, without gaps.
     pub spans: Vec<Span>,
-    /// The same by cause.
+    /// The total time of each cause.
     pub amounts: Amounts,
 }
 
@@ -53,44 +58,44 @@ impl Path {
     }
 }
 
-/// What traces lack, so that some of the time has a coarser cause than it might.
+/// Missing records, for which some of the time has a coarser cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// Several hosts and no switch.
+    /// There are several hosts and no switch.
     pub no_switch: bool,
-    /// A host does not record when it reads bursts.
+    /// A host does not record its reads of bursts.
     pub no_bursts: bool,
-    /// No host records what applications take.
+    /// No host records the receives of applications.
     pub no_application: bool,
-    /// RPCs of which only the client or only the server has a trace.
+    /// RPCs with a trace of only the client or only the server.
     pub one_sided: usize,
-    /// RPCs that are not explained since the trace of their server begins or ends in between.
+    /// RPCs not explained because the trace of their server begins or ends in between.
     pub cut_off: usize,
 }
 
-/// What is known of a network as a whole, against which each RPC is held.
+/// Explains RPCs, by comparison with minimum times of the whole network.
 pub struct Explainer<'m> {
-    /// What is explained.
+    /// The model of the RPCs.
     pub model: &'m Model,
     least: Least,
     links: Links<'m>,
 }
 
 impl<'m> Explainer<'m> {
-    /// Learns the least times from the traces. `rate`: that of the hosts' links, if it is known.
+    /// Computes the minimum times from the traces. `rate`: the rate of the hosts' links, if known.
     #[must_use]
     pub fn new(model: &'m Model, rate: Option<LinkRate>) -> Explainer<'m> {
         Explainer { model, least: Least::of(model), links: Links::new(model, rate) }
     }
 
-    /// The rate of the hosts' links in bits per second; `None`: nobody knows it.
+    /// The rate of the hosts' links in bits per second; `None` if unknown.
     #[must_use]
     pub fn rate_bps(&self) -> Option<f64> {
         self.links.rate.map(|rate| rate.bps)
     }
 
-    /// Puts the critical path of an RPC into `path`, and returns whether there is one: its start and its end are known, and its server's
-    /// trace, if there is one, neither begins nor ends in between.
+    /// Puts the critical path of an RPC into `path`, and returns whether there is one. An RPC has one if its
+    /// start and end are known, and its server's trace, if there is one, covers both.
     pub fn explain(&self, rpc: &Rpc, path: &mut Path) -> bool {
         if !self.model.has_server_of(rpc) {
             return false;
@@ -100,12 +105,12 @@ impl<'m> Explainer<'m> {
         true
     }
 
-    /// What the traces lack for the whole truth.
+    /// The records that these traces lack.
     #[must_use]
     pub fn gaps(&self) -> Gaps {
         let nodes = &self.model.nodes;
         let hosts = || nodes.iter().filter(|node| node.kind == NodeKind::Host);
-        // The first events are as good as all: whoever records bursts does so all the time.
+        // The first events suffice: a host that records bursts does so all the time.
         let has =
             |node: &Node, kind| node.records.iter().take(4_096).any(|record| record.event() == Some(kind));
         let of_both = |rpc: &&Rpc| (rpc.client == NO_NODE) != (rpc.server == NO_NODE);
@@ -119,7 +124,7 @@ impl<'m> Explainer<'m> {
         }
     }
 
-    /// The least time that such packets take on the network's part of this packet's way, in nanoseconds.
+    /// The minimum time of such packets on the network's part of this packet's path, in nanoseconds.
     #[must_use]
     pub fn least_network_ns(&self, packet: &Packet) -> u64 {
         let hops = self.least.hops(self.model, packet);

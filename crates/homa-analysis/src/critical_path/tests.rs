@@ -81,7 +81,8 @@ impl Writer {
 fn begun() -> Writer {
     let mut writer = Writer(Vec::new());
     writer.at(CLIENT, 1_000, EventKind::RpcStart, 0, 940);
-    // One that nothing disturbs, from which the least times are learnt. The link is busy with it for 10 ns of what follows.
+    // One that nothing disturbs, from which the least times are learnt. The link is busy with it for 10 ns of
+    // what follows.
     for (node, ns, kind) in [
         (CLIENT, 10, EventKind::PacketSent),
         (SWITCH, 110, EventKind::SwitchEntered),
@@ -150,7 +151,8 @@ fn what_was_sent_in_between_and_the_pacer_are_told_apart() {
 fn a_window_that_is_too_small_costs_what_is_left_of_a_round_trip() {
     let mut writer = begun();
     writer.there(KB, 0, 1_000, 0);
-    // As soon as the packet has come, the grant goes back: 300 ns each way, of which the link is busy for none more than its packet.
+    // As soon as the packet has come, the grant goes back: 300 ns each way, of which the link is busy for
+    // none more than its packet.
     writer.at(SERVER, 1_300, EventKind::GrantSent, 1_880, 0).back(GRANT, 0, 3_300);
     writer.at(CLIENT, 3_600, EventKind::GrantReceived, 1_880, 0);
     writer.there(KB, 940, 3_600, 0).answered(3_900);

@@ -1,4 +1,4 @@
-//! From the end of an RPC back to its beginning, along what each moment waited for.
+//! The walk from the end of an RPC back to its beginning, along what each step waited for.
 
 use homa_trace::{EventKind, packet_word_parts};
 
@@ -7,36 +7,38 @@ use crate::cause::Cause;
 use crate::link::Load;
 use crate::model::{At, DATA, Direction, GRANT, Message, NO_NODE, NodeId, Packet, Rpc};
 
-/// A receiver that grants so soon after it had a reason to, in nanoseconds, has not waited: a burst takes so long.
+/// Maximum time between a receiver's reason to grant and its grant that counts as no wait, in nanoseconds:
+/// the processing of a burst.
 const GRANTS_AT_ONCE_NS: u64 = 5_000;
-/// Most events that are looked at to see what a receiver did meanwhile.
+/// Maximum number of events examined for a receiver's activity meanwhile.
 const LOOKED_AT: usize = 64;
 
-/// Walks one RPC. Time only ever goes back, to the start of the RPC and no further: whatever the traces hold, what is noted down adds up
-/// to the duration.
+/// Walks one RPC. Time only goes back, at most to the start of the RPC. The recorded causes therefore add up
+/// to the duration, whatever the traces contain.
 pub(super) struct Walk<'a, 'm> {
     explainer: &'a Explainer<'m>,
     rpc: &'a Rpc,
     path: &'a mut Path,
-    /// All before this moment has its causes.
+    /// The walk has reached this time: all later time has its causes.
     now: u64,
-    /// Where this part of the way ends.
+    /// Where the current part of the path ends.
     floor: u64,
-    /// What the network's own time counts as: while a sender waits for a grant, that it takes a round trip is the window's fault.
+    /// The cause that replaces the network's own time: while a sender waits for a grant, the round trip is
+    /// due to the window.
     round_trip: Option<Cause>,
     packet: Option<u32>,
 }
 
-/// A moment at which the sender of a message was allowed more bytes.
+/// A time at which the sender of a message was allowed more bytes.
 #[derive(Clone, Copy)]
 struct Allowed {
     ns: u64,
-    /// Exclusive, the largest up to here.
+    /// Maximum allowed offset so far, exclusive.
     end: u32,
     by_resend: bool,
 }
 
-/// A message on its way, and what is known about its being sent.
+/// A message, and the grants and packets that its transmission depended on.
 struct Sending<'a> {
     direction: Direction,
     message: &'a Message,
@@ -45,7 +47,7 @@ struct Sending<'a> {
     data: &'a [Packet],
     allowed: Vec<Allowed>,
     grants: &'a [Packet],
-    /// When which byte came, by time. Made when it is first needed.
+    /// The arrivals of its packets by time, as indexes of `data`. Built at first use.
     arrivals: Option<Vec<(u64, u32)>>,
 }
 
@@ -78,7 +80,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         if answered {
             self.delivery(&rpc.response, rpc.client);
             self.message(Direction::ToClient);
-            // What is in no trace of a server is its application's, as far as anybody knows.
+            // Time without a record of the server counts as its application's.
             let submitted = rpc.response.submitted.or(rpc.request.arrived());
             self.to(submitted, Cause::ServerApp, rpc.server, None);
             self.to(rpc.request.arrived(), Cause::ServerApp, rpc.server, None);
@@ -92,7 +94,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.path.spans.reverse();
     }
 
-    /// Everything since then is this.
+    /// Attributes the time since `then` to this cause, except for stalls of the thread.
     fn to(&mut self, then: At, cause: Cause, node: NodeId, port: Option<u16>) {
         let Some(then) = then.ns() else { return };
         let then = then.max(self.floor);
@@ -140,7 +142,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.path.spans.push(Span { from_ns, to_ns, cause, node, port, packet: self.packet });
     }
 
-    /// From the application's taking of a message back to its completion.
+    /// From the application's receipt of a message back to its completion.
     fn delivery(&mut self, message: &Message, node: NodeId) {
         if message.woken >= message.complete {
             self.to(message.woken, Cause::Wakeup, node, None);
@@ -148,7 +150,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.to(message.complete, Cause::AppQueue, node, None);
     }
 
-    /// From the completion of a message back to its beginning.
+    /// From the completion of a message back to its submission.
     fn message(&mut self, direction: Direction) {
         let mut sending = self.sending(direction);
         let Some(mut at) = completing(sending.data, self.now) else {
@@ -156,7 +158,7 @@ impl<'a, 'm> Walk<'a, 'm> {
             return;
         };
         self.way(&sending.data[at], Some(sending.message.data.start + at as u32));
-        // Each turn goes on with an earlier packet, or ends.
+        // Each iteration goes to an earlier packet or ends.
         for _ in 0..2 * sending.data.len() + 2 {
             let packet = &sending.data[at];
             if !packet.sent.is_some() {
@@ -212,8 +214,8 @@ impl<'a, 'm> Walk<'a, 'm> {
         }
     }
 
-    /// Back over the packets that were sent one after the other, up to one that waited for a grant, was lost, or was the first.
-    /// Returns with which packet to go on; `None`: it was the first.
+    /// Goes back over consecutive packets, up to one that waited for a grant, was a retransmission, or was
+    /// the first. Returns the packet to continue with; `None` after the first.
     fn run_before(&mut self, sending: &mut Sending<'_>, last: usize) -> Option<usize> {
         let (mut at, mut own) = (last, Load::default());
         loop {
@@ -229,7 +231,7 @@ impl<'a, 'm> Walk<'a, 'm> {
                 if allowed.by_resend {
                     self.to(At::new(since), Cause::LossWait, sending.receiver, None);
                 } else {
-                    // The packet before it was still on its way out: the sender would not have sent another.
+                    // While the previous packet was in transmission, the sender would not have sent another.
                     let last =
                         before.map_or(Load::default(), |before| Load::packet(sending.data[before].length));
                     let out = self.explainer.links.rate.map_or(0.0, |rate| rate.ns(last));
@@ -270,8 +272,8 @@ impl<'a, 'm> Walk<'a, 'm> {
         starts.next().map_or(submitted, |(_, record)| record.time.max(submitted))
     }
 
-    /// From the sending of a packet back to the moment from which on it might have been sent, with these of its own message sent in
-    /// between; `after_own`: it is not the first of its message.
+    /// From the transmission of a packet back to the time at which it could have been sent. `sent`: packets
+    /// of the same message in between. `after_own`: it is not the first of its message.
     fn in_order(&mut self, sending: &Sending<'_>, ready_ns: u64, sent: Load, after_own: bool) {
         let ready = ready_ns.clamp(self.floor, self.now);
         let (links, node) = (&self.explainer.links, sending.sender);
@@ -287,7 +289,7 @@ impl<'a, 'm> Walk<'a, 'm> {
                 (paced, full) = (meanwhile.paced, meanwhile.full);
             }
             None if alone => (own, others, paced, full) = (0, 0, meanwhile.paced, meanwhile.full),
-            // At an unknown rate, what is between packets is the link's.
+            // If the rate is unknown, time between packets counts as transmission.
             None if sent.packets > 0 => (own, others, paced, full) = (all, 0, 0, 0),
             None => (own, others, paced, full) = (0, all, 0, 0),
         }
@@ -308,13 +310,13 @@ impl<'a, 'm> Walk<'a, 'm> {
         let is_response = sending.direction == Direction::ToClient;
         let late = match sending.message.submitted.is_some() || !is_response || sent.packets > 0 {
             true => Cause::SenderLate,
-            // When the application had it ready, nobody recorded.
+            // No record shows when the application had it ready.
             false => Cause::ServerApp,
         };
         self.note(ready, late, node, None);
     }
 
-    /// A packet that was sent again: back to when it was sent before.
+    /// From the retransmission of a packet back to its previous transmission.
     fn lost(&mut self, before: &Packet, receiver: NodeId) {
         let (node, port) = match before.switch {
             NO_NODE => (receiver, None),
@@ -323,7 +325,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.to(before.sent, Cause::LossWait, node, port);
     }
 
-    /// A grant came: back to the moment since which its message's sender waited for it.
+    /// From the arrival of a grant back to the time since which the sender waited for it.
     fn granted(&mut self, sending: &mut Sending<'_>, allowed: Allowed, since: u64) {
         let (floor, packet) = (self.floor, self.packet);
         self.floor = since.clamp(floor, self.now);
@@ -335,7 +337,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         (self.floor, self.round_trip) = (floor, None);
     }
 
-    /// Whether the receiver's link was idle while the sender waited, or full of others' packets.
+    /// Whether the receiver's link was idle while the sender waited, or busy with other messages.
     fn whose_round_trip(&self, sending: &mut Sending<'_>) -> Cause {
         let links = &self.explainer.links;
         let came = links.arrivals.between(sending.receiver, self.floor + 1, self.now + 1);
@@ -379,7 +381,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.way(&data[at as usize], Some(sending.message.data.start + at));
     }
 
-    /// From the processing of a packet back to its sending.
+    /// From the processing of a packet back to its transmission.
     fn way(&mut self, packet: &Packet, number: Option<u32>) {
         self.packet = number;
         let (sender, receiver) = (self.rpc.sender(packet.direction), self.rpc.receiver(packet.direction));
@@ -405,7 +407,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     }
 }
 
-/// The packet that completed a message: the last to come of those that first brought their bytes.
+/// The packet that completed a message: the last to arrive among the first arrivals of all offsets.
 fn completing(data: &[Packet], until_ns: u64) -> Option<usize> {
     let mut last: Option<(u64, usize)> = None;
     let mut at = 0;
@@ -415,7 +417,7 @@ fn completing(data: &[Packet], until_ns: u64) -> Option<usize> {
         last = last.max(came.filter(|(ns, _)| *ns <= until_ns));
         at += same.len();
     }
-    // Without the receiver's trace: the last that anybody saw.
+    // Without the receiver's trace: the last one in any trace.
     let seen = || {
         let seen = data.iter().enumerate().filter_map(|(at, packet)| Some((packet.first_seen().ns()?, at)));
         seen.filter(|(ns, _)| *ns <= until_ns).max()
@@ -423,7 +425,7 @@ fn completing(data: &[Packet], until_ns: u64) -> Option<usize> {
     last.or_else(seen).map(|(_, at)| at)
 }
 
-/// The packet by which these bytes were sent the last time before; `None` where they were sent for the first time.
+/// The previous transmission of the same bytes; `None` if this is the first.
 fn sent_before(data: &[Packet], at: usize) -> Option<usize> {
     let packet = &data[at];
     let before = at.checked_sub(1)?;
@@ -431,19 +433,19 @@ fn sent_before(data: &[Packet], at: usize) -> Option<usize> {
         .then_some(before)
 }
 
-/// The packet that first brought the bytes in front of this one.
+/// The first packet with the bytes before those of this one.
 fn first_of_offset_before(data: &[Packet], at: usize) -> Option<usize> {
     let offset = data[..at].iter().rev().find(|packet| packet.offset != data[at].offset)?.offset;
     let behind = data[..at].partition_point(|packet| packet.offset < offset);
     Some(behind)
 }
 
-/// What first allowed this byte; `None`: it was sent unasked.
+/// The first grant or RESEND that allowed this byte; `None` if it needed none.
 fn allowed_at(allowed: &[Allowed], offset: u32) -> Option<Allowed> {
     allowed.get(allowed.partition_point(|allowed| allowed.end <= offset)).copied()
 }
 
-/// The last of these packets that had come by then.
+/// The last of these packets that had arrived by this time.
 fn received_by(packets: &[Packet], ns: u64) -> Option<&Packet> {
     let behind = packets.partition_point(|packet| packet.first_seen().ns().is_some_and(|sent| sent <= ns));
     packets[..behind].iter().rev().find(|packet| packet.received.ns().is_some_and(|received| received <= ns))

@@ -1,4 +1,4 @@
-//! From dumps to a model.
+//! Builds a model from dumps.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,19 @@ use homa_trace::{Dump, EventKind, NodeKind, Record};
 use super::packets::Matcher;
 use super::{AT_MAX_NS, At, EventRef, Message, Model, NO_NODE, Node, NodeId, Rpc};
 
-/// Most nodes of a model, inclusive.
+/// Maximum number of nodes of a model, inclusive.
 const NODES_MAX: usize = 60_000;
-/// Most events of a node, inclusive: their numbers have 32 bits.
+/// Maximum number of events of a node, inclusive: event numbers have 32 bits.
 const RECORDS_MAX: usize = u32::MAX as usize;
-/// In place of an RPC's number: the event belongs to none.
+/// Stands for the RPC of an event that belongs to none.
 const NO_RPC: u32 = u32::MAX;
 
-/// Why dumps make no model.
+/// Why no model can be built from the dumps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
     /// There are no dumps, or none has an event.
     Empty,
-    /// More nodes, or more events, than can be numbered.
+    /// There are too many nodes or events to number.
     TooLarge,
 }
 
@@ -30,7 +30,9 @@ impl std::fmt::Display for BuildError {
             BuildError::Empty => {
                 "the traces hold no events: record with a larger --trace-records, or under load"
             }
-            BuildError::TooLarge => "the traces hold more than can be looked at at once: pass fewer files",
+            BuildError::TooLarge => {
+                "the traces have more nodes or events than one analysis can number: pass fewer files"
+            }
         })
     }
 }
@@ -38,7 +40,8 @@ impl std::fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 impl Model {
-    /// Puts the events of these dumps together. Dumps of the same node (several endpoints, several files) stay several nodes.
+    /// Builds a model from the events of these dumps. Several dumps of the same node (several endpoints,
+    /// several files) remain several nodes.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -72,18 +75,19 @@ impl Model {
     }
 }
 
-/// Nodes whose times are nanoseconds from shortly before the first, in order.
+/// Converts dumps to nodes, with records in order and times in nanoseconds since shortly before the first
+/// event.
 fn normalise(dumps: Vec<Dump>) -> Result<(Vec<Node>, u64), BuildError> {
     if dumps.len() > NODES_MAX || dumps.iter().any(|dump| dump.records.len() > RECORDS_MAX) {
         return Err(BuildError::TooLarge);
     }
     let times = dumps.iter().flat_map(|dump| dump.records.iter().map(|record| dump.time_ns(record)));
-    // One before, so that no event is at zero.
+    // One nanosecond before the first event, so that no event is at zero.
     let zero_ns = times.min().ok_or(BuildError::Empty)?.saturating_sub(1);
     let nodes = dumps.into_iter().enumerate().map(|(number, mut dump)| {
         let mut records = std::mem::take(&mut dump.records);
         for record in &mut records {
-            // No trace is so long but a damaged one, and sums of its times would overflow.
+            // Only a damaged trace is so long. Sums of its times would overflow.
             record.time = (dump.time_ns(record) - zero_ns).min(AT_MAX_NS);
         }
         if !records.is_sorted_by_key(|record| record.time) {
@@ -106,7 +110,7 @@ fn normalise(dumps: Vec<Dump>) -> Result<(Vec<Node>, u64), BuildError> {
 struct Index {
     /// The RPCs' ids at their clients.
     ids: Vec<u64>,
-    /// Where the events of each RPC begin in `order`, and where the last one's end.
+    /// Where the events of each RPC begin in `order`; the last entry is the end.
     starts: Vec<u32>,
     order: Vec<EventRef>,
 }
@@ -118,10 +122,10 @@ impl Index {
             return Err(BuildError::TooLarge);
         }
         let mut numbers: HashMap<u64, u32, FixedState> = HashMap::with_hasher(FixedState::default());
-        // Number, id and first event of each RPC; and of each event its RPC.
+        // Number, id and first event of each RPC, and the RPC of each event.
         let mut rpcs: Vec<(u64, u64)> = Vec::new();
         let mut whose = Vec::with_capacity(total);
-        // Events of one RPC often follow each other.
+        // Consecutive events often belong to the same RPC.
         let mut last = (0, NO_RPC);
         for record in nodes.iter().flat_map(|node| &node.records) {
             if record.id == 0 {
@@ -155,7 +159,7 @@ impl Index {
     }
 }
 
-/// The events by RPC in the order of `rank`, and those of each by time.
+/// The events grouped by RPC in the order of `rank`, and by time within each RPC.
 fn distribute(nodes: &[Node], whose: &[u32], rank: &[u32]) -> (Vec<u32>, Vec<EventRef>) {
     let mut starts = vec![0_u32; rank.len() + 1];
     for number in whose.iter().filter(|number| **number != NO_RPC) {
@@ -176,7 +180,7 @@ fn distribute(nodes: &[Node], whose: &[u32], rank: &[u32]) -> (Vec<u32>, Vec<Eve
         *at += 1;
     }
     for range in starts.windows(2) {
-        // Stable: events of one moment stay in the order of their nodes and of their records.
+        // The sort is stable: events of the same time keep the order of their nodes and records.
         order[range[0] as usize..range[1] as usize].sort_by_key(|event| time(nodes, *event));
     }
     (starts, order)
@@ -186,7 +190,7 @@ fn time(nodes: &[Node], event: EventRef) -> u64 {
     nodes[usize::from(event.node)].records[event.index as usize].time
 }
 
-/// What the events say of an RPC and of its messages, but for packets.
+/// An RPC and its messages, without packets, from its events.
 fn rpc(model: &Model, id: u64, events: std::ops::Range<u32>) -> Rpc {
     let mut rpc = Rpc {
         id,
@@ -230,7 +234,7 @@ fn note_end(rpc: &mut Rpc, record: &Record) {
             rpc.result = rpc.result.or(Some(record.a));
             rpc.end.set_first(record.time);
         }
-        // It has its response before it takes it.
+        // The RPC has its response before the application receives it.
         Some(EventKind::AppReceive) if record.a == 1 => rpc.end.set_last(record.time),
         _ => {}
     }

@@ -1,8 +1,9 @@
-//! RPCs, messages and packets, put together from the events of all nodes.
+//! RPCs, messages and packets, built from the events of all nodes.
 //!
-//! A packet is known by its RPC, its direction, its type and its offset; hosts and switches record these, so that what one
-//! host sent is found again in each switch and at its receiver. All times are nanoseconds since shortly before the first event of
-//! all dumps, on the clock that the dumps share: [align](homa_trace::Alignment) dumps of several machines first.
+//! A packet is identified by its RPC, direction, type and offset. Hosts and switches record these, so that a
+//! sent packet can be found in each switch and at its receiver. All times are nanoseconds since shortly
+//! before the first event of all dumps, on their shared clock: [align](homa_trace::Alignment) dumps of
+//! several machines first.
 
 mod build;
 mod packets;
@@ -18,19 +19,20 @@ use serde::Serialize;
 pub use build::BuildError;
 pub use packets::{DATA, GRANT};
 
-/// A moment in nanoseconds since the zero of the model, or none. Takes 6 bytes, since packets have ten of them and are the most of a model;
-/// the parts are in the order of their weight, so that comparing them compares moments.
+/// A time in nanoseconds since the zero of the model, or unknown. Packets have ten of these and make up most
+/// of a model, so a time takes 6 bytes. The most significant part is first, so that the derived order is the
+/// order of times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At([u16; 3]);
 
-/// The last moment that there is: after three days. What comes later is taken for this.
+/// The maximum time, after three days. Later times are clamped to it.
 const AT_MAX_NS: u64 = (1 << 48) - 2;
 
 impl At {
-    /// No moment: the event is not in any trace.
+    /// An unknown time: the event is in no trace.
     pub const NONE: At = At([u16::MAX; 3]);
 
-    /// This moment.
+    /// A known time. Clamped to the maximum, three days.
     #[must_use]
     pub const fn new(ns: u64) -> At {
         let ns = if ns > AT_MAX_NS { AT_MAX_NS } else { ns };
@@ -45,19 +47,19 @@ impl At {
         if ns > AT_MAX_NS { None } else { Some(ns) }
     }
 
-    /// Whether there is such a moment.
+    /// Whether the time is known.
     #[must_use]
     pub const fn is_some(self) -> bool {
         self.ns().is_some()
     }
 
-    /// Nanoseconds from `earlier` to this moment, if both are known. Negative where clocks disagree.
+    /// Nanoseconds from `earlier` to this time, if both are known. Negative if clocks disagree.
     #[must_use]
     pub fn since(self, earlier: At) -> Option<i64> {
         Some(self.ns()?.wrapping_sub(earlier.ns()?) as i64)
     }
 
-    /// The first of the two that is known.
+    /// This time if it is known, else the other.
     #[must_use]
     pub const fn or(self, other: At) -> At {
         if self.is_some() { self } else { other }
@@ -92,34 +94,34 @@ impl std::fmt::Debug for At {
 /// Number of a node in [`Model::nodes`].
 pub type NodeId = u16;
 
-/// In place of a [`NodeId`]: no trace of that node is there.
+/// Stands for a [`NodeId`] if there is no trace of the node.
 pub const NO_NODE: NodeId = NodeId::MAX;
 
 /// A host or switch with its events.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is called.
+    /// Name of the node.
     pub name: String,
-    /// What it is.
+    /// Host or switch.
     pub kind: NodeKind,
-    /// Names of the numbers in its records: peers of a host, ports of a switch.
+    /// Names for the numbers in its records: peers of a host, ports of a switch.
     pub others: BTreeMap<u16, String>,
-    /// Nanoseconds by which its times may be off against those of the other nodes, either way.
+    /// Maximum error of its times relative to the other nodes, in nanoseconds.
     pub uncertainty_ns: u64,
-    /// Events older than the first, which newer ones have overwritten.
+    /// Number of older events that newer ones have overwritten.
     pub overwritten: u64,
-    /// Its events in the order of their times, which are in nanoseconds since the zero of the model.
+    /// Its events by time, in nanoseconds since the zero of the model.
     pub records: Vec<Record>,
 }
 
 impl Node {
-    /// Its events where it is a host; none of a switch.
+    /// The events of a host; none for a switch.
     #[must_use]
     pub fn host_records(&self) -> &[Record] {
         if self.kind == NodeKind::Host { &self.records } else { &[] }
     }
 
-    /// Whether something that happened at this moment would be in the trace.
+    /// Whether the trace would contain an event of this time.
     #[must_use]
     pub fn covers(&self, ns: u64) -> bool {
         let first = self.records.first().map_or(u64::MAX, |record| record.time);
@@ -131,25 +133,25 @@ impl Node {
 /// An event of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRef {
-    /// Whose.
+    /// The node that recorded it.
     pub node: NodeId,
     /// Number of the event in [`Node::records`].
     pub index: u32,
 }
 
-/// Which way a message goes, and its packets. What the receiver of a message says of it (grants, RESENDs) goes the other way than the
-/// message does.
+/// The direction of a message and its packets. Packets from the receiver of a message (GRANT, RESEND) have
+/// the opposite direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// From the client: requests, and what a client says of responses.
+    /// From the client: requests, and the client's control packets for responses.
     ToServer,
-    /// From the server: responses, and what a server says of requests.
+    /// From the server: responses, and the server's control packets for requests.
     ToClient,
 }
 
 impl Direction {
-    /// The other way.
+    /// The opposite direction.
     #[must_use]
     pub const fn back(self) -> Direction {
         match self {
@@ -159,47 +161,47 @@ impl Direction {
     }
 }
 
-/// A request or a response on its way.
+/// A request or a response.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
-    /// Bytes; 0 where no event says.
+    /// Length in bytes; 0 if no event has it.
     pub length: u32,
-    /// The sending application handed it over. Without that event: when its endpoint first had it.
+    /// When the sending application submitted it. Without that event: when its endpoint first had it.
     pub submitted: At,
-    /// Its first packet was handed to the driver.
+    /// When its first packet was handed to the driver.
     pub first_sent: At,
-    /// The last of its packets that was sent for the first time was handed to the driver.
+    /// When the last of its packets, without retransmissions, was handed to the driver.
     pub last_sent: At,
-    /// The first of its packets was processed at the receiver.
+    /// When the first of its packets was processed at the receiver.
     pub first_received: At,
-    /// It waited for a grant for the first time.
+    /// When it first waited for a grant.
     pub first_wait_grant: At,
-    /// Its first grant was sent by the receiver, and received by the sender.
+    /// When the receiver sent its first grant.
     pub first_grant_sent: At,
-    /// Its first grant was received by its sender.
+    /// When the sender received its first grant.
     pub first_grant: At,
-    /// Its last byte was processed at the receiver.
+    /// When its last byte was processed at the receiver.
     pub complete: At,
-    /// A thread of the receiving application was woken for it.
+    /// When a thread of the receiving application was woken for it.
     pub woken: At,
-    /// The receiving application took it.
+    /// When the receiving application received it.
     pub taken: At,
     /// Its DATA packets in [`Model::packets`], by offset and then by time.
     pub data: std::ops::Range<u32>,
 }
 
 impl Message {
-    /// The moment at which the receiving application has it, as well as the traces tell.
+    /// When the receiving application received it, as exactly as the traces show.
     #[must_use]
     pub fn arrived(&self) -> At {
         self.taken.or(self.complete)
     }
 }
 
-/// An RPC as far as the traces know it.
+/// An RPC, as far as the traces contain it.
 #[derive(Clone, Debug)]
 pub struct Rpc {
-    /// Its id at the client, which is even; the server's is one more.
+    /// Its id at the client, which is even; the id at the server is one more.
     pub id: u64,
     /// The client, or [`NO_NODE`].
     pub client: NodeId,
@@ -209,13 +211,15 @@ pub struct Rpc {
     pub request: Message,
     /// From server to client.
     pub response: Message,
-    /// The client's application began it, or the first event of it at the client where that is not in the trace.
+    /// When the client's application started it, or its first event at the client if the trace lacks the
+    /// start.
     pub start: At,
-    /// Whether `start` is the true start, and not the first of what the trace still has.
+    /// Whether `start` is the true start and not just the first event left in the trace.
     pub starts_in_trace: bool,
-    /// It ended at the client: the application has its response, or its error.
+    /// When it ended at the client: the application has its response or its error.
     pub end: At,
-    /// How it ended at the client: 0 for success, else the error as [`EventKind::RpcEnd`] has it; `None`: not in the trace.
+    /// The result at the client: 0 for success, else the error as in [`EventKind::RpcEnd`]; `None`: not in
+    /// the trace.
     pub result: Option<u32>,
     /// All its events in [`Model::order`], by time.
     pub events: std::ops::Range<u32>,
@@ -224,7 +228,7 @@ pub struct Rpc {
 }
 
 impl Rpc {
-    /// The message that goes this way.
+    /// The message of this direction.
     #[must_use]
     pub fn message(&self, direction: Direction) -> &Message {
         match direction {
@@ -233,7 +237,8 @@ impl Rpc {
         }
     }
 
-    /// Nanoseconds from its start to its end at the client. `None` unless both are in the trace and it succeeded.
+    /// Nanoseconds from its start to its end at the client. `None` unless the trace has both and the RPC
+    /// succeeded.
     #[must_use]
     pub fn duration_ns(&self) -> Option<u64> {
         let whole = self.starts_in_trace && self.result == Some(0);
@@ -256,7 +261,7 @@ impl Rpc {
     }
 }
 
-/// A packet on its way from one host to the other, by all that saw it.
+/// A packet from one host to another, with the times from all traces that have it.
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// Number of its RPC in [`Model::rpcs`].
@@ -265,49 +270,49 @@ pub struct Packet {
     pub length: u32,
     /// Offset of its first payload byte in the message; 0 for packets without payload.
     pub offset: u32,
-    /// Its type as on the wire.
+    /// Its packet type on the wire.
     pub packet_type: u8,
     /// Its priority, 0 to 7.
     pub priority: u8,
-    /// The priority with which its receiver got it; `None`: not received, or the driver does not say.
+    /// Its priority on arrival; `None` if it was not received or the driver does not report it.
     pub received_priority: Option<u8>,
-    /// Which way it goes.
+    /// Its direction.
     pub direction: Direction,
     /// Whether a DATA packet of the same offset had been sent before.
     pub again: bool,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
-    /// The switch that saw it, or [`NO_NODE`], and the port by which it was to leave. Of several switches the last one.
+    /// The last switch that recorded it, or [`NO_NODE`].
     pub switch: NodeId,
-    /// See `switch`.
+    /// The output port of that switch.
     pub port: u16,
-    /// The endpoint of the sender's host that sent it, and of the receiver's that received it.
+    /// The endpoint of the sender's host that sent it.
     pub sent_endpoint: u8,
-    /// See `sent_endpoint`.
+    /// The endpoint of the receiver's host that received it.
     pub received_endpoint: u8,
-    /// The sender's endpoint made it.
+    /// When the sender's endpoint created it.
     pub sent: At,
-    /// The burst that it is in was about to be handed to the driver.
+    /// When its burst was about to be handed to the driver.
     pub handed: At,
-    /// The driver had taken that burst.
+    /// When the driver had accepted that burst.
     pub taken: At,
-    /// The sender's device or kernel sent it.
+    /// When the sender's device or kernel sent it.
     pub device_sent: At,
-    /// It was put into a queue of the first switch.
+    /// When it entered a queue of the first switch.
     pub entered: At,
-    /// It left the last switch.
+    /// When it left the last switch.
     pub left: At,
-    /// The receiver's device or kernel had it.
+    /// When the receiver's device or kernel had it.
     pub device_received: At,
-    /// The burst that it came in was read from the driver.
+    /// When the burst with the packet was read from the driver.
     pub read: At,
-    /// The receiver's endpoint processed it.
+    /// When the receiver's endpoint processed it.
     pub received: At,
-    /// The receiver's endpoint had processed the whole burst.
+    /// When the receiver's endpoint had processed the whole burst.
     pub processed: At,
 }
 
-/// Ten million events are of up to six million packets, and all of it is to fit a gigabyte.
+/// Ten million events have up to six million packets, and a model must fit into a gigabyte.
 const _: () = assert!(size_of::<Packet>() <= 88);
 
 impl Packet {
@@ -339,7 +344,7 @@ impl Packet {
         }
     }
 
-    /// The first moment at which anybody saw it.
+    /// The earliest recorded time of the packet.
     #[must_use]
     pub fn first_seen(&self) -> At {
         let times =
@@ -348,31 +353,31 @@ impl Packet {
     }
 }
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was received.
     Received,
-    /// A switch dropped it; the reason as the switch numbers its reasons.
+    /// A switch dropped it, for this reason as the switch numbers it.
     Dropped(u16),
-    /// The receiver's trace covers the time and does not have it.
+    /// The receiver's trace covers the time and does not contain it.
     Lost,
-    /// No trace says.
+    /// No trace shows it.
     Unknown,
 }
 
-/// Everything that a set of traces says.
+/// The contents of a set of traces.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// The nodes, in the order of the dumps.
     pub nodes: Vec<Node>,
     /// The RPCs, by their first event.
     pub rpcs: Vec<Rpc>,
-    /// The packets of all RPCs: those of an RPC are together, see [`Rpc::packets`].
+    /// The packets of all RPCs. Those of one RPC are contiguous: see [`Rpc::packets`].
     pub packets: Vec<Packet>,
-    /// The events of all RPCs: those of an RPC are together, see [`Rpc::events`].
+    /// The events of all RPCs. Those of one RPC are contiguous: see [`Rpc::events`].
     pub order: Vec<EventRef>,
-    /// Nanoseconds of the dumps' shared clock at the zero of the model.
+    /// The dumps' shared clock at the zero of the model, in nanoseconds.
     pub zero_ns: u64,
     by_id: HashMap<u64, u32, FixedState>,
 }
@@ -384,25 +389,27 @@ impl Model {
         &self.nodes[usize::from(event.node)].records[event.index as usize]
     }
 
-    /// The RPC with this id, whether it is the client's or the server's.
+    /// The RPC with this id, which may be the client's or the server's.
     #[must_use]
     pub fn rpc(&self, id: u64) -> Option<&Rpc> {
         self.by_id.get(&(id & !1)).map(|index| &self.rpcs[*index as usize])
     }
 
-    /// Whether the trace of this RPC's server has all of it that it could have; also where there is none. A trace ends when it is written or
-    /// frozen, and while others go on its host's part of their RPCs would look like one long silence.
+    /// Whether the trace of this RPC's server, if there is one, covers all of the RPC. A trace ends when it
+    /// is written or frozen; if other traces continue, the missing part would look like a long silence of the
+    /// server.
     #[must_use]
     pub fn has_server_of(&self, rpc: &Rpc) -> bool {
         let (Some(server), Some(start)) = (self.nodes.get(usize::from(rpc.server)), rpc.start.ns()) else {
             return true;
         };
-        // The server may have nothing more to record once its response is sent.
+        // Once its response is sent, the server may have no more events to record.
         let sent = || self.data_of(&rpc.response).iter().all(|packet| packet.sent.is_some());
         server.covers(start) && (rpc.end.ns().is_none_or(|end| server.covers(end)) || sent())
     }
 
-    /// The moment from which on every switch's trace has everything: before it, a packet may have passed a switch that has forgotten it.
+    /// The time since which every switch's trace is complete. Before it, a packet may have passed a switch
+    /// that has overwritten its records.
     #[must_use]
     pub fn switches_remember_since_ns(&self) -> u64 {
         let forgetful =
@@ -411,7 +418,7 @@ impl Model {
         first.max().unwrap_or(0)
     }
 
-    /// The events of an RPC with who recorded them, by time.
+    /// The events of an RPC with the node that recorded each, by time.
     pub fn events_of<'a>(
         &'a self,
         rpc: &Rpc,
@@ -421,25 +428,25 @@ impl Model {
             .map(|event| (event.node, self.record(*event)))
     }
 
-    /// The packets of an RPC: those to the server first, in each direction by type, offset and time.
+    /// The packets of an RPC: those to the server first, within a direction by type, offset and time.
     #[must_use]
     pub fn packets_of(&self, rpc: &Rpc) -> &[Packet] {
         &self.packets[rpc.packets.start as usize..rpc.packets.end as usize]
     }
 
-    /// The DATA packets of a message by offset, and of the same offset by time.
+    /// The DATA packets of a message by offset, and for the same offset by time.
     #[must_use]
     pub fn data_of(&self, message: &Message) -> &[Packet] {
         &self.packets[message.data.start as usize..message.data.end as usize]
     }
 
-    /// The name of a node, "?" for [`NO_NODE`].
+    /// The name of a node, `?` for [`NO_NODE`].
     #[must_use]
     pub fn name(&self, node: NodeId) -> &str {
         self.nodes.get(usize::from(node)).map_or("?", |node| &node.name)
     }
 
-    /// A place in words: a host and perhaps a core, a switch and perhaps a port.
+    /// The name of a place: a host and optionally a core, or a switch and optionally a port.
     #[must_use]
     pub fn place(&self, node: NodeId, place: Option<u16>) -> String {
         if node == NO_NODE {
@@ -456,7 +463,7 @@ impl Model {
         }
     }
 
-    /// The events of a node of these kinds within a time, by time.
+    /// The events of these kinds at a node within a range of time, by time.
     pub fn between<'a>(
         &'a self,
         node: NodeId,

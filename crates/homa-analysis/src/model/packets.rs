@@ -1,4 +1,4 @@
-//! One packet out of what its sender, the switches and its receiver recorded.
+//! Matches the records of sender, switches and receiver to packets.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,8 +8,8 @@ use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 
 use super::{At, Direction, Fate, Model, NO_NODE, Node, NodeId, Packet, Rpc};
 
-/// A packet that its receiver has not seen so long after it was sent, in nanoseconds, is lost. No queue of a network that is worth
-/// looking at keeps one longer, and a host that reads so late asks again before.
+/// Time after which a packet that its receiver has not recorded counts as lost, in nanoseconds. No queue of a
+/// reasonable network holds a packet longer, and a host that reads so late sends RESEND before.
 const LOST_AFTER_NS: u64 = 20_000_000;
 
 /// Type of DATA packets on the wire.
@@ -17,7 +17,7 @@ pub const DATA: u8 = 0x10;
 /// Type of GRANT packets on the wire.
 pub const GRANT: u8 = 0x11;
 
-/// What makes an event part of the same packets: those with the same key differ by their time alone.
+/// Identifies equal packets: those with the same key differ only in their times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     direction: Direction,
@@ -26,7 +26,7 @@ struct Key {
     length: u32,
 }
 
-/// The stages at which a packet is seen, in their order.
+/// The stages at which a packet is recorded, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Sent,
@@ -42,14 +42,14 @@ enum Stage {
 struct Sight {
     key: Key,
     stage: Stage,
-    /// Its place among the events of the RPC, which are by time.
+    /// Its position among the events of the RPC, which are in order of time.
     place: u32,
     node: NodeId,
     record: Record,
 }
 
 impl Sight {
-    /// By key, then by stage, then by time.
+    /// A sort key: by key, then by stage, then by time.
     fn order(&self) -> u128 {
         let Key { direction, packet_type, offset, length } = self.key;
         let key = (direction as u128) << 64
@@ -60,7 +60,7 @@ impl Sight {
     }
 }
 
-/// Where the packets of an RPC are.
+/// The ranges of an RPC's packets: all of them, and the DATA packets of both messages.
 pub(super) struct Ranges {
     pub(super) all: Range<u32>,
     pub(super) request: Range<u32>,
@@ -76,11 +76,11 @@ struct Bursts {
     processed: Vec<u64>,
 }
 
-/// Makes packets of sights.
+/// Builds packets from records.
 pub(super) struct Matcher {
     bursts: HashMap<(NodeId, u8), Bursts, FixedState>,
     sights: Vec<Sight>,
-    /// Scratch: where each sight belongs, and the sights in that order.
+    /// Scratch space: sort keys with places, and the sights in that order.
     order: Vec<(u128, u32)>,
     sorted: Vec<Sight>,
 }
@@ -113,7 +113,7 @@ impl Matcher {
         Matcher { bursts, sights: Vec::new(), order: Vec::new(), sorted: Vec::new() }
     }
 
-    /// Adds the packets of an RPC behind the others.
+    /// Appends the packets of an RPC.
     pub(super) fn packets_of(&mut self, model: &Model, number: u32, packets: &mut Vec<Packet>) -> Ranges {
         let rpc = &model.rpcs[number as usize];
         let sights = &mut self.sights;
@@ -125,7 +125,7 @@ impl Matcher {
                 sights.push(Sight { key, stage, place, node: event.node, record: *record });
             }
         }
-        // Numbers are sorted in place of what they stand for, which is large: half of the time of a model went there.
+        // Sort numbers instead of the large sights, which took half of the time of building a model.
         self.order.clear();
         self.order.extend(sights.iter().map(|sight| (sight.order(), sight.place)));
         self.order.sort_unstable();
@@ -157,7 +157,8 @@ impl Matcher {
         ranges
     }
 
-    /// The bursts that the packet was in: recorded after it is made, and before it is processed.
+    /// Sets the times of the packet's bursts: the sender records them after the packet's creation, the
+    /// receiver around its processing.
     fn add_bursts(&self, model: &Model, packet: &mut Packet) {
         let rpc = &model.rpcs[packet.rpc as usize];
         let (sender, receiver) = (rpc.sender(packet.direction), rpc.receiver(packet.direction));
@@ -182,7 +183,7 @@ fn last_until(times: &[u64], ns: u64) -> At {
     behind.checked_sub(1).map_or(At::NONE, |index| At::new(times[index]))
 }
 
-/// The stage and the packet that a record is about, if it is about one.
+/// The stage and the packet of a record, if it belongs to one.
 fn sight(record: &Record) -> Option<(Stage, Key)> {
     let of_sender = if record.id & 1 == 0 { Direction::ToServer } else { Direction::ToClient };
     let (stage, direction) = match record.event()? {
@@ -199,7 +200,7 @@ fn sight(record: &Record) -> Option<(Stage, Key)> {
     Some((stage, Key { direction, packet_type, offset: record.b, length }))
 }
 
-/// Adds the packets that these sights of one key are of.
+/// Appends the packets to which these sights of one key belong.
 fn matched(rpc: u32, key: Key, sights: &[Sight], packets: &mut Vec<Packet>) {
     let first = packets.len();
     let base = sights[0].stage;
@@ -212,7 +213,7 @@ fn matched(rpc: u32, key: Key, sights: &[Sight], packets: &mut Vec<Packet>) {
     if let ([packet], [_, rest @ ..]) = (&mut *packets, sights)
         && rest.windows(2).all(|pair| pair[0].stage != pair[1].stage && pair[1].stage != Stage::Dropped)
     {
-        // Most packets: sent once, and seen once by each.
+        // Most packets: sent once, and recorded once by each node.
         for sight in rest {
             if may_be(packet, sight) {
                 set(packet, sight);
@@ -220,7 +221,8 @@ fn matched(rpc: u32, key: Key, sights: &[Sight], packets: &mut Vec<Packet>) {
         }
         return;
     }
-    // What each node saw of them, one stage after the other. A switch takes a frame in or drops it: both are one stage.
+    // The records of each node, one stage after another. A switch either queues or drops a frame, so both
+    // count as one stage.
     let mut rest: Vec<&Sight> = sights[packets.len()..].iter().collect();
     rest.sort_by_key(|sight| {
         let stage = if sight.stage == Stage::Dropped { Stage::Entered } else { sight.stage };
@@ -235,8 +237,9 @@ fn matched(rpc: u32, key: Key, sights: &[Sight], packets: &mut Vec<Packet>) {
     }
 }
 
-/// Gives sights of one stage at one node to the packets, which are in the order of their times. Where there are fewer sights than packets,
-/// the first packets were lost, since what is sent again follows a loss: so from the last to the first.
+/// Assigns the sights of one stage at one node to the packets, which are in order of time. If there are fewer
+/// sights than packets, the earlier packets were lost, because a retransmission follows a loss. Therefore it
+/// goes from the last to the first.
 fn assign(sights: &[&Sight], packets: &mut [Packet]) {
     let mut left = packets.len();
     for sight in sights.iter().rev() {
@@ -249,7 +252,7 @@ fn assign(sights: &[&Sight], packets: &mut [Packet]) {
     }
 }
 
-/// Whether this sight may be of that packet.
+/// Whether this sight may belong to that packet.
 fn may_be(packet: &Packet, sight: &Sight) -> bool {
     let behind_drop = matches!(packet.fate, Fate::Dropped(_)) && sight.stage > Stage::Dropped;
     !behind_drop && packet.first_seen().ns().is_none_or(|ns| ns <= sight.record.time)
@@ -287,7 +290,7 @@ fn set(packet: &mut Packet, sight: &Sight) {
     }
 }
 
-/// Marks DATA packets, which are by offset and time, that repeat an offset.
+/// Marks DATA packets that repeat an offset. They are sorted by offset and time.
 fn mark_repeated(data: &mut [Packet]) {
     for index in 1..data.len() {
         data[index].again = data[index].offset == data[index - 1].offset;
