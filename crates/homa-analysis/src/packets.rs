@@ -21,7 +21,7 @@ pub struct Passage {
 
 /// The kind of a record, in the order in which they happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sight {
+enum ObservationKind {
     /// Not a packet: the node's trace contains the RPC from its start.
     Start,
     Sent,
@@ -32,11 +32,11 @@ enum Sight {
 
 /// A node's record of a packet, sorted in the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
+struct Observation {
     sender_id: u64,
     word: u32,
     offset: u32,
-    sight: Sight,
+    sight: ObservationKind,
     node: u16,
     record: u32,
 }
@@ -58,10 +58,10 @@ pub fn passages(dumps: &[Dump]) -> Vec<Passage> {
     seen.sort_unstable();
     let mut passages = Vec::new();
     for of_rpc in seen.chunk_by(|a, b| a.sender_id == b.sender_id) {
-        let starts = of_rpc.iter().take_while(|seen| seen.sight == Sight::Start).count();
+        let starts = of_rpc.iter().take_while(|seen| seen.sight == ObservationKind::Start).count();
         let (starts, packets) = of_rpc.split_at(starts);
         for of_packet in packets.chunk_by(|a, b| (a.word, a.offset) == (b.word, b.offset)) {
-            let known_since = |sent: &Seen| {
+            let known_since = |sent: &Observation| {
                 whole[usize::from(sent.node)]
                     || starts.iter().any(|start| start.node == sent.node && start.record < sent.record)
             };
@@ -79,19 +79,19 @@ fn is_whole(dump: &Dump) -> bool {
         && !dump.records[..before_last].iter().any(|record| record.event() == Some(EventKind::Freeze))
 }
 
-fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Seen> {
+fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Observation> {
     let (sight, sender_id) = match record.event()? {
-        EventKind::PacketSent => (Sight::Sent, record.id),
-        EventKind::PacketReceived => (Sight::Received, record.id ^ 1),
-        EventKind::SwitchEntered => (Sight::Entered, record.id),
-        EventKind::SwitchLeft => (Sight::Left, record.id),
+        EventKind::PacketSent => (ObservationKind::Sent, record.id),
+        EventKind::PacketReceived => (ObservationKind::Received, record.id ^ 1),
+        EventKind::SwitchEntered => (ObservationKind::Entered, record.id),
+        EventKind::SwitchLeft => (ObservationKind::Left, record.id),
         // Sorts before all packets of the RPC: the word of a packet is never 0, because its type is not.
         EventKind::RpcStart if !whole => {
-            return Some(Seen {
+            return Some(Observation {
                 sender_id: record.id,
                 word: 0,
                 offset: 0,
-                sight: Sight::Start,
+                sight: ObservationKind::Start,
                 node,
                 record: index,
             });
@@ -99,20 +99,36 @@ fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Seen> {
         _ => return None,
     };
     let (word, offset) = (record.a, record.b);
-    (sender_id > 1 && word != 0).then_some(Seen { sender_id, word, offset, sight, node, record: index })
+    (sender_id > 1 && word != 0).then_some(Observation {
+        sender_id,
+        word,
+        offset,
+        sight,
+        node,
+        record: index,
+    })
 }
 
 /// The passages of one packet, from all its records.
-fn passages_of(seen: &[Seen], known_since: impl Fn(&Seen) -> bool, passages: &mut Vec<Passage>) {
+fn passages_of(
+    seen: &[Observation],
+    known_since: impl Fn(&Observation) -> bool,
+    passages: &mut Vec<Passage>,
+) {
     let [sent, rest @ ..] = seen else { return };
-    let sent_once = sent.sight == Sight::Sent && rest.first().is_none_or(|next| next.sight != Sight::Sent);
+    let sent_once = sent.sight == ObservationKind::Sent
+        && rest.first().is_none_or(|next| next.sight != ObservationKind::Sent);
     if !sent_once || rest.is_empty() || !known_since(sent) {
         return;
     }
-    let passage =
-        |from: &Seen, to: &Seen| Passage { from: from.node, to: to.node, left: from.record, came: to.record };
+    let passage = |from: &Observation, to: &Observation| Passage {
+        from: from.node,
+        to: to.node,
+        left: from.record,
+        came: to.record,
+    };
     // A network may duplicate a packet: the first arrival gives the bound on the clocks.
-    let received = rest.iter().find(|seen| seen.sight == Sight::Received);
+    let received = rest.iter().find(|seen| seen.sight == ObservationKind::Received);
     if let Some(received) = received.filter(|received| received.node != sent.node) {
         passages.push(passage(sent, received));
     }
@@ -120,8 +136,8 @@ fn passages_of(seen: &[Seen], known_since: impl Fn(&Seen) -> bool, passages: &mu
         let [only] = at_switch else { continue };
         match (only.sight, received) {
             _ if only.node == sent.node => {}
-            (Sight::Entered, _) => passages.push(passage(sent, only)),
-            (Sight::Left, Some(received)) if received.node != only.node => {
+            (ObservationKind::Entered, _) => passages.push(passage(sent, only)),
+            (ObservationKind::Left, Some(received)) if received.node != only.node => {
                 passages.push(passage(only, received))
             }
             _ => {}
