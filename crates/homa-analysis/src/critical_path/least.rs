@@ -24,11 +24,11 @@ pub(super) struct Hop {
     /// The node at which the time beyond the minimum was spent.
     pub(super) node: NodeId,
     pub(super) port: Option<u16>,
-    way: Way,
+    way: HopClass,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Way {
+struct HopClass {
     stages: u8,
     size: u8,
     ends: (u16, u16),
@@ -39,7 +39,7 @@ const ANY: (u16, u16) = (u16::MAX, u16::MAX);
 
 /// The minimum times of a model.
 pub(super) struct Least {
-    least: HashMap<Way, (u64, u32), FixedState>,
+    least: HashMap<HopClass, (u64, u32), FixedState>,
     several_switches: bool,
 }
 
@@ -53,7 +53,7 @@ impl Least {
                 let Some(ns) = hop.to.since(hop.from) else { continue };
                 let ns = ns.max(0) as u64;
                 for ends in [hop.way.ends, ANY] {
-                    let known = least.least.entry(Way { ends, ..hop.way }).or_insert((ns, 0));
+                    let known = least.least.entry(HopClass { ends, ..hop.way }).or_insert((ns, 0));
                     *known = (known.0.min(ns), known.1.saturating_add(1));
                 }
             }
@@ -63,7 +63,7 @@ impl Least {
 
     /// The minimum time of this hop, in nanoseconds.
     pub(super) fn ns(&self, hop: &Hop) -> u64 {
-        let of = |ends| self.least.get(&Way { ends, ..hop.way }).copied();
+        let of = |ends| self.least.get(&HopClass { ends, ..hop.way }).copied();
         match (of(hop.way.ends), of(ANY)) {
             (Some((ns, count)), _) if count >= ENOUGH => ns,
             (Some((own, _)), Some((any, _))) => own.min(any),
@@ -85,7 +85,7 @@ impl Least {
             (_, _, received) => (3, received),
         };
         let size = size_class(packet.length);
-        let way = |stages: u8, ends| Way { stages, size, ends };
+        let way = |stages: u8, ends| HopClass { stages, size, ends };
         let out_bit = u8::from(by_device) << 7;
         if !packet.left.is_some() && !packet.entered.is_some() {
             let hop = Hop {
