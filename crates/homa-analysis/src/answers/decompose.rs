@@ -235,7 +235,7 @@ struct Splitter<'a> {
     /// Like [`Model::switches_remember_since_ns`].
     switches_since_ns: u64,
     arrivals: Arrivals<'a>,
-    looks: HashMap<(NodeId, u8), Looks, FixedState>,
+    looks: HashMap<(NodeId, u8), PollHistory, FixedState>,
     /// For each node, the minimum time from the creation of a packet until its device sent it.
     least_out_ns: HashMap<NodeId, i64, FixedState>,
 }
@@ -260,7 +260,7 @@ impl State for Queue {
 /// The reads of bursts by an endpoint: the time, and for how long the queue may not have been empty by then;
 /// and the minimum wait of a packet in its burst.
 #[derive(Default)]
-struct Looks {
+struct PollHistory {
     reads: Vec<(u64, u64)>,
     least_batch_ns: i64,
 }
@@ -409,7 +409,7 @@ impl<'a> Splitter<'a> {
     }
 }
 
-impl Looks {
+impl PollHistory {
     /// For how long the queue may not have been empty when this burst was read.
     fn unseen_ns(&self, read: At) -> i64 {
         let Some(read) = read.ns() else { return 0 };
@@ -420,7 +420,7 @@ impl Looks {
 
 /// The state of an endpoint between two bursts.
 #[derive(Clone, Copy, Default)]
-struct Between {
+struct PollState {
     /// When the last burst was read, and when it had been processed.
     read_ns: u64,
     processed_ns: u64,
@@ -430,10 +430,10 @@ struct Between {
     stopped_ns: Option<u64>,
 }
 
-fn looks(model: &Model) -> HashMap<(NodeId, u8), Looks, FixedState> {
-    let mut looks: HashMap<(NodeId, u8), Looks, FixedState> = HashMap::default();
+fn looks(model: &Model) -> HashMap<(NodeId, u8), PollHistory, FixedState> {
+    let mut looks: HashMap<(NodeId, u8), PollHistory, FixedState> = HashMap::default();
     for (number, node) in model.nodes.iter().enumerate().filter(|(_, node)| node.kind == NodeKind::Host) {
-        let mut states = [Between::default(); 256];
+        let mut states = [PollState::default(); 256];
         for record in &node.records {
             let state = &mut states[usize::from(record.place.endpoint())];
             let now = record.time;
@@ -443,10 +443,10 @@ fn looks(model: &Model) -> HashMap<(NodeId, u8), Looks, FixedState> {
                 Some(EventKind::BurstProcessed) => state.processed_ns = now,
                 Some(EventKind::BurstIn) => {
                     let empty_ns = state.last_empty_ns(now, record.b);
-                    *state = Between { read_ns: now, processed_ns: now, ..Between::default() };
+                    *state = PollState { read_ns: now, processed_ns: now, ..PollState::default() };
                     let of = looks
                         .entry((number as NodeId, record.place.endpoint()))
-                        .or_insert_with(|| Looks { reads: Vec::new(), least_batch_ns: i64::MAX });
+                        .or_insert_with(|| PollHistory { reads: Vec::new(), least_batch_ns: i64::MAX });
                     of.reads.push((now, now.saturating_sub(empty_ns)));
                 }
                 _ => {}
@@ -456,7 +456,7 @@ fn looks(model: &Model) -> HashMap<(NodeId, u8), Looks, FixedState> {
     looks
 }
 
-impl Between {
+impl PollState {
     /// When the queue was last seen empty, for a burst that is read `now` after `vain` empty polls.
     fn last_empty_ns(&self, now: u64, vain: u32) -> u64 {
         // The previous burst emptied the queue.
