@@ -124,9 +124,9 @@ pub fn overhead(model: &Model) -> u32 {
 /// Arrivals over one link: times, with the packets and bytes up to each. Arrivals at the same time share an
 /// entry.
 #[derive(Default)]
-struct Came(VecDeque<(u64, u64, u64)>);
+struct ArrivalWindow(VecDeque<(u64, u64, u64)>);
 
-impl Came {
+impl ArrivalWindow {
     /// Whether the last arrival was at this time.
     fn is_last(&self, ns: u64) -> bool {
         self.0.back().is_some_and(|entry| entry.0 == ns)
@@ -188,7 +188,7 @@ fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
     let mut densest = Densest::default();
     for (number, node) in model.nodes.iter().enumerate().filter(|(_, node)| node.kind == of) {
         let exact = source == RateSource::Switch || source == RateSource::Arrivals && !reads_bursts(node);
-        let mut links: HashMap<u16, Came, FixedState> = HashMap::default();
+        let mut links: HashMap<u16, ArrivalWindow, FixedState> = HashMap::default();
         let mut read_ns = 0;
         for record in &node.records {
             match record.event() {
