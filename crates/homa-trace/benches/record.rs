@@ -1,12 +1,14 @@
-//! Cost of an event. The budget is 15 ns with the trace on, and a branch with it off. To read the time stamp counter takes less than
-//! that on the processor and more in a virtual machine, where only events that share the time of their stage keep to it.
+//! Cost of an event. The budget is 15 ns with the trace on, and a branch with it off. Reading the time stamp
+//! counter takes less than the budget on a physical processor and more in a virtual machine. There, only
+//! events that share the time of their stage stay within it.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use homa_trace::{Clock, EventKind, Ticks, Trace, packet_word};
 
-/// Events per measured turn: criterion then prints the time of one as the inverse of its throughput, free of loop overhead.
+/// Events per measured iteration: criterion then prints the time of one event as the inverse of its
+/// throughput, without loop overhead.
 const EVENTS: u64 = 1_000;
 
 fn record_some(trace: &mut Trace) {
@@ -34,7 +36,7 @@ fn record(c: &mut Criterion) {
     group.finish();
 }
 
-/// What a burst costs, beside its events, of which the kernel says when it came.
+/// The cost per burst of kernel time stamps, in addition to its events.
 fn beside_real_time(c: &mut Criterion) {
     let ticks = Ticks::start();
     c.bench_function("beside real time", |bencher| bencher.iter(|| black_box(ticks).beside_real_time()));

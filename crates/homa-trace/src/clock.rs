@@ -1,17 +1,18 @@
-//! Where the times of the records come from.
+//! The source of the times of records.
 
 use crate::os::{HAS_CLOCKS, SystemClock, clock_ns};
 
-/// The clock that a trace is asked to use.
+/// The requested clock of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Clock {
-    /// The processor's time stamp counter: a few nanoseconds to read. Where the processor does not declare it invariant
-    /// (constant rate, never stopped), and off x86-64, the trace takes [`Clock::Monotonic`] in its place.
+    /// The processor's time stamp counter: a few nanoseconds to read. If the processor does not declare it
+    /// invariant (constant rate, never stopped), and off x86-64, the trace uses [`Clock::Monotonic`] instead.
     Tsc = 0,
-    /// `CLOCK_MONOTONIC_RAW` in nanoseconds: some 20-30 ns to read, so events cost more than with [`Clock::Tsc`].
+    /// `CLOCK_MONOTONIC_RAW` in nanoseconds: 20-30 ns to read, so events cost more than with [`Clock::Tsc`].
     Monotonic = 1,
-    /// What [`Trace::set_virtual_now`](crate::Trace::set_virtual_now) was last told, in nanoseconds: for simulated time.
+    /// The last time passed to [`Trace::set_virtual_now`](crate::Trace::set_virtual_now), in nanoseconds: for
+    /// simulated time.
     Virtual = 2,
 }
 
@@ -25,7 +26,7 @@ impl Clock {
         }
     }
 
-    /// The clock that a trace takes on this machine in place of this one.
+    /// The clock that a trace uses on this machine if this one is requested.
     #[must_use]
     pub fn available(self) -> Clock {
         match self {
@@ -41,12 +42,12 @@ pub(crate) fn monotonic_raw_ns() -> u64 {
     clock_ns(SystemClock::MonotonicRaw)
 }
 
-/// The time stamp counter. Only meaningful where [`tsc_is_invariant`].
+/// The time stamp counter. Only meaningful if [`tsc_is_invariant`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn tsc() -> u64 {
-    // Not serialised on purpose: a fence would cost more than the event, and a trace does not need the last few cycles.
-    // SAFETY: RDTSC has no preconditions beyond x86-64; Linux leaves it enabled for user space.
+    // Not serialised on purpose: a fence would cost more than the event, and a trace does not need the last
+    // few cycles. SAFETY: RDTSC has no preconditions beyond x86-64; Linux leaves it enabled for user space.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -66,7 +67,8 @@ fn tsc_is_invariant() -> bool {
         unused_unsafe,
         reason = "later toolchains than the oldest supported one have made CPUID a safe function"
     )]
-    // SAFETY: every x86-64 processor has CPUID, and the leaf is only read when the processor says that it exists.
+    // SAFETY: every x86-64 processor has CPUID, and the leaf is only read when the processor says that it
+    // exists.
     unsafe {
         __cpuid(EXTENDED_MAX).eax >= ADVANCED_POWER && __cpuid(ADVANCED_POWER).edx & INVARIANT_TSC != 0
     }
@@ -77,7 +79,7 @@ fn tsc_is_invariant() -> bool {
     false
 }
 
-/// One moment on both clocks: `CLOCK_MONOTONIC_RAW` and the clock of the trace.
+/// A reading of two clocks at the same time: `CLOCK_MONOTONIC_RAW` and the clock of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
     /// In the trace clock's ticks.
@@ -85,17 +87,19 @@ pub(crate) struct Anchor {
     pub(crate) monotonic_ns: u64,
 }
 
-/// How far apart the two times of an anchor may be, in nanoseconds: half of what the reads take, an interrupt in all of the tries aside.
+/// Maximum distance of the two readings of an anchor, in nanoseconds: half of the time of the reads, unless
+/// all tries were interrupted.
 pub(crate) const ANCHOR_ERROR_NS: u64 = 50;
 
 impl Anchor {
-    /// Reads both clocks as close together as can be had: the tightest of a few tries, so that an interruption between the
-    /// two reads does not spoil the pair.
+    /// Reads both clocks as close together as possible. It takes the fastest of a few tries, so that an
+    /// interruption between the two reads does not spoil the pair.
     pub(crate) fn of_tsc() -> Anchor {
         Anchor::within(0)
     }
 
-    /// As [`Anchor::of_tsc`], but the first try is good enough that takes no more than so many ticks: one look at each clock in most cases.
+    /// Like [`Anchor::of_tsc`], but accepts the first try that takes at most `ticks`: in most cases one read
+    /// of each clock.
     pub(crate) fn within(ticks: u64) -> Anchor {
         const TRIES: usize = 8;
         let mut best = Anchor { time: 0, monotonic_ns: 0 };
@@ -116,12 +120,13 @@ impl Anchor {
     }
 }
 
-/// The span over which the counter's rate is measured at least. An anchor is good to about 50 ns, so 10 ms make the rate good
-/// to some 10 parts per million; a trace that ran for a second before its dump gets a tenth of a part per million.
+/// Minimum span over which the counter's rate is measured. An anchor has an error of about 50 ns, so after 10
+/// ms the error of the rate is some 10 parts per million. For a trace of one second it is a tenth of a part
+/// per million.
 const CALIBRATION_MIN_NS: u64 = 10_000_000;
 
-/// Rate of the time stamp counter in Hz and the span in nanoseconds over which it was measured, from `start` to now. Busy-waits
-/// when `start` is less than [`CALIBRATION_MIN_NS`] ago.
+/// Rate of the time stamp counter in Hz, and the span in nanoseconds over which it was measured, from `start`
+/// until now. Busy-waits if `start` is less than [`CALIBRATION_MIN_NS`] ago.
 pub(crate) fn calibrate(start: Anchor) -> (u64, u64) {
     while monotonic_raw_ns() < start.monotonic_ns + CALIBRATION_MIN_NS {
         std::hint::spin_loop();
@@ -148,7 +153,7 @@ mod tests {
         let (hz, span_ns) = calibrate(Anchor::of_tsc());
         assert!(span_ns >= CALIBRATION_MIN_NS);
         if Clock::Tsc.available() == Clock::Tsc {
-            // No x86-64 processor with an invariant counter runs it slower than 100 MHz or faster than 10 GHz.
+            // Every x86-64 processor with an invariant counter runs it at 100 MHz to 10 GHz.
             assert!((100_000_000..10_000_000_000).contains(&hz), "{hz} Hz");
         }
     }

@@ -1,8 +1,9 @@
-//! Why endpoints drop packets.
+//! Reasons for which endpoints drop packets.
 
-/// Why an endpoint dropped a packet that came: the names of its counters without `drop_`, which say what each means. The number of a
-/// reason, `b` of [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its place in this list from 1 on. The numbers are part
-/// of the dump format: a reason keeps its number, a new one goes to the end.
+/// Reasons for which an endpoint drops a received packet: the names of its counters without `drop_`, whose
+/// documentation explains them. The number of a reason, `b` of
+/// [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its position in this list, starting at
+/// 1. The numbers are part of the dump format: a reason keeps its number, and a new one is appended.
 pub const DROP_REASONS: [&str; 24] = [
     "invalid",
     "duplicate",
@@ -30,7 +31,7 @@ pub const DROP_REASONS: [&str; 24] = [
     "mixed_forms",
 ];
 
-/// The number of the reason that raises this counter; 0 where there is none.
+/// The number of the reason of this counter; 0 if there is none.
 #[must_use]
 pub const fn drop_reason(counter: &str) -> u32 {
     let Some((prefix, name)) = counter.as_bytes().split_at_checked(PREFIX.len()) else { return 0 };
@@ -46,7 +47,7 @@ pub const fn drop_reason(counter: &str) -> u32 {
 
 const PREFIX: &[u8] = b"drop_";
 
-// Comparison of slices is no constant function.
+// The comparison of slices is not a constant function.
 const fn equal(one: &[u8], other: &[u8]) -> bool {
     let mut index = 0;
     while index < one.len() && index < other.len() && one[index] == other[index] {
@@ -55,7 +56,7 @@ const fn equal(one: &[u8], other: &[u8]) -> bool {
     index == one.len() && index == other.len()
 }
 
-/// The name of a reason; `None` for 0, which older traces have, and for one that this version does not know.
+/// The name of a reason. `None` for 0, which older traces have, and for an unknown number.
 #[must_use]
 pub fn drop_reason_name(number: u32) -> Option<&'static str> {
     let index = usize::try_from(number).ok()?.checked_sub(1)?;

@@ -9,19 +9,20 @@
 //! | 10 | 2 | clock: 0 time stamp counter, 1 monotonic, 2 virtual |
 //! | 12 | 4 | bytes per record, 32 |
 //! | 16 | 8 | ticks per second of the clock |
-//! | 24 | 8 | nanoseconds of `CLOCK_MONOTONIC_RAW` over which that was measured; 0 where it is exact |
-//! | 32 | 8 | a moment in the clock's ticks ... |
-//! | 40 | 8 | ... and the same moment in nanoseconds of `CLOCK_MONOTONIC_RAW`, so that traces of one machine can be merged |
+//! | 24 | 8 | nanoseconds of `CLOCK_MONOTONIC_RAW` over which that was measured; 0 if it is exact |
+//! | 32 | 8 | start of the trace in the clock's ticks ... |
+//! | 40 | 8 | ... and in nanoseconds of `CLOCK_MONOTONIC_RAW`, to merge traces of one machine |
 //! | 48 | 8 | number of records that follow |
 //! | 56 | 8 | records that were overwritten before the dump |
 //! | 64 | 8 | alignment: nanoseconds to be added, signed |
 //! | 72 | 8 | alignment: parts per billion by which the clock is slow, signed |
-//! | 80 | 8 | alignment: nanoseconds by which a time may still be off, either way |
-//! | 88 | 4 | alignment: 1 where there is one, else 0 and the three above are 0 |
-//! | 92 | 4 | words of 8 bytes that the node takes |
+//! | 80 | 8 | alignment: maximum remaining error of a time, in nanoseconds |
+//! | 88 | 4 | alignment: 1 if there is one, else 0 and the three above are 0 |
+//! | 92 | 4 | size of the node in words of 8 bytes |
 //!
-//! then the [`Node`], the records, oldest first, 32 bytes each (time 8, id 8, a 4, b 4, kind 2, place 6), and a checksum of 8
-//! bytes over all that stands before it. Several dumps in one file, one behind the other, are the traces of several nodes.
+//! The header is followed by the [`Node`], the records, oldest first, 32 bytes each (time 8, id 8, a 4, b 4,
+//! kind 2, place 6), and a checksum of 8 bytes over everything before it. Several dumps may follow each other
+//! in one file, as the traces of several nodes.
 
 use std::io::{self, Write};
 
@@ -38,46 +39,47 @@ pub const DUMP_HEADER_BYTES: usize = 96;
 
 pub(crate) const CHECKSUM_BYTES: usize = 8;
 
-/// How the times of a dump become those that it shares with other dumps.
+/// The conversion of a dump's times to a time that several dumps share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alignment {
     /// Nanoseconds to be added.
     pub offset_ns: i64,
-    /// Parts per billion by which the clock is slow: so many nanoseconds are added for each second since the start of the trace.
+    /// Parts per billion by which the clock is slow: this many nanoseconds are added per second since the
+    /// start of the trace.
     pub drift_ppb: i64,
-    /// Nanoseconds by which a time may still be off, either way.
+    /// Maximum remaining error of a time, in nanoseconds.
     pub uncertainty_ns: u64,
 }
 
-/// A trace of one node, out of its recorder.
+/// A trace of one node, copied from its recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
-    /// Whose trace it is.
+    /// The node that recorded the trace.
     pub node: Node,
     /// The clock of the records' times.
     pub clock: Clock,
     /// Ticks of that clock per second: 1,000,000,000 unless the clock is the time stamp counter.
     pub frequency_hz: u64,
-    /// Nanoseconds of `CLOCK_MONOTONIC_RAW` over which `frequency_hz` was measured; 0 where it is exact. Both ends of the
-    /// measurement are good to about 50 ns.
+    /// Nanoseconds of `CLOCK_MONOTONIC_RAW` over which `frequency_hz` was measured; 0 if it is exact. Both
+    /// ends of the measurement have an error of about 50 ns.
     pub calibration_span_ns: u64,
-    /// A moment in the clock's ticks: the start of the trace.
+    /// The start of the trace, in ticks of the clock.
     pub start_time: u64,
-    /// The same moment in nanoseconds of `CLOCK_MONOTONIC_RAW`; 0 for a virtual clock that is of
-    /// no real time.
+    /// The start of the trace in nanoseconds of `CLOCK_MONOTONIC_RAW`; 0 for a virtual clock without relation
+    /// to real time.
     pub start_ns: u64,
-    /// How the node's times become those of others; `None` before anybody compared them.
+    /// The conversion of the node's times to shared time; `None` before an alignment.
     pub alignment: Option<Alignment>,
-    /// Records that newer ones had overwritten before the dump.
+    /// Records that newer ones overwrote before the dump.
     pub overwritten: u64,
     /// The records, oldest first.
     pub records: Vec<Record>,
 }
 
 impl Dump {
-    /// The time of a record in nanoseconds: of `CLOCK_MONOTONIC_RAW`, or of the virtual clock; with an
-    /// [`alignment`](Dump::alignment), of the clock that the aligned dumps share. Times before the start of the trace, which no
-    /// recorder writes, count as the start; times before zero as zero.
+    /// The time of a record in nanoseconds: of `CLOCK_MONOTONIC_RAW`, or of the virtual clock. With an
+    /// [`alignment`](Dump::alignment), the time that the aligned dumps share. Times before the start of the
+    /// trace, which no recorder writes, count as the start; negative times count as zero.
     #[must_use]
     pub fn time_ns(&self, record: &Record) -> u64 {
         let since_start_ns = self.since_start_ns(record);
@@ -88,8 +90,8 @@ impl Dump {
         u64::try_from(shared_ns.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// The time of a record in nanoseconds of the node's own clock, whatever the [`alignment`](Dump::alignment) says; else as
-    /// [`time_ns`](Dump::time_ns).
+    /// The time of a record in nanoseconds of the node's own clock, ignoring the
+    /// [`alignment`](Dump::alignment). Otherwise like [`time_ns`](Dump::time_ns).
     #[must_use]
     pub fn own_time_ns(&self, record: &Record) -> u64 {
         self.since_start_ns(record).saturating_add(self.start_ns)
@@ -104,8 +106,9 @@ impl Dump {
         u64::try_from(since_start_ns).unwrap_or(u64::MAX)
     }
 
-    /// Takes in the records of another recorder of this process and this host, by their times. Both used the same clock, of which
-    /// this dump's measure counts. The other's peers get the numbers that they have here, and new ones where they have none.
+    /// Merges the records of another recorder of this process and this host, by time. Both must use the same
+    /// clock; this dump's rate counts. The peers of `other` get the numbers they have here, or new ones if
+    /// they have none.
     pub fn merge(&mut self, other: &Dump) {
         let numbers = self.node.adopt(&other.node);
         let renumbered = other.records.iter().map(|record| {
@@ -121,9 +124,9 @@ impl Dump {
         self.records.sort_by_key(|record| record.time);
     }
 
-    /// By how many parts per billion `frequency_hz` may be off, either way: two readings of a pair of clocks, each good to some 50 ns, over the
-    /// time between them. 0 where the clock's rate is exact. Between those two moments, which the whole trace is, a time is off by no
-    /// more than one of the readings.
+    /// Maximum error of `frequency_hz` in parts per billion: two readings of a pair of clocks, each with an
+    /// error of some 50 ns, over the time between them. 0 if the clock's rate is exact. Between those two
+    /// readings, which span the whole trace, the error of a time does not exceed that of a reading.
     #[must_use]
     pub fn calibration_error_ppb(&self) -> u64 {
         (2 * ANCHOR_ERROR_NS * 1_000_000_000).checked_div(self.calibration_span_ns).unwrap_or(0)
@@ -137,10 +140,10 @@ impl Dump {
         bytes
     }
 
-    /// Writes the dump. Makes small writes: give it a buffered writer.
+    /// Writes the dump. Makes small writes: pass a buffered writer.
     ///
     /// # Errors
-    /// Those of `out`. What has been written by then is not a dump.
+    /// Those of `out`. The bytes written before an error are not a dump.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let node = self.node.to_words();
         let alignment = self.alignment.unwrap_or_default();
@@ -169,22 +172,23 @@ impl Dump {
 }
 
 impl Trace {
-    /// What the trace holds, as that of this node: see [`Snapshot::dump`](crate::Snapshot::dump).
+    /// The contents of the trace as a dump of this node: see [`Snapshot::dump`](crate::Snapshot::dump).
     #[must_use]
     pub fn dump(&self, node: Node) -> Dump {
         self.snapshot().dump(node)
     }
 
-    /// Writes [`dump`](Trace::dump) to `out`. Makes small writes: give it a buffered writer.
+    /// Writes [`dump`](Trace::dump) to `out`. Makes small writes: pass a buffered writer.
     ///
     /// # Errors
-    /// Those of `out`. What has been written by then is not a dump.
+    /// Those of `out`. The bytes written before an error are not a dump.
     pub fn write_dump(&self, node: Node, out: &mut impl Write) -> io::Result<()> {
         self.dump(node).write(out)
     }
 }
 
-/// FNV-1a over 64-bit words, with a rotation so that high bits reach low ones. It finds accidents, not forgeries.
+/// FNV-1a over 64-bit words, with a rotation so that high bits affect low ones. It detects accidents, not
+/// forgeries.
 pub(crate) struct Checksum(u64);
 
 impl Checksum {
@@ -331,9 +335,11 @@ mod tests {
             return;
         }
         assert!(dump.calibration_span_ns >= 10_000_000);
-        // Ten milliseconds make it good to ten parts per million, and each second of a trace to a tenth of one.
+        // Ten milliseconds limit the error to ten parts per million, and each second of a trace to a tenth of
+        // one.
         assert!((1..=10_000).contains(&dump.calibration_error_ppb()), "{}", dump.calibration_error_ppb());
-        // The two clocks agree to the error of an anchor; 10 us leaves room for a machine whose anchors were all interrupted.
+        // The two clocks agree up to the error of an anchor; 10 us leave room for a machine on which all
+        // anchors were interrupted.
         let time_ns = dump.time_ns(&dump.records[0]);
         assert!(
             (before_ns - 10_000..after_ns + 10_000).contains(&time_ns),
@@ -369,7 +375,7 @@ mod tests {
         let error = read_dump(&bytes).unwrap_err();
         assert_eq!(error, DumpError::Version { found: 9 });
         assert!(error.to_string().contains("version 9"), "{error}");
-        // Even when the other version's file is shorter than our header.
+        // Even if the file of the other version is shorter than our header.
         assert_eq!(read_dump(&bytes[..20]), Err(DumpError::Version { found: 9 }));
         bytes[8] = DUMP_VERSION as u8;
         bytes.push(0);

@@ -1,13 +1,14 @@
-//! The kinds of events, and what their two arguments mean.
+//! The kinds of events and the meaning of their two arguments.
 
 use std::fmt;
 
-/// Largest length that [`packet_word`] keeps, in bytes, inclusive: 24 bits.
+/// Maximum length that [`packet_word`] stores, in bytes, inclusive: 24 bits.
 pub const PACKET_LENGTH_MAX: u32 = (1 << 24) - 1;
 
-/// Argument `a` of the packet events: the packet's type in the high 8 bits, its length in bytes in the low 24.
+/// Argument `a` of the packet events: the packet's type in the high 8 bits, its length in bytes in the low
+/// 24.
 ///
-/// Longer lengths are stored as [`PACKET_LENGTH_MAX`]; no datagram comes near it.
+/// Longer lengths are stored as [`PACKET_LENGTH_MAX`]; no datagram is nearly as long.
 #[inline]
 #[must_use]
 pub const fn packet_word(packet_type: u8, length_bytes: u32) -> u32 {
@@ -15,7 +16,7 @@ pub const fn packet_word(packet_type: u8, length_bytes: u32) -> u32 {
     (packet_type as u32) << 24 | length
 }
 
-/// The packet type and the length in bytes that [`packet_word`] joined.
+/// The packet type and the length in bytes of a [`packet_word`].
 #[inline]
 #[must_use]
 pub const fn packet_word_parts(word: u32) -> (u8, u32) {
@@ -24,10 +25,10 @@ pub const fn packet_word_parts(word: u32) -> (u8, u32) {
 
 macro_rules! event_kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $value:literal, $label:literal;)+) => {
-        /// What happened. The documentation of each kind says what the arguments `a` and `b` of its record hold.
+        /// A kind of event. The documentation of each kind describes the arguments `a` and `b` of its record.
         ///
-        /// Counts and times that exceed 32 bits are stored as `u32::MAX`. "Packet word" is [`packet_word`]. The numbers are
-        /// part of the dump format: a kind keeps its number, a new kind takes a new one.
+        /// Counts and times that exceed 32 bits are stored as `u32::MAX`. "Packet word" is [`packet_word`].
+        /// The numbers are part of the dump format: a kind keeps its number, and a new kind gets a new one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         #[non_exhaustive]
@@ -61,89 +62,94 @@ macro_rules! event_kinds {
 }
 
 event_kinds! {
-    /// A packet was handed to the driver. `a`: packet word. `b`: offset of its first payload byte in the message; 0 for
-    /// packets without payload.
+    /// A packet was handed to the driver. `a`: packet word. `b`: offset of its first payload byte in the
+    /// message; 0 for packets without payload.
     PacketSent = 1, "packet_sent";
-    /// A packet came from the driver and was understood. `a`: packet word. `b`: as in [`EventKind::PacketSent`].
+    /// A packet from the driver was decoded. `a`: packet word. `b`: as in [`EventKind::PacketSent`].
     PacketReceived = 2, "packet_received";
-    /// A packet came and was dropped. `a`: packet word, type 0 and the record's id 0 where the packet was not readable. `b`: why,
-    /// as [`drop_reason_name`](crate::drop_reason_name) says.
+    /// A received packet was dropped. `a`: packet word; its type and the record's id are 0 if the packet was
+    /// not readable. `b`: the reason, see [`drop_reason_name`](crate::drop_reason_name).
     PacketDropped = 3, "packet_dropped";
-    /// The receiver of a message granted bytes. `a`: the new granted offset in the message, exclusive. `b`: the priority.
+    /// The receiver of a message sent a grant. `a`: the new granted offset in the message, exclusive. `b`:
+    /// the priority.
     GrantSent = 4, "grant_sent";
-    /// The sender of a message was granted bytes. `a`: the new granted offset in the message, exclusive. `b`: the priority.
+    /// The sender of a message received a grant. `a`: the new granted offset in the message, exclusive. `b`:
+    /// the priority.
     GrantReceived = 5, "grant_received";
-    /// An outgoing message has sent all that it was granted and waits for more. `a`: the granted offset, exclusive. `b`: the
-    /// length of the message in bytes.
+    /// An outgoing message has sent all granted bytes and waits for more. `a`: the granted offset, exclusive.
+    /// `b`: the length of the message in bytes.
     WaitGrant = 6, "wait_grant";
-    /// An outgoing message waits because the pacer holds the uplink's backlog down. `a`: the backlog in nanoseconds. `b`: the
-    /// bytes of the message that are granted and not sent.
+    /// An outgoing message waits because the pacer limits the uplink's backlog. `a`: the backlog in
+    /// nanoseconds. `b`: granted bytes of the message that are not sent yet.
     WaitPacer = 7, "wait_pacer";
-    /// A message waits for buffer space: it has to come again, since its receiver has no room for it, or the driver takes no packets
-    /// now. `a`: bytes wanted. `b`: bytes free.
+    /// A message waits for buffer space: its receiver has no room for it, so it must be sent again, or the
+    /// driver currently accepts no packets. `a`: bytes needed. `b`: bytes free.
     WaitBuffer = 8, "wait_buffer";
-    /// An RPC came into being on this endpoint. `a`: 0 as its client, 1 as its server. `b`: the length of the request in
-    /// bytes.
+    /// An RPC was created on this endpoint. `a`: 0 as its client, 1 as its server. `b`: the length of the
+    /// request in bytes.
     RpcStart = 9, "rpc_start";
-    /// Every byte of an incoming message is there. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
+    /// An incoming message is complete. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
     MessageComplete = 10, "message_complete";
-    /// An RPC's state was freed. `a`: 0 for success, else the error as the recorder numbers its errors. `b`: 0 as its client,
-    /// 1 as its server.
+    /// An RPC's state was freed. `a`: 0 for success, else the error as the recorder numbers its errors. `b`:
+    /// 0 as its client, 1 as its server.
     RpcEnd = 11, "rpc_end";
-    /// A RESEND was sent. `a`: length of the range asked for in bytes. `b`: its offset.
+    /// A RESEND was sent. `a`: length of the requested range in bytes. `b`: its offset.
     ResendSent = 12, "resend_sent";
-    /// A RESEND was received. `a`: length of the range asked for in bytes. `b`: its offset.
+    /// A RESEND was received. `a`: length of the requested range in bytes. `b`: its offset.
     ResendReceived = 13, "resend_received";
     /// A BUSY was sent. `a` and `b`: 0.
     BusySent = 14, "busy_sent";
     /// A BUSY was received. `a` and `b`: 0.
     BusyReceived = 15, "busy_received";
-    /// A timer fired and something follows from it. `a`: how late in nanoseconds. `b`: 1 missing bytes are asked for again, 2 a client
-    /// is asked for its acknowledgement, 3 the RPC is given up, 4 a silent client is asked for a sign of life.
+    /// A timer fired and caused an action. `a`: its delay in nanoseconds. `b`: 1 RESEND for missing bytes, 2
+    /// request for a client's acknowledgement, 3 abort of the RPC, 4 probe of a silent client.
     TimerFired = 16, "timer_fired";
-    /// A peer was given up. `a`: milliseconds since its last packet. `b`: number of RPCs that ended with it.
+    /// A peer timed out. `a`: milliseconds since its last packet. `b`: number of RPCs aborted with it.
     PeerTimeout = 17, "peer_timeout";
-    /// The trace was frozen: this is its last event. `a`: 0 for a decision of this host, 1 for a FREEZE packet. `b`: 0.
+    /// The trace was frozen: this is its last event. `a`: 0 for a decision of this host, 1 for a FREEZE
+    /// packet. `b`: 0.
     Freeze = 18, "freeze";
-    /// The application handed over a message. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
+    /// The application submitted a message. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
     AppSend = 19, "app_send";
-    /// The application took a message. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
+    /// The application received a message. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
     AppReceive = 20, "app_receive";
-    /// A frame was put into a queue of a switch's port. The record's id is that of the RPC as the packet's sender has it, and its
-    /// [`place`](crate::Record::place) says where. `a`: packet word, its type 0 and its id 0 where the frame holds no Homa packet; of a
-    /// Homa packet the length without other headers, as hosts record it. `b`: as in [`EventKind::PacketSent`].
+    /// A frame entered a queue of a switch's port. The record's id is the RPC's id at the packet's sender,
+    /// and its [`place`](crate::Record::place) names port and queue. `a`: packet word. Its type and the
+    /// record's id are 0 if the frame has no Homa packet. For a Homa packet, the length excludes other
+    /// headers, as hosts record it. `b`: as in [`EventKind::PacketSent`].
     SwitchEntered = 21, "switch_entered";
-    /// The frame has left the link of that port, before any delay that the switch adds. Everything as in
-    /// [`EventKind::SwitchEntered`].
+    /// The transmission of the frame on the port's link has ended; any delay that the switch adds comes
+    /// later. Id and arguments as in [`EventKind::SwitchEntered`].
     SwitchLeft = 22, "switch_left";
-    /// A switch dropped a frame that was for a port. As in [`EventKind::SwitchEntered`]; the place says why.
+    /// A switch dropped a frame for a port. Id and arguments as in [`EventKind::SwitchEntered`]; the place
+    /// has the reason.
     SwitchDropped = 23, "switch_dropped";
     /// A burst of packets is about to be handed to the driver. Id 0. `a`: packets. `b`: bytes.
     BurstOut = 24, "burst_out";
-    /// The driver has taken what it took of the burst before. Id 0. `a`: packets taken. `b`: 0.
+    /// The driver has accepted packets of the previous burst. Id 0. `a`: packets accepted. `b`: 0.
     BurstTaken = 25, "burst_taken";
-    /// A burst of at least one packet was read from the driver. Id 0. `a`: datagrams, a bundle counting as one. `b`: how
-    /// often the driver was asked in vain since the burst before.
+    /// A burst of at least one packet was read from the driver. Id 0. `a`: datagrams, a bundle counting as
+    /// one. `b`: empty polls of the driver since the previous burst.
     BurstIn = 26, "burst_in";
     /// The packets of that burst are processed. Id 0. `a`: packets. `b`: 0.
     BurstProcessed = 27, "burst_processed";
-    /// The device or the kernel beneath the driver sent a packet, by the time stamp that it gave. `a`: packet word. `b`: as in
-    /// [`EventKind::PacketSent`].
+    /// The device or the kernel below the driver sent a packet, according to its time stamp. `a`: packet
+    /// word. `b`: as in [`EventKind::PacketSent`].
     DeviceSent = 28, "device_sent";
-    /// The device or the kernel beneath the driver received a packet, by its time stamp. As in [`EventKind::DeviceSent`].
+    /// The device or the kernel below the driver received a packet, according to its time stamp. As in
+    /// [`EventKind::DeviceSent`].
     DeviceReceived = 29, "device_received";
-    /// A thread that sleeps is woken because something is there for it. `a`: 0 for a message of this id, 1 to take the lead.
-    /// `b`: 0.
+    /// A sleeping thread is notified. `a`: 0 for a message of this id, 1 to become the leader. `b`: 0.
     WakeSent = 30, "wake_sent";
-    /// A thread that was asleep runs again. `a`: 0 after [`EventKind::WakeSent`], 1 because of packets or a timer. `b`:
-    /// microseconds that it was asleep.
+    /// A sleeping thread runs again. `a`: 0 after [`EventKind::WakeSent`], 1 because of packets or a timer.
+    /// `b`: microseconds that it slept.
     Woken = 31, "woken";
     /// A thread goes to sleep in the kernel until packets, a timer or another thread wake it. `a` and `b`: 0.
     Asleep = 32, "asleep";
-    /// Another trace was asked to freeze: a FREEZE packet goes to the peer. `a` and `b`: 0.
+    /// Another trace is to be frozen: a FREEZE packet goes to the peer. `a` and `b`: 0.
     FreezeSent = 33, "freeze_sent";
-    /// The thread that drives noticed that it had not run although it was not asleep: it was preempted, or stopped. Id 0. `a`:
-    /// nanoseconds that it did not run, up to now. `b`: 0.
+    /// The driving thread noticed that it had not run although it was not asleep: it was preempted or
+    /// stopped. Id 0. `a`: nanoseconds that it did not run, until now. `b`: 0.
     NotRunning = 34, "not_running";
 }
 

@@ -1,4 +1,4 @@
-//! Trace files: which dumps they hold, and whether these belong together.
+//! Trace files: their dumps, and whether these belong together.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,10 +10,10 @@ use crate::dump::Dump;
 use crate::node::NodeKind;
 use crate::read::{ReadError, read_dumps};
 
-/// Extension of trace files in a directory.
+/// File name extension of traces in a directory.
 const EXTENSION: &str = "trace";
 
-/// Why files gave no dumps.
+/// Why dumps cannot be read from files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
@@ -36,15 +36,15 @@ pub enum FileError {
     /// A directory has no trace files.
     #[error("there is no *.{EXTENSION} in the directory {}", .0.display())]
     NoTrace(PathBuf),
-    /// A file is no trace, or damaged.
+    /// A file is not a trace, or is damaged.
     #[error("{}", path.display())]
     Dump {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         source: ReadError,
     },
-    /// Traces of the simulator and of live hosts.
+    /// Traces of both the simulator and live hosts.
     #[error(
         "{} is of the simulator and {} of a live host: their times have nothing in common, pass one kind",
         simulated.display(),
@@ -63,18 +63,18 @@ pub enum FileError {
         node: String,
         /// The later file.
         path: PathBuf,
-        /// The file before.
+        /// The earlier file.
         other: PathBuf,
-        /// What to pass instead.
+        /// The files to pass instead.
         remedy: String,
     },
 }
 
-/// Reads all dumps of these files, each with its file. A directory stands for all *.trace in it. A node without a
-/// name is named after its file.
+/// Reads all dumps of these files, each with its file. A directory stands for all *.trace files in it. A node
+/// without a name is named after its file.
 ///
 /// # Errors
-/// Names the file that is no trace or damaged.
+/// Names the file that cannot be read, is not a trace, or is damaged.
 pub fn read_each(files: &[PathBuf]) -> Result<Vec<(Dump, PathBuf)>, FileError> {
     let mut dumps = Vec::new();
     for path in paths(files)? {
@@ -88,11 +88,11 @@ pub fn read_each(files: &[PathBuf]) -> Result<Vec<(Dump, PathBuf)>, FileError> {
     Ok(dumps)
 }
 
-/// Reads all dumps of these files, as [`read_each`] does, and checks that they belong together: one dump of each
+/// Reads all dumps of these files like [`read_each`], and checks that they belong together: one dump of each
 /// node, and all of live hosts or all of a simulation.
 ///
 /// # Errors
-/// Names the file that is no trace, is damaged, or does not belong to the others.
+/// Names the file that cannot be read, is not a trace, is damaged, or does not belong to the others.
 pub fn read_together(files: &[PathBuf]) -> Result<Vec<Dump>, FileError> {
     let dumps = read_each(files)?;
     check_clocks(&dumps)?;
@@ -120,7 +120,7 @@ fn paths(files: &[PathBuf]) -> Result<Vec<PathBuf>, FileError> {
     Ok(paths)
 }
 
-/// Names a node without a name, or with that of any address, after its file.
+/// Names a node after its file if it has no name, or only that of any address.
 fn name(dump: &mut Dump, path: &Path) {
     let name = &dump.node.name;
     if name.is_empty() || name.starts_with("0.0.0.0") || name.starts_with("[::]") {
@@ -153,7 +153,7 @@ fn check_names(dumps: &[(Dump, PathBuf)]) -> Result<(), FileError> {
     Ok(())
 }
 
-/// What to pass instead of two traces of a node: the names of a later run in the same directory begin with another word.
+/// The remedy for two traces of one node: names of another run in the same directory begin with another word.
 fn remedy(path: &Path, other: &Path) -> String {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (later, first) = (name(path), name(other));
@@ -172,7 +172,8 @@ fn remedy(path: &Path, other: &Path) -> String {
 }
 
 impl Dump {
-    /// Whether its times are the simulator's. A switch also counts from its own start, but says when that was.
+    /// Whether its times are the simulator's. A switch also counts from its own start, but records when that
+    /// was.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.clock == Clock::Virtual && self.start_ns == 0

@@ -1,13 +1,14 @@
 //! Time traces of a Homa endpoint: a ring of fixed 32-byte [`Record`]s with its own clock.
 //!
-//! Each endpoint owns one [`Trace`] and records what it does as it does it: packets, grants, waits, the start and the end of
-//! each RPC. A slow RPC is then explained from the trace and not guessed at. Recording takes no lock, allocates nothing and
-//! overwrites the oldest event once the ring is full; a trace that is [off](Trace::off) has no memory and costs a branch.
+//! Each endpoint owns one [`Trace`] and records its work as it happens: packets, grants, waits, the start and
+//! the end of each RPC. A slow RPC can then be explained from the trace instead of guessed at. Recording
+//! takes no lock, allocates nothing and overwrites the oldest event once the ring is full. A trace that is
+//! [off](Trace::off) has no memory and costs a branch.
 //!
-//! Events carry the time at which they were recorded, not the time at which their burst was handled: a burst has one `now`, which
-//! its packets don't share. Since to read the clock is most of what a record costs, a few events that follow each other at once in one
-//! [stage](Trace::begin_stage) of the work share a time. What happened where the trace was not at hand, because another thread had it, has a time of
-//! [the same clock](Trace::ticks) that was taken there.
+//! Events carry the time at which they were recorded, not the time at which their burst was handled: a burst
+//! has one `now` for all its packets. Reading the clock is most of the cost of a record, so a few consecutive
+//! events of one [stage](Trace::begin_stage) of the work share a time. If another thread owns the trace, an
+//! event gets a time of [the same clock](Trace::ticks) when it happens, and is recorded later.
 //!
 //! ```
 //! use homa_trace::{Clock, EventKind, Node, Trace, packet_word, read_dump};
@@ -26,68 +27,68 @@
 //! # Design
 //!
 //! Each endpoint has a ring of fixed records (`homa-trace`), which is on by default. `homa-proto` records
-//! packets, grants, waits and timers, each with its peer and priority; the runtime adds what lies around the
-//! protocol (`homa/observe/stages`): the application's calls, bursts to and from the driver, sleep and
-//! waking, threads that could not run.
+//! packets, grants, waits and timers, each with its peer and priority. The runtime adds the events around the
+//! protocol (`homa/observe/stages`): the application's calls, bursts to and from the driver, sleeps and
+//! wake-ups, and threads that could not run.
 //!
-//! - **One ring for an endpoint, not for a thread.** Whoever has something to record has the endpoint's lock
-//!   anyway, so that the ring needs none, and what concerns an RPC stands together. What happens before the
-//!   lock is had, as the application's call does, takes a stamp of the trace's clock there and is recorded
-//!   late; a dump is sorted.
-//! - **Reading the counter is what a record costs**: 10 to 24 ns on virtual machines, against 3 ns for all
-//!   else. So it is read once for each stage of the work (`Trace::begin_stage`), and what is recorded in it
-//!   shares that time, a few records at most: an application's call with the packet that it leads to; the
-//!   driver's taking it; a burst that was read; what it came to. A short RPC reads it four times at each end,
-//!   which a test holds (`homa/tests/stages`), and most of these looks the protocol would take anyway, so
-//!   that two are the trace's own. Whether a thread was kept from running is judged by the time that the
-//!   round reads anyway. On which core it is, is asked once for each time that the lock is taken and
-//!   something recorded.
-//! - **A freeze is said in one place for all endpoints** (`homa/observe/freeze`), and each looks there as its
-//!   lock is taken: nothing is recorded without the lock, so nothing after. Calls are judged where they end.
-//!   Peers are asked by FREEZE, never because of a FREEZE.
+//! - **One ring per endpoint, not per thread.** A recording thread holds the endpoint's lock anyway, so
+//!   that the ring needs none, and the events of an RPC are in one place. An event before the lock is taken,
+//!   such as the application's call, is stamped with the trace's clock and recorded later; a dump is sorted.
+//! - **Reading the counter dominates the cost of a record**: 10 to 24 ns on virtual machines, against 3 ns
+//!   for the rest. It is therefore read once per stage of the work (`Trace::begin_stage`), and up to a few
+//!   records of the stage share that time. Examples are an application's call with the packet that it causes,
+//!   a call of the driver, a burst that was read, and its processing. A short RPC reads the counter four
+//!   times at each end, which a test checks (`homa/tests/stages`); the protocol needs most of these reads
+//!   anyway, so that two are the trace's own. Threads that were kept from running are detected by the time
+//!   that each round reads anyway. The core is read once per turn with the lock, if something is recorded.
+//! - **A freeze is announced in one place for all endpoints** (`homa/observe/freeze`), which each endpoint
+//!   checks when its lock is taken. Nothing is recorded without the lock, so nothing is recorded after a
+//!   freeze. Calls are checked against the freeze threshold when they end. A host sends FREEZE to its peers,
+//!   but never because of a received FREEZE.
 //! - **A dump is copied in parts** (`Snapshot`) under the lock, into memory that was touched before.
 //!   Measuring the counter and sorting come after.
-//! - **The counter's rate is measured** against the clock that nobody adjusts, from the creation of the trace
-//!   to its dump, and the dump says over which time, and so how well (`Dump::calibration_error_ppb`). A
-//!   counter that is not invariant is not used.
-//! - **A packet received has the priority that it came with** where the driver sees the IP header: raw IPv4,
-//!   packet rings, AF_XDP. Sockets that have it from the kernel (IP_RECVTOS) pay 60 ns a packet, which is
-//!   more than the whole trace may cost; they tell it with the times below.
-//! - **Times of the kernel** (`trace_device_times`) are of the real-time clock, which is set and slewed: each
-//!   burst reads both clocks side by side, so that only the age of a packet, not that of the host, counts.
-//!   The kernel's time as it takes a packet from the device is used, and not that of the device's own clock,
-//!   which nothing here can compare. Of packets sent it tells on the socket's error queue, and names
-//!   datagrams by its own count (`homa-driver/socket/sent_times`), which wakes whoever sleeps on the socket:
-//!   no matter where somebody looks for the truth, and a reason not to have it always.
-//! - **AF_XDP tells no times.** The driver's own time of reading is that of the burst, which traces have;
-//!   given out as the device's it would hide what lay between. What devices tell XDP programs
-//!   (`bpf_xdp_metadata_rx_timestamp`) is the device's own clock, and a veth passes on a stamp of hardware
-//!   that made none: 0. The program could take the kernel's time itself (`bpf_ktime_get_ns`) and leave it in
-//!   front of the packet (`bpf_xdp_adjust_meta`), which is what packet rings have; it is not built.
-//! - **Traces of one machine know it** (`Node::machine`): its clock is better than any comparison by packets,
-//!   and is trusted. Clocks of several machines are compared by packets (`homa-analysis/align`).
-//! - **Simulated switches record what `homa-switch` does** (`homa-sim/switches`), in the same words.
-//! - **Answers are functions of a model** (`homa-analysis/answers`): what is found is a struct whose fields
-//!   are the names in JSON, and the commands (`homa-cli/trace`) only print it. Traces that lack a stage are
-//!   said to lack it, with what records it.
-//! - **The links' rate is what the densest sixteen packets show** (`homa-analysis/link`), behind switches
-//!   where they have traces. A link adds to each packet what its peers' addresses say: Ethernet and IP, and
-//!   UDP where they have ports.
-//! - **What went before an event is found again, not kept** (`homa-analysis/replay`): states every 32
-//!   records, and the records between them. An entry for each packet sent and received was a third of a
-//!   gigabyte of ten million events.
-//! - **The best case of a path is a line that no packet is below** (`answers/path`): least squares through
-//!   the least delay of each length, in rounds that leave out what lies above. Each extra delay is counted
-//!   from there, so that none is negative.
-//! - **Of an extra delay the switch has what nobody else accounts for** (`answers/decompose`). The polling
-//!   gap has no more than what the receiver's link did not bring meanwhile, and no more than the time since
-//!   the queue was last seen empty. Held against the simulator's switches the switch's part is right to 0.1 %
-//!   at the median in a rack of 8 hosts. It needs packets that nothing delayed on each path, of which three
-//!   that took the same are the sign, if no switch that recorded delayed them: where a queue never was empty,
-//!   or rings have forgotten when it was, other paths are left out, and the command says how many. Two racks
-//!   of which a part is recorded are still a quarter off, which the command says wherever switches recorded.
-//! - **RTTbytes are measured at the sender** (`answers/rtt_bytes`): from sending a packet until the grant
-//!   that it caused is there. The receiver's trace says which grant that is; no two clocks are compared.
+//! - **The counter's rate is measured** against the clock without adjustments, from the creation of the
+//!   trace to its dump. The dump contains the time of that measurement and therefore its accuracy
+//!   (`Dump::calibration_error_ppb`). A counter that is not invariant is not used.
+//! - **A received packet has its priority on arrival** if the driver sees the IP header: raw IPv4, packet
+//!   rings, AF_XDP. On sockets that get it from the kernel (IP_RECVTOS) it costs 60 ns per packet, which is
+//!   more than the budget of the whole trace. They report it together with the times of the kernel.
+//! - **Times of the kernel** (`trace_device_times`) are from the real-time clock, which is set and slewed.
+//!   Each burst reads both clocks together, so that only the age of a packet matters, not that of the host.
+//!   The time is the kernel's, when it takes a packet from the device, because the device's own clock cannot
+//!   be compared with anything. For sent packets, the kernel reports times on the socket's error queue, and
+//!   names datagrams by its own count (`homa-driver/socket/sent_times`). Each report wakes a thread that
+//!   sleeps on the socket, which is acceptable for diagnosis but not by default.
+//! - **AF_XDP reports no times.** The driver's own time of reading is that of the burst, which traces have;
+//!   reporting it as the device's time would hide the delay in between. Times that devices report to XDP
+//!   programs (`bpf_xdp_metadata_rx_timestamp`) are from the device's own clock, and a veth reports 0. The
+//!   program could read the kernel's time itself (`bpf_ktime_get_ns`) and store it in front of the packet
+//!   (`bpf_xdp_adjust_meta`), as packet rings do; this is not built.
+//! - **Traces of one machine are recognised** (`Node::machine`): its clock is better than any comparison by
+//!   packets, and is used as it is. Clocks of several machines are compared by packets
+//!   (`homa-analysis/align`).
+//! - **Simulated switches record the same events as `homa-switch`** (`homa-sim/switches`).
+//! - **Answers are functions of a model** (`homa-analysis/answers`): a result is a struct whose fields are
+//!   the names in JSON, and the commands (`homa-cli/trace`) only print it. If traces lack a stage, the answer
+//!   says so and names the option that records it.
+//! - **The links' rate is that of the densest sixteen packets** (`homa-analysis/link`), after switches if
+//!   they have traces. The overhead of a link follows from the peers' addresses: Ethernet and IP, and UDP if
+//!   they have ports.
+//! - **The state before an event is replayed, not stored** (`homa-analysis/replay`): there is a state every
+//!   32 records, and the records in between are replayed. An entry for each sent and received packet took a
+//!   third of a gigabyte for ten million events.
+//! - **The best case of a path is a line below all packets** (`answers/path`): least squares through the
+//!   minimum delay of each length, in rounds that remove the points above the line. Extra delays are relative
+//!   to this line, so that none is negative.
+//! - **The switch gets the extra delay that nothing else explains** (`answers/decompose`). The polling gap
+//!   excludes the time of arrivals on the receiver's link, and is at most the time since the queue was last
+//!   seen empty. Compared with the simulator's switches, the switch's part is right to 0.1 % at the median in
+//!   a rack of 8 hosts. Each path needs undelayed packets: three with the same delay, unless a recording
+//!   switch delayed them. Paths are left out if a queue was never empty, or if rings overwrote the time when
+//!   it was; the command prints how many. For two racks of which only a part is recorded, the result is a
+//!   quarter off, which the command reports wherever switches recorded.
+//! - **RTTbytes are measured at the sender** (`answers/rtt_bytes`): from sending a packet until the arrival
+//!   of the grant that it caused. The receiver's trace identifies that grant; no two clocks are compared.
 
 mod clock;
 mod dropped;

@@ -1,4 +1,4 @@
-//! `CLOCK_MONOTONIC` for little more than a look at the time stamp counter.
+//! `CLOCK_MONOTONIC` for little more than the cost of reading the time stamp counter.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,26 +7,29 @@ use std::sync::{Mutex, OnceLock};
 use crate::clock::{Clock, tsc};
 use crate::os::{SystemClock, clock_ns};
 
-/// A moment on two clocks, by one look at one of them.
+/// A time on two clocks, from one reading of one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub ns: u64,
-    /// The same moment on [`Clock::Tsc`], as [`Ticks::now`](crate::Ticks::now) would have it; `None` where the system's clock alone was
-    /// asked, since the counter cannot stand in for it.
+    /// The same time on [`Clock::Tsc`], like [`Ticks::now`](crate::Ticks::now). `None` if the time is from
+    /// the system's clock, because the counter cannot replace it.
     pub ticks: Option<u64>,
 }
 
-/// `CLOCK_MONOTONIC`, read from the time stamp counter where that is the system's own clock source.
+/// `CLOCK_MONOTONIC`, read from the time stamp counter if that is the system's own clock source.
 ///
-/// Each thread looks at both clocks side by side once a millisecond and counts ticks in between, so that a time differs from the
-/// system's by half of what such a look takes (some 50 ns, and no more than 500 ticks: one that was interrupted is not used), and by
-/// what the rate has changed since it was measured, over that millisecond: some nanoseconds where nobody adjusts the clock, and no more
-/// than a microsecond, since where the clocks part faster than that the system is asked again. Two threads may differ by twice as much.
-/// What one thread is told never goes back; what it hears of another may be that much ahead.
+/// Each thread reads both clocks together once per millisecond and counts ticks in between. A time therefore
+/// differs from the system's for two reasons. The first is half of the time of reading both clocks: some 50
+/// ns, and at most 500 ticks, because an interrupted reading is not used. The second is the change of the
+/// rate since it was measured, over that millisecond: some nanoseconds if the clock is not adjusted. It is at
+/// most a microsecond, because the system's clock is read instead if the two diverge faster.
 ///
-/// A machine that was suspended, or moved to another one, has a counter that does not go with its clock. A millisecond later at most
-/// both are looked at again; a counter that went back is not believed at all.
+/// Two threads may differ by twice as much. The times of one thread never decrease; a time from another
+/// thread may be ahead by that difference.
+///
+/// After a suspension, or a migration to another machine, the counter no longer matches the system's clock.
+/// At most a millisecond later both are read again; a counter that went back is not used at all.
 ///
 /// ```
 /// let clock = homa_trace::MonotonicClock::new();
@@ -45,8 +48,9 @@ impl Default for MonotonicClock {
 }
 
 impl MonotonicClock {
-    /// Looks, once for a process, whether the counter can stand in for the system's clock: whether it is invariant, and what the kernel
-    /// itself counts, which has compared it between processors and with other clocks.
+    /// Checks, once per process, whether the counter can replace the system's clock. It must be invariant and
+    /// the kernel's own clock source, because the kernel has compared it between processors and with other
+    /// clocks.
     #[must_use]
     pub fn new() -> MonotonicClock {
         static COUNTS: OnceLock<bool> = OnceLock::new();
@@ -54,7 +58,8 @@ impl MonotonicClock {
         MonotonicClock { counts }
     }
 
-    /// The time. Costs a look at the counter, and once a millisecond in each thread two of them and one at the system's clock.
+    /// The time. Reads the counter, and once per millisecond in each thread the counter twice and the
+    /// system's clock once.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
@@ -67,12 +72,13 @@ impl MonotonicClock {
     }
 }
 
-/// `CLOCK_MONOTONIC`, by asking the system.
+/// `CLOCK_MONOTONIC`, read from the system.
 fn monotonic_ns() -> u64 {
     clock_ns(SystemClock::Monotonic)
 }
 
-/// Whether the kernel makes its clocks of the counter. Where it says nothing, it may have found a reason not to.
+/// Whether the counter is the kernel's clock source. If the kernel does not report it, it may have a reason
+/// not to use it.
 fn is_clock_source() -> bool {
     const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     std::fs::read_to_string(CURRENT).is_ok_and(|source| source.trim() == "tsc")
@@ -82,10 +88,11 @@ thread_local! {
     static THREAD: Cell<Sight> = const { Cell::new(Sight::NONE) };
 }
 
-/// Nanoseconds a tick with [`PLACES`] binary places, of all threads; 0 while that is not known.
+/// Nanoseconds per tick with [`PLACES`] binary places, for all threads; 0 while unknown.
 static NS_PER_TICK: AtomicU64 = AtomicU64::new(0);
 
-/// Never waited for: who does not get it takes the rate as it is. A child that was forked while a thread had it keeps the rate.
+/// Threads never wait for this lock: a thread that does not get it uses the current rate. A child forked
+/// while a thread held the lock keeps the rate.
 static RATE: Mutex<Rate> = Mutex::new(Rate::UNKNOWN);
 
 #[cold]
@@ -108,14 +115,14 @@ fn look_at_both() -> Moment {
 /// Binary places of a rate.
 const PLACES: u32 = 32;
 
-/// For how long a look at both clocks is good, in nanoseconds: so short that no change of the rate amounts to anything, so long that
-/// the look costs nothing beside what goes on meanwhile.
+/// Validity of a reading of both clocks, in nanoseconds. It is so short that a change of the rate does not
+/// matter, and so long that the cost of a reading does not matter.
 const GOOD_NS: u64 = 1_000_000;
 
-/// Ticks that a look at both clocks may take: several times what it takes where nothing comes between.
+/// Maximum ticks of a reading of both clocks: several times the duration of an uninterrupted one.
 const MOST_GAP_TICKS: u64 = 1_000;
 
-/// Both clocks at one moment.
+/// Both clocks at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     ticks: u64,
@@ -123,28 +130,29 @@ struct Pair {
 }
 
 impl Pair {
-    /// `None` where the look was interrupted, or the two looks at the counter were of processors that do not agree.
+    /// `None` if the reading was interrupted, or if its two counter values are from processors that disagree.
     fn new(before: u64, ns: u64, after: u64) -> Option<Pair> {
         let gap = after.wrapping_sub(before);
         (gap <= MOST_GAP_TICKS).then(|| Pair { ticks: before.wrapping_add(gap / 2), ns })
     }
 }
 
-/// What a thread last saw of both clocks.
+/// A thread's last reading of both clocks.
 #[derive(Clone, Copy, Debug)]
 struct Sight {
     pair: Pair,
     ns_per_tick: u64,
-    /// Ticks from there on for which it is good; 0: for none.
+    /// Ticks for which the reading is valid; 0 if it is not.
     good_ticks: u64,
-    /// No time before this is told: a later one may have been.
+    /// Never return a time below this: a later one may already have been handed out.
     floor_ns: u64,
 }
 
 impl Sight {
     const NONE: Sight = Sight { pair: Pair { ticks: 0, ns: 0 }, ns_per_tick: 0, good_ticks: 0, floor_ns: 0 };
 
-    /// The time when the counter shows this, if that is near enough to what was seen. A counter that went back is far ahead.
+    /// The time at this value of the counter, if the reading is valid for it. A counter that went back counts
+    /// as far ahead.
     #[inline]
     fn ns_at(&self, ticks: u64) -> Option<u64> {
         let passed = ticks.wrapping_sub(self.pair.ticks);
@@ -153,14 +161,14 @@ impl Sight {
 
     #[inline]
     fn counted(&self, passed: u64) -> u64 {
-        // At most a millisecond's, with the places of a rate: 52 bits.
+        // The product has at most 52 bits: nanoseconds of a millisecond with the places of a rate.
         self.pair.ns + ((passed * self.ns_per_tick) >> PLACES)
     }
 
-    /// What is gone by after a new look, of which there may be no pair, at a rate that may not be known.
+    /// The state after a new reading, which may have no pair, at a rate that may be unknown.
     fn after(&self, pair: Option<Pair>, ns_per_tick: u64) -> Sight {
-        // The last time that can have been told. Where the counter went back it is up to a millisecond away, which the clock then stands
-        // still.
+        // The last time that may have been returned. If the counter went back, this is up to a millisecond
+        // ahead, and the clock stands still for as long.
         let floor_ns = self.floor_ns.max(self.counted(self.good_ticks));
         match (pair, (GOOD_NS << PLACES).checked_div(ns_per_tick)) {
             (Some(pair), Some(good_ticks)) => Sight { pair, ns_per_tick, good_ticks, floor_ns },
@@ -169,27 +177,29 @@ impl Sight {
     }
 }
 
-/// What is known of the rate.
+/// The measurement of the rate.
 #[derive(Debug)]
 struct Rate {
-    /// The rate is measured from the first of the two on. The second one takes its place when it is old enough.
+    /// The rate is measured since the first pair. The second pair replaces the first when it is old enough.
     since: Option<(Pair, Pair)>,
 }
 
-/// The least time over which the rate is measured, in nanoseconds: two pairs, each good to some 50 ns, then make it good to a
-/// 10,000th, and a time to 100 ns.
+/// Minimum time over which the rate is measured, in nanoseconds. Two pairs, each with an error of some 50 ns,
+/// then limit its error to a 10,000th, and that of a time to 100 ns.
 const LEAST_SPAN_NS: u64 = 1_000_000;
 
-/// The time over which it is measured later: as old as it may be, at most twice that old while it is used.
+/// Age at which the second pair replaces the first, in nanoseconds. The measurement of the rate spans at most
+/// twice this time.
 const SPAN_NS: u64 = 500_000_000;
 
-/// A rate that differs from the last one by more than this part of it is that of clocks which have parted.
+/// Divisor of the largest plausible change of the rate: if a rate differs from the last one by more than this
+/// fraction, the two clocks have diverged.
 const PARTED: u64 = 1_000;
 
 impl Rate {
     const UNKNOWN: Rate = Rate { since: None };
 
-    /// Takes in what somebody saw, and tells the rate, which it keeps in `known`.
+    /// Updates the rate by a new pair, stores it in `known` and returns it.
     fn learn(&mut self, pair: Pair, known: &AtomicU64) -> u64 {
         let before = known.load(Ordering::Relaxed);
         let Some((first, second)) = self.since else {
@@ -200,12 +210,13 @@ impl Rate {
             (Some(ticks @ 1..), Some(ns @ LEAST_SPAN_NS..)) => {
                 u64::try_from((u128::from(ns) << PLACES) / u128::from(ticks)).unwrap_or(0)
             }
-            // Too early to tell, or another thread's look, from before.
+            // Too early to measure, or an older reading of another thread.
             (Some(_), Some(_)) | (None, None) => return before,
-            // One of the two went back.
+            // One of the two clocks went back.
             _ => 0,
         };
-        // A first rate has none to be compared with: the machine may have been asleep in a long span, in which one of the two stood still.
+        // There is no rate to compare a first rate with. In a long span the machine may have been suspended,
+        // while one of the two clocks stood still.
         let is_doubtful = before == 0 && pair.ns.saturating_sub(first.ns) > 2 * SPAN_NS;
         if rate == 0 || is_doubtful || before != 0 && rate.abs_diff(before) > before / PARTED {
             self.since = Some((pair, pair));
@@ -224,7 +235,7 @@ impl Rate {
 mod tests {
     use super::*;
 
-    /// Of a counter with 2.5 GHz.
+    /// The rate of a counter of 2.5 GHz.
     const RATE_25: u64 = (2 << PLACES) / 5;
 
     fn pair(ticks: u64, ns: u64) -> Pair {
@@ -254,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_look_that_shows_an_earlier_time_takes_none_back() {
-        // The rate was taken for 20 ppm too high.
+        // The assumed rate is 20 ppm too high.
         let sight = Sight::NONE.after(Some(pair(0, 0)), RATE_25 + RATE_25 / 50_000);
         let last =
             (2_490_000..2_500_000).rev().find_map(|ticks| sight.ns_at(ticks)).expect("good until then");
@@ -281,7 +292,7 @@ mod tests {
         assert_eq!(rate.learn(pair(0, 0), &known), 0);
         assert_eq!(rate.learn(pair(ticks_of(900_000), 900_000), &known), 0, "too early");
         assert_eq!(rate.learn(pair(ticks_of(1_000_000), 1_000_000), &known), RATE_25);
-        // For long it runs 100 ppm faster, and none of what was before counts any more.
+        // The rate is 100 ppm higher for so long that earlier pairs no longer count.
         let mut at = (ticks_of(1_000_000), 1_000_000);
         for _ in 0..30 {
             at = (at.0 + ticks_of(100_010_000), at.1 + 100_000_000);
@@ -289,14 +300,14 @@ mod tests {
         }
         let wanted = RATE_25 as f64 / 1.000_1;
         assert!((known.load(Ordering::Relaxed) as f64 - wanted).abs() < 2.0);
-        // Somebody else's look, from before all of this.
+        // A reading of another thread from before.
         assert_eq!(rate.learn(pair(1, 1), &known), known.load(Ordering::Relaxed));
-        // Asleep for a minute, in which the one clock went on.
+        // The machine is suspended for a minute, in which one clock continues.
         assert_eq!(rate.learn(pair(at.0 + ticks_of(60_000_000_000), at.1 + 50_000_000), &known), 0);
         at = (at.0 + ticks_of(60_001_000_000), at.1 + 51_000_000);
         assert_eq!(rate.learn(pair(at.0, at.1), &known), RATE_25);
         assert_eq!(rate.learn(pair(7, at.1 + 1), &known), 0, "the counter began anew");
-        // Asleep again before a rate was known, for 8 hours of which the system's clock has a minute.
+        // Suspended again before a rate is known, for 8 hours; the system's clock advances by a minute.
         at = (ticks_of(28_860_000_000_000), at.1 + 60_000_000_000);
         assert_eq!(rate.learn(pair(at.0, at.1), &known), 0);
         assert_eq!(rate.learn(pair(at.0 + ticks_of(1_000_000), at.1 + 1_000_000), &known), RATE_25);
@@ -304,12 +315,12 @@ mod tests {
 
     #[test]
     fn every_thread_has_the_systems_clock_and_none_sees_it_go_back() {
-        // As far as two threads may be apart, and a machine that adjusts its clock.
+        // Difference allowed between two threads, and for a machine that adjusts its clock.
         const SLACK_NS: u64 = 5_000;
         let clock = MonotonicClock::new();
         let watch = || {
             let mut last = 0;
-            // Several milliseconds, in each of which a thread looks at the system's clock anew.
+            // Several milliseconds, in each of which a thread reads the system's clock again.
             for _ in 0..100_000 {
                 let early = monotonic_ns();
                 let Moment { ns, ticks } = clock.now();
@@ -324,7 +335,7 @@ mod tests {
             }
         };
         std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(watch))));
-        // A clock without a counter behind it.
+        // A clock without a usable counter.
         let asked = MonotonicClock { counts: false };
         let (early, moment, late) = (monotonic_ns(), asked.now(), monotonic_ns());
         assert!((early..=late).contains(&moment.ns) && moment.ticks.is_none());

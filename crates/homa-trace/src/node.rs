@@ -1,18 +1,18 @@
-//! Whose trace it is.
+//! The node of a trace.
 
 use std::collections::BTreeMap;
 
-/// Longest name that a dump keeps, in bytes, inclusive; longer ones are cut.
+/// Maximum length of a name in a dump, in bytes, inclusive; longer names are cut.
 pub const NAME_MAX_BYTES: usize = 255;
 
-/// What recorded a trace.
+/// The kind of node that recorded a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum NodeKind {
-    /// A host: its records say which peer, priority and core ([`Place::at_host`](crate::Place::at_host)).
+    /// A host: its records have a peer, a priority and a core ([`Place::at_host`](crate::Place::at_host)).
     #[default]
     Host = 0,
-    /// A switch: its records say which port and queue ([`Place::in_switch`](crate::Place::in_switch)).
+    /// A switch: its records have a port and a queue ([`Place::in_switch`](crate::Place::in_switch)).
     Switch = 1,
 }
 
@@ -26,22 +26,22 @@ impl NodeKind {
     }
 }
 
-/// The host or switch that a trace is of. Names are for people: nothing needs to be known of them to put traces together.
+/// The host or switch that recorded a trace. Names are for people; no analysis depends on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// What it is.
+    /// Host or switch.
     pub kind: NodeKind,
-    /// What people call it; empty where nobody said.
+    /// Its name; empty if none was given.
     pub name: String,
-    /// Names of the numbers in its records: of a host its peers' addresses, of a switch its ports' devices.
+    /// Names of the numbers in its records: a host's peer addresses, a switch's port devices.
     pub others: BTreeMap<u16, String>,
-    /// Tells the machine from others for as long as it is not restarted: nodes with the same number have the same
-    /// `CLOCK_MONOTONIC_RAW`. 0: not known, or of no machine.
+    /// Identifies the machine until it restarts: nodes with the same number share one `CLOCK_MONOTONIC_RAW`.
+    /// 0: unknown, or no machine.
     pub machine: u64,
 }
 
 impl Node {
-    /// A host of this name whose peers have no names yet.
+    /// A host of this name without names for its peers.
     #[must_use]
     pub fn host(name: impl Into<String>) -> Node {
         Node { name: name.into(), ..Node::default() }
@@ -53,8 +53,9 @@ impl Node {
         Node { kind: NodeKind::Switch, name: name.into(), others: (0..).zip(ports).collect(), machine: 0 }
     }
 
-    /// Takes in the others of another recorder of the same host. Returns which number each of its numbers has here: the same name is the
-    /// same number, and `u16::MAX` stands for all that no number is left for.
+    /// Merges the names of another recorder of the same host. Returns the number here for each of its
+    /// numbers: equal names get equal numbers, and `u16::MAX` stands for all names for which no number is
+    /// left.
     pub(crate) fn adopt(&mut self, other: &Node) -> BTreeMap<u16, u16> {
         let mut known: BTreeMap<String, u16> =
             self.others.iter().map(|(number, name)| (name.clone(), *number)).collect();
@@ -73,8 +74,8 @@ impl Node {
         numbers
     }
 
-    /// As bytes, padded with zeros to whole words: kind 2, number of others 4, machine 8, name, then for each other its number 2 and its
-    /// name; a name is its length 2 and its bytes.
+    /// Encodes the node, padded with zeros to whole words: kind 2, number of others 4, machine 8, name; then
+    /// for each other its number 2 and its name. A name is its length 2 and its bytes.
     pub(crate) fn to_words(&self) -> Vec<u64> {
         let mut bytes = Vec::new();
         bytes.extend((self.kind as u16).to_le_bytes());
@@ -89,7 +90,7 @@ impl Node {
         bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
     }
 
-    /// `None`: this is not what [`to_words`](Node::to_words) makes.
+    /// Decodes the words of [`to_words`](Node::to_words); `None` if they are malformed.
     pub(crate) fn from_words(words: &[u64]) -> Option<Node> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut rest = &bytes[..];
@@ -107,7 +108,7 @@ impl Node {
     }
 }
 
-/// The number of this machine, by what Linux draws at each start; 0 where that cannot be read.
+/// The number of this machine, from the random id that Linux draws at each boot; 0 if it cannot be read.
 pub(crate) fn this_machine() -> u64 {
     let drawn = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = drawn.chars().filter(char::is_ascii_hexdigit).take(16).collect();
@@ -131,7 +132,7 @@ fn take_name(rest: &mut &[u8]) -> Option<String> {
     let length = usize::from(u16::from_le_bytes(take(rest)?));
     let (name, left) = rest.split_at_checked(length).filter(|_| length <= NAME_MAX_BYTES)?;
     *rest = left;
-    // It is shown on terminals, which obey some of these.
+    // The name is shown on terminals, which interpret some control characters.
     Some(str::from_utf8(name).ok()?.replace(char::is_control, "\u{fffd}"))
 }
 
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(Node::from_words(&words[..words.len() - 1]), None, "cut short");
         assert_eq!(Node::from_words(&[&words[..], &[0]].concat()), None, "more than there is");
         assert_eq!(Node::from_words(&[u64::MAX; 4]), None);
-        // A name that is longer than any that is written.
+        // A name longer than any that is written.
         let words = Node::host("n".repeat(NAME_MAX_BYTES)).to_words();
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert!(Node::from_words(&words).is_some());

@@ -48,7 +48,7 @@ mod linux {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_usec as u64 * 1_000
     }
 
-    /// The core on which the caller runs, plus one; 0 if the system does not say.
+    /// The core on which the caller runs, plus one; 0 if the system does not report it.
     #[inline]
     pub(crate) fn core_plus_one() -> u16 {
         // SAFETY: the call has no arguments and touches no memory of ours.

@@ -1,30 +1,31 @@
-//! Where something happened.
+//! The place of an event.
 
 use std::fmt;
 
 /// Priorities are 0 to 7.
 const PRIORITY_BITS: u8 = 7;
 
-/// Of a packet received the priority is known.
+/// Flag of a received packet: its priority is known.
 const PRIORITY_KNOWN: u8 = 8;
 
-/// Where something happened: in a switch by port and queue, at a host by peer, priority and core. Which of the two it is, the
-/// trace's [`NodeKind`](crate::NodeKind) says.
+/// The place of an event: in a switch the port and the queue, at a host the peer, the priority and the core.
+/// The trace's [`NodeKind`](crate::NodeKind) determines which.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct Place([u16; 3]);
 
 impl Place {
-    /// In a switch: the port that the frame was to leave by, from 0 on; its queue there, of which the larger goes first; and why
-    /// the frame was dropped, as the switch numbers its reasons, 0 for one that was not.
+    /// A place in a switch. `port`: the output port of the frame, from 0. `queue`: its queue there; larger
+    /// goes first. `reason`: why the frame was dropped, as the switch numbers its reasons, or 0.
     #[inline]
     #[must_use]
     pub const fn in_switch(port: u16, queue: u16, reason: u16) -> Place {
         Place([port, queue, reason])
     }
 
-    /// At a host: the number of the peer, 0 for none; the priority of the packet, 0 to 7, or of a packet received what
-    /// [`Place::priority_received`] makes of it; the endpoint; and the core on which it was recorded plus one, 0 where that is not known.
+    /// A place at a host. `peer`: the number of the peer, 0 for none. `priority`: the priority of the packet,
+    /// 0 to 7; for a received packet, the result of [`Place::priority_received`]. `endpoint`: the endpoint.
+    /// `core_plus_one`: the core of the recording thread plus one, 0 if unknown.
     #[inline]
     #[must_use]
     pub const fn at_host(peer: u16, priority: u8, endpoint: u8, core_plus_one: u16) -> Place {
@@ -43,20 +44,21 @@ impl Place {
         self.0[1]
     }
 
-    /// Why a switch dropped a frame; 0: it did not.
+    /// Why a switch dropped a frame; 0 if it did not.
     #[must_use]
     pub const fn reason(self) -> u16 {
         self.0[2]
     }
 
-    /// The peer of a host by its number in the dump's [`Node::others`](crate::Node::others); `None` for events that belong to no
-    /// peer.
+    /// The number of a host's peer in the dump's [`Node::others`](crate::Node::others); `None` for events
+    /// without a peer.
     #[must_use]
     pub const fn peer(self) -> Option<u16> {
         if self.0[0] == 0 { None } else { Some(self.0[0]) }
     }
 
-    /// The priority of a packet received, as [`Place::at_host`] takes it; `None`: the driver does not say.
+    /// Encodes the priority of a received packet for [`Place::at_host`]; `None` if the driver does not report
+    /// it.
     #[inline]
     #[must_use]
     pub const fn priority_received(priority: Option<u8>) -> u8 {
@@ -66,33 +68,34 @@ impl Place {
         }
     }
 
-    /// The priority of a host's packet, 0 where it was received and is not known.
+    /// The priority of a host's packet; 0 for a received packet of unknown priority.
     #[must_use]
     pub const fn priority(self) -> u8 {
         self.0[1] as u8 & PRIORITY_BITS
     }
 
-    /// The priority that a packet came with, for [`EventKind::PacketReceived`](crate::EventKind::PacketReceived) and
-    /// [`EventKind::DeviceReceived`](crate::EventKind::DeviceReceived); `None`: it is not known, as in traces written before there was
-    /// such a thing.
+    /// The priority of a packet on arrival, for
+    /// [`EventKind::PacketReceived`](crate::EventKind::PacketReceived) and
+    /// [`EventKind::DeviceReceived`](crate::EventKind::DeviceReceived). `None` if it is unknown, as in older
+    /// traces.
     #[must_use]
     pub const fn received_priority(self) -> Option<u8> {
         if self.0[1] as u8 & PRIORITY_KNOWN == 0 { None } else { Some(self.priority()) }
     }
 
-    /// The host's endpoint that recorded this, from 0 on.
+    /// The host's endpoint that recorded the event, from 0.
     #[must_use]
     pub const fn endpoint(self) -> u8 {
         (self.0[1] >> 8) as u8
     }
 
-    /// The core on which a host recorded this; `None`: not known.
+    /// The core on which a host recorded the event; `None` if unknown.
     #[must_use]
     pub const fn core(self) -> Option<u16> {
         self.0[2].checked_sub(1)
     }
 
-    /// The same at a host, but about another peer.
+    /// The same place with another peer.
     pub(crate) const fn of_peer(self, peer: u16) -> Place {
         Place([peer, self.0[1], self.0[2]])
     }

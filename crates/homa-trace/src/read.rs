@@ -1,4 +1,4 @@
-//! Dumps read back.
+//! Reads dumps.
 
 use std::io::{self, Read};
 
@@ -8,10 +8,10 @@ use crate::node::Node;
 use crate::trace::Record;
 
 const HEADER_WORDS: usize = DUMP_HEADER_BYTES / 8;
-/// Records read at a time: what a header claims is believed only as it comes.
+/// Bytes per read: memory grows only with the records that actually arrive.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Why bytes are not a dump that this version reads.
+/// Why bytes are not a dump that this version can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
@@ -29,38 +29,38 @@ pub enum DumpError {
     /// The bytes end too early.
     #[error("the trace is cut short: {found} bytes of {expected} are there; copy or record it again")]
     Truncated {
-        /// Bytes that the header calls for, or the length of a header.
+        /// Bytes that the header announces, or the length of a header.
         expected: u64,
-        /// Bytes that are there.
+        /// Bytes present.
         found: u64,
     },
-    /// More bytes than the header calls for.
+    /// There are more bytes than the header announces.
     #[error("bytes follow the end of the trace: one trace was expected, or this file is damaged")]
     TrailingBytes,
-    /// The bytes are not what was written.
+    /// The bytes were damaged.
     #[error("the trace is damaged: its {what} is wrong; copy or record it again")]
     Corrupt {
-        /// The part that gave it away.
+        /// The part that shows the damage.
         what: &'static str,
     },
 }
 
-/// Why a file gave no dumps.
+/// Why no dumps can be read from a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// What was read is no dump.
+    /// The contents are not a dump.
     #[error(transparent)]
     Dump(#[from] DumpError),
 }
 
-/// Reads the dump that these bytes are: one whole, and nothing else.
+/// Reads the one complete dump in these bytes, which may contain nothing else.
 ///
 /// # Errors
-/// The first thing found wrong; see [`DumpError`].
+/// The first defect found; see [`DumpError`].
 pub fn read_dump(bytes: &[u8]) -> Result<Dump, DumpError> {
     let mut rest = bytes;
     let dump = match read_one(&mut rest) {
@@ -71,10 +71,11 @@ pub fn read_dump(bytes: &[u8]) -> Result<Dump, DumpError> {
     if rest.is_empty() { Ok(dump) } else { Err(DumpError::TrailingBytes) }
 }
 
-/// Reads all the dumps of a file, at least one. Memory grows with what is there, not with what a header claims. Makes large reads.
+/// Reads all dumps of a file, at least one. Memory grows with the bytes present, not with the size that a
+/// header announces. Makes large reads.
 ///
 /// # Errors
-/// The first thing found wrong, of the file or in it.
+/// The first error of the file, or the first defect in it.
 pub fn read_dumps(file: &mut impl Read) -> Result<Vec<Dump>, ReadError> {
     let mut dumps = Vec::new();
     while let Some(dump) = read_one(file)? {
@@ -119,7 +120,7 @@ fn read_one(file: &mut impl Read) -> Result<Option<Dump>, ReadError> {
     let mut records = Vec::new();
     let mut part = [0; 4];
     let mut filled = 0;
-    // No overflow: the total, which is larger, fits.
+    // This cannot overflow: the total, which is larger, fits.
     body.words(count * 4, |word| {
         part[filled] = word;
         filled = (filled + 1) % 4;
@@ -147,13 +148,13 @@ fn read_one(file: &mut impl Read) -> Result<Option<Dump>, ReadError> {
     }))
 }
 
-/// The words of a header whose magic, version, record size and rate are right.
+/// The words of a header with correct magic, version, record size and rate.
 fn checked_header(bytes: &[u8]) -> Result<[u64; HEADER_WORDS], DumpError> {
     let magic = &bytes[..bytes.len().min(DUMP_MAGIC.len())];
     if !DUMP_MAGIC.starts_with(magic) {
         return Err(DumpError::NotADump);
     }
-    // The version comes before the length: another version may have a shorter header.
+    // Check the version before the length: another version may have a shorter header.
     if let Some(version) = bytes.get(8..10) {
         let found = u16::from_le_bytes([version[0], version[1]]);
         if found != DUMP_VERSION {
@@ -175,7 +176,7 @@ fn checked_header(bytes: &[u8]) -> Result<[u64; HEADER_WORDS], DumpError> {
     Ok(words)
 }
 
-/// What follows a header, as it is read.
+/// A reader for the part after a header.
 struct Body<'a, R> {
     file: &'a mut R,
     checksum: Checksum,
@@ -184,7 +185,7 @@ struct Body<'a, R> {
 }
 
 impl<R: Read> Body<'_, R> {
-    /// Gives the next `count` words, which count in the checksum.
+    /// Passes the next `count` words to `give`, and adds them to the checksum.
     fn words(&mut self, count: u64, mut give: impl FnMut(u64)) -> Result<(), ReadError> {
         let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(count * 8).unwrap_or(CHUNK_BYTES))];
         let mut left = count * 8;
@@ -206,7 +207,7 @@ impl<R: Read> Body<'_, R> {
     }
 }
 
-/// Reads until `bytes` is full or the file ends, and says how much there was.
+/// Reads until `bytes` is full or the file ends, and returns the number of bytes read.
 fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {

@@ -1,12 +1,12 @@
-//! A trace's records, copied out of it while it goes on.
+//! Copies a trace's records while the trace continues.
 
 use crate::clock::{Anchor, Clock, calibrate};
 use crate::dump::Dump;
 use crate::node::{Node, this_machine};
 use crate::trace::{Record, Trace};
 
-/// The records of a trace, copied out of it in parts, so that whoever records waits for a part at most, and for nothing of what else a
-/// dump takes.
+/// The records of a trace, copied in parts. A recording thread waits for one part at most, and not for the
+/// other work of a dump.
 ///
 /// ```
 /// use homa_trace::{Clock, EventKind, Node, Snapshot, Trace};
@@ -23,9 +23,9 @@ use crate::trace::{Record, Trace};
 pub struct Snapshot {
     clock: Clock,
     start: Anchor,
-    /// The next record to be copied, of all that were ever written.
+    /// The next record to copy, counted from the first ever written.
     next: u64,
-    /// The end of those to be copied, exclusive.
+    /// The end of the records to copy, exclusive.
     end: u64,
     /// Records that were overwritten before they were copied.
     overwritten: u64,
@@ -33,7 +33,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// One of what the trace holds now, of which nothing is copied yet.
+    /// A snapshot of the records that the trace holds now, with none copied yet.
     #[must_use]
     pub fn new(trace: &Trace) -> Snapshot {
         let next = trace.overwritten();
@@ -47,17 +47,18 @@ impl Snapshot {
         }
     }
 
-    /// Takes the memory for what is to be copied, and touches it, so that copying meets no page fault.
+    /// Allocates and touches the memory for the copy, so that copying causes no page fault.
     pub fn make_room(&mut self) {
         let left = (self.end - self.next) as usize;
         self.records.reserve_exact(left);
         let copied = self.records.len();
-        // Zeroes may be had from the kernel untouched; these differ.
+        // The kernel may provide zeroed memory without touching it; these values are not zero.
         self.records.resize(copied + left, Record { kind: u16::MAX, ..Record::default() });
         self.records.truncate(copied);
     }
 
-    /// Copies at most `most` records more; whether that was all. What the trace overwrote meanwhile is counted as overwritten.
+    /// Copies up to `most` further records. Returns whether all are copied. Records that the trace overwrote
+    /// meanwhile count as overwritten.
     pub fn copy_part(&mut self, trace: &Trace, most: usize) -> bool {
         let first = self.next.max(trace.overwritten()).min(self.end);
         self.overwritten += first - self.next;
@@ -68,10 +69,10 @@ impl Snapshot {
         self.next == self.end
     }
 
-    /// What was copied, in the order of time, as the trace of this node.
+    /// The copied records in order of time, as a dump of this node.
     ///
-    /// With [`Clock::Tsc`] the counter's rate is measured from the creation of the trace until now; a trace younger than 10 ms
-    /// busy-waits until it is that old.
+    /// With [`Clock::Tsc`], the counter's rate is measured from the creation of the trace until now. For a
+    /// trace younger than 10 ms, this busy-waits until it is that old.
     #[must_use]
     pub fn dump(mut self, mut node: Node) -> Dump {
         let (frequency_hz, calibration_span_ns) = match self.clock {
@@ -81,7 +82,7 @@ impl Snapshot {
         if self.start.monotonic_ns != 0 && node.machine == 0 {
             node.machine = this_machine();
         }
-        // Those with a time taken before the others were written stand behind them.
+        // Records with a time taken earlier were written after records of a later time.
         self.records.sort_by_key(|record| record.time);
         Dump {
             node,

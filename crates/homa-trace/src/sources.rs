@@ -1,4 +1,4 @@
-//! The clocks that a program on this machine can read, to be compared.
+//! The clocks of this machine that a program can read, for comparisons.
 
 use crate::clock::{Clock, monotonic_raw_ns, tsc};
 use crate::os::{SystemClock, clock_ns, time_of_day_ns};
@@ -8,17 +8,17 @@ use crate::os::{SystemClock, clock_ns, time_of_day_ns};
 pub enum Source {
     /// The processor's time stamp counter, in ticks.
     Tsc,
-    /// `CLOCK_MONOTONIC_RAW`: the counter as the kernel has calibrated it, which nobody adjusts.
+    /// `CLOCK_MONOTONIC_RAW`: the counter as calibrated by the kernel, without adjustments.
     MonotonicRaw,
-    /// `CLOCK_MONOTONIC`: never set, but made faster and slower by time synchronisation.
+    /// `CLOCK_MONOTONIC`: never set, but sped up and slowed down by time synchronisation.
     Monotonic,
     /// `CLOCK_REALTIME`: time of day, set and adjusted.
     Realtime,
-    /// `gettimeofday`: the same in whole microseconds.
+    /// `gettimeofday`: the time of day in whole microseconds.
     TimeOfDay,
-    /// `CLOCK_MONOTONIC_COARSE`: that of the last timer tick.
+    /// `CLOCK_MONOTONIC_COARSE`: `CLOCK_MONOTONIC` at the last timer tick.
     MonotonicCoarse,
-    /// `CLOCK_REALTIME_COARSE`: that of the last timer tick.
+    /// `CLOCK_REALTIME_COARSE`: `CLOCK_REALTIME` at the last timer tick.
     RealtimeCoarse,
 }
 
@@ -34,7 +34,7 @@ impl Source {
         Source::RealtimeCoarse,
     ];
 
-    /// What programs know it as.
+    /// Its usual name in programs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,13 +48,13 @@ impl Source {
         }
     }
 
-    /// Whether this machine has it: the counter only where it is invariant.
+    /// Whether this machine has it. The counter counts only if it is invariant.
     #[must_use]
     pub fn is_available(self) -> bool {
         self != Source::Tsc || Clock::Tsc.available() == Clock::Tsc
     }
 
-    /// What it says now: nanoseconds, or ticks of the counter.
+    /// Its current value: nanoseconds, or ticks of the counter.
     #[inline]
     #[must_use]
     pub fn now(self) -> u64 {
@@ -80,7 +80,7 @@ mod tests {
             let before = source.now();
             assert!(before > 0 && (source.now() >= before || source == Source::Realtime), "{source:?}");
         }
-        // Whole microseconds are the time of day, not something else's.
+        // Whole microseconds are a property of the time of day only.
         assert_eq!(Source::TimeOfDay.now() % 1_000, 0);
         for (coarse, fine) in [
             (Source::MonotonicCoarse, Source::Monotonic),

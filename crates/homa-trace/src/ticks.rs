@@ -1,13 +1,12 @@
-//! A clock for whoever reads it in a loop of its own, without a trace.
+//! A clock for loops without a trace.
 
 use crate::clock::{Anchor, Clock, calibrate, monotonic_raw_ns, tsc};
 use crate::os::{SystemClock, clock_ns};
 
-/// A clock that costs as little as this machine has to offer: the time stamp counter where it is invariant, else
-/// `CLOCK_MONOTONIC_RAW`.
+/// The cheapest clock of this machine: the time stamp counter if it is invariant, else `CLOCK_MONOTONIC_RAW`.
 ///
-/// It counts in ticks, whose worth [`Ticks::rate`] measures. Its copies are the same clock. Between processors the counter is as
-/// equal as Linux finds it to be when it takes it for its own clock source.
+/// It counts ticks, whose duration [`Ticks::rate`] measures. Copies are the same clock. Between processors
+/// the counter agrees as well as Linux requires for its own clock source.
 ///
 /// ```
 /// let ticks = homa_trace::Ticks::start();
@@ -22,7 +21,7 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Chooses the clock. Its rate is measured from here on.
+    /// Chooses the clock, and starts the measurement of its rate.
     #[must_use]
     pub fn start() -> Ticks {
         let clock = Clock::Tsc.available();
@@ -40,23 +39,24 @@ impl Ticks {
         Ticks { clock, start }
     }
 
-    /// Which clock it is: [`Clock::Tsc`] or [`Clock::Monotonic`].
+    /// The clock in use: [`Clock::Tsc`] or [`Clock::Monotonic`].
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// The time in ticks. Where the clock is the counter, it is read without a fence: loads and stores around it may be done on
-    /// either side.
+    /// The time in ticks. The counter is read without a fence, so that loads and stores may be reordered
+    /// around it.
     #[inline]
     #[must_use]
     pub fn now(&self) -> u64 {
         if self.clock == Clock::Tsc { tsc() } else { monotonic_raw_ns() }
     }
 
-    /// This clock and the system's real-time clock at one moment, for times near it that somebody else took from that. Looks at two of the
-    /// system's clocks, with or without system calls, and at this one before and after each; again at one of them where something came
-    /// between.
+    /// Reads this clock and the system's real-time clock together, to convert nearby real-time stamps.
+    ///
+    /// It reads two of the system's clocks, with or without system calls, and this clock before and after
+    /// each. An interrupted reading is repeated.
     #[must_use]
     pub fn beside_real_time(&self) -> RealTime {
         let mut best = RealTime { ticks: 0, real_ns: 0, hz: NS_PER_S, error_ticks: u64::MAX };
@@ -67,7 +67,7 @@ impl Ticks {
             if gap / 2 < best.error_ticks {
                 best = RealTime { ticks: before + gap / 2, real_ns, error_ticks: gap / 2, ..best };
             }
-            // An interrupted pair is taken again; most are not.
+            // Repeat an interrupted pair; most are not interrupted.
             if best.error_ticks <= GOOD_PAIR_TICKS {
                 break;
             }
@@ -76,15 +76,15 @@ impl Ticks {
         best
     }
 
-    /// As [`Ticks::rate`], with what has passed until now, however short that is, so that it never waits: after a millisecond off
-    /// by a 10,000th.
+    /// Like [`Ticks::rate`], over the time so far, however short, so that it never waits. After a millisecond
+    /// the error is a 10,000th.
     #[must_use]
     pub fn rate_so_far(&self) -> TickRate {
         if self.clock != Clock::Tsc {
             return TickRate { hz: NS_PER_S };
         }
-        // A thread that lost its processor between two single looks had a rate by which a time some milliseconds ago was off by tens of
-        // microseconds.
+        // Use the best of several readings. With single readings, a thread that lost its processor in between
+        // got such a rate that a time some milliseconds ago was off by tens of microseconds.
         let now = Anchor::within(2 * GOOD_PAIR_TICKS);
         let passed_ns = u128::from(now.monotonic_ns.saturating_sub(self.start.monotonic_ns)).max(1);
         let passed = u128::from(now.time.saturating_sub(self.start.time)).max(1);
@@ -92,8 +92,8 @@ impl Ticks {
         TickRate { hz: hz.max(1) }
     }
 
-    /// What a tick is worth, measured from [`Ticks::start`] to now: the longer that is, the better. Busy-waits some milliseconds
-    /// where it is too short to measure anything.
+    /// The rate, measured from [`Ticks::start`] until now; a longer time gives a better rate. Busy-waits some
+    /// milliseconds if the time is too short for a measurement.
     #[must_use]
     pub fn rate(&self) -> TickRate {
         let hz = if self.clock == Clock::Tsc { calibrate(self.start).0 } else { NS_PER_S };
@@ -105,10 +105,11 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 const REAL_TIME_TRIES: usize = 4;
 
-/// Half of the ticks that a pair of the two clocks takes when nothing comes between: 200 ns on a processor of 5 GHz.
+/// Maximum error of an uninterrupted pair of readings, half of its duration, in ticks: 200 ns at 5 GHz.
 const GOOD_PAIR_TICKS: u64 = 1_000;
 
-/// A moment of a trace's clock, and of the real-time clock, which is set and slewed and so of no use over longer times.
+/// A simultaneous reading of a trace's clock and of the real-time clock. The latter is set and slewed, so the
+/// pair is of no use over longer times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealTime {
     ticks: u64,
@@ -118,8 +119,9 @@ pub struct RealTime {
 }
 
 impl RealTime {
-    /// A time of the real-time clock, in nanoseconds, in ticks. Off by half of what it took to read both clocks, some 50 ns, and by a
-    /// 2,000th of its distance from the moment of the pair, which is how fast the system slews its clock at most.
+    /// Converts a time of the real-time clock in nanoseconds to ticks. The error is half of the time of
+    /// reading both clocks, some 50 ns, plus a 2,000th of the distance from the reading, which is the maximum
+    /// rate at which the system slews its clock.
     #[must_use]
     pub fn ticks(&self, real_ns: u64) -> u64 {
         let distance_ns = i128::from(real_ns) - i128::from(self.real_ns);
@@ -128,7 +130,7 @@ impl RealTime {
     }
 }
 
-/// What a tick of [`Ticks`] is worth.
+/// The rate of [`Ticks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TickRate {
     /// Ticks per second, at least 1.
@@ -142,14 +144,14 @@ impl TickRate {
         self.hz
     }
 
-    /// This many ticks in nanoseconds, rounded down.
+    /// Converts ticks to nanoseconds, rounded down.
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * u128::from(NS_PER_S) / u128::from(self.hz);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// This many nanoseconds in ticks, rounded down.
+    /// Converts nanoseconds to ticks, rounded down.
     #[must_use]
     pub fn ticks(&self, ns: u64) -> u64 {
         let ticks = u128::from(ns) * u128::from(self.hz) / u128::from(NS_PER_S);
@@ -194,7 +196,8 @@ mod tests {
         let begin = (ticks.now(), monotonic_raw_ns());
         let rate = ticks.rate();
         let (passed, real) = (rate.ns(ticks.now() - begin.0), monotonic_raw_ns() - begin.1);
-        // An interruption between the reads of the two clocks may be long, but it adds to neither more than to the other by much.
+        // An interruption between the reads of the two clocks may be long, but it adds nearly the same time
+        // to both.
         assert!(passed > 0 && real > 0 && passed < 10 * real && real < 10 * passed, "{passed} and {real} ns");
     }
 }

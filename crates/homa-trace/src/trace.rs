@@ -6,28 +6,30 @@ use crate::os::core_plus_one;
 use crate::place::Place;
 use crate::ticks::Ticks;
 
-/// Largest ring, in records: 512 MiB of memory. [`Trace::new`] gives no more than this.
+/// Maximum size of a ring in records: 512 MiB of memory. [`Trace::new`] limits its argument to this.
 pub const MAX_RECORDS: usize = 1 << 24;
 
-/// How many records of a [stage](Trace::begin_stage) have one time: those of a few packets, made in less than a microsecond. One
-/// for a stage of any length would hide how long a burst's packets wait for each other.
+/// Maximum number of records of a [stage](Trace::begin_stage) with the same time: the records of a few
+/// packets, made in less than a microsecond. Without the limit, the wait of a burst's packets for each other
+/// would not show.
 const STAGE_RECORDS: u8 = 16;
 
 /// One event, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Record {
-    /// When, in ticks of the trace's clock: nanoseconds, except with [`Clock::Tsc`], whose rate is in the dump.
+    /// The time in ticks of the trace's clock: nanoseconds, except with [`Clock::Tsc`], whose rate is in the
+    /// dump.
     pub time: u64,
-    /// The RPC's id, or 0 for events that belong to none.
+    /// The RPC's id, or 0 for events without an RPC.
     pub id: u64,
-    /// First argument; its meaning is with the [`EventKind`].
+    /// First argument; its meaning depends on the [`EventKind`].
     pub a: u32,
-    /// Second argument; its meaning is with the [`EventKind`].
+    /// Second argument; its meaning depends on the [`EventKind`].
     pub b: u32,
     /// The number of the [`EventKind`].
     pub kind: u16,
-    /// Where.
+    /// The place of the event.
     pub place: Place,
 }
 
@@ -37,7 +39,7 @@ impl Record {
     /// Size of a record, in memory and in a dump.
     pub const BYTES: usize = 32;
 
-    /// The kind, or `None` when a newer version recorded one that this version does not know.
+    /// The kind, or `None` if a newer version recorded a kind that this version does not know.
     #[inline]
     #[must_use]
     pub fn event(&self) -> Option<EventKind> {
@@ -69,11 +71,11 @@ impl Record {
 
 /// A recorder with one owner: a ring of records and a clock.
 ///
-/// Once the ring is full the newest record takes the place of the oldest.
+/// Once the ring is full, the newest record replaces the oldest.
 #[derive(Debug)]
 pub struct Trace {
     ring: Box<[Record]>,
-    /// Records ever written; the next one goes to this position modulo the ring's length.
+    /// Number of records ever written. The next one goes to this position modulo the ring's length.
     written: u64,
     recording: bool,
     clock: Clock,
@@ -83,13 +85,13 @@ pub struct Trace {
     last_time: u64,
     /// The last time read in a stage.
     stage_time: u64,
-    /// How many more records share that, or `None` where each has a time of its own.
+    /// How many more records share `stage_time`, or `None` if each record has its own time.
     stage_left: Option<u8>,
-    /// The core on which the recorder runs plus one; 0: not known.
+    /// The core on which the recorder runs, plus one; 0 if unknown.
     core_plus_one: u16,
-    /// The next record asks for it.
+    /// Whether the next record must read the core again.
     core_is_old: bool,
-    /// Which of its host's endpoints it is of.
+    /// The host's endpoint that the trace belongs to.
     endpoint: u8,
 }
 
@@ -100,7 +102,7 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// A trace that records nothing and owns no memory.
+    /// A trace that records nothing and allocates no memory.
     #[must_use]
     pub fn off() -> Trace {
         Trace {
@@ -119,9 +121,10 @@ impl Trace {
         }
     }
 
-    /// A trace that keeps the last `records` events, rounded up to a power of two and held between 1 and [`MAX_RECORDS`].
+    /// A trace that keeps the last `records` events, rounded up to a power of two and limited to 1 to
+    /// [`MAX_RECORDS`].
     ///
-    /// Allocates and touches the whole ring (32 bytes a record), so that recording meets no page fault.
+    /// Allocates and touches the whole ring (32 bytes per record), so that recording causes no page fault.
     #[must_use]
     pub fn new(records: usize, clock: Clock) -> Trace {
         let clock = clock.available();
@@ -135,28 +138,30 @@ impl Trace {
         };
         let records = records.clamp(1, MAX_RECORDS).next_power_of_two();
         let mut ring = vec![Record::default(); records].into_boxed_slice();
-        // Zeroed memory may come from the kernel untouched; a write that the compiler cannot drop brings its pages in.
+        // The kernel may provide zeroed memory without touching it. A write that the compiler cannot drop
+        // maps its pages.
         for record in &mut ring {
             std::hint::black_box(&mut *record).kind = 0;
         }
         Trace { ring, recording: true, clock, start, last_time: start.time, ..Trace::off() }
     }
 
-    /// As [`new`](Trace::new) with [`Clock::Virtual`], for a clock whose zero was at this moment of `CLOCK_MONOTONIC_RAW`, and which
-    /// runs as that does: its dump tells times that can be held against those of other dumps of the machine.
+    /// Like [`new`](Trace::new) with [`Clock::Virtual`], for a virtual clock that was zero at this time of
+    /// `CLOCK_MONOTONIC_RAW` and runs at its rate. The times of its dump can be compared with other dumps of
+    /// the machine.
     #[must_use]
     pub fn since(records: usize, zero_ns: u64) -> Trace {
         let start = Anchor { time: 0, monotonic_ns: zero_ns };
         Trace { start, ..Trace::new(records, Clock::Virtual) }
     }
 
-    /// Records one event of a host now, that is about no peer. Does nothing when the trace is off or frozen.
+    /// Records an event of a host now, without a peer. Does nothing if the trace is off or frozen.
     #[inline]
     pub fn record(&mut self, kind: EventKind, id: u64, a: u32, b: u32) {
         self.record_with(kind, id, a, b, 0, 0);
     }
 
-    /// Records one event of a host now, about the peer of this number and a packet of this priority.
+    /// Records an event of a host now, for the peer of this number and a packet of this priority.
     #[inline]
     pub fn record_with(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
         if self.recording {
@@ -164,7 +169,7 @@ impl Trace {
         }
     }
 
-    /// Records one event now, and where.
+    /// Records an event now at this place.
     #[inline]
     pub fn record_at(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         if self.recording {
@@ -173,17 +178,20 @@ impl Trace {
         }
     }
 
-    /// Apart, so that what does not record pays for a branch at each event and nothing more: inlined, it is a fifth of the code around it.
+    /// Not inlined, so that a trace that does not record costs only a branch per event. Inlined, it would be
+    /// a fifth of the code around it.
     #[inline(never)]
     fn record_live(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
         let (now, place) = (self.now(), self.place(peer, priority));
         self.push(now, kind, id, a, b, place);
     }
 
-    /// Begins a stage of the work: the next record reads the clock, and what follows it shares its time, as to read the clock is
-    /// most of what a record costs. After every few records the clock is read again, so that what has a time is never off by more
-    /// than a microsecond of work. Whoever does the work calls this where one thing ends and another begins; where nobody does,
-    /// each record has a time of its own. Does nothing with [`Clock::Virtual`], which costs nothing to read.
+    /// Begins a stage of the work: the next record reads the clock, and the following records share its time,
+    /// because reading the clock is most of the cost of a record. The clock is read again after every few
+    /// records, so that a time is never off by more than a microsecond of work.
+    ///
+    /// Call this where one step of the work ends and another begins; without a call, each record reads the
+    /// clock. Does nothing with [`Clock::Virtual`], which costs nothing to read.
     #[inline]
     pub fn begin_stage(&mut self) {
         if self.clock != Clock::Virtual {
@@ -191,7 +199,8 @@ impl Trace {
         }
     }
 
-    /// As [`begin_stage`](Trace::begin_stage), at a time that was taken a moment ago, from the clock that [`Trace::ticks`] gives.
+    /// Like [`begin_stage`](Trace::begin_stage), at a time that was just read from the clock of
+    /// [`Trace::ticks`].
     #[inline]
     pub fn begin_stage_at(&mut self, time: u64) {
         if self.clock != Clock::Virtual {
@@ -200,14 +209,14 @@ impl Trace {
         }
     }
 
-    /// Records one event with the time of the one before, for what is a part of the same step.
+    /// Records an event with the time of the previous one, for a part of the same step.
     #[inline]
     pub fn record_again(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         self.record_stamped(self.last_time, kind, id, a, b, place);
     }
 
-    /// Records one event with a time that was taken before, from the clock that [`Trace::ticks`] gives: for what happened where the
-    /// trace was not at hand. The ring is then not in the order of time; a dump is.
+    /// Records an event with a time that was read earlier from the clock of [`Trace::ticks`], when the trace
+    /// was not available. The ring is then not in order of time, but a dump is.
     #[inline]
     pub fn record_stamped(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         if self.recording {
@@ -215,24 +224,24 @@ impl Trace {
         }
     }
 
-    // A call of its own, so that where nothing is recorded a branch is all there is.
+    // A separate function, so that a trace that does not record costs only a branch.
     #[inline]
     fn push(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
-        // The length is a power of two and not zero while recording, so the mask is below it.
+        // While recording, the length is a power of two and not zero, so the masked index is below it.
         let index = self.written as usize & self.ring.len().wrapping_sub(1);
         self.ring[index] = Record { time, id, a, b, kind: kind as u16, place };
         self.written += 1;
-        // One that was taken before does not put back what the next ones share.
+        // An earlier time does not set back the time that the next records share.
         self.last_time = self.last_time.max(time);
     }
 
-    /// Says which of its host's endpoints the trace is of, for the records from here on; the first one by default.
+    /// Sets the host's endpoint for the following records; the default is the first endpoint.
     pub fn set_endpoint(&mut self, endpoint: u8) {
         self.endpoint = endpoint;
     }
 
-    /// The place of an event at this host: the number of the peer, 0 for none, the priority, the endpoint, and the core, which is asked
-    /// for at the first event of each turn ([`Trace::begin_turn`]).
+    /// The place of an event at this host: the number of the peer (0 for none), the priority, the endpoint
+    /// and the core. The core is read at the first event of each turn ([`Trace::begin_turn`]).
     #[inline]
     #[must_use]
     pub fn place(&mut self, peer: u16, priority: u8) -> Place {
@@ -242,22 +251,22 @@ impl Trace {
         Place::at_host(peer, priority, self.endpoint, self.core_plus_one)
     }
 
-    /// The caller takes his turn at the trace: begins a stage, and his core is not known. To ask for it with each record would cost a
-    /// quarter of what that does. Does nothing where the clock is [`Clock::Virtual`].
+    /// Begins a turn of the calling thread: begins a stage, and forgets the core. Reading the core for each
+    /// record would add a quarter to its cost. Does nothing with [`Clock::Virtual`].
     #[inline]
     pub fn begin_turn(&mut self) {
         self.core_is_old = self.clock != Clock::Virtual;
         self.begin_stage();
     }
 
-    /// The clock of a trace that records live, to be read by those who do not have the trace; `None` for one that is off or whose
-    /// clock is [`Clock::Virtual`].
+    /// The clock of a live trace, for threads without access to the trace; `None` if the trace is off or has
+    /// [`Clock::Virtual`].
     #[must_use]
     pub fn ticks(&self) -> Option<Ticks> {
         (!self.is_off() && self.clock != Clock::Virtual).then(|| Ticks::of(self.clock, self.start))
     }
 
-    /// The latest time of all records, in ticks; the start of the trace where there is none.
+    /// The latest time of all records, in ticks; the start of the trace if there are none.
     #[inline]
     #[must_use]
     pub fn last_time(&self) -> u64 {
@@ -290,26 +299,27 @@ impl Trace {
         }
     }
 
-    /// Sets the time of the next events of a trace with [`Clock::Virtual`]; other clocks ignore it.
+    /// Sets the time of the following events of a trace with [`Clock::Virtual`]; other clocks ignore it.
     #[inline]
     pub fn set_virtual_now(&mut self, now_ns: u64) {
         self.virtual_now_ns = now_ns;
     }
 
-    /// Records [`EventKind::Freeze`] for this RPC and stops recording, so that what led here is not overwritten. `cause` is
-    /// that event's `a`. Does nothing when the trace is off or frozen already.
+    /// Records [`EventKind::Freeze`] for this RPC and stops recording, so that the events before it are not
+    /// overwritten. `cause` is that event's `a`. Does nothing if the trace is off or frozen already.
     pub fn freeze(&mut self, id: u64, cause: u32) {
         self.begin_stage();
         self.record(EventKind::Freeze, id, cause, 0);
         self.recording = false;
     }
 
-    /// Goes on recording behind what the ring holds. Does nothing when the trace is off.
+    /// Continues recording after a freeze, and keeps the records in the ring. Does nothing if the trace is
+    /// off.
     pub fn unfreeze(&mut self) {
         self.recording = !self.ring.is_empty();
     }
 
-    /// Whether events are being recorded: neither off nor frozen.
+    /// Whether the trace records events: it is neither off nor frozen.
     #[inline]
     #[must_use]
     pub fn is_recording(&self) -> bool {
@@ -322,13 +332,13 @@ impl Trace {
         self.ring.is_empty()
     }
 
-    /// The clock in use, which [`Trace::new`] may have had to choose in place of the one asked for.
+    /// The clock in use, which may differ from the one passed to [`Trace::new`].
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Records that the ring has room for.
+    /// Maximum number of records in the ring.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.ring.len()
@@ -469,7 +479,7 @@ mod tests {
         note(&mut trace, STAGE_RECORDS);
         let first = times(&trace)[0];
         assert!(times(&trace).iter().all(|time| *time == first));
-        // The clock has nanoseconds, and a loop that lasts longer makes sure of a later one.
+        // The clock counts nanoseconds; the loop ensures a later time.
         while monotonic_raw_ns() == first {}
         note(&mut trace, 1);
         let second = times(&trace)[usize::from(STAGE_RECORDS)];
