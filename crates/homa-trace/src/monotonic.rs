@@ -67,7 +67,7 @@ impl MonotonicClock {
             return Moment { ns: monotonic_ns(), ticks: None };
         }
         let ticks = tsc();
-        let told = THREAD.with(|sight| sight.get().ns_at(ticks));
+        let told = THREAD.with(|reading| reading.get().ns_at(ticks));
         told.map_or_else(look_at_both, |ns| Moment { ns, ticks: Some(ticks) })
     }
 }
@@ -85,7 +85,7 @@ fn is_clock_source() -> bool {
 }
 
 thread_local! {
-    static THREAD: Cell<Sight> = const { Cell::new(Sight::NONE) };
+    static THREAD: Cell<Reading> = const { Cell::new(Reading::NONE) };
 }
 
 /// Nanoseconds per tick with [`PLACES`] binary places, for all threads; 0 while unknown.
@@ -105,9 +105,9 @@ fn look_at_both() -> Moment {
         (Ok(mut rate), Some(pair)) => rate.learn(pair, &NS_PER_TICK),
         _ => NS_PER_TICK.load(Ordering::Relaxed),
     };
-    THREAD.with(|sight| {
-        let next = sight.get().after(pair, rate);
-        sight.set(next);
+    THREAD.with(|reading| {
+        let next = reading.get().after(pair, rate);
+        reading.set(next);
         Moment { ns: ns.max(next.floor_ns), ticks: Some(after) }
     })
 }
@@ -139,7 +139,7 @@ impl Pair {
 
 /// A thread's last reading of both clocks.
 #[derive(Clone, Copy, Debug)]
-struct Sight {
+struct Reading {
     pair: Pair,
     ns_per_tick: u64,
     /// Ticks for which the reading is valid; 0 if it is not.
@@ -148,8 +148,9 @@ struct Sight {
     floor_ns: u64,
 }
 
-impl Sight {
-    const NONE: Sight = Sight { pair: Pair { ticks: 0, ns: 0 }, ns_per_tick: 0, good_ticks: 0, floor_ns: 0 };
+impl Reading {
+    const NONE: Reading =
+        Reading { pair: Pair { ticks: 0, ns: 0 }, ns_per_tick: 0, good_ticks: 0, floor_ns: 0 };
 
     /// The time at this value of the counter, if the reading is valid for it. A counter that went back counts
     /// as far ahead.
@@ -166,13 +167,13 @@ impl Sight {
     }
 
     /// The state after a new reading, which may have no pair, at a rate that may be unknown.
-    fn after(&self, pair: Option<Pair>, ns_per_tick: u64) -> Sight {
+    fn after(&self, pair: Option<Pair>, ns_per_tick: u64) -> Reading {
         // The last time that may have been returned. If the counter went back, this is up to a millisecond
         // ahead, and the clock stands still for as long.
         let floor_ns = self.floor_ns.max(self.counted(self.good_ticks));
         match (pair, (GOOD_NS << PLACES).checked_div(ns_per_tick)) {
-            (Some(pair), Some(good_ticks)) => Sight { pair, ns_per_tick, good_ticks, floor_ns },
-            _ => Sight { floor_ns, ..Sight::NONE },
+            (Some(pair), Some(good_ticks)) => Reading { pair, ns_per_tick, good_ticks, floor_ns },
+            _ => Reading { floor_ns, ..Reading::NONE },
         }
     }
 }
@@ -242,34 +243,34 @@ mod tests {
         Pair { ticks, ns }
     }
 
-    fn seen(ticks: u64, ns: u64) -> Sight {
-        Sight::NONE.after(Some(pair(ticks, ns)), RATE_25)
+    fn seen(ticks: u64, ns: u64) -> Reading {
+        Reading::NONE.after(Some(pair(ticks, ns)), RATE_25)
     }
 
     #[test]
     fn ticks_are_counted_for_a_millisecond_and_no_longer() {
-        let sight = seen(1_000, 70);
-        assert_eq!([1_000, 1_005, 2_000].map(|ticks| sight.ns_at(ticks)), [Some(70), Some(71), Some(469)]);
-        assert_eq!(sight.ns_at(1_000 + 2_499_990), Some(70 + 999_995));
-        assert_eq!(sight.ns_at(1_000 + 2_500_010), None);
-        assert_eq!(Sight::NONE.ns_at(0), None);
+        let reading = seen(1_000, 70);
+        assert_eq!([1_000, 1_005, 2_000].map(|ticks| reading.ns_at(ticks)), [Some(70), Some(71), Some(469)]);
+        assert_eq!(reading.ns_at(1_000 + 2_499_990), Some(70 + 999_995));
+        assert_eq!(reading.ns_at(1_000 + 2_500_010), None);
+        assert_eq!(Reading::NONE.ns_at(0), None);
     }
 
     #[test]
     fn a_counter_that_went_back_is_not_believed_and_takes_no_time_back() {
-        let sight = seen(1_000_000, 5_000_000);
-        assert_eq!([sight.ns_at(999_999), sight.ns_at(0)], [None; 2]);
-        let after = sight.after(Some(pair(10, 5_000_100)), RATE_25);
+        let reading = seen(1_000_000, 5_000_000);
+        assert_eq!([reading.ns_at(999_999), reading.ns_at(0)], [None; 2]);
+        let after = reading.after(Some(pair(10, 5_000_100)), RATE_25);
         assert!((5_999_990..=6_000_000).contains(&after.ns_at(11).expect("it was looked at")));
     }
 
     #[test]
     fn a_look_that_shows_an_earlier_time_takes_none_back() {
         // The assumed rate is 20 ppm too high.
-        let sight = Sight::NONE.after(Some(pair(0, 0)), RATE_25 + RATE_25 / 50_000);
+        let reading = Reading::NONE.after(Some(pair(0, 0)), RATE_25 + RATE_25 / 50_000);
         let last =
-            (2_490_000..2_500_000).rev().find_map(|ticks| sight.ns_at(ticks)).expect("good until then");
-        let after = sight.after(Some(pair(2_499_960, 999_984)), RATE_25);
+            (2_490_000..2_500_000).rev().find_map(|ticks| reading.ns_at(ticks)).expect("good until then");
+        let after = reading.after(Some(pair(2_499_960, 999_984)), RATE_25);
         assert_eq!(after.counted(0), 999_984);
         let told = [2_499_960, 2_500_000, 2_501_000].map(|ticks| after.ns_at(ticks).expect("good"));
         assert!(told[0] >= last && told.is_sorted(), "{last} {told:?}");
@@ -281,8 +282,8 @@ mod tests {
         assert_eq!(Pair::new(100, 7, 300), Some(pair(200, 7)));
         assert_eq!(Pair::new(100, 7, 100 + MOST_GAP_TICKS + 1), None);
         assert_eq!(Pair::new(100, 7, 99), None);
-        let sight = seen(1_000, 70).after(None, RATE_25);
-        assert!(sight.ns_at(1_000).is_none() && sight.floor_ns > 70);
+        let reading = seen(1_000, 70).after(None, RATE_25);
+        assert!(reading.ns_at(1_000).is_none() && reading.floor_ns > 70);
     }
 
     #[test]
