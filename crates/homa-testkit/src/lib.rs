@@ -1,4 +1,4 @@
-//! What the tests of all crates share. A dev-dependency only.
+//! Shared helpers of the tests of all crates. A dev-dependency only.
 
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
@@ -32,7 +32,7 @@ pub fn skip(why: impl Display) {
     }
 }
 
-/// One line, whatever the reason holds.
+/// One line, even if the reason has several.
 fn skip_line(package: &str, test: &str, why: &str) -> String {
     let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{package} {test}: {why}")
@@ -43,10 +43,10 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(format!("{line}\n").as_bytes())
 }
 
-/// Resident memory of a process, bytes; `None` if there is no such process.
+/// Resident memory of a process in bytes; `None` if there is no such process.
 ///
 /// # Panics
-/// The kernel's text of it is no number of kilobytes.
+/// The kernel reports something other than a number of kilobytes.
 pub fn resident_bytes(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -61,7 +61,7 @@ impl Scratch {
     /// A new, empty directory with `name` in its name.
     ///
     /// # Panics
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     pub fn new(name: &str) -> Scratch {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Relaxed);
@@ -140,8 +140,8 @@ mod tests {
         assert_ne!(a.0, b.0);
     }
 
-    /// Cargo finds no tests by itself where a manifest says `autotests = false`: a file that no target names
-    /// would not even be compiled.
+    /// With `autotests = false` in the manifest, Cargo does not find tests by itself: a file that no target
+    /// includes would not even be compiled.
     #[test]
     fn every_file_of_tests_is_part_of_a_target() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -1,4 +1,5 @@
-//! Network namespaces for tests: each with a loopback device and a thread that lives in it, two of them joined by a veth.
+//! Network namespaces for tests. Each has a loopback device and a thread of its own; two can be joined by a
+//! veth.
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -9,30 +10,34 @@ use std::time::{Duration, Instant};
 
 /// Addresses of the two ends of a [`pair`].
 pub const V4: [&str; 2] = ["10.146.0.1", "10.146.0.2"];
-/// The same for IPv6.
+/// IPv6 addresses of the two ends of a [`pair`].
 pub const V6: [&str; 2] = ["fd00:146::1", "fd00:146::2"];
 
-/// Limit for a new path. A busy kernel needs many seconds to bring up a device or to find a neighbour.
+/// Timeout for a new path. A busy kernel needs many seconds to bring up a device or to resolve a neighbour.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A network namespace. It is gone when this and every socket and process in it are.
+/// A network namespace. The kernel removes it once this value and all its sockets and processes are gone.
 pub struct Namespace {
     work: mpsc::Sender<Work>,
-    /// Of the thread that lives in it; `ip` takes it for a name of the namespace.
+    /// Id of the thread in the namespace; `ip` accepts it as a name of the namespace.
     thread_id: i32,
 }
 
 impl Namespace {
-    /// A new one with a loopback device that is up, or why there is none.
+    /// Creates a namespace with a loopback device that is up.
+    ///
+    /// # Errors
+    /// The reason why it cannot be created.
     pub fn new() -> Result<Namespace, String> {
         let (work, inbox) = mpsc::channel::<Work>();
         let (began, begun) = mpsc::channel();
         thread::spawn(move || {
-            // SAFETY: concerns this thread only, which opens its sockets afterwards.
+            // SAFETY: `unshare` takes flags by value and has no memory requirements. It affects only this
+            // thread, which opens its sockets afterwards.
             let result = match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
-                // SAFETY: takes nothing and gives a number.
+                // SAFETY: `gettid` has no arguments, touches no memory and cannot fail.
                 0 => Ok(unsafe { libc::gettid() }),
                 _ => Err(format!("no network namespace: {}", std::io::Error::last_os_error())),
             };
@@ -46,16 +51,21 @@ impl Namespace {
         let namespace = Namespace { work, thread_id };
         namespace.ip("link set lo up")?;
         namespace.run(|| {
-            // The kernel reports some packets a second only, and packets that look for a path use that up before a test begins.
+            // By default the kernel sends only some ICMP errors per second, and packets that probe a path use
+            // up that limit before a test begins.
             for limit in ["ipv4/icmp_ratelimit", "ipv6/icmp/ratelimit"] {
-                // There may be no IPv6; where it cannot be written otherwise, reports may be missing now and then.
+                // There may be no IPv6. If the file cannot be written, some ICMP errors may be missing.
                 let _ = std::fs::write(format!("/proc/sys/net/{limit}"), "0");
             }
         });
         Ok(namespace)
     }
 
-    /// Runs this in the namespace: sockets, threads and processes that it makes are of the namespace for ever.
+    /// Runs `work` in the namespace. The sockets, threads and processes that it creates belong to the
+    /// namespace for ever.
+    ///
+    /// # Panics
+    /// `work` panics.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = mpsc::channel();
         let work = move || {
@@ -65,7 +75,10 @@ impl Namespace {
         result.recv().expect("what ran in the namespace did not panic")
     }
 
-    /// Joins it to another one by a veth whose ends have these names and are up.
+    /// Joins the namespace to `other` by a veth whose two ends have these names and are up.
+    ///
+    /// # Errors
+    /// A command of `ip` fails.
     pub fn join(&self, name: &str, other: &Namespace, other_name: &str) -> Result<(), String> {
         let (near, far, netns) = (next_index(), next_index(), other.thread_id);
         self.ip(&format!(
@@ -75,12 +88,18 @@ impl Namespace {
         other.ip(&format!("link set {other_name} up"))
     }
 
-    /// `ip` with these words, in the namespace.
+    /// Runs `ip` with these words in the namespace.
+    ///
+    /// # Errors
+    /// The command cannot be run, or fails.
     pub fn ip(&self, words: &str) -> Result<(), String> {
         self.command("ip", words)
     }
 
-    /// `tc` with these words, in the namespace: what its devices queue, and at what rate they send.
+    /// Runs `tc` with these words in the namespace, to configure queues and rates of its devices.
+    ///
+    /// # Errors
+    /// The command cannot be run, or fails.
     pub fn tc(&self, words: &str) -> Result<(), String> {
         self.command("tc", words)
     }
@@ -94,15 +113,16 @@ impl Namespace {
     }
 }
 
-/// An index that no other device here has. After a link has come up the kernel waits up to a second before it lets packets pass, unless
-/// the two ends have different indices (`linkwatch_urgent_event` in net/core/link_watch.c). In two new namespaces they would be equal.
+/// A unique interface index for a device. After a link has come up, the kernel delays packets for up to a
+/// second unless the two ends have different indexes (`linkwatch_urgent_event` in net/core/link_watch.c). In
+/// two new namespaces they would be equal.
 fn next_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(100);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Waits until packets pass: a device that has just come up loses them for up to a second, and neighbours are to be found.
-/// The addresses are those of the sender and of the receiver.
+/// Waits until packets pass: a new device loses them for up to a second, and neighbours must be resolved.
+/// `ips` are the addresses of the sender and of the receiver.
 ///
 /// # Errors
 /// No packet passes within a minute, or an address is missing.
@@ -116,7 +136,7 @@ pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> R
     let there = to.local_addr().map_err(fail)?;
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
-        // An error says that there is no path yet, as silence does.
+        // An error has the same meaning as silence: there is no path yet.
         let _ = from.send_to(b"?", there);
         if to.recv(&mut [0]).is_ok() {
             return Ok(());
@@ -125,13 +145,13 @@ pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> R
     Err(format!("no path to {} within {PATIENCE:?}", ips[1]))
 }
 
-/// Two namespaces joined by a veth (`v0` in the first, `v1` in the second) of this MTU, with the addresses [`V4`] and [`V6`].
-/// `None`, with the reason printed, where that needs a privilege or a tool that the test lacks.
+/// Two namespaces joined by a veth (`v0` in the first, `v1` in the second) of this MTU, with the addresses
+/// [`V4`] and [`V6`]. `None`, with the reason printed, if the test lacks a privilege or a tool for it.
 pub fn pair(mtu: u32) -> Option<[Namespace; 2]> {
     pair_with(mtu, 1)
 }
 
-/// As [`pair`], each end of the veth with so many queues each way.
+/// Like [`pair`], with this number of queues for each direction at each end of the veth.
 pub fn pair_with(mtu: u32, queues: u32) -> Option<[Namespace; 2]> {
     let join = || {
         let pair = [Namespace::new()?, Namespace::new()?];
