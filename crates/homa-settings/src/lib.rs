@@ -1,6 +1,8 @@
-//! Settings of the protocol by name: every field of [`Config`] that a user may set, from text and as JSON.
+//! Settings of the protocol by name: every field of [`Config`] that a user may set, parsed from text and
+//! formatted as JSON.
 //!
-//! The simulator, the rack and sweeps name settings as [`Config`] does, so that one list serves all of them.
+//! The simulator, the rack and sweeps name settings after the fields of [`Config`], so that one list serves
+//! all of them.
 //!
 //! ```
 //! let mut config = homa_proto::Config::default();
@@ -14,7 +16,7 @@ use homa_proto::wire::PRIORITIES;
 use homa_proto::{Config, Dialect};
 use serde_json::{Map, Value};
 
-/// A field of [`Config`]: from text, and as JSON.
+/// The type of a field of [`Config`], parsed from text and formatted as JSON.
 trait Field: Sized {
     fn parse(text: &str) -> Option<Self>;
     fn json(&self) -> Value;
@@ -79,18 +81,19 @@ const DIALECTS: [(&str, Dialect); 5] = [
 
 macro_rules! fields {
     ($($name:ident)*) => {
-        /// Names of all settings that can be set: all fields but those that a host or the simulator fills in.
+        /// Names of all settings: all fields of [`Config`] except those that the host or the simulator fills
+        /// in.
         pub const FIELDS: &[&str] = &[$(stringify!($name)),*];
 
-        /// Sets the setting of this name from text.
+        /// Sets the setting of this name to the value in `text`.
         ///
         /// # Errors
-        /// There is no such setting, or the text is no value of its type.
+        /// There is no such setting, or the text is not a value of its type.
         pub fn set_field(config: &mut Config, name: &str, text: &str) -> Result<(), String> {
             match name {
                 $(stringify!($name) => match Field::parse(text.trim()) {
                     Some(value) => config.$name = value,
-                    None => return Err(format!("homa.{name}: `{text}` is no value of its kind")),
+                    None => return Err(format!("homa.{name}: `{text}` is not a value of its type")),
                 },)*
                 _ => return Err(format!("homa.{name}: there is no such setting: use {}", FIELDS.join(", "))),
             }
