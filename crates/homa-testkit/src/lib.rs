@@ -13,9 +13,9 @@ pub const SKIPS: &str = "TEST_SKIPS";
 
 /// Reports that the calling test skips itself, or a part of itself, and why.
 ///
-/// Prints `skipped: <package> <test>: <why>`. Cargo hides that line when the test passes, so the same text without
-/// `skipped: ` is also appended to the file that [`SKIPS`] names, if it is set: `.ci/run test` counts those lines.
-/// The call does not end the test.
+/// Prints `skipped: <package> <test>: <why>`. Cargo hides that line when the test passes, so the same text
+/// without `skipped: ` is also appended to the file that [`SKIPS`] names, if it is set: `.ci/run test` counts
+/// those lines. The call does not end the test.
 ///
 /// # Panics
 /// The file that [`SKIPS`] names cannot be appended to: an uncounted skip would go unnoticed.
