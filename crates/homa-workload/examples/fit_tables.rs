@@ -3,18 +3,20 @@
 //! `cargo run -p homa-workload --example fit_tables -- w4.csv` prints the rows of one table. The input is a list of
 //! `size,cumulative_fraction` rows where only the listed sizes occur; lines that do not start with a digit are skipped.
 //!
-//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last`. The fit walks the
-//! published points from small to large and makes each row as long as it can while, inside it, the share of messages
-//! stays within `MESSAGE_TOLERANCE` of the published one and the share of bytes within a second tolerance: the smallest
-//! that needs no more than `MAX_ROWS` rows. Bytes count because loads and cutoffs follow from them. A row keeps the mass
-//! of the points it replaces exactly and their mean to half a byte, so errors do not add up from row to row.
+//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last`. The fit walks
+//! the published points from small to large and makes each row as long as it can while, inside it, the share
+//! of messages stays within `MESSAGE_TOLERANCE` of the published one and the share of bytes within a second
+//! tolerance: the smallest that needs no more than `MAX_ROWS` rows. Bytes count because loads and cutoffs
+//! follow from them. A row keeps the mass of the points it replaces exactly and their mean to half a byte, so
+//! errors do not add up from row to row.
 
 use std::process::ExitCode;
 
-/// The number of rows that still reads as a table.
+/// Maximum number of rows that are still readable as a table.
 const MAX_ROWS: usize = 60;
 
-/// The largest deviation of the share of messages at a published point: the tables promise 0.005, the rest is margin.
+/// Maximum deviation of the share of messages at a published point: the tables promise 0.005, the rest is
+/// margin.
 const MESSAGE_TOLERANCE: f64 = 0.004;
 
 /// One published point: its size, the messages up to it and the bytes up to it, both as fractions.
@@ -25,7 +27,7 @@ struct Point {
     bytes: f64,
 }
 
-/// One fitted row and the largest deviation inside it.
+/// One fitted row and the maximum deviation inside it.
 #[derive(Clone, Copy)]
 struct Row {
     first: u64,
@@ -34,7 +36,7 @@ struct Row {
     error: Deviation,
 }
 
-/// The largest deviations from the published shares within a row.
+/// The maximum deviations from the published shares within a row.
 #[derive(Clone, Copy)]
 struct Deviation {
     messages: f64,
@@ -80,7 +82,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Reads the points, joins rows that repeat a size, and returns them with the mean.
+/// Reads the points, merges rows that repeat a size, and returns them with the mean.
 fn read_points(text: &str) -> Option<(Vec<Point>, f64)> {
     let mut points: Vec<Point> = Vec::new();
     for line in text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())) {
@@ -102,11 +104,11 @@ fn read_points(text: &str) -> Option<(Vec<Point>, f64)> {
     (!points.is_empty()).then_some((points, mean))
 }
 
-/// Greedy fit: every row as long as the tolerances allow.
+/// Greedy fit: makes every row as long as the tolerances allow.
 fn fit(points: &[Point], mean: f64, byte_tolerance: f64) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut start = 0;
-    // No row reaches below the smallest size that occurs at all.
+    // No row begins below the smallest size that occurs.
     let smallest = points.iter().find(|point| point.messages > 0.0).map_or(1, |point| point.size);
     while start < points.len() {
         let floor = rows.last().map_or(smallest - 1, |row| row.last);
@@ -124,7 +126,7 @@ fn fit(points: &[Point], mean: f64, byte_tolerance: f64) -> Vec<Row> {
                 break;
             }
         }
-        // A single point always fits as a row of one size, unless it holds no messages; then it needs no row.
+        // A single point always fits as a row of one size. A point without messages needs no row.
         match best {
             Some((end, row)) => {
                 rows.push(row);
@@ -136,7 +138,7 @@ fn fit(points: &[Point], mean: f64, byte_tolerance: f64) -> Vec<Row> {
     rows
 }
 
-/// The best row for the points `start..=end` whose sizes all lie above `floor`.
+/// The best row for the points `start..=end` with all sizes above `floor`.
 fn fit_row(points: &[Point], mean: f64, start: usize, end: usize, floor: u64) -> Option<Row> {
     let before = start.checked_sub(1).map_or(Point { size: 0, messages: 0.0, bytes: 0.0 }, |i| points[i]);
     let upto = points[end].messages;
@@ -147,7 +149,7 @@ fn fit_row(points: &[Point], mean: f64, start: usize, end: usize, floor: u64) ->
     let mass_mean = (points[end].bytes - before.bytes) * mean / mass;
     let twice = (2.0 * mass_mean).round() as u64;
     let largest = points[end].size;
-    // The largest message of the workload stays what it was published to be.
+    // The largest message of the workload must keep its published size.
     let smallest_last =
         if end + 1 == points.len() { largest } else { (mass_mean.ceil() as u64).min(largest) };
     let step = ((largest - smallest_last) / 64).max(1);
@@ -166,7 +168,7 @@ fn fit_row(points: &[Point], mean: f64, start: usize, end: usize, floor: u64) ->
     best
 }
 
-/// The largest deviations from the published shares at the points that the row replaces.
+/// The maximum deviations from the published shares at the points that the row replaces.
 fn row_error(points: &[Point], before: Point, mean: f64, mass: f64, (first, last): (u64, u64)) -> Deviation {
     let width = (last - first + 1) as f64;
     let mut worst = Deviation { messages: 0.0, bytes: 0.0 };

@@ -1,32 +1,33 @@
-//! When messages start: Poisson arrivals for an offered load.
+//! Poisson arrivals of messages for an offered load.
 //!
-//! A load of many independent senders looks like a Poisson process: gaps between messages are exponentially
-//! distributed, however long the earlier messages took ("open loop"). Gbps here means 10^9 bits per second of message
-//! payload, one way, as in the published runs; headers come on top.
+//! A load of many independent senders resembles a Poisson process: gaps between messages are exponentially
+//! distributed, however long the earlier messages took ("open loop"). Gbps here means 10^9 bits per second of
+//! message payload, one way, as in the published runs; headers come on top.
 
 use rand::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::error::WorkloadError;
 
-/// The slowest process, in messages per second: its longest possible gap, 37 times the mean, still fits the arithmetic.
+/// Minimum rate in messages per second: its longest possible gap, 37 times the mean, still fits the
+/// arithmetic.
 pub const MIN_RATE_PER_SEC: f64 = 1e-6;
 
-/// The fastest process, in messages per second: one each nanosecond, the unit of the gaps.
+/// Maximum rate in messages per second: one per nanosecond, the unit of the gaps.
 pub const MAX_RATE_PER_SEC: f64 = 1e9;
 
-/// Sets the random numbers of arrivals apart from those of sizes when both start from one seed.
+/// Separates the random numbers of arrivals from those of sizes when both start from one seed.
 const ARRIVAL_STREAM: u64 = 0x1f83_d9ab_fb41_bd6b;
 
-/// Endless gaps between messages, in nanoseconds, that depend on the rate and the seed alone.
+/// Endless gaps between messages, in nanoseconds, which depend only on the rate and the seed.
 ///
-/// The logarithm is the platform's: a replay on another one may differ by a nanosecond here and there.
+/// The logarithm is the platform's, so a replay on another platform may differ by a nanosecond in some gaps.
 #[derive(Debug, Clone)]
 pub struct Poisson {
     rng: Pcg64,
     mean_gap_ns: f64,
-    /// What rounding to whole nanoseconds has withheld so far, in nanoseconds, 0 to 1 (exclusive). Handed out with the
-    /// next gap: otherwise every gap would be half a nanosecond short and a fast process faster than asked.
+    /// The remainder of rounding to whole nanoseconds, 0 to 1 (exclusive), which is added to the next gap.
+    /// Without it, every gap would be half a nanosecond too short, and a fast process faster than requested.
     carry_ns: f64,
 }
 
@@ -34,8 +35,8 @@ impl Poisson {
     /// A process of `rate_per_sec` messages per second on average.
     ///
     /// # Errors
-    /// [`WorkloadError::RateOutOfRange`] outside [`MIN_RATE_PER_SEC`] to [`MAX_RATE_PER_SEC`], both inclusive, and for a
-    /// rate that is not a number.
+    /// [`WorkloadError::RateOutOfRange`] outside [`MIN_RATE_PER_SEC`] to [`MAX_RATE_PER_SEC`], both
+    /// inclusive, and for a rate that is not a number.
     pub fn new(rate_per_sec: f64, seed: u64) -> Result<Self, WorkloadError> {
         if !(MIN_RATE_PER_SEC..=MAX_RATE_PER_SEC).contains(&rate_per_sec) {
             return Err(WorkloadError::RateOutOfRange { rate_per_sec });
@@ -44,10 +45,11 @@ impl Poisson {
         Ok(Self { rng, mean_gap_ns: 1e9 / rate_per_sec, carry_ns: 0.0 })
     }
 
-    /// A process that offers `gbps` (10^9 bits of payload per second) with messages of `mean_bytes` on average.
+    /// A process that offers `gbps` (10^9 bits of payload per second) with messages of `mean_bytes` on
+    /// average.
     ///
     /// # Errors
-    /// [`WorkloadError::RateOutOfRange`] if the rate that follows is out of range, not a number included.
+    /// [`WorkloadError::RateOutOfRange`] if the resulting rate is out of range or not a number.
     pub fn for_gbps(gbps: f64, mean_bytes: f64, seed: u64) -> Result<Self, WorkloadError> {
         Self::new(rate_per_sec(gbps, mean_bytes), seed)
     }
@@ -57,7 +59,7 @@ impl Iterator for Poisson {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        // 53 random bits in (0, 1]: the logarithm of 0 must not come up.
+        // 53 random bits in (0, 1]: there is no logarithm of 0.
         let uniform = ((self.rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         let exact_ns = -uniform.ln() * self.mean_gap_ns + self.carry_ns;
         let whole_ns = exact_ns.floor();
@@ -68,12 +70,13 @@ impl Iterator for Poisson {
 
 /// Messages per second that carry `gbps` (10^9 bits of payload per second) at `mean_bytes` per message.
 ///
-/// Not a number or infinite if `mean_bytes` is 0; [`Poisson::new`] then says so.
+/// Not a number or infinite if `mean_bytes` is 0, which [`Poisson::new`] reports as an error.
 pub fn rate_per_sec(gbps: f64, mean_bytes: f64) -> f64 {
     gbps * 1e9 / (8.0 * mean_bytes)
 }
 
-/// Payload bandwidth, in 10^9 bits per second, of `rate_per_sec` messages per second at `mean_bytes` per message.
+/// Payload bandwidth, in 10^9 bits per second, of `rate_per_sec` messages per second at `mean_bytes` per
+/// message.
 pub fn gbps(rate_per_sec: f64, mean_bytes: f64) -> f64 {
     rate_per_sec * mean_bytes * 8.0 / 1e9
 }

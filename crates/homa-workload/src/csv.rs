@@ -1,14 +1,15 @@
-//! A user's distribution as text: `size,cumulative_fraction` per line.
+//! Parses a user's distribution: `size,cumulative_fraction` per line.
 
 use crate::error::WorkloadError;
 
-/// The most points that a user's distribution may have: far more than any published one, and it bounds the memory.
+/// Maximum number of points of a user's distribution: far more than any published one has. It bounds the
+/// memory.
 pub const MAX_CSV_POINTS: usize = 100_000;
 
-/// How far from 1 the last fraction may be: files carry as few as six digits.
+/// Maximum distance of the last fraction from 1: files may have as few as six digits.
 const END_TOLERANCE: f64 = 1e-6;
 
-/// Parses and checks the points; the last fraction is exactly 1 in what comes back.
+/// Parses and checks the points. In the result, the last fraction is exactly 1.
 pub(crate) fn parse(text: &str) -> Result<Vec<(u32, f64)>, WorkloadError> {
     let mut points: Vec<(u32, f64)> = Vec::new();
     let mut header_allowed = true;
@@ -38,7 +39,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(u32, f64)>, WorkloadError> {
         return Err(wrong(last_line, problem));
     }
     let end = last.1;
-    // Points within the tolerance of the end would otherwise lie above it or hold a sliver of messages.
+    // Without this, points within the tolerance of the end could lie above it or hold a tiny share of
+    // messages.
     points.iter_mut().filter(|point| point.1 == end).for_each(|point| point.1 = 1.0);
     Ok(points)
 }

@@ -1,9 +1,9 @@
 //! Message-size distributions.
 //!
-//! # Where they come from
+//! # Sources
 //!
-//! W1-W5 are the workloads of "Homa: A Receiver-Driven Low-Latency Transport Protocol Using Network Priorities"
-//! (Montazeri, Li, Alizadeh, Ousterhout; SIGCOMM 2018, figure 1), which took them from:
+//! W1-W5 are the workloads of "Homa: A Receiver-Driven Low-Latency Transport Protocol Using Network
+//! Priorities" (Montazeri, Li, Alizadeh, Ousterhout; SIGCOMM 2018, figure 1), which took them from:
 //!
 //! | name | what | source |
 //! |---|---|---|
@@ -16,23 +16,24 @@
 //! | `w7` | cache followers at Facebook | Roy et al., SIGCOMM 2015 |
 //! | `w8` | web servers at Facebook | Roy et al., SIGCOMM 2015 |
 //!
-//! The tables here are our own: at most 60 rows each, within 0.005 of every published cumulative fraction and within
-//! 0.5 % of the published mean.
+//! The tables here are our own: at most 60 rows each, within 0.005 of every published cumulative fraction and
+//! within 0.5 % of the published mean.
 //!
-//! The others:
+//! Further workloads:
 //!
 //! | name | what |
 //! |---|---|
-//! | `short-long` | 75 % of 30 bytes and 25 % of 500,000 bytes: RAMCloud's mix that makes long messages delay short ones |
+//! | `short-long` | 75 % of 30 bytes and 25 % of 500,000 bytes: RAMCloud's mix in which long messages delay short ones |
 //! | `one-medium` | 130,000 bytes always, as in RAMCloud: every message needs grants |
-//! | `starve` | 100,000, 200,000 … 900,000 bytes in equal numbers and half as many of 1,000,000: the sizes that Linux Homa's own bench uses to make SRPT starve the longest messages. Like no real load; meant to be offered at or above 100 % |
+//! | `starve` | 100,000, 200,000 … 900,000 bytes in equal numbers and half as many of 1,000,000: the sizes with which Linux Homa's own bench makes SRPT starve the longest messages. Not a realistic load; for offered loads of 100 % or more |
 //! | a number | that many bytes always |
 //!
-//! # How a distribution is stored
+//! # Representation
 //!
-//! As spans: a span spreads its messages evenly over consecutive sizes, a span of one size is a step. Published
-//! distributions and users' points say which sizes occur, so a user's points are all steps; the built-in tables replace
-//! runs of many rare sizes by wider spans of the same mass and mean.
+//! A distribution consists of spans: a span spreads its messages evenly over consecutive sizes, and a span of
+//! one size is a step. Published distributions and users' points list the sizes that occur, so a user's
+//! points are all steps. The built-in tables replace runs of many rare sizes by wider spans of the same mass
+//! and mean.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,10 +46,11 @@ use crate::{csv, tables};
 
 pub use crate::csv::MAX_CSV_POINTS;
 
-/// Sets the random numbers of sizes apart from those of arrivals when both start from one seed.
+/// Separates the random numbers of sizes from those of arrivals when both start from one seed.
 const SIZE_STREAM: u64 = 0x73a9_05d1_6e2b_48cf;
 
-/// Absorbs the rounding of sums of fractions, so that a quantile at exactly a step's upper edge stays on the step.
+/// Tolerance for the rounding of sums of fractions, so that a quantile at exactly a step's upper edge stays
+/// on the step.
 const ROUNDING: f64 = 1e-12;
 
 /// Messages spread evenly over the sizes `first..=last`.
@@ -88,10 +90,11 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The built-in workload of that name, in either case, or a fixed size if the name is a number.
+    /// The built-in workload of this name, in either case, or a fixed size if the name is a number.
     ///
     /// # Errors
-    /// [`WorkloadError::UnknownName`], and [`WorkloadError::SizeOutOfRange`] for a number outside 1 to `u32::MAX`.
+    /// [`WorkloadError::UnknownName`], and [`WorkloadError::SizeOutOfRange`] for a number outside 1 to
+    /// `u32::MAX`.
     pub fn named(name: &str) -> Result<Self, WorkloadError> {
         let lower = name.trim().to_ascii_lowercase();
         if let Some((name, _, rows)) = tables::PUBLISHED.iter().find(|(name, ..)| *name == lower) {
@@ -116,10 +119,10 @@ impl Workload {
         }
     }
 
-    /// Every message has the same length.
+    /// A workload in which every message has the same length.
     ///
     /// # Errors
-    /// [`WorkloadError::SizeOutOfRange`] for 0 bytes: the wire cannot carry an empty message.
+    /// [`WorkloadError::SizeOutOfRange`] for 0 bytes: the wire format has no empty message.
     pub fn fixed(bytes: u32) -> Result<Self, WorkloadError> {
         if bytes == 0 {
             return Err(WorkloadError::SizeOutOfRange { size: "0".to_owned() });
@@ -129,23 +132,25 @@ impl Workload {
 
     /// A user's distribution: the text of a CSV file with one `size,cumulative_fraction` per line.
     ///
-    /// Only the listed sizes occur. Blank lines and lines that start with `#` are skipped, and so is one header line
-    /// before the first point. Sizes are in bytes, at least 1, and increase from line to line; fractions do not
-    /// decrease, lie within 0 and 1, and end at 1 (to a millionth, which is then taken for 1). At most
-    /// [`MAX_CSV_POINTS`] points.
+    /// Only the listed sizes occur. Blank lines and lines that start with `#` are skipped, as is one header
+    /// line before the first point. Sizes are in bytes, at least 1, and increase from line to line. Fractions
+    /// do not decrease, are from 0 to 1, and end at 1 (to a millionth, and then count as 1). There may be at
+    /// most [`MAX_CSV_POINTS`] points.
     ///
     /// # Errors
-    /// [`WorkloadError::Csv`] with the number of the line that breaks a rule; [`WorkloadError::CsvEmpty`].
+    /// [`WorkloadError::Csv`] with the number of the line that breaks a rule; [`WorkloadError::CsvEmpty`] if
+    /// there is no point.
     pub fn from_csv(name: &str, text: &str) -> Result<Self, WorkloadError> {
         Ok(Self::from_steps(name.to_owned(), csv::parse(text)?))
     }
 
-    /// The names that [`Workload::named`] knows, beside numbers.
+    /// The names that [`Workload::named`] accepts, besides numbers.
     pub fn names() -> impl Iterator<Item = &'static str> {
         tables::PUBLISHED.iter().map(|(name, ..)| *name).chain(["short-long", "one-medium", "starve"])
     }
 
-    /// The mean that was published with W1-W8, in bytes; `None` for other names. Ours is [`Workload::mean_bytes`].
+    /// The published mean of W1-W8, in bytes; `None` for other names. The mean of our table is
+    /// [`Workload::mean_bytes`].
     pub fn published_mean_bytes(name: &str) -> Option<f64> {
         let name = name.to_ascii_lowercase();
         tables::PUBLISHED.iter().find(|(known, ..)| *known == name).map(|(_, mean, _)| *mean)
@@ -153,8 +158,8 @@ impl Workload {
 
     /// The same workload with every longer message shortened to `max_bytes`.
     ///
-    /// Published runs of Linux Homa do the same: a longer message is sent with the maximum length, none is left out, so
-    /// all fractions below the maximum stay as they were and the mean falls.
+    /// Published runs of Linux Homa do the same: they send a longer message with the maximum length and leave
+    /// none out. All fractions below the maximum stay the same, and the mean falls.
     ///
     /// # Errors
     /// [`WorkloadError::SizeOutOfRange`] for 0 bytes.
@@ -174,7 +179,8 @@ impl Workload {
         Ok(Self { truncated_at: Some(max_bytes), ..Self::from_rows(self.name.clone(), rows) })
     }
 
-    /// The name it was asked for by, in lower case; for a fixed size the number; for a user's the name given.
+    /// The requested name in lower case; for a fixed size the number; for a user's distribution its given
+    /// name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -210,7 +216,7 @@ impl Workload {
         }
     }
 
-    /// The smallest size, in bytes, of which at least `fraction` of all messages are no longer.
+    /// The smallest size, in bytes, that at least `fraction` of all messages do not exceed.
     ///
     /// A fraction of 0 or less gives the shortest message, 1 or more the longest.
     pub fn quantile(&self, fraction: f64) -> u32 {
@@ -223,15 +229,15 @@ impl Workload {
 
     /// Draws one message length, in bytes, with one number from `rng`.
     ///
-    /// The same random number gives the same quantile of every workload, so two runs with one seed differ only in what
-    /// the workloads differ in.
+    /// The same random number gives the same quantile of every workload, so two runs with one seed differ
+    /// only where the workloads do.
     pub fn sample(&self, rng: &mut impl RngCore) -> u32 {
-        // 53 random bits, as many as a fraction holds, moved to (0, 1].
+        // 53 random bits, the precision of a fraction, shifted to (0, 1].
         let fraction = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         self.quantile(fraction)
     }
 
-    /// An endless series of message lengths that depends on the seed alone.
+    /// An endless series of message lengths that depends only on the seed.
     pub fn sampler(&self, seed: u64) -> SizeSampler {
         SizeSampler { workload: self.clone(), rng: Pcg64::seed_from_u64(seed ^ SIZE_STREAM) }
     }
@@ -244,8 +250,9 @@ impl Workload {
         Self::from_rows(name, steps.into_iter().map(|(size, upto)| (size, size, upto)))
     }
 
-    /// Rows of first size, last size and cumulative fraction, increasing and ending at 1. Rows without messages are
-    /// left out: they would make the shortest and the longest message ones that never occur.
+    /// Builds the workload from rows of first size, last size and cumulative fraction, increasing and ending
+    /// at 1. Rows without messages are left out: otherwise the shortest or longest message would be one that
+    /// never occurs.
     fn from_rows(name: String, rows: impl IntoIterator<Item = (u32, u32, f64)>) -> Self {
         let mut spans: Vec<Span> = Vec::new();
         let mut below = 0.0;
@@ -262,7 +269,7 @@ impl Workload {
     }
 }
 
-/// The name, and the truncation where there is one.
+/// Prints the name, and the truncation if there is one.
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.truncated_at {
@@ -272,7 +279,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Endless message lengths of one workload, in bytes. Made by [`Workload::sampler`].
+/// Endless message lengths of one workload, in bytes. See [`Workload::sampler`].
 #[derive(Debug, Clone)]
 pub struct SizeSampler {
     workload: Workload,

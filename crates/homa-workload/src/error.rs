@@ -1,21 +1,21 @@
-//! What can be wrong with a workload that somebody asks for.
+//! Errors of requested workloads.
 
 use thiserror::Error;
 
-/// A workload, a load or a merge that makes no sense, with the remedy.
+/// A workload, a load or a merge that is not possible, with the remedy.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// The name is none of the built-in workloads and not a number.
+    /// The name is neither a built-in workload nor a number.
     #[error("unknown workload `{name}`: use w1 to w8, short-long, one-medium, starve, or a number of bytes")]
     UnknownName {
-        /// The name as it was given.
+        /// The given name.
         name: String,
     },
     /// A message size of zero, or one that does not fit 32 bits: neither can be sent.
     #[error("message size `{size}` is out of range: use 1 to {} bytes", u32::MAX)]
     SizeOutOfRange {
-        /// The size as it was given.
+        /// The given size.
         size: String,
     },
     /// A line of a user's CSV text breaks one of its rules.
@@ -23,10 +23,10 @@ pub enum WorkloadError {
     Csv {
         /// The line's number, counted from 1.
         line: usize,
-        /// What is wrong with it, and what it should be.
+        /// The problem, and the rule.
         problem: String,
     },
-    /// The CSV text holds no points at all.
+    /// The CSV text has no points.
     #[error("no points: the text needs lines of `size,cumulative_fraction`, the last fraction being 1")]
     CsvEmpty,
     /// A rate of messages outside the range that the arrival process covers.
@@ -37,10 +37,10 @@ pub enum WorkloadError {
         crate::arrivals::MAX_RATE_PER_SEC
     )]
     RateOutOfRange {
-        /// The rate as it was given.
+        /// The given rate.
         rate_per_sec: f64,
     },
-    /// Two recorders with different bins cannot be added up.
+    /// Two recorders with different bins cannot be merged.
     #[error("the recorders have different bins: make both from the same workload")]
     BinsDiffer,
 }

@@ -1,10 +1,11 @@
-//! Loads for measuring a transport, and the statistics of what came out.
+//! Loads for measuring a transport, and statistics of the results.
 //!
-//! - [`dist`]: how long messages are: W1-W8, the small synthetic workloads, fixed sizes and a user's own points.
-//! - [`arrivals`]: when messages start: Poisson arrivals for an offered load.
-//! - [`slowdown`]: how much slower each message was than it could have been, by size.
+//! - [`dist`]: message lengths: W1-W8, small synthetic workloads, fixed sizes and a user's own points.
+//! - [`arrivals`]: start times of messages: Poisson arrivals for an offered load.
+//! - [`slowdown`]: how much longer each message took than its best case, by size.
 //!
-//! Nothing here reads a clock, a file or the environment: seeds and text are arguments, so that a run can be replayed.
+//! This crate reads no clock, file or environment: seeds and text are arguments, so that a run can be
+//! replayed.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
 

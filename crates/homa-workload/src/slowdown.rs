@@ -2,22 +2,23 @@
 //!
 //! # Rows
 //!
-//! Ten bins of equal message count, by the workload's own distribution and not by what was measured, so that the rows
-//! of two runs can be compared; and one more row, last, for the largest 1 % of the messages, which the tenth bin also
-//! holds. A workload with few sizes has fewer bins: bins that would end at the same size are one. The last row is left
-//! out when it would repeat the bin before it, as with a fixed size; [`SlowdownRecorder::has_largest_row`] tells.
+//! There are ten bins of equal message count according to the workload's own distribution, not to the
+//! measured messages, so that the rows of two runs can be compared. One more row, the last, is for the
+//! largest 1 % of the messages, which the tenth bin also contains. A workload with few sizes has fewer bins:
+//! bins that would end at the same size are merged. The last row is left out if it would repeat the bin
+//! before it, as with a fixed size; see [`SlowdownRecorder::has_largest_row`].
 //!
 //! # Short messages
 //!
-//! "Short" is under 1500 bytes and among the shortest 10 % of the workload: at most the size that 10 % of the messages
-//! do not exceed, and at most 1499 bytes. Where the smallest size alone has more than 10 % of the messages, short means
-//! that size. A workload without messages under 1500 bytes has no short ones: the count stays 0.
+//! "Short" is under 1500 bytes and among the shortest 10 % of the workload: at most the size that 10 % of the
+//! messages do not exceed, and at most 1499 bytes. If more than 10 % of the messages have the smallest size,
+//! short means that size. A workload without messages under 1500 bytes has no short ones: the count stays 0.
 //!
 //! # Precision
 //!
-//! Percentiles come from histograms with three significant digits (slowdowns are held in thousandths); means and counts
-//! are exact. A percentile is the value that at least that share of the messages does not exceed. A row without
-//! messages has zeros.
+//! Percentiles come from histograms with three significant digits (slowdowns are stored in thousandths);
+//! means and counts are exact. A percentile is the value that at least this share of the messages does not
+//! exceed. All values of a row without messages are zero.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -28,18 +29,18 @@ use crate::error::WorkloadError;
 /// Bins of equal message count.
 const BINS: u32 = 10;
 
-/// Short messages are under 1500 bytes, so that one ordinary packet carries them.
+/// Maximum bytes of a short message: one ordinary packet carries it.
 const SHORT_MAX_BYTES: u32 = 1499;
 
-/// Longer times, and slowdowns above this many thousandths, count as this much: it bounds a histogram to some 300 kB. As
-/// a time it is 73 minutes, beyond every timeout.
+/// Maximum recorded value: longer times in nanoseconds, and larger slowdowns in thousandths, count as this.
+/// It bounds a histogram to some 300 kB. As a time it is 73 minutes, longer than every timeout.
 const MAX_RECORDED: u64 = 1 << 42;
 
-/// What one row of the slowdown table says.
+/// One row of the slowdown table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BinSummary {
-    /// The largest size of the row, in bytes, inclusive. The row begins after the previous row's, except for the row of
-    /// the largest 1 %, which ends where the last bin ends.
+    /// The largest size of the row, in bytes, inclusive. The row begins after the end of the previous one,
+    /// except for the row of the largest 1 %, which ends where the last bin ends.
     pub max_bytes: u32,
     /// Messages recorded.
     pub count: u64,
@@ -57,10 +58,10 @@ pub struct BinSummary {
     pub rtt_p99_us: f64,
 }
 
-/// Round trips of the messages up to a size.
+/// Round trips of the messages up to a maximum size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortSummary {
-    /// The largest size that counts, in bytes, inclusive.
+    /// The maximum size, in bytes, inclusive.
     pub max_bytes: u32,
     /// Messages recorded.
     pub count: u64,
@@ -76,7 +77,7 @@ pub struct ShortSummary {
     pub slowdown_p99: f64,
 }
 
-/// Collects round trips and sums them up per size. One per thread; merge them at the end.
+/// Records round trips and summarizes them by size. Use one per thread and merge them at the end.
 #[derive(Debug, Clone)]
 pub struct SlowdownRecorder {
     /// The bins, by increasing size.
@@ -90,18 +91,19 @@ pub struct SlowdownRecorder {
 }
 
 impl SlowdownRecorder {
-    /// A recorder with the bins of this workload, truncation included.
+    /// A recorder with the bins of this workload, which may be truncated.
     pub fn new(workload: &Workload) -> Self {
         Self::with_bins(workload, BINS)
     }
 
-    /// The same with so many bins of equal message count, at least 1.
+    /// Like [`SlowdownRecorder::new`], with this number of bins of equal message count, at least 1.
     pub fn with_bins(workload: &Workload, bins: u32) -> Self {
         let bins = bins.max(1);
         Self::with_edges(workload, (1..=bins).map(|bin| workload.quantile(f64::from(bin) / f64::from(bins))))
     }
 
-    /// The same with bins that end at these sizes, inclusive and increasing; without any, one bin takes everything.
+    /// Like [`SlowdownRecorder::new`], with bins that end at these sizes, inclusive and increasing; without
+    /// any, one bin takes all messages.
     pub fn with_edges(workload: &Workload, edges: impl IntoIterator<Item = u32>) -> Self {
         let mut edges: Vec<u32> = edges.into_iter().collect();
         if edges.is_empty() {
@@ -139,7 +141,7 @@ impl SlowdownRecorder {
         self.short_half.record(size_bytes, rtt_ns, slowdown);
     }
 
-    /// Adds what another recorder of the same workload has seen.
+    /// Adds the records of another recorder of the same workload.
     ///
     /// # Errors
     /// [`WorkloadError::BinsDiffer`] if the other has different bins; nothing is added then.
@@ -180,18 +182,18 @@ impl SlowdownRecorder {
         self.count
     }
 
-    /// The short messages, as the module defines them.
+    /// The short messages as defined in the module's documentation.
     pub fn short(&self) -> ShortSummary {
         self.short.summary()
     }
 
-    /// The smaller half of the messages by count: those up to the workload's median size. More than half where the
-    /// median size is common.
+    /// The smaller half of the messages by count: those up to the workload's median size. This is more than
+    /// half if many messages have the median size.
     pub fn short_half(&self) -> ShortSummary {
         self.short_half.summary()
     }
 
-    /// Every size at which something begins or ends: recorders with the same edges can be added up.
+    /// Every size at which a row begins or ends: recorders with the same edges can be merged.
     fn edges(&self) -> impl Iterator<Item = u32> + '_ {
         let largest = self.largest.iter().map(|(from, _)| *from);
         let groups = [self.short.max_bytes, self.short_half.max_bytes];
@@ -199,7 +201,7 @@ impl SlowdownRecorder {
     }
 }
 
-/// One row of the table while it fills.
+/// One row of the table while messages are recorded.
 #[derive(Debug, Clone)]
 struct Row {
     max_bytes: u32,
@@ -240,7 +242,7 @@ impl Row {
     }
 }
 
-/// The round trips of messages up to a size.
+/// The round trips of messages up to a maximum size.
 #[derive(Debug, Clone)]
 struct Group {
     max_bytes: u32,
@@ -278,7 +280,7 @@ impl Group {
     }
 }
 
-/// A histogram that grows with the values it sees, so that the many rows of many threads stay small.
+/// A histogram that grows with its values, so that the many rows of many threads stay small.
 fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three significant digits are within what the histogram supports")
 }
@@ -291,7 +293,7 @@ fn add(histogram: &mut Histogram<u64>, other: &Histogram<u64>) {
     histogram.add(other).expect("a histogram can grow to the clamped range");
 }
 
-/// A percentile in a unit a thousand times that of the histogram: ns as µs, thousandths as a ratio.
+/// A percentile in a unit a thousand times that of the histogram: ns to µs, thousandths to a ratio.
 fn thousandths(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     if histogram.is_empty() { 0.0 } else { histogram.value_at_quantile(quantile) as f64 / 1000.0 }
 }

@@ -1,8 +1,8 @@
 //! The compact tables of W1-W8.
 //!
-//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last` (bytes, both inclusive);
-//! `upto_ppm` is the share of all messages up to and including `last`, in millionths. `examples/fit_tables.rs` made the
-//! rows from the published points and says how; the rows are its output, not typed in.
+//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last` (bytes, both
+//! inclusive); `upto_ppm` is the share of all messages up to and including `last`, in millionths.
+//! `examples/fit_tables.rs` computed the rows from the published points and describes the method.
 
 /// One row: first size, last size (inclusive, bytes), cumulative share of messages in millionths.
 pub(crate) type Row = (u32, u32, u32);

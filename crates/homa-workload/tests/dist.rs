@@ -1,4 +1,4 @@
-//! Message-size distributions: what holds without the published points at hand.
+//! Properties of message-size distributions that need no published points.
 
 use homa_workload::{Workload, WorkloadError};
 
@@ -8,7 +8,7 @@ fn all() -> Vec<Workload> {
     Workload::names().chain(["1", "100", "500000"]).map(|name| Workload::named(name).unwrap()).collect()
 }
 
-/// The shares of some exact sizes.
+/// The share of messages with exactly this size.
 fn share(workload: &Workload, bytes: u32) -> f64 {
     workload.cdf(bytes) - workload.cdf(bytes - 1)
 }

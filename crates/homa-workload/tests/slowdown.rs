@@ -12,7 +12,7 @@ fn edges(name: &str) -> Vec<u32> {
     recorder(name).bins().iter().map(|row| row.max_bytes).collect()
 }
 
-/// Within the three digits that the histograms keep.
+/// Whether two values agree within the three digits of the histograms.
 fn close(value: f64, expected: f64) -> bool {
     (value / expected - 1.0).abs() <= 0.001
 }
@@ -21,7 +21,8 @@ fn close(value: f64, expected: f64) -> bool {
 fn ten_bins_hold_a_tenth_of_the_messages_each() {
     println!("seed {SEED}");
     const COUNT: u64 = 200_000;
-    // W3 and W4 have sizes with up to 6.5 % of the messages, so their bins are equal only to that.
+    // Up to 6.5 % of the messages of W3 and W4 have the same size, so their bins are equal only to that
+    // extent.
     for (name, slack) in [("w3", 0.035), ("w4", 0.02), ("w6", 0.01), ("w7", 0.02), ("w8", 0.01)] {
         let workload = Workload::named(name).unwrap();
         let mut recorder = SlowdownRecorder::new(&workload);
