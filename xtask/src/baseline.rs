@@ -1,4 +1,4 @@
-//! Lists of numbers that may only shrink, each with a name, in a file that is committed.
+//! Committed lists of named numbers that may only shrink.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// What to do with the numbers.
+/// The operation on a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Compare them with the file.
+    /// Compare the numbers with the file.
     Check,
-    /// Write them to the file.
+    /// Write the numbers to the file.
     Write,
-    /// Name what they count.
+    /// Print the names behind each number.
     List,
 }
 

@@ -1,4 +1,4 @@
-//! Circles of imports: files of which each uses, directly or not, all others.
+//! Import circles: sets of files in which each file uses all others, directly or indirectly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::modules::{ModulePath, Modules, read};
 /// Prints the largest circle of each crate, and compares the sizes with the list.
 ///
 /// # Errors
-/// A size differs from the list's, or a file cannot be read.
+/// A size differs from the list, or a file cannot be read.
 pub fn run(root: &Path, mode: Mode) -> Result<()> {
     let mut sizes = BTreeMap::new();
     for directory in crates(root)? {
@@ -44,7 +44,7 @@ pub fn crates(root: &Path) -> Result<Vec<std::path::PathBuf>> {
     Ok(crates)
 }
 
-/// The modules, and the places of those that each uses.
+/// The modules, each with the indexes of the modules that it uses.
 type Arrows = Vec<(ModulePath, Vec<usize>)>;
 
 fn arrows(modules: &Modules) -> Result<Arrows> {
@@ -57,7 +57,7 @@ fn arrows(modules: &Modules) -> Result<Arrows> {
     modules.files.iter().map(arrow).collect()
 }
 
-/// The circles of more than one module, as places in `arrows`.
+/// The circles of more than one module, as indexes of `arrows`.
 fn circles(arrows: &Arrows) -> Vec<Vec<usize>> {
     let reachable: Vec<Vec<bool>> = (0..arrows.len()).map(|from| reachable(arrows, from)).collect();
     let mut found = Vec::new();
@@ -76,7 +76,7 @@ fn circles(arrows: &Arrows) -> Vec<Vec<usize>> {
     found
 }
 
-/// The modules that `from` uses, directly or not.
+/// The modules that `from` uses, directly or indirectly.
 fn reachable(arrows: &Arrows, from: usize) -> Vec<bool> {
     let mut seen = vec![false; arrows.len()];
     let mut left = arrows[from].1.clone();

@@ -1,16 +1,16 @@
-//! The modules that a file uses, by the paths in its code.
+//! Finds the modules that a file uses, from the paths in its code.
 
 use std::collections::BTreeSet;
 
 use crate::modules::{ModulePath, Modules, child};
 use crate::source::{Token, tokens};
 
-/// The modules of the same crate whose items the code of `module` names.
+/// The modules of the same crate that own items named in the code of `module`.
 pub fn imports(text: &str, module: &[String], modules: &Modules) -> BTreeSet<ModulePath> {
     let mut found = BTreeSet::new();
     let tokens = tokens(text);
     let mut here = module.to_vec();
-    // Braces that are open, and how many were when each module of `here` without a file began.
+    // The current depth of braces, and the depth at the start of each inline module in `here`.
     let (mut depth, mut inline) = (0, Vec::new());
     let mut at = 0;
     while at < tokens.len() {
@@ -41,13 +41,14 @@ pub fn imports(text: &str, module: &[String], modules: &Modules) -> BTreeSet<Mod
     found
 }
 
-/// Whether a path begins here: a word that follows no `::`.
+/// Whether a path begins here: at a word that does not follow `::`.
 fn starts_path(tokens: &[Token], at: usize) -> bool {
     let follows = at > 0 && tokens[at - 1] == Token::PathSeparator;
     matches!(tokens[at], Token::Word(_)) && !follows
 }
 
-/// Reads the path that begins at `at`, with all paths of a group in braces. Returns where it ends.
+/// Reads the path that begins at `at`, including all paths of a group in braces. Returns the index of its
+/// end.
 fn read_tree(tokens: &[Token], mut at: usize, prefix: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     let mut path = prefix.to_vec();
     loop {
@@ -76,7 +77,7 @@ fn read_group(tokens: &[Token], at: usize, prefix: &[String], paths: &mut Vec<Ve
     at + 1
 }
 
-/// The module with a file that a path leads to, or into.
+/// The module with a file that contains the item of a path.
 fn resolve(path: &[String], module: &[String], modules: &Modules) -> Option<ModulePath> {
     let mut names = path.iter().peekable();
     let mut at = match names.peek()?.as_str() {
@@ -90,7 +91,7 @@ fn resolve(path: &[String], module: &[String], modules: &Modules) -> Option<Modu
         }
         "super" => module.to_vec(),
         name => {
-            // A word alone is a variable more often than a module.
+            // A single word is a variable more often than a module.
             return (path.len() > 1 && modules.contains(&child(module, name)))
                 .then(|| descend(module.to_vec(), path.iter(), modules));
         }
@@ -110,7 +111,7 @@ fn descend<'a>(mut at: ModulePath, names: impl Iterator<Item = &'a String>, modu
         }
         at = next;
     }
-    // A module without a file is in that of its parent.
+    // An inline module belongs to the file of its parent.
     while !modules.contains(&at) && at.pop().is_some() {}
     at
 }

@@ -1,11 +1,12 @@
-//! Checks of this repository that need more than a shell.
+//! Checks of this repository that are too complex for a shell script.
 //!
 //! - `cargo xtask circles`: the largest import circle of each crate may only shrink (`.ci/circles`).
 //! - `cargo xtask api`: the names of the public interface of `homa` are those of the list (`.ci/api`), and at most 15
 //!   stand in its root.
 //! - `cargo xtask options`: the number of files that name an option may only shrink (`.ci/options`).
 //!
-//! Each prints what it found and compares it with its list. `--write` writes the list, `--list` names the files.
+//! Each prints its numbers and compares them with its list. `--write` writes the list, `--list` names the
+//! files.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -53,7 +54,7 @@ fn run(words: &[&str]) -> Result<()> {
     }
 }
 
-/// The repository: cargo names the directory of this crate, which is below it.
+/// The root of the repository: the parent of this crate's directory, which cargo provides.
 fn root() -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     Ok(here.parent().context("xtask is in no repository")?.to_owned())

@@ -1,4 +1,4 @@
-//! The modules of a crate, by its files.
+//! The modules of a crate, from its files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 /// Names of the modules from the crate's root to one of them; the root has none.
 pub type ModulePath = Vec<String>;
 
-/// A crate's modules that have files of their own.
+/// The modules of a crate that have their own files.
 #[derive(Debug, Default)]
 pub struct Modules {
-    /// The file of each.
+    /// The file of each module.
     pub files: BTreeMap<ModulePath, PathBuf>,
 }
 
 impl Modules {
-    /// Those below this source directory, without files of tests.
+    /// Finds the modules below this source directory, without test files.
     ///
     /// # Errors
     /// A directory or a file cannot be read.
@@ -48,13 +48,13 @@ impl Modules {
         Ok(())
     }
 
-    /// Whether there is such a module.
+    /// Whether this module exists and has its own file.
     pub fn contains(&self, module: &[String]) -> bool {
         self.files.contains_key(module)
     }
 }
 
-/// The module of a file, by its place below the source directory.
+/// The module of a file, from its path below the source directory.
 fn module_of(file: &Path) -> ModulePath {
     let mut module: ModulePath =
         file.with_extension("").iter().map(|name| name.to_string_lossy().into_owned()).collect();
@@ -64,15 +64,15 @@ fn module_of(file: &Path) -> ModulePath {
     module
 }
 
-/// The module with this name in another.
+/// The path of the child module of this name.
 pub fn child(module: &[String], name: &str) -> ModulePath {
     module.iter().cloned().chain([name.to_owned()]).collect()
 }
 
-/// The text of a file.
+/// Reads the text of a file.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }

@@ -1,4 +1,5 @@
-//! Files that name an option: a setting of the protocol or of a host is defined once, and read where it is used.
+//! Counts the files that name an option: a setting of the protocol or of a host should be defined once, and
+//! read only where it is used.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,20 +11,20 @@ use crate::circles::crates;
 use crate::modules::{Modules, read};
 use crate::source::{Token, tokens};
 
-/// Files and structs whose public fields are options.
+/// Files and their structs whose public fields are options.
 const DEFINITIONS: [(&str, &str); 2] =
     [("crates/homa-proto/src/config.rs", "Config"), ("crates/homa/src/api/builder.rs", "HostConfig")];
 
 /// Prints the number of files that name each option, and compares it with the list.
 ///
 /// # Errors
-/// A number differs from the list's, or a file cannot be read.
+/// A number differs from the list, or a file cannot be read.
 pub fn run(root: &Path, mode: Mode) -> Result<()> {
     let mut options: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for (file, name) in DEFINITIONS {
         let fields = fields(&read(&root.join(file))?, name);
         ensure!(!fields.is_empty(), "{file} has no struct {name} with public fields");
-        // A lone word is often the name of something else as well.
+        // A name of a single word often names other things too.
         options
             .extend(fields.into_iter().filter(|field| field.contains('_')).map(|field| (field, Vec::new())));
     }

@@ -1,17 +1,17 @@
-//! The code of a file: without comments, literals and unit tests, as tokens.
+//! Splits the code of a file into tokens, without comments, literals and unit tests.
 
-/// A word, or a sign of one character; `::` is one.
+/// A word, a path separator or a single character.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
     /// An identifier or a keyword.
     Word(String),
     /// `::`.
     PathSeparator,
-    /// Any other character that is no white space.
+    /// Any other character except white space.
     Sign(char),
 }
 
-/// The tokens of a file up to its unit tests, which stand last.
+/// The tokens of a file up to its unit tests, which are at its end.
 pub fn tokens(text: &str) -> Vec<Token> {
     let text = match text.find("#[cfg(test)]\nmod tests {") {
         Some(end) => &text[..end],
@@ -57,7 +57,7 @@ fn end_of_line(chars: &[char], at: usize) -> usize {
     (at..chars.len()).find(|&at| chars[at] == '\n').unwrap_or(chars.len())
 }
 
-/// Block comments may contain others.
+/// The end of a block comment, which may contain other block comments.
 fn end_of_block_comment(chars: &[char], mut at: usize) -> usize {
     let mut depth = 0;
     while at < chars.len() {
@@ -99,7 +99,7 @@ fn end_of_raw_string(chars: &[char], at: usize) -> usize {
     at
 }
 
-/// The end of a character; of a lifetime only its apostrophe.
+/// The end of a character literal. For a lifetime, only its apostrophe is skipped.
 fn end_of_char(chars: &[char], at: usize) -> usize {
     match (chars.get(at + 1), chars.get(at + 2)) {
         (Some('\\'), _) => {
