@@ -1,4 +1,4 @@
-//! Each model holds as the code is, and those of an ordering fail where it is weakened.
+//! Each model holds for the unchanged code, and the models of an ordering fail if it is weakened.
 
 use homa_models::{Fault, check, mailbox_models as mailbox, process_group_models as process_group};
 
@@ -13,7 +13,7 @@ macro_rules! holds {
     };
 }
 
-// The preemptions are the most with which a model takes a few seconds.
+// For each model, the maximum number of preemptions with which it takes a few seconds.
 holds! {
     None, mailbox::urgent_mail_ends_a_sleep;
     None, mailbox::hurry_ends_a_sleep_beside_mail_that_is_not_urgent;
@@ -31,7 +31,7 @@ holds! {
     None, process_group::a_change_of_ports_is_there_with_its_generation;
 }
 
-/// Fails unless the model fails with the fault planted.
+/// Fails unless the model fails with this fault planted.
 fn finds(fault: Fault, model: fn()) {
     let found = std::panic::catch_unwind(|| check(Some(3), Some(fault), model)).is_err();
     assert!(found, "the model holds with {fault:?} weakened, so it does not check that");

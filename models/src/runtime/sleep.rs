@@ -1,9 +1,10 @@
-//! In place of an eventfd.
+//! A replacement for an eventfd.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Says whether it was notified. The kernel orders its calls, and no model's order rests on that, so loom need not see it.
+/// Whether it was notified. The kernel orders its calls, and no model relies on that order, so loom need not
+/// see this value.
 pub(crate) struct WakeFd(AtomicBool);
 
 impl WakeFd {

@@ -1,4 +1,4 @@
-//! What the endpoints and the processes of a host share without a lock, and the models of it.
+//! The lock-free data that the endpoints and the processes of a host share, and its models.
 
 pub mod endpoint_group;
 pub mod process_group;

@@ -1,20 +1,21 @@
 //! Loom's types with two differences from its own interface.
 //!
-//! Loom treats a sequentially consistent load or store as an acquire or a release. It knows such fences, so here a store has one
-//! behind it and a load one before it. That is at least as strong as the real access: a model may miss an error that only the
-//! difference shows, and reports none that is not there.
+//! Loom treats a sequentially consistent load or store as an acquire or a release. It models such fences, so
+//! here a store has a fence after it and a load has one before it. That is at least as strong as the real
+//! access. A model may therefore miss an error that depends on the difference, but never reports one that
+//! does not exist.
 //!
-//! A [`Fault`] weakens an ordering wherever it is used. A model that does not notice checks nothing.
+//! A [`Fault`] weakens an ordering in all its uses. A model that does not detect that checks nothing.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-/// An ordering that is weakened.
+/// A weakened ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Sequentially consistent accesses acquire and release only.
+    /// Sequentially consistent accesses only acquire and release.
     SeqCst,
     /// Release stores and fences are relaxed.
     Release,
@@ -25,16 +26,16 @@ pub enum Fault {
 }
 
 thread_local! {
-    // Loom runs all threads of a model on the thread that called it.
+    // Loom runs all threads of a model on the thread that started it.
     static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
 }
 
-/// Has the accesses of this thread's models weakened from now on.
+/// Weakens the accesses of this thread's models from now on.
 pub(crate) fn plant(fault: Option<Fault>) {
     FAULT.set(fault);
 }
 
-/// The ordering, weakened by the planted fault.
+/// The ordering, as weakened by the planted fault.
 fn weakened(order: Ordering) -> Ordering {
     match (FAULT.get(), order) {
         (Some(Fault::SeqCst), SeqCst) => AcqRel,
@@ -45,7 +46,7 @@ fn weakened(order: Ordering) -> Ordering {
     }
 }
 
-/// See [`std::sync::atomic::fence`].
+/// Like [`std::sync::atomic::fence`], as weakened by the planted fault.
 #[track_caller]
 pub(crate) fn fence(order: Ordering) {
     match weakened(order) {
@@ -55,7 +56,7 @@ pub(crate) fn fence(order: Ordering) {
     }
 }
 
-/// A fence where the access is sequentially consistent.
+/// Issues a fence if the access is sequentially consistent.
 fn fence_of(order: Ordering) {
     if order == SeqCst {
         loom::sync::atomic::fence(SeqCst);

@@ -1,4 +1,5 @@
-//! Models of the mailbox. A thread that would sleep ends in place of it, and the bell says in the end whether it was woken.
+//! Models of the mailbox. A thread that would sleep ends instead, and the wake-up descriptor shows in the end
+//! whether it was notified.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -18,7 +19,7 @@ fn post(mailbox: &Mailbox, urgent: bool, bytes: &[u8]) {
     mailbox.post(urgent, |mail| mail.push(MailKind::Own, &packet));
 }
 
-/// Appends the mail that there is to `all`.
+/// Appends the current mail to `all`.
 fn take(mailbox: &Mailbox, all: &mut Vec<u8>) {
     let mut mail = MailQueue::default();
     if mailbox.take(&mut mail) {
@@ -26,12 +27,13 @@ fn take(mailbox: &Mailbox, all: &mut Vec<u8>) {
     }
 }
 
-/// Whether the task's bell was rung and nobody has heard it.
+/// Whether the task was notified and has not consumed the notification.
 fn task_is_woken(mailbox: &Mailbox) -> bool {
     pin!(mailbox.task_bell.notified()).enable()
 }
 
-/// Runs `poster` beside a thread that goes to sleep if it may, and has taken what there was if it may not.
+/// Runs `poster` in parallel with a thread that goes to sleep if the mailbox allows it, and takes the mail if
+/// not.
 fn sleeping_beside(poster: fn(&Mailbox)) {
     let mailbox = mailbox();
     let posting = {
@@ -49,12 +51,12 @@ fn sleeping_beside(poster: fn(&Mailbox)) {
     assert_eq!(taken, b"a", "mail comes out once");
 }
 
-/// A thread that goes to sleep while urgent mail is posted sees it, or is woken.
+/// A thread that goes to sleep while urgent mail is posted finds the mail or is notified.
 pub fn urgent_mail_ends_a_sleep() {
     sleeping_beside(|mailbox| post(mailbox, true, b"a"));
 }
 
-/// A host that closes hurries the mail that was posted before, or is being posted.
+/// A closing host makes mail urgent that was posted before or is being posted.
 pub fn hurry_ends_a_sleep_beside_mail_that_is_not_urgent() {
     sleeping_beside(|mailbox| {
         post(mailbox, false, b"a");
@@ -62,7 +64,7 @@ pub fn hurry_ends_a_sleep_beside_mail_that_is_not_urgent() {
     });
 }
 
-/// The same where others post and close.
+/// The same with one thread that posts and one that closes.
 pub fn mail_posted_while_the_host_closes_is_urgent() {
     let mailbox = mailbox();
     let threads =
@@ -76,7 +78,7 @@ pub fn mail_posted_while_the_host_closes_is_urgent() {
     assert!(!slept || mailbox.wake_fd.is_notified(), "the thread sleeps beside its mail");
 }
 
-/// Threads that sleep on one bell: each is woken, or sees the mail.
+/// Two threads that sleep on one descriptor: each is notified or finds the mail.
 pub fn two_threads_that_go_to_sleep_are_both_told() {
     let mailbox = mailbox();
     let sleeper = {
@@ -93,7 +95,7 @@ pub fn two_threads_that_go_to_sleep_are_both_told() {
     assert!(!(slept || others[0]) || mailbox.wake_fd.is_notified());
 }
 
-/// A thread that is awake again does not hide one that goes to sleep.
+/// A thread that wakes up does not hide another that goes to sleep.
 pub fn a_sleep_that_ends_hides_no_other() {
     let mailbox = mailbox();
     let waking = {
@@ -114,7 +116,7 @@ pub fn a_sleep_that_ends_hides_no_other() {
     assert!(!slept || mailbox.wake_fd.is_notified());
 }
 
-/// The async driver task that goes to sleep while urgent mail is posted sees it, or is woken.
+/// The async driver task that goes to sleep while urgent mail is posted finds the mail or is notified.
 pub fn urgent_mail_ends_the_sleep_of_the_task() {
     let mailbox = mailbox();
     let poster = {
@@ -126,7 +128,8 @@ pub fn urgent_mail_ends_the_sleep_of_the_task() {
     assert!(!slept || task_is_woken(&mailbox), "the task sleeps beside its mail");
 }
 
-/// MailQueue that two post comes out once, and that of one in its order, whenever it is taken.
+/// Mail from two posters is delivered once, and the mail of each in its order, regardless of when it is
+/// taken.
 pub fn mail_comes_out_once_and_in_order() {
     let mailbox = mailbox();
     let posters: [fn(&Mailbox); 2] = [

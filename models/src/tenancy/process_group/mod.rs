@@ -1,4 +1,4 @@
-//! The files of the segment that are protocols without a lock, and their models.
+//! The lock-free protocols of the shared-memory segment, and their models.
 
 #[path = "../../../../crates/homa/src/tenancy/process_group/cutoffs.rs"]
 mod cutoffs;
@@ -14,5 +14,6 @@ mod turns;
 #[path = "../../../../crates/homa/src/tenancy/process_group/uplink.rs"]
 mod uplink;
 
-/// Fewer than there are: each level is read and written in the same way, and each more multiplies the orders.
+/// Fewer than in the real code: each level is read and written in the same way, and each further level
+/// multiplies the interleavings.
 const PRIORITIES: usize = 2;

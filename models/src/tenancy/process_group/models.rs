@@ -1,4 +1,4 @@
-//! Models of the segment. Each thread stands for a process.
+//! Models of the shared-memory segment. Each thread stands for a process.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -12,7 +12,7 @@ use crate::tenancy::sync::{AtomicU8, AtomicU64};
 
 const BUDGET: u64 = 1_600;
 
-/// Runs `process` for each number below `count` at once, and returns what they returned.
+/// Runs `process` for each number below `count` in parallel, and returns the results.
 fn processes<T: Send + 'static>(
     count: usize,
     process: impl Fn(usize) -> T + Clone + Send + 'static,
@@ -27,7 +27,7 @@ fn processes<T: Send + 'static>(
     std::iter::once(first).chain(others.into_iter().map(join)).collect()
 }
 
-/// Processes that raise their leases at once, each to what it wants.
+/// Processes raise their leases in parallel, each to the amount that it wants.
 fn raised(wants: &'static [u64]) {
     let slots: Arc<Vec<Slot>> = Arc::new(wants.iter().map(|_| Slot::new()).collect());
     let process = {
@@ -41,17 +41,17 @@ fn raised(wants: &'static [u64]) {
     assert_eq!(total, leases.iter().sum::<u64>(), "what is written is what they got");
 }
 
-/// Two processes that together want more than there is never get it.
+/// Two processes that together want more than the budget do not exceed it.
 pub fn two_leases_stay_within_the_budget() {
     raised(&[1_000, 900]);
 }
 
-/// The same with three.
+/// The same with three processes.
 pub fn three_leases_stay_within_the_budget() {
     raised(&[1_000, 900, 700]);
 }
 
-/// One process makes room while another takes it.
+/// One process shrinks its lease while another raises its own.
 pub fn a_lease_that_shrinks_is_not_taken_twice() {
     let slots: Arc<Vec<Slot>> = Arc::new((0..2).map(|_| Slot::new()).collect());
     let adjust = |slots: &[Slot], mine, demand| Leases { slots, mine, budget: BUDGET }.adjust(demand, 0);
@@ -70,7 +70,7 @@ pub fn a_lease_that_shrinks_is_not_taken_twice() {
     assert!(leases.iter().sum::<u64>() <= BUDGET, "leased: {leases:?}");
 }
 
-/// A set of cutoffs is read whole or not at all, also while its bank is written again.
+/// A set of cutoffs is read completely or not at all, even while its bank is overwritten.
 pub fn cutoffs_are_read_whole() {
     let set = |n: u32| Set { levels: [n; PRIORITIES], version: n as u16, unsched_limit: Some(n) };
     let shared = Arc::new((AtomicU64::new(0), [CutoffBank::new(), CutoffBank::new()]));
@@ -86,7 +86,7 @@ pub fn cutoffs_are_read_whole() {
     processes(2, process);
 }
 
-/// Packets that two processes give to the uplink at once all count.
+/// Packets that two processes send on the uplink in parallel all count.
 pub fn the_uplink_forgets_no_packet() {
     let idle_at = Arc::new(AtomicU64::new(0));
     let process = {
@@ -100,7 +100,7 @@ pub fn the_uplink_forgets_no_packet() {
     assert_eq!(uplink::backlog_ns(&idle_at, 0), 16);
 }
 
-/// A host with one server port, which is 0, and one client port, which is 1.
+/// A host with one server port, 0, and one client port, 1.
 struct Table {
     servers: [AtomicU8; 1],
     clients: [AtomicU8; 1],
@@ -124,7 +124,7 @@ impl Table {
     }
 }
 
-/// A process that sees an orphan sees that there is one more (HOST-10).
+/// A process that finds an orphan also finds it counted (HOST-10).
 pub fn an_orphan_is_counted_before_it_is_seen() {
     let table = Table::new(1);
     let process = move |number| match number {
@@ -141,7 +141,7 @@ pub fn an_orphan_is_counted_before_it_is_seen() {
     processes(2, process);
 }
 
-/// A process that sees a new generation sees the change, so that it need not look again.
+/// A process that reads a new generation also sees the change, so that it need not check again.
 pub fn a_change_of_ports_is_there_with_its_generation() {
     let table = Table::new(0);
     let process = move |number| match number {
