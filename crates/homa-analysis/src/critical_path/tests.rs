@@ -26,7 +26,7 @@ impl Writer {
         self
     }
 
-    /// A packet from the client: 100 ns to the switch, 100 in it and `queued` more, 100 to the server.
+    /// A packet from the client: 100 ns to the switch, 100 plus `queued` in it, 100 to the server.
     fn there(&mut self, word: u32, offset: u32, sent: u64, queued: u64) -> &mut Writer {
         self.at(CLIENT, sent, EventKind::PacketSent, word, offset);
         self.at(SWITCH, sent + 100, EventKind::SwitchEntered, word, offset);
@@ -34,13 +34,13 @@ impl Writer {
         self.at(SERVER, sent + 300 + queued, EventKind::PacketReceived, word, offset)
     }
 
-    /// A packet from the server, 300 ns in all.
+    /// A packet from the server, which takes 300 ns.
     fn back(&mut self, word: u32, offset: u32, sent: u64) -> &mut Writer {
         self.at(SERVER, sent, EventKind::PacketSent, word, offset);
         self.at(CLIENT, sent + 300, EventKind::PacketReceived, word, offset)
     }
 
-    /// The request of one packet is answered at once with one.
+    /// A request of one packet, answered at once by a response of one packet.
     fn answered(&mut self, complete: u64) -> &mut Writer {
         self.at(SERVER, complete, EventKind::MessageComplete, 0, 940);
         self.at(SERVER, complete, EventKind::AppReceive, 0, 940);
@@ -65,7 +65,7 @@ impl Writer {
         nodes.into_iter().enumerate().map(dump).collect()
     }
 
-    /// What the RPC's time went to, with a link of 1 byte a nanosecond.
+    /// The causes of the RPC's time, with a link of 1 byte per nanosecond.
     fn causes(&self) -> Vec<(Cause, u64)> {
         let model = Model::new(self.dumps()).expect("events");
         let explainer = Explainer::new(&model, Some(RATE));
@@ -81,8 +81,8 @@ impl Writer {
 fn begun() -> Writer {
     let mut writer = Writer(Vec::new());
     writer.at(CLIENT, 1_000, EventKind::RpcStart, 0, 940);
-    // One that nothing disturbs, from which the least times are learnt. The link is busy with it for 10 ns of
-    // what follows.
+    // An undisturbed RPC, which gives the minimum times. It keeps the link busy for 10 ns of the following
+    // RPC.
     for (node, ns, kind) in [
         (CLIENT, 10, EventKind::PacketSent),
         (SWITCH, 110, EventKind::SwitchEntered),
@@ -151,8 +151,8 @@ fn what_was_sent_in_between_and_the_pacer_are_told_apart() {
 fn a_window_that_is_too_small_costs_what_is_left_of_a_round_trip() {
     let mut writer = begun();
     writer.there(KB, 0, 1_000, 0);
-    // As soon as the packet has come, the grant goes back: 300 ns each way, of which the link is busy for
-    // none more than its packet.
+    // The grant is sent as soon as the packet arrives: 300 ns each way, of which the link is busy only for
+    // the packet.
     writer.at(SERVER, 1_300, EventKind::GrantSent, 1_880, 0).back(GRANT, 0, 3_300);
     writer.at(CLIENT, 3_600, EventKind::GrantReceived, 1_880, 0);
     writer.there(KB, 940, 3_600, 0).answered(3_900);
