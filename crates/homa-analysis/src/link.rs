@@ -154,9 +154,9 @@ impl ArrivalWindow {
     }
 }
 
-/// The ports of switches that lead to hosts: a port counts if no later switch recorded its packets, at least
-/// half as often as at the port where that is most frequent. One packet is no proof, because the records of
-/// similar packets may be confused. Not all packets are required, because hosts overwrite records.
+/// The ports of switches that lead to hosts. For each port, it takes the share of departures that no later
+/// switch recorded; ports with at least half of the highest share count. One packet is no proof, because the
+/// records of similar packets may be confused. Not all packets are required, because hosts overwrite records.
 fn ports_to_hosts(model: &Model) -> HashSet<(NodeId, u16), FixedState> {
     let since_ns = model.switches_remember_since_ns();
     // For each port: packets of which it was the last port, and all departures.

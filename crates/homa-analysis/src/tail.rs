@@ -104,8 +104,8 @@ impl Costs {
         Some(Cost { rpc: number, duration_ns, best_ns: best_ns.max(1) })
     }
 
-    /// The avoidable part of these amounts: all of the avoidable causes, and of the others the excess over
-    /// what is usual for the size.
+    /// The avoidable part of these amounts: all of the avoidable causes, and the excess of the usual causes
+    /// over their usual amounts for the size.
     #[must_use]
     pub fn extra(&self, rpc: &Rpc, amounts: &Amounts) -> Amounts {
         let usual = self.usual.get(&class(rpc)).copied().unwrap_or_default();

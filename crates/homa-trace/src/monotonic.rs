@@ -189,8 +189,8 @@ struct Rate {
 /// then limit its error to a 10,000th, and that of a time to 100 ns.
 const LEAST_SPAN_NS: u64 = 1_000_000;
 
-/// Age at which the second pair replaces the first, in nanoseconds. The measurement of the rate spans at most
-/// twice this time.
+/// Age of the second pair at which it replaces the first, in nanoseconds. The measurement of the rate spans
+/// at most twice this time.
 const SPAN_NS: u64 = 500_000_000;
 
 /// Divisor of the largest plausible change of the rate: if a rate differs from the last one by more than this
