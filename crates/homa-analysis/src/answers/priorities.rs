@@ -214,7 +214,7 @@ fn keep(found: &mut Priorities, inversion: Inversion) {
 }
 
 /// A frame in a queue of a port, with its arrival time.
-struct Waiting {
+struct QueuedFrame {
     id: u64,
     word: u32,
     offset: u32,
@@ -223,7 +223,7 @@ struct Waiting {
 
 #[derive(Default)]
 struct Port {
-    queues: BTreeMap<u16, VecDeque<Waiting>>,
+    queues: BTreeMap<u16, VecDeque<QueuedFrame>>,
     last_left: Option<Departure>,
     uses: BTreeMap<u16, PriorityUse>,
 }
@@ -257,9 +257,9 @@ impl Port {
 
     /// Removes the frame of this record. Queues are first in, first out, so it is in front unless records are
     /// missing.
-    fn take(&mut self, record: &Record) -> Option<Waiting> {
+    fn take(&mut self, record: &Record) -> Option<QueuedFrame> {
         let queue = self.queues.get_mut(&record.place.queue())?;
-        let is_it = |of: &Waiting| of.id == record.id && of.word == record.a && of.offset == record.b;
+        let is_it = |of: &QueuedFrame| of.id == record.id && of.word == record.a && of.offset == record.b;
         let index = queue.iter().take(LOOK_AHEAD).position(is_it)?;
         // The frames in front of it left without a record.
         queue.drain(..index);
@@ -280,7 +280,7 @@ fn switch(model: &Model, number: NodeId, select: &Select, found: &mut Priorities
         match record.event() {
             Some(EventKind::SwitchEntered) => {
                 let (id, word, offset) = (record.id, record.a, record.b);
-                let waiting = Waiting { id, word, offset, came_ns: record.time };
+                let waiting = QueuedFrame { id, word, offset, came_ns: record.time };
                 port.queues.entry(record.place.queue()).or_default().push_back(waiting);
             }
             Some(EventKind::SwitchDropped) => {
