@@ -99,12 +99,12 @@ pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> Incom
 
 /// An incoming message.
 #[derive(Clone, Copy, Default)]
-struct Arriving {
+struct IncomingMessage {
     granted: u64,
     received: u64,
 }
 
-impl Arriving {
+impl IncomingMessage {
     const fn ahead(self) -> u64 {
         self.granted.saturating_sub(self.received)
     }
@@ -112,7 +112,7 @@ impl Arriving {
 
 #[derive(Default)]
 struct Scan {
-    arriving: HashMap<u64, Arriving, FixedState>,
+    arriving: HashMap<u64, IncomingMessage, FixedState>,
     bytes: u64,
     messages: u64,
     since_ns: Option<u64>,
