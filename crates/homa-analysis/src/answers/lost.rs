@@ -187,10 +187,10 @@ fn places(losses: &[Loss]) -> Vec<LossPlace> {
 }
 
 /// When hosts dropped packets, and the number of the reason, by the RPC's id and the packets' word.
-type Dropped = HashMap<(u64, u32), Vec<(u64, u32)>, FixedState>;
+type HostDrops = HashMap<(u64, u32), Vec<(u64, u32)>, FixedState>;
 
-fn dropped_by_hosts(model: &Model) -> Dropped {
-    let mut dropped = Dropped::default();
+fn dropped_by_hosts(model: &Model) -> HostDrops {
+    let mut dropped = HostDrops::default();
     for node in model.nodes.iter().filter(|node| node.kind == NodeKind::Host) {
         for record in &node.records {
             if record.event() == Some(EventKind::PacketDropped) && record.id > 1 {
@@ -208,7 +208,7 @@ fn dropped_by_hosts(model: &Model) -> Dropped {
 const DROP_WITHIN_NS: u64 = 100_000;
 
 /// The number of the reason for which the receiver's endpoint dropped this packet.
-fn dropped_by_host(packet: &Packet, dropped: &Dropped, rpc: u64) -> Option<u32> {
+fn dropped_by_host(packet: &Packet, dropped: &HostDrops, rpc: u64) -> Option<u32> {
     let word = homa_trace::packet_word(packet.packet_type, packet.length);
     let (drops, received) = (dropped.get(&(rpc, word))?, packet.received.ns()?);
     let &(time, reason) = drops.get(drops.partition_point(|(time, _)| *time < received))?;
