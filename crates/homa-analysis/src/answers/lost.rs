@@ -126,7 +126,7 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
     let mut found = Losses::default();
     let dropped = dropped_by_hosts(model);
     let queues = queues_of_drops(model);
-    let usual = Usual::of(model);
+    let usual = UsualDelay::of(model);
     for rpc in &model.rpcs {
         let packets = model.packets_of(rpc);
         let mut repairs = None;
@@ -284,7 +284,7 @@ impl Messages {
 
     /// When the packet's message would have been complete without the loss: the other packets (except
     /// retransmissions) have arrived, and the packet itself after its usual time.
-    fn without(&self, packet: &Packet, usual: &Usual) -> At {
+    fn without(&self, packet: &Packet, usual: &UsualDelay) -> At {
         let own = packet.first_seen().ns().map(|ns| ns.saturating_add(usual.way_ns));
         let others = self.others[packet.direction as usize].ns();
         others.into_iter().chain(own).max().map_or(At::NONE, At::new)
@@ -357,7 +357,7 @@ fn loss(
     place: Where,
     (asked, repaired): (At, At),
     messages: &Messages,
-    usual: &Usual,
+    usual: &UsualDelay,
 ) -> Loss {
     let packet = &packets[index];
     let rpc = &model.rpcs[packet.rpc as usize];
@@ -417,15 +417,15 @@ fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where 
 }
 
 /// The median one-way delay of DATA packets.
-struct Usual {
+struct UsualDelay {
     way_ns: u64,
 }
 
-impl Usual {
-    fn of(model: &Model) -> Usual {
+impl UsualDelay {
+    fn of(model: &Model) -> UsualDelay {
         let data = model.packets.iter().filter(|packet| packet.packet_type == DATA);
         let mut ways: Vec<i64> = data.filter_map(way_ns).collect();
-        Usual { way_ns: median(&mut ways).unwrap_or(0).max(0) as u64 }
+        UsualDelay { way_ns: median(&mut ways).unwrap_or(0).max(0) as u64 }
     }
 }
 
