@@ -53,7 +53,7 @@ pub struct RttBytes {
 }
 
 #[derive(Default)]
-struct Of {
+struct PathSamples {
     rounds: Vec<i64>,
     messages: u64,
     waited: u64,
@@ -64,7 +64,7 @@ struct Of {
 /// The appropriate RTTbytes for each pair of hosts, and the linear model of its path.
 #[must_use]
 pub fn rtt_bytes(model: &Model, select: &Select, rate: LinkRate) -> RttBytes {
-    let mut paths: BTreeMap<(NodeId, NodeId), Of> = BTreeMap::new();
+    let mut paths: BTreeMap<(NodeId, NodeId), PathSamples> = BTreeMap::new();
     let mut full = DATA_HEADER_BYTES + 1;
     for packet in model.packets.iter().filter(|packet| select.packet(model, packet)) {
         if packet.packet_type == DATA {
@@ -101,7 +101,7 @@ pub fn rtt_bytes(model: &Model, select: &Select, rate: LinkRate) -> RttBytes {
 fn path(
     model: &Model,
     (sender, receiver): (NodeId, NodeId),
-    mut of: Of,
+    mut of: PathSamples,
     rate: &LinkRate,
     full: u32,
     payload: u64,
