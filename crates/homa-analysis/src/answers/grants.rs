@@ -90,7 +90,7 @@ pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_aft
             }
             let sum = all.pairs.entry((receiver, sender)).or_default();
             sum.messages += 1;
-            let mut of = OfMessage::new(&arrivals, rate, receiver, unused_after_ns);
+            let mut of = MessageGrants::new(&arrivals, rate, receiver, unused_after_ns);
             for (_, record) in model.events_of(rpc).filter(|(_, record)| select.time(record.time)) {
                 let Some(kind) = record.event() else { continue };
                 // A sender's records have the RPC id of its own side, like all of its packets.
@@ -183,7 +183,7 @@ fn idle_bytes(
 }
 
 /// The grants of one message so far.
-struct OfMessage<'a> {
+struct MessageGrants<'a> {
     unused_after_ns: u64,
     rate: Option<LinkRate>,
     arrivals: &'a Arrivals<'a>,
@@ -200,14 +200,14 @@ struct OfMessage<'a> {
     sent_until: u32,
 }
 
-impl<'a> OfMessage<'a> {
+impl<'a> MessageGrants<'a> {
     fn new(
         arrivals: &'a Arrivals<'a>,
         rate: Option<LinkRate>,
         receiver: NodeId,
         unused_after_ns: u64,
-    ) -> OfMessage<'a> {
-        OfMessage {
+    ) -> MessageGrants<'a> {
+        MessageGrants {
             unused_after_ns,
             rate,
             arrivals,
