@@ -31,7 +31,7 @@ pub(super) struct Walk<'a, 'm> {
 
 /// A time at which the sender of a message was allowed more bytes.
 #[derive(Clone, Copy)]
-struct Allowed {
+struct Allowance {
     ns: u64,
     /// Maximum allowed offset so far, exclusive.
     end: u32,
@@ -39,19 +39,19 @@ struct Allowed {
 }
 
 /// A message, and the grants and packets that its transmission depended on.
-struct Sending<'a> {
+struct OutgoingMessage<'a> {
     direction: Direction,
     message: &'a Message,
     sender: NodeId,
     receiver: NodeId,
     data: &'a [Packet],
-    allowed: Vec<Allowed>,
+    allowed: Vec<Allowance>,
     grants: &'a [Packet],
     /// The arrivals of its packets by time, as indexes of `data`. Built at first use.
     arrivals: Option<Vec<(u64, u32)>>,
 }
 
-impl Sending<'_> {
+impl OutgoingMessage<'_> {
     fn arrivals(&mut self) -> &[(u64, u32)] {
         let data = self.data;
         self.arrivals.get_or_insert_with(|| {
@@ -178,12 +178,12 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.packet = None;
     }
 
-    fn sending(&self, direction: Direction) -> Sending<'a> {
+    fn sending(&self, direction: Direction) -> OutgoingMessage<'a> {
         let model = self.explainer.model;
         let rpc = self.rpc;
         let message = rpc.message(direction);
         let (sender, receiver) = (rpc.sender(direction), rpc.receiver(direction));
-        let mut allowed: Vec<Allowed> = Vec::new();
+        let mut allowed: Vec<Allowance> = Vec::new();
         for (node, record) in self.explainer.model.events_of(rpc).filter(|_| message.first_grant.is_some()) {
             let (end, by_resend) = match record.event() {
                 Some(EventKind::GrantReceived) => (record.a, false),
@@ -195,14 +195,14 @@ impl<'a, 'm> Walk<'a, 'm> {
             let last = allowed.last().map_or(0, |last| last.end);
             let at_sender = (record.id & 1 == 0) == (direction == Direction::ToServer);
             if node == sender && at_sender && end > last {
-                allowed.push(Allowed { ns: record.time, end, by_resend });
+                allowed.push(Allowance { ns: record.time, end, by_resend });
             }
         }
         let packets = model.packets_of(rpc);
         let key = |packet: &Packet| (packet.direction, packet.packet_type);
         let first = packets.partition_point(|packet| key(packet) < (direction.back(), GRANT));
         let behind = packets.partition_point(|packet| key(packet) <= (direction.back(), GRANT));
-        Sending {
+        OutgoingMessage {
             direction,
             message,
             sender,
@@ -216,7 +216,7 @@ impl<'a, 'm> Walk<'a, 'm> {
 
     /// Goes back over consecutive packets, up to one that waited for a grant, was a retransmission, or was
     /// the first. Returns the packet to continue with; `None` after the first.
-    fn run_before(&mut self, sending: &mut Sending<'_>, last: usize) -> Option<usize> {
+    fn run_before(&mut self, sending: &mut OutgoingMessage<'_>, last: usize) -> Option<usize> {
         let (mut at, mut own) = (last, Load::default());
         loop {
             let packet = &sending.data[at];
@@ -260,7 +260,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     }
 
     /// When the sender's endpoint had the message.
-    fn has_message(&self, sending: &Sending<'_>) -> u64 {
+    fn has_message(&self, sending: &OutgoingMessage<'_>) -> u64 {
         let known = sending.message.submitted.ns();
         if sending.direction == Direction::ToClient {
             return known.or(self.rpc.request.arrived().ns()).unwrap_or(self.floor);
@@ -274,7 +274,7 @@ impl<'a, 'm> Walk<'a, 'm> {
 
     /// From the transmission of a packet back to the time at which it could have been sent. `sent`: packets
     /// of the same message in between. `after_own`: it is not the first of its message.
-    fn in_order(&mut self, sending: &Sending<'_>, ready_ns: u64, sent: Load, after_own: bool) {
+    fn in_order(&mut self, sending: &OutgoingMessage<'_>, ready_ns: u64, sent: Load, after_own: bool) {
         let ready = ready_ns.clamp(self.floor, self.now);
         let (links, node) = (&self.explainer.links, sending.sender);
         let meanwhile = links.uplink(node).between(ready, self.now);
@@ -326,7 +326,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     }
 
     /// From the arrival of a grant back to the time since which the sender waited for it.
-    fn granted(&mut self, sending: &mut Sending<'_>, allowed: Allowed, since: u64) {
+    fn granted(&mut self, sending: &mut OutgoingMessage<'_>, allowed: Allowance, since: u64) {
         let (floor, packet) = (self.floor, self.packet);
         self.floor = since.clamp(floor, self.now);
         let instead = self.whose_round_trip(sending);
@@ -338,7 +338,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     }
 
     /// Whether the receiver's link was idle while the sender waited, or busy with other messages.
-    fn whose_round_trip(&self, sending: &mut Sending<'_>) -> Cause {
+    fn whose_round_trip(&self, sending: &mut OutgoingMessage<'_>) -> Cause {
         let links = &self.explainer.links;
         let came = links.arrivals.between(sending.receiver, self.floor + 1, self.now + 1);
         let (from, until) = (self.floor, self.now);
@@ -356,7 +356,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         if full { Cause::GrantChoice } else { Cause::GrantWindow }
     }
 
-    fn grants_way(&mut self, sending: &mut Sending<'_>, allowed: Allowed) {
+    fn grants_way(&mut self, sending: &mut OutgoingMessage<'_>, allowed: Allowance) {
         let Some(grant) = received_by(sending.grants, allowed.ns) else { return };
         self.way(grant, None);
         let (Some(sent), model) = (grant.sent.ns(), self.explainer.model) else { return };
@@ -441,7 +441,7 @@ fn first_of_offset_before(data: &[Packet], at: usize) -> Option<usize> {
 }
 
 /// The first grant or RESEND that allowed this byte; `None` if it needed none.
-fn allowed_at(allowed: &[Allowed], offset: u32) -> Option<Allowed> {
+fn allowed_at(allowed: &[Allowance], offset: u32) -> Option<Allowance> {
     allowed.get(allowed.partition_point(|allowed| allowed.end <= offset)).copied()
 }
 
