@@ -60,7 +60,7 @@ pub(super) struct Uplink<'m>(Replay<'m, Sender>);
 
 /// Activity of a sender within a range of time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sending {
+pub(super) struct SenderActivity {
     pub(super) busy: u64,
     pub(super) paced: u64,
     pub(super) full: u64,
@@ -76,11 +76,11 @@ impl<'m> Uplink<'m> {
     }
 
     /// The activity from one time to another at which a packet was sent.
-    pub(super) fn between(&self, from_ns: u64, until_ns: u64) -> Sending {
+    pub(super) fn between(&self, from_ns: u64, until_ns: u64) -> SenderActivity {
         let (first, [busy, paced, full]) = self.until(from_ns);
         let (_, sums) = self.until(until_ns);
         let behind = self.0.behind(self.0.index(until_ns)).packets;
-        Sending {
+        SenderActivity {
             busy: sums[0].saturating_sub(busy),
             paced: sums[1].saturating_sub(paced),
             full: sums[2].saturating_sub(full),
