@@ -1,8 +1,8 @@
 //! Finds the same packet in the traces of several nodes.
 //!
-//! A packet is identified by the id that its sender gives the RPC (its receiver records the other id of the
-//! pair, `id ^ 1`), its type, its length and its offset. A packet that was sent more than once is ignored,
-//! because the records do not show which transmission arrived.
+//! A packet is identified by the RPC id of its sender, its type, its length and its offset. Its receiver
+//! records the other id of the pair, `id ^ 1`. A packet that was sent more than once is ignored, because the
+//! records do not show which transmission arrived.
 
 use homa_trace::{Dump, EventKind, Record};
 

@@ -20,9 +20,9 @@
 //! | 88 | 4 | alignment: 1 if there is one, else 0 and the three above are 0 |
 //! | 92 | 4 | size of the node in words of 8 bytes |
 //!
-//! The header is followed by the [`Node`], the records, oldest first, 32 bytes each (time 8, id 8, a 4, b 4,
-//! kind 2, place 6), and a checksum of 8 bytes over everything before it. Several dumps may follow each other
-//! in one file, as the traces of several nodes.
+//! The header is followed by the [`Node`], the records and a checksum of 8 bytes over everything before it.
+//! The records have 32 bytes each, oldest first: time 8, id 8, a 4, b 4, kind 2, place 6. Several dumps may
+//! follow each other in one file, as the traces of several nodes.
 
 use std::io::{self, Write};
 

@@ -120,8 +120,8 @@ pub struct RealTime {
 
 impl RealTime {
     /// Converts a time of the real-time clock in nanoseconds to ticks. The error is half of the time of
-    /// reading both clocks, some 50 ns, plus a 2,000th of the distance from the reading, which is the maximum
-    /// rate at which the system slews its clock.
+    /// reading both clocks, some 50 ns, plus a 2,000th of the distance from the reading. That fraction is the
+    /// maximum rate at which the system slews its clock.
     #[must_use]
     pub fn ticks(&self, real_ns: u64) -> u64 {
         let distance_ns = i128::from(real_ns) - i128::from(self.real_ns);

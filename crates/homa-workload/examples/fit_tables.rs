@@ -3,12 +3,12 @@
 //! `cargo run -p homa-workload --example fit_tables -- w4.csv` prints the rows of one table. The input is a list of
 //! `size,cumulative_fraction` rows where only the listed sizes occur; lines that do not start with a digit are skipped.
 //!
-//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last`. The fit walks
-//! the published points from small to large and makes each row as long as it can while, inside it, the share
-//! of messages stays within `MESSAGE_TOLERANCE` of the published one and the share of bytes within a second
-//! tolerance: the smallest that needs no more than `MAX_ROWS` rows. Bytes count because loads and cutoffs
-//! follow from them. A row keeps the mass of the points it replaces exactly and their mean to half a byte, so
-//! errors do not add up from row to row.
+//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last`. The fit goes
+//! through the published points from small to large and makes each row as long as possible. Within a row, the
+//! share of messages must stay within `MESSAGE_TOLERANCE` of the published share, and the share of bytes
+//! within a second tolerance. The second tolerance is the smallest that needs at most `MAX_ROWS` rows. Bytes
+//! count because loads and cutoffs follow from them. A row keeps the mass of the points it replaces exactly
+//! and their mean to half a byte, so errors do not add up from row to row.
 
 use std::process::ExitCode;
 

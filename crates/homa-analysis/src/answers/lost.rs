@@ -1,4 +1,4 @@
-//! Lost packets: where they were lost, how the loss was found, and what it cost.
+//! Lost packets: places, discovery and cost of the losses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

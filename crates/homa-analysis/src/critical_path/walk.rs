@@ -1,4 +1,4 @@
-//! The walk from the end of an RPC back to its beginning, along what each step waited for.
+//! The walk from the end of an RPC back to its beginning, along the waits of each step.
 
 use homa_trace::{EventKind, packet_word_parts};
 
