@@ -1,4 +1,5 @@
-//! The C interface against the Rust API that it is made of, in one process: round trips over loopback in turns, and a million calls.
+//! Compares the C interface with the Rust API below it, in one process: alternating turns of round trips over
+//! loopback, and a million calls.
 //!
 //! ```text
 //! cargo bench -p homa-c                       round trips of 100 bytes and 1,000,000: medians of turns, some ten seconds
@@ -6,8 +7,8 @@
 //! cargo bench -p homa-c -- --library PATH     round trips with the shared library of another build, to compare the two
 //! ```
 //!
-//! The shared library is loaded as a C program has it loaded, and called through its symbols. Each side has a client and a server of its
-//! own; the one sleeps while the other is measured.
+//! The shared library is loaded as for a C program, and called through its symbols. Each side has its own
+//! client and server; one side sleeps while the other is measured.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
@@ -21,20 +22,20 @@ use homa::{Bytes, Client, Host, ServerAddr};
 /// Turns of each side.
 const TURNS: usize = 31;
 
-/// Bytes of requests and responses, and calls in a turn.
+/// Bytes of requests and responses, and calls in each turn.
 const ROUND_TRIPS: [(usize, usize); 2] = [(100, 2_000), (1_000_000, 40)];
 
-/// Calls in flight where many are made, and how many are made before the first look at memory.
+/// Calls in flight in the second part, and calls before the first memory measurement.
 const IN_FLIGHT: u64 = 8;
 const WARM_UP: u64 = 20_000;
 
-/// Looks at memory while many calls are made, but for the first.
+/// Memory measurements during the many calls, without the first.
 const PARTS: u64 = 10;
 
 const FOREVER: u64 = u64::MAX;
 const SERVER_PORT: u16 = 99;
 
-/// A handle, or room for one.
+/// A handle, or memory for one.
 type Handle = *mut c_void;
 
 #[repr(C)]
@@ -46,7 +47,7 @@ struct Address {
     port: u16,
 }
 
-/// What is called of libhoma.
+/// The functions of libhoma in use.
 #[derive(Clone, Copy)]
 struct Api {
     last_error: unsafe extern "C" fn() -> *const c_char,
@@ -67,21 +68,21 @@ struct Api {
 /// The function of this name.
 ///
 /// # Safety
-/// `F` is its type.
+/// `F` is the type of the function.
 unsafe fn symbol<F: Copy>(library: *mut c_void, name: &str) -> F {
     assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
     let text = CString::new(name).expect("a name has no zero byte");
-    // SAFETY: the library was opened, and the text is a string.
+    // SAFETY: `library` is an open library, and `text` is a zero-terminated string.
     let found = unsafe { libc::dlsym(library, text.as_ptr()) };
     assert!(!found.is_null(), "libhoma has no {name}");
-    // SAFETY: the caller's.
+    // SAFETY: `F` is the type of the function by the function's own requirement.
     unsafe { mem::transmute_copy(&found) }
 }
 
 impl Api {
     fn load(library: PathBuf) -> Api {
         let path = CString::new(library.into_os_string().into_encoded_bytes()).expect("no zero byte");
-        // SAFETY: the path is a string.
+        // SAFETY: `path` is a zero-terminated string.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!library.is_null(), "{path:?} cannot be loaded");
         // SAFETY: the types are those of homa.h.
@@ -106,13 +107,13 @@ impl Api {
 
     fn must(&self, result: i32) {
         if result != 0 {
-            // SAFETY: the text is good until the next such call of this thread.
+            // SAFETY: the text remains valid until this thread's next call of the function.
             let text = unsafe { CStr::from_ptr((self.last_error)()) };
             panic!("libhoma: {}", text.to_string_lossy());
         }
     }
 
-    /// Has a handle written to where it is asked for.
+    /// The handle that a function writes to its result pointer.
     fn made(&self, make: impl FnOnce(*mut Handle) -> i32) -> Handle {
         let mut handle = ptr::null_mut();
         self.must(make(&raw mut handle));
@@ -135,20 +136,21 @@ fn library() -> PathBuf {
     target.join("release/libhoma_c.so")
 }
 
-/// A socket of libhoma's; an unused handle is nobody's to close, since it lives as long as this process.
+/// A socket of libhoma. Its handle is never closed; it lives until the process ends.
 #[derive(Clone, Copy)]
 struct CSocket {
     api: Api,
     socket: Handle,
 }
 
-// SAFETY: a handle may be used by any thread.
+// SAFETY: homa.h permits any thread to use a handle.
 unsafe impl Send for CSocket {}
 
 impl CSocket {
-    /// On a host of its own.
+    /// Opens a socket on a host of its own.
     fn open(api: Api, port: u16) -> CSocket {
-        // SAFETY: the handles are those that the library gave, the texts strings, and there is room for what is written.
+        // SAFETY: the handles come from the library, the texts are zero-terminated, and all result pointers
+        // have room.
         let socket = unsafe {
             let options = api.made(|room| (api.options_new)(room));
             api.must((api.options_set)(options, c"bind".as_ptr(), c"127.0.0.1:0".as_ptr()));
@@ -161,7 +163,7 @@ impl CSocket {
 
     fn address(&self) -> Address {
         let mut address = Address { ip: [0; 16], scope: 0, udp_port: 0, port: 0 };
-        // SAFETY: the socket is open, and there is room for an address.
+        // SAFETY: the socket is open, and `address` has room for an address.
         self.api.must(unsafe { (self.api.socket_address)(self.socket, &raw mut address) });
         address
     }
@@ -169,7 +171,8 @@ impl CSocket {
     fn serve(self) {
         let api = self.api;
         loop {
-            // SAFETY: the handles are open, and the bytes the request's, which is handed back behind the reply.
+            // SAFETY: the handles are open, and the bytes belong to the request, which is freed after the
+            // reply.
             unsafe {
                 let request = api.made(|room| (api.receive)(self.socket, FOREVER, room));
                 let mut length = 0;
@@ -180,10 +183,10 @@ impl CSocket {
         }
     }
 
-    /// One call; the bytes of its response are looked up, as every program does.
+    /// Makes one call, and reads the address of the response's bytes, as every program does.
     fn call(&self, to: &Address, request: &[u8]) {
         let api = &self.api;
-        // SAFETY: the socket is open, and the bytes are there.
+        // SAFETY: the socket is open, and `request` lives until the call returns.
         unsafe {
             let response = api.made(|room| {
                 (api.call)(self.socket, to, request.as_ptr().cast(), request.len(), FOREVER, room)
@@ -195,11 +198,12 @@ impl CSocket {
         }
     }
 
-    /// What it takes to find a message by its handle, in nanoseconds.
+    /// Time to look a message up by its handle, in nanoseconds.
     fn look_ns(&self, to: &Address) -> f64 {
         const LOOKS: u32 = 1_000_000;
         let api = &self.api;
-        // SAFETY: the socket is open, the bytes are there, and the message is handed back behind the last look.
+        // SAFETY: the socket is open, `request` lives until the call returns, and the message is freed after
+        // the last lookup.
         unsafe {
             let message =
                 api.made(|room| (api.call)(self.socket, to, c"look".as_ptr().cast(), 4, FOREVER, room));
@@ -214,13 +218,13 @@ impl CSocket {
         }
     }
 
-    /// So many calls, several in flight.
+    /// Makes this number of calls, several in flight.
     fn call_many(&self, to: &Address, request: &[u8], calls: u64) {
         let api = &self.api;
         let (data, length) = (request.as_ptr().cast(), request.len());
         let mut started = 0;
         for ended in 0..calls {
-            // SAFETY: the socket is open, the bytes are there, and an id is not asked for.
+            // SAFETY: the socket is open, `request` lives until the call returns, and the id may be NULL.
             unsafe {
                 while started < calls && started - ended < IN_FLIGHT {
                     api.must((api.start)(self.socket, to, data, length, FOREVER, started, ptr::null_mut()));
@@ -244,7 +248,7 @@ fn c_side(api: Api) -> (CSocket, Address) {
     (CSocket::open(api, 0), to)
 }
 
-/// It lives as long as this process, as the other side's does.
+/// A host that lives until the process ends, like that of the C side.
 fn rust_host() -> &'static Host {
     let bind = "127.0.0.1:0".parse().expect("an address");
     Box::leak(Box::new(Host::builder().address(bind).bind().expect("a host")))
@@ -263,7 +267,7 @@ fn rust_side() -> (Client, ServerAddr) {
     (rust_host().client().expect("a client port"), ServerAddr::new(answering.local_addr(), SERVER_PORT))
 }
 
-/// A socket that calls, and one that echoes.
+/// A calling socket and an echoing socket of the Rust API.
 fn socket_side() -> (Socket, ServerAddr) {
     let answering = rust_host();
     let server = answering.socket(Some(SERVER_PORT)).expect("a server port");
@@ -276,7 +280,7 @@ fn socket_side() -> (Socket, ServerAddr) {
     (rust_host().socket(None).expect("a client port"), ServerAddr::new(answering.local_addr(), SERVER_PORT))
 }
 
-/// The median of what so many calls take, in microseconds.
+/// Median time of this number of calls, in microseconds.
 fn turn(calls: usize, call: &dyn Fn()) -> f64 {
     let time = |_| {
         let start = Instant::now();
@@ -291,8 +295,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What is compared: client and server of the Rust API, which lend their bytes; its sockets, which copy the request and are what libhoma
-/// is made of; and libhoma.
+/// The compared sides. The Rust client lends its bytes. A Rust socket, on which libhoma is built, copies the
+/// request.
 const SIDES: [&str; 3] = ["Client, us", "Socket, us", "libhoma, us"];
 
 fn compare(api: Api) {
@@ -315,7 +319,7 @@ fn compare(api: Api) {
         let sides: [&dyn Fn(); 3] = [&by_client, &by_socket, &by_libhoma];
         let mut times = [const { Vec::new() }; 3];
         for index in 0..TURNS * sides.len() {
-            // Each comes behind each other as often.
+            // Over all turns, each side follows each other side equally often.
             let side = if (index / sides.len()).is_multiple_of(2) { index % 3 } else { 2 - index % 3 };
             times[side].push(turn(calls, sides[side]));
         }

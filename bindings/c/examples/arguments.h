@@ -1,10 +1,10 @@
-/* What both examples do with their command lines, and with errors. */
+/* Command lines and errors of both examples. */
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
 
 #include <homa.h>
 
-/* An option of the example itself: a number. */
+/* An option of the example itself, a number. */
 struct number {
     const char *name;
     const char *meaning;
@@ -12,15 +12,16 @@ struct number {
     unsigned long value; /* beforehand the one without the option */
 };
 
-/* Reads the arguments: `--NAME VALUE` for numbers of the example, and for options of the library, which go into `options`; the other arguments go
- * into `words`, of which there must be `count`. `--help` prints `usage` and all options, and ends the program; so does what is wrong. */
+/* Reads the arguments. `--NAME VALUE` sets a number of the example, or an option of the library in `options`.
+ * All other arguments go into `words`; there must be `count` of them. `--help` prints `usage` and all
+ * options, and ends the program; so does a wrong argument. */
 void read_arguments(int argc, char **argv, const char *usage, struct number *numbers, size_t number_count,
                     homa_options *options, const char **words, size_t count);
 
-/* Ends the program with a line that says what could not be done, and why, where a function of the library fails. */
+/* If a function of the library failed, ends the program with a line that names the action and the reason. */
 void must(homa_result result, const char *what);
 
-/* The same for the program's own reasons. */
+/* Ends the program with such a line for the program's own reasons. */
 _Noreturn void die(const char *what, const char *why);
 
 #endif

@@ -1,10 +1,11 @@
 /*
- * A client with many calls in flight from one thread, in a poll() loop of its own, which SIGINT (ctrl-C) ends in good order.
+ * A client with many calls in flight from one thread, in its own poll() loop. SIGINT (ctrl-C) ends it in good
+ * order.
  *
  *   client 127.0.0.1:14600/99
  *   client 10.0.0.7 --calls 100000 --in-flight 20 --size 5000 --deadline-ms 100
  *
- * It exits with 0 where every call was answered with its own bytes, 1 where not, 2 where there is something else that it cannot do.
+ * The exit code is 0 if every call was answered with its own bytes, 1 if not, and 2 for any other failure.
  */
 #define _GNU_SOURCE
 #include "arguments.h"
@@ -55,7 +56,7 @@ static uint64_t now_ns(void) {
 static void start(struct client *client, uint64_t cookie) {
     struct call *call = &client->calls[cookie];
     call->started_ns = now_ns();
-    /* The bytes are copied: they could be changed as soon as this returns. */
+    /* The bytes are copied: they may be changed as soon as this returns. */
     must(homa_start(client->socket, &client->server, client->request, client->size,
                     numbers[DEADLINE_MS].value * 1000000, cookie, &call->id),
          "start a call");
@@ -63,13 +64,13 @@ static void start(struct client *client, uint64_t cookie) {
     client->in_flight++;
 }
 
-/* Takes note of how a call ended; returns its cookie, which is free again. */
+/* Records the outcome of a call; returns its cookie, which is free again. */
 static uint64_t finish(struct client *client, homa_message *outcome) {
     uint64_t cookie = homa_message_cookie(outcome);
     size_t length = 0;
     const void *data = homa_message_data(outcome, &length);
     if (homa_message_result(outcome) != HOMA_OK) {
-        /* One line is enough to tell what is wrong. */
+        /* One line suffices to show what is wrong. */
         if (client->failed++ == 0) fprintf(stderr, "a call failed: %s\n", homa_last_error());
     } else if (length != client->size || memcmp(data, client->request, length) != 0) {
         if (client->failed++ == 0) fprintf(stderr, "an answer is not the request's bytes\n");
@@ -77,17 +78,17 @@ static uint64_t finish(struct client *client, homa_message *outcome) {
         client->times_ns[client->answered++] = now_ns() - client->calls[cookie].started_ns;
     }
     client->in_flight--;
-    /* The bytes at `data` were the library's, and are no more. */
+    /* The bytes at `data` belong to the message, and are freed with it. */
     homa_message_free(outcome);
     return cookie;
 }
 
 static void cancel_all(struct client *client) {
-    /* Those that are over already are not there any more, and that is well, too. */
+    /* homa_cancel() fails for calls that are already over, which is harmless. */
     for (unsigned long at = 0; at < numbers[IN_FLIGHT].value; at++) homa_cancel(client->socket, client->calls[at].id);
 }
 
-/* Receives all that has come, and starts as many calls anew while `more`. */
+/* Receives all outcomes that have arrived, and starts as many new calls while `more`. */
 static void receive(struct client *client, int more) {
     homa_message *outcome = NULL;
     homa_result result;
@@ -95,11 +96,11 @@ static void receive(struct client *client, int more) {
         uint64_t cookie = finish(client, outcome);
         if (more && client->started < numbers[CALLS].value) start(client, cookie);
     }
-    /* Nothing is left, and the library knows now that this thread is about to sleep on the descriptor. */
+    /* Nothing is left: the library now expects this thread to sleep on the descriptor. */
     if (result != HOMA_TIMED_OUT) must(result, "receive");
 }
 
-/* Makes the calls; whether a signal ended it. */
+/* Makes the calls; returns whether a signal ended it. */
 static int make_calls(struct client *client, int signals) {
     struct pollfd both[2] = {{.events = POLLIN}, {.fd = signals, .events = POLLIN}};
     int interrupted = 0;
@@ -134,7 +135,7 @@ static void report(struct client *client) {
     printf("\n");
 }
 
-/* SIGINT as a descriptor that can be polled. It is blocked in all threads, which inherit this. */
+/* SIGINT as a descriptor for poll(). The signal is blocked in all threads, which inherit this. */
 static int signal_descriptor(void) {
     sigset_t ends;
     sigemptyset(&ends);
@@ -167,7 +168,7 @@ int main(int argc, char **argv) {
     if (client.request == NULL || client.calls == NULL || client.times_ns == NULL) die("begin", "no memory");
     for (size_t at = 0; at < client.size; at++) client.request[at] = (unsigned char)(at * 7);
 
-    /* One call by itself is simple: it waits. */
+    /* A single call is simple: it waits. */
     homa_message *response = NULL;
     must(homa_call(client.socket, &client.server, "hello", 5, numbers[DEADLINE_MS].value * 1000000, &response),
          "call the server");

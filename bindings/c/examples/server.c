@@ -1,5 +1,5 @@
 /*
- * An echo server: threads that wait for requests, and an orderly end at SIGINT (ctrl-C) or SIGTERM.
+ * An echo server: its threads wait for requests, and SIGINT (ctrl-C) or SIGTERM ends it in good order.
  *
  *   server                                  on UDP port 14600 of all addresses, Homa port 99
  *   server --bind 127.0.0.1:0 --threads 4
@@ -24,7 +24,7 @@ static struct number numbers[NUMBERS] = {
 
 static const char usage[] = "server [--NAME VALUE]...  answers each request with its own bytes";
 
-/* Answers until the socket is shut down. Any number of threads may do so with one socket. */
+/* Answers requests until the socket is shut down. Any number of threads may do so with one socket. */
 static void *serve(void *socket) {
     for (;;) {
         homa_message *request = NULL;
@@ -34,15 +34,15 @@ static void *serve(void *socket) {
 
         size_t length = 0;
         const void *data = homa_message_data(request, &length);
-        /* The bytes are the library's, and good until the message is handed back. The answer may be these very bytes. */
+        /* The bytes belong to the message, until it is freed. The response may be these very bytes. */
         result = homa_reply(socket, request, data, length);
-        /* That a client has lost its patience, or is gone, is no reason for a server to end. */
+        /* A client that gave up or is gone is no reason for a server to end. */
         if (result != HOMA_OK) fprintf(stderr, "a request was not answered: %s\n", homa_last_error());
         homa_message_free(request);
     }
 }
 
-/* What the library has counted, but for what is 0. */
+/* Prints the statistics of the host, except those that are 0. */
 static void print_statistics(const homa_host *host) {
     size_t count = 0;
     must(homa_statistics(host, NULL, 0, &count), "count");
@@ -64,7 +64,8 @@ int main(int argc, char **argv) {
     must(homa_options_set(options, "bind", "0.0.0.0:14600"), "set options");
     read_arguments(argc, argv, usage, numbers, NUMBERS, options, NULL, 0);
 
-    /* All threads leave these signals to sigwait() below: a handler could not call the library. Threads inherit this. */
+    /* All threads leave these signals to sigwait() below, since a handler must not call the library. Threads
+     * inherit this. */
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
@@ -90,12 +91,12 @@ int main(int argc, char **argv) {
 
     int signal = 0;
     sigwait(&ends, &signal);
-    /* Whoever waits in homa_receive() now gets HOMA_CLOSED. */
+    /* Threads that wait in homa_receive() now get HOMA_CLOSED. */
     homa_socket_shutdown(socket);
     for (unsigned long at = 0; at < numbers[THREADS].value; at++) pthread_join(threads[at], NULL);
     homa_socket_close(socket);
     print_statistics(host);
-    /* The last answers are delivered before this returns. */
+    /* The last responses are delivered before this returns. */
     homa_host_close(host);
     return homa_open_handles() == 0 ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-//! Addresses as values, so that a text is read once and not with each call.
+//! Addresses as values: a program parses a text once, not with each call.
 
 use std::ffi::c_char;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -8,23 +8,23 @@ use homa::ServerAddr;
 use crate::border::{Failure, answer, give, give_text, object, text};
 use crate::result::homa_result;
 
-/// Bytes that the text of any address takes, with its zero byte.
+/// Bytes of the longest text of an address, with its terminating zero byte.
 pub const HOMA_ADDRESS_TEXT_BYTES: usize = 80;
 
-/// A socket's own choice of a port is 1 to this; what is above is given to those that choose none.
+/// Highest Homa port that a socket can choose. Higher ports are assigned to sockets that choose none.
 pub const HOMA_MAX_SERVER_PORT: u16 = 32_767;
 
-/// Where a server or a client is. A value: copy it as you like.
+/// The address of a server or client. It is a value: copy it freely.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct homa_address {
-    /// The IP address in network byte order; one of IPv4 as ::ffff:a.b.c.d.
+    /// The IP address in network byte order; an IPv4 address as ::ffff:a.b.c.d.
     pub ip: [u8; 16],
     /// The number of the network device for a link-local IPv6 address, else 0.
     pub scope: u32,
-    /// The UDP port of the host; 0 where the host is one of raw IP, which has none.
+    /// The UDP port of the host; 0 if the host uses raw IP, which has no UDP ports.
     pub udp_port: u16,
-    /// The Homa port there.
+    /// The Homa port.
     pub port: u16,
 }
 
@@ -45,7 +45,8 @@ impl homa_address {
         ServerAddr::new(host, self.port)
     }
 
-    /// What can be called by a host of raw IP (`without_udp`), where a UDP port means nothing, or of another.
+    /// The address as a call target. `without_udp`: the calling host uses raw IP, where UDP ports do not
+    /// exist.
     pub(crate) fn server(&self, without_udp: bool) -> Result<ServerAddr, Failure> {
         match self.port {
             0 => Err(Failure::argument("the Homa port 0 is nobody's: choose 1 to 65535")),
@@ -55,8 +56,8 @@ impl homa_address {
     }
 }
 
-/// Reads a server's address, "HOST:UDP_PORT/HOMA_PORT", such as "10.0.0.7:14600/99" or "[::1]:14600/99". Both ports may be left out, and
-/// are 14600 and 99 then. Host names are not looked up.
+/// Parses a server's address, "HOST:UDP_PORT/HOMA_PORT", such as "10.0.0.7:14600/99" or "[::1]:14600/99". The
+/// UDP port defaults to 14600, the Homa port to 99. Host names are not resolved.
 ///
 /// `text` is only read. `address` is written to on success.
 ///
@@ -64,22 +65,22 @@ impl homa_address {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_address_parse(text: *const c_char, address: *mut homa_address) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a string, or NULL.
+        // SAFETY: homa.h requires that `text` is NULL or a zero-terminated string.
         let text = unsafe { self::text(text, "text") }?;
         let read: ServerAddr = text
             .parse()
             .map_err(|error: homa::error::ParseServerAddrError| Failure::argument(error.to_string()))?;
-        // SAFETY: C gives room for one, or NULL.
+        // SAFETY: homa.h requires that `address` is NULL or has room for one address.
         unsafe { give(address, "address", homa_address::new(read.host, read.port)) }
     })
 }
 
-/// Writes an address as homa_address_parse() reads it, with a zero byte at its end.
+/// Writes an address in the format of homa_address_parse(), with a terminating zero byte.
 ///
-/// `address` is only read. `text` belongs to the caller and has `room` bytes; HOMA_ADDRESS_TEXT_BYTES are enough for any address. It is
-/// written to on success.
+/// `address` is only read. `text` belongs to the caller and has `room` bytes; HOMA_ADDRESS_TEXT_BYTES suffice
+/// for any address. `text` is written on success.
 ///
-/// HOMA_ARGUMENT: a pointer is NULL, or the room too small.
+/// HOMA_ARGUMENT: a pointer is NULL, or the room is too small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_address_format(
     address: *const homa_address,
@@ -87,10 +88,10 @@ pub unsafe extern "C" fn homa_address_format(
     room: usize,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives one, or NULL.
+        // SAFETY: homa.h requires that `address` is NULL or points to an address.
         let shown = unsafe { object(address, "address") }?.shown().to_string();
         debug_assert!(shown.len() < HOMA_ADDRESS_TEXT_BYTES, "{shown} is what programs have no room for");
-        // SAFETY: C gives so many bytes, or NULL.
+        // SAFETY: homa.h requires that `text` is NULL or has `room` writable bytes.
         unsafe { give_text(text, room, &shown) }
     })
 }

@@ -1,4 +1,5 @@
-//! The border to C: results as numbers, the reason as text, no panic that crosses it, and pointers that are looked at before they are used.
+//! The border to C. Results are numbers and reasons are texts; no panic crosses the border, and pointers are
+//! checked before use.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -9,7 +10,7 @@ use std::ptr;
 
 use crate::result::homa_result;
 
-/// Why a call failed.
+/// Why a function failed.
 pub(crate) struct Failure {
     pub(crate) result: homa_result,
     /// Names the culprit and the remedy.
@@ -21,21 +22,21 @@ impl Failure {
         Failure { result, text: text.into() }
     }
 
-    /// An argument is wrong.
+    /// A wrong argument.
     pub(crate) fn argument(text: impl Into<Cow<'static, str>>) -> Failure {
         Failure::new(homa_result::HOMA_ARGUMENT, text)
     }
 
-    /// The argument of this name is missing.
+    /// A missing argument, by its name.
     pub(crate) fn null(name: &str) -> Failure {
         Failure::argument(format!("`{name}` is NULL"))
     }
 }
 
 thread_local! {
-    /// Of this thread's last failed call.
+    /// The reason of this thread's last failed function.
     static LAST: RefCell<Cow<'static, str>> = const { RefCell::new(Cow::Borrowed("")) };
-    /// What C was shown of it.
+    /// The copy of `LAST` that the program has received.
     static SHOWN: RefCell<CString> = RefCell::default();
 }
 
@@ -47,24 +48,26 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Ends the thread where the program has cancelled it, by unwinding its stack by force. Frames of Rust with something to drop do not
-/// survive that: what a call has in hand must lie elsewhere.
+/// If the program has cancelled the thread, ends it by unwinding its stack by force. Rust frames with
+/// destructors do not survive that: no such frame may be on the stack, and a waiting call's state must be
+/// stored elsewhere.
 pub(crate) fn cancellation_point() {
-    // SAFETY: as said above; the C library's function has no other requirement.
+    // SAFETY: no frame of this library with a destructor is on the stack, as documented above. The function
+    // has no other requirement.
     unsafe { pthread_testcancel() }
 }
 
-/// `PTHREAD_CANCEL_DISABLE`, which glibc and musl have alike.
+/// `PTHREAD_CANCEL_DISABLE`, which is the same in glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
-/// While it lives, a program that cancels this thread waits: to end a thread the C library unwinds it from within a call of the system's,
-/// through our frames, which ends the process; and with it would go a lock that is held.
+/// Defers cancellation of this thread while it exists. To end a thread, the C library would unwind it from
+/// within a system call, through our frames. That would end the process, and would leave locks held.
 struct NotCancelled(c_int);
 
 impl NotCancelled {
     fn new() -> NotCancelled {
         let mut before = 0;
-        // SAFETY: the state is one that there is, and there is room for the one before.
+        // SAFETY: the state is a valid one, and `before` has room for the previous state.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
         NotCancelled(before)
     }
@@ -72,12 +75,13 @@ impl NotCancelled {
 
 impl Drop for NotCancelled {
     fn drop(&mut self) {
-        // SAFETY: the state is the one that the thread had.
+        // SAFETY: the state is the thread's previous one.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
     }
 }
 
-/// What C gets of something that may fail. A panic is a mistake of this library, and the program lives on.
+/// Converts the result of a function that can fail. A panic is a bug of this library; the program keeps
+/// running.
 pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> homa_result {
     let _not_cancelled = NotCancelled::new();
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
@@ -88,18 +92,19 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> homa_result 
             "this is a mistake of libhoma, please report it: standard error has the details",
         ),
     };
-    // A thread that ends has no use for it.
+    // Storing the reason fails only in a thread that ends and will not read it.
     let _ = LAST.try_with(|last| *last.borrow_mut() = failure.text);
     failure.result
 }
 
-/// What C gets of something that cannot fail.
+/// Converts the result of a function that cannot fail.
 pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
 }
 
-/// Why the last call of this thread that did not return HOMA_OK failed: one line that says what is wrong and what to do about it. Empty
-/// where none has failed yet. The text belongs to the library, and is good until this thread calls this function again or ends.
+/// The reason why this thread's last function that did not return HOMA_OK failed: one line with the error and
+/// its remedy. Empty if none has failed yet. The text belongs to the library. It remains valid until this
+/// thread calls this function again or ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn homa_last_error() -> *const c_char {
     value(c"".as_ptr(), || {
@@ -110,7 +115,7 @@ pub extern "C" fn homa_last_error() -> *const c_char {
     })
 }
 
-/// The version of this library, such as "0.1.0". The text lives as long as the process.
+/// The version of this library, such as "0.1.0". The text remains valid until the process ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn homa_version() -> *const c_char {
     const VERSION: &CStr =
@@ -121,35 +126,36 @@ pub extern "C" fn homa_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// What an argument of this name points at.
+/// The object to which the argument `name` points.
 ///
 /// # Safety
-/// The pointer is NULL, or good for reads for as long as the result lives.
+/// The pointer is NULL, or valid for reads while the result exists.
 pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &'static str) -> Result<&'a T, Failure> {
-    // SAFETY: the caller's.
+    // SAFETY: the function's own requirement: the pointer is NULL or valid for reads.
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
 }
 
-/// Whether an argument of this name points anywhere: asked before anything is done that would have to be undone.
+/// Checks that the argument `name` is not NULL. Called before any work that would have to be undone.
 pub(crate) fn room<T>(to: *mut T, name: &'static str) -> Result<(), Failure> {
     if to.is_null() { Err(Failure::null(name)) } else { Ok(()) }
 }
 
-/// Writes to where an argument of this name points.
+/// Writes to the target of the argument `name`.
 ///
 /// # Safety
-/// The pointer is NULL, or good for a write.
+/// The pointer is NULL, or valid for a write.
 pub(crate) unsafe fn give<T>(to: *mut T, name: &'static str, value: T) -> Result<(), Failure> {
     room(to, name)?;
-    // SAFETY: the caller's; it may point at memory that was never written.
+    // SAFETY: `to` is not NULL, hence valid for a write by the function's own requirement. `write` does not
+    // read or drop the old value, which may be uninitialised.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// The bytes of a message to be sent, no more than a message may have.
+/// The bytes of a message to send, at most the maximum of a message.
 ///
 /// # Safety
-/// The pointer is NULL, or `length` bytes behind it are good for reads for as long as the result lives.
+/// The pointer is NULL, or `length` bytes from it are valid for reads while the result exists.
 pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a [u8], Failure> {
     if length == 0 {
         return Ok(&[]);
@@ -157,27 +163,30 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a
     if data.is_null() {
         return Err(Failure::null("data"));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the pointer is not NULL, hence `length` bytes are valid for reads by the function's own
+    // requirement.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), length) })
 }
 
-/// A text of C's.
+/// A string of the C program.
 ///
 /// # Safety
-/// The pointer is NULL, or a string that ends with a zero byte, and is good for reads for as long as the result lives.
+/// The pointer is NULL, or points to a zero-terminated string that is valid for reads while the result
+/// exists.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str, Failure> {
     if pointer.is_null() {
         return Err(Failure::null(name));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the pointer is not NULL, hence points to a zero-terminated string by the function's own
+    // requirement.
     let text = unsafe { CStr::from_ptr(pointer) }.to_str();
     text.map_err(|_| Failure::argument(format!("`{name}` is not text in UTF-8")))
 }
 
-/// Writes a text and a zero byte behind it to where there are `room` bytes.
+/// Writes a text and a terminating zero byte to `room` bytes.
 ///
 /// # Safety
-/// `to` is NULL, or so many bytes of it are good for writes, and the text is not among them.
+/// `to` is NULL or valid for writes of `room` bytes, and does not overlap the text.
 pub(crate) unsafe fn give_text(to: *mut c_char, room: usize, text: &str) -> Result<(), Failure> {
     self::room(to, "text")?;
     if room <= text.len() {
@@ -186,7 +195,8 @@ pub(crate) unsafe fn give_text(to: *mut c_char, room: usize, text: &str) -> Resu
             text.len() + 1
         )));
     }
-    // SAFETY: the caller's: there is room for the text and a zero byte.
+    // SAFETY: `to` is valid for writes of `room` bytes by the function's own requirement, and the text with
+    // its zero byte fits.
     unsafe {
         to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         to.add(text.len()).write(0);
@@ -194,19 +204,19 @@ pub(crate) unsafe fn give_text(to: *mut c_char, room: usize, text: &str) -> Resu
     Ok(())
 }
 
-/// Does something that may start threads of the library, which take no signals: those are the program's, whose handlers need not expect a
-/// thread that holds our locks.
+/// Runs code that may start threads of the library, with all signals blocked, which those threads inherit.
+/// Signal handlers of the program thus never interrupt a thread that holds our locks.
 pub(crate) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     struct Restore(libc::sigset_t);
     impl Drop for Restore {
         fn drop(&mut self) {
-            // SAFETY: the set is the one that the thread had.
+            // SAFETY: the set is the thread's previous one.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
         }
     }
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: there is room for both sets; the first is whole when it is read, and so is the second afterwards, since nothing about the
-    // arguments can be wrong.
+    // SAFETY: both sets have room. `sigfillset` initialises the first before it is read; `pthread_sigmask`
+    // initialises the second, since it cannot fail with these arguments.
     let _restore = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -220,7 +230,7 @@ mod tests {
     use super::*;
 
     fn last() -> String {
-        // SAFETY: the text is good until the next call.
+        // SAFETY: the text remains valid until this thread's next call of the function.
         unsafe { CStr::from_ptr(homa_last_error()) }.to_str().unwrap().to_owned()
     }
 

@@ -1,15 +1,17 @@
-//! Handles: what C holds of our objects.
+//! Handles: what a C program holds in place of our objects.
 //!
-//! A handle is a number in the form of a pointer, made of a place in a table, how often that place was used before, and a kind. So nothing
-//! that C passes is ever followed: what was closed, was closed twice, belongs to a parent process, is of another kind or never was a
-//! handle is an error that says so. It was a pointer at first, and a message freed twice ended the process or, worse, did not.
-//! docs/perf/2026-11-22-c-interface.md says what it costs.
+//! A handle is a number in the form of a pointer. Its parts are a place in a table, the number of earlier
+//! uses of that place, and a kind. The library never dereferences a value that C passes. A handle that was
+//! closed (once or twice), belongs to a parent process, is of another kind or never existed is reported as an
+//! error. When handles were pointers, freeing a message twice ended the process at best.
+//! docs/perf/2026-11-22-c-interface.md has the cost.
 //!
-//! No handle comes twice in a process. A place whose uses are all counted is never used again: it stays behind empty, some bytes for each
-//! 67 million objects. A table has places for 2^50 objects of each shard, one after the other, which at a million a second takes 35 years.
+//! No handle value is used twice in a process. A place with an exhausted generation count is never used
+//! again, which leaves some empty bytes for each 67 million objects. A table can hold 2^50 objects of each
+//! shard one after the other; at a million objects per second that takes 35 years.
 //!
-//! A host or socket that a call uses is kept until the call returns, whoever closes it meanwhile. Messages are looked at under the lock,
-//! which halves what a look costs.
+//! A host or socket in use by a function is kept until the function returns, even if another thread closes it
+//! meanwhile. Messages are accessed under the lock, which halves the cost of a lookup.
 
 use std::cell::Cell;
 use std::ptr;
@@ -24,27 +26,28 @@ use crate::options::{Options, homa_options};
 use crate::result::homa_result;
 use crate::socket::{Socket, homa_socket};
 
-/// Parts of a table, each with a lock. Threads open in one of their own as far as there are enough.
+/// Shards of a table, each with a lock. Each thread uses a shard of its own while there are enough.
 const SHARDS: usize = 16;
 
-/// The parts of a handle, from the lowest bit on: index, shard, generation, forks, kind. A kind is not 0, so that no handle is an address
-/// that any program has.
+/// The parts of a handle, from the lowest bit: index, shard, generation, forks, kind. The kind is not 0, so
+/// that a handle never equals an address of a program.
 const SHARD_AT: u32 = 24;
 const GENERATION_AT: u32 = 28;
 const FORKS_AT: u32 = 54;
 const KIND_AT: u32 = 61;
 const _: () = assert!(usize::BITS == 64 && SHARDS == 1 << (GENERATION_AT - SHARD_AT));
 
-/// A type of handles.
+/// A handle type.
 pub(crate) trait Handle: Sized {
-    /// What it stands for: shared where calls take their time, and keep it.
+    /// The object of the handle. Objects that long calls use are shared, and the call keeps a reference.
     type Object: Send + 'static;
-    /// As C names it.
+    /// The name of the type in C.
     const NAME: &'static str;
-    /// 1 to 7, and no other's.
+    /// A number from 1 to 7, unique to this type.
     const KIND: usize;
-    /// Each thread has a shard of its own for what comes and goes. What stays is dealt out, since one thread often opens what many use,
-    /// and those would take a cache line from each other with each call.
+    /// Short-lived objects lie in the shard of their thread. Long-lived objects are distributed over all
+    /// shards: one thread often opens objects that many threads use, and each use of a common shard would
+    /// move its cache line.
     const STAYS: bool = true;
 
     fn table(tables: &Tables) -> &Table<Self::Object>;
@@ -91,14 +94,14 @@ impl Handle for homa_options {
     }
 }
 
-/// Everything that is open in this process.
+/// All open objects of this process.
 #[derive(Default)]
 pub(crate) struct Tables {
     hosts: Table<Arc<Host>>,
     sockets: Table<Arc<Socket>>,
     messages: Table<Box<Message>>,
     options: Table<Arc<Options>>,
-    /// The parent process's, which are left alone: their locks may be held for ever.
+    /// The tables of the parent process. They are never touched, since their locks may be held for ever.
     _parents: AtomicPtr<Tables>,
 }
 
@@ -108,7 +111,7 @@ static PARENTS: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
 /// Forks between the first process and this one.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
-/// In a child that was just forked: the library begins anew.
+/// Starts with empty tables in a child that was just forked.
 extern "C" fn forget_parents() {
     let parents = TABLES.swap(ptr::null_mut(), AcqRel);
     if !parents.is_null() {
@@ -120,7 +123,7 @@ extern "C" fn forget_parents() {
 fn tables() -> &'static Tables {
     let known = TABLES.load(Acquire);
     let known = if known.is_null() { make_tables() } else { known };
-    // SAFETY: they are never freed.
+    // SAFETY: the pointer is not NULL, and tables are never freed.
     unsafe { &*known }
 }
 
@@ -128,8 +131,8 @@ fn tables() -> &'static Tables {
 fn make_tables() -> *mut Tables {
     static HOOKED: AtomicBool = AtomicBool::new(false);
     if !HOOKED.swap(true, AcqRel) {
-        // SAFETY: the function is there for as long as the process, since the library is never unloaded (`build.rs`). Where there is no
-        // memory for the hook, children are not told apart.
+        // SAFETY: the function exists until the process ends, since the library is never unloaded
+        // (`build.rs`). If there is no memory for the hook, a child's handles are not told from its parent's.
         unsafe { libc::pthread_atfork(None, None, Some(forget_parents)) };
     }
     let made = Tables { _parents: AtomicPtr::new(PARENTS.load(Relaxed)), ..Tables::default() };
@@ -137,17 +140,18 @@ fn make_tables() -> *mut Tables {
     match TABLES.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
         Ok(_) => made,
         Err(known) => {
-            // SAFETY: it was made here, and nobody has seen it.
+            // SAFETY: `made` came from `Box::into_raw` above and was not published.
             drop(unsafe { Box::from_raw(made) });
             known
         }
     }
 }
 
-/// The open objects of a kind.
+/// The open objects of one kind.
 pub(crate) struct Table<T> {
     shards: [Shard<T>; SHARDS],
-    /// How many objects a place may have, one after the other: at most what handles can tell apart.
+    /// Maximum number of objects in a place, one after the other: at most the generations that a handle can
+    /// represent.
     generations: usize,
 }
 
@@ -157,7 +161,7 @@ impl<T> Default for Table<T> {
     }
 }
 
-/// Apart from its neighbours, so that threads do not take each other's cache lines.
+/// Aligned so that shards do not share cache lines.
 #[repr(align(128))]
 struct Shard<T>(Mutex<Slots<T>>);
 
@@ -170,17 +174,17 @@ impl<T> Default for Shard<T> {
 struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: Vec<usize>,
-    /// Places that are used up.
+    /// Number of places with an exhausted generation count.
     retired: usize,
 }
 
 struct Slot<T> {
-    /// Objects that were here before.
+    /// Number of earlier objects in this place.
     generation: usize,
     object: Option<T>,
 }
 
-/// What a handle says.
+/// The decoded parts of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Parts {
     index: usize,
@@ -190,7 +194,7 @@ struct Parts {
     kind: usize,
 }
 
-/// Bits of a number from one place up to another.
+/// The bits of a number from `from` (inclusive) to `to` (exclusive).
 fn bits(of: usize, from: u32, to: u32) -> usize {
     of >> from & ((1 << (to - from)) - 1)
 }
@@ -217,18 +221,18 @@ impl Parts {
     }
 }
 
-/// The part of [`FORKS`] that handles hold.
+/// The part of [`FORKS`] that a handle stores.
 fn forks() -> usize {
     bits(FORKS.load(Relaxed), 0, KIND_AT - FORKS_AT)
 }
 
 impl<T> Table<T> {
     fn shard(&self, index: usize) -> std::sync::MutexGuard<'_, Slots<T>> {
-        // What it guards is whole between any two lines.
+        // A poisoned lock is harmless: the slots are consistent after each statement.
         self.shards[index].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an object into a shard; index and generation.
+    /// Stores an object in a shard and returns its index and generation.
     fn insert(&self, shard: usize, object: T) -> Option<(usize, usize)> {
         let mut slots = self.shard(shard);
         if let Some(index) = slots.free.pop() {
@@ -244,7 +248,7 @@ impl<T> Table<T> {
         Some((index, 0))
     }
 
-    /// What `look` finds of an object, under the shard's lock.
+    /// Calls `look` with an object, under the shard's lock.
     fn with<R>(&self, parts: Parts, look: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut slots = self.shard(parts.shard);
         let slot = slots.slots.get_mut(parts.index).filter(|slot| slot.generation == parts.generation)?;
@@ -255,7 +259,7 @@ impl<T> Table<T> {
         let mut slots = self.shard(parts.shard);
         let slot = slots.slots.get_mut(parts.index).filter(|slot| slot.generation == parts.generation)?;
         let object = slot.object.take()?;
-        // Of a place that is used up this is no handle's generation.
+        // After the last generation, this value matches no handle.
         slot.generation += 1;
         match slot.generation < self.generations {
             true => slots.free.push(parts.index),
@@ -279,7 +283,7 @@ fn next_shard() -> usize {
     NEXT.fetch_add(1, Relaxed) % SHARDS
 }
 
-/// The shard that is this thread's.
+/// The shard of this thread.
 fn own_shard() -> usize {
     thread_local! {
         static OWN: Cell<Option<usize>> = const { Cell::new(None) };
@@ -292,10 +296,10 @@ fn own_shard() -> usize {
     own.unwrap_or(0)
 }
 
-/// Writes a handle for an object to where an argument of this name points.
+/// Writes a handle of an object to the target of an argument.
 ///
 /// # Safety
-/// `to` is good for a write.
+/// `to` is valid for a write.
 pub(crate) unsafe fn give<H: Handle>(to: *mut *mut H, object: H::Object) -> Result<(), Failure> {
     let shard = if H::STAYS { next_shard() } else { own_shard() };
     let Some((index, generation)) = H::table(tables()).insert(shard, object) else {
@@ -303,7 +307,7 @@ pub(crate) unsafe fn give<H: Handle>(to: *mut *mut H, object: H::Object) -> Resu
         return Err(Failure::new(homa_result::HOMA_LIMIT, text));
     };
     let handle = Parts { index, shard, generation, forks: forks(), kind: H::KIND }.number();
-    // SAFETY: the caller's.
+    // SAFETY: `to` is valid for a write by the function's own requirement.
     unsafe { to.write(ptr::without_provenance_mut(handle)) };
     Ok(())
 }
@@ -328,7 +332,7 @@ fn closed<H: Handle>(name: &str) -> Failure {
     Failure::argument(format!("`{name}` was handed back before, or is no {}", H::NAME))
 }
 
-/// Looks at the object of a handle; shortly, since others wait meanwhile.
+/// Calls a closure with the object of a handle. It must be short, since other threads wait meanwhile.
 pub(crate) fn with<H: Handle, R>(
     handle: *const H,
     name: &'static str,
@@ -338,7 +342,7 @@ pub(crate) fn with<H: Handle, R>(
     H::table(tables()).with(parts, look).ok_or_else(|| closed::<H>(name))
 }
 
-/// The object of a handle, for a call that uses it.
+/// A reference to the object of a handle, for the duration of a function.
 pub(crate) fn find<T, H: Handle<Object = Arc<T>>>(
     handle: *const H,
     name: &'static str,
@@ -346,7 +350,7 @@ pub(crate) fn find<T, H: Handle<Object = Arc<T>>>(
     with(handle, name, |object| Arc::clone(object))
 }
 
-/// The object of a handle, which is none from now on; `None` for NULL.
+/// Takes the object of a handle, which is invalid from then on; `None` for NULL.
 pub(crate) fn take<H: Handle>(handle: *mut H, name: &'static str) -> Result<Option<H::Object>, Failure> {
     if handle.is_null() {
         return Ok(None);
@@ -355,8 +359,9 @@ pub(crate) fn take<H: Handle>(handle: *mut H, name: &'static str) -> Result<Opti
     H::table(tables()).remove(parts).map(Some).ok_or_else(|| closed::<H>(name))
 }
 
-/// How many handles of this process are open: hosts, sockets, messages and options together. 0 at the end of a program that handed back
-/// everything, which tools that look for lost memory cannot tell, since the library remembers all that is open.
+/// The number of open handles of this process: hosts, sockets, messages and options together. 0 at the end of
+/// a program that has freed everything. Leak checkers cannot report this, since the library keeps references
+/// to all open objects.
 #[unsafe(no_mangle)]
 pub extern "C" fn homa_open_handles() -> usize {
     value(0, || {

@@ -1,4 +1,4 @@
-//! What a socket receives, in memory that the application hands back.
+//! Received messages, in memory that the application frees.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -12,35 +12,35 @@ use crate::border::{Failure, answer, give, value};
 use crate::handle::{take, with};
 use crate::result::{call_text, homa_result, of_call, of_reply, reply_text};
 
-/// A request to be answered, what a call came to, or bytes that homa_reply_lent() had. Opaque. Its bytes lie where the network's packets
-/// were put together, and stay there until homa_message_free(). Every function may be called with it from any thread at any time; its
-/// bytes are only read. It may outlive its socket and its host.
+/// A request to answer, the outcome of a call, or bytes that homa_reply_lent() returns. Opaque. Its bytes
+/// stay where the packets were assembled, until homa_message_free(). Every function may be called with it
+/// from any thread at any time; its bytes are only read. It may outlive its socket and its host.
 pub struct homa_message {
     _opaque: [u8; 0],
 }
 
-/// What a message is. A later version may add some: hand back those that you do not know.
+/// The kind of a message. A later version may add kinds: free messages of a kind that you do not know.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum homa_kind {
-    /// No message at all.
+    /// Not a message.
     HOMA_NO_MESSAGE = 0,
     /// A request, to be answered by homa_reply() or homa_reply_lent().
     HOMA_REQUEST = 1,
-    /// What a call came to: a response, or why there is none.
+    /// The outcome of a call: a response, or the reason why there is none.
     HOMA_OUTCOME = 2,
-    /// The bytes of an answer that homa_reply_lent() was given with this cookie: they are the caller's again.
+    /// The bytes that homa_reply_lent() was given with this cookie. They belong to the caller again.
     HOMA_RETURNED = 3,
 }
 
 pub(crate) struct Message {
     bytes: Bytes,
-    /// Why there are none.
+    /// Why there is no response.
     error: Option<(homa_result, String)>,
     kind: homa_kind,
-    /// What answers a request, until it does.
+    /// The RPC by which the request is answered; `None` afterwards.
     pub(crate) rpc: Option<Request>,
-    /// The socket by which it came; 0 where that is of no use.
+    /// Id of the socket that received the message; 0 if it is not needed.
     pub(crate) socket: u64,
     id: u64,
     cookie: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// What came by this socket.
+    /// A message from an arrival at this socket.
     pub(crate) fn of(arrival: Arrival, socket: u64) -> Message {
         match arrival {
             Arrival::Request { mut rpc, id, client_port } => Message {
@@ -84,13 +84,13 @@ impl Message {
         Message { bytes, error, kind: homa_kind::HOMA_OUTCOME, rpc: None, socket: 0, id, cookie, from }
     }
 
-    /// The response of a call, or why there is none.
+    /// The response of a call, or its failure.
     pub(crate) fn of_response(outcome: Outcome) -> Result<Message, Failure> {
         let message = Message::of_call(outcome);
         message.check().map(|()| message)
     }
 
-    /// Bytes of C's that are this message's own, as they lie here; `None` where they are others.
+    /// The part of this message's bytes at `data`; `None` if `data` lies elsewhere.
     pub(crate) fn part(&self, data: *const c_void, length: usize) -> Option<Bytes> {
         let start = data.addr().checked_sub(self.bytes.as_ptr().addr())?;
         let end = start.checked_add(length)?;
@@ -106,33 +106,35 @@ fn look<T: Copy>(message: *const homa_message, otherwise: T, at: impl FnOnce(&Me
     value(otherwise, || with(message, "message", |message| at(message)).unwrap_or(otherwise))
 }
 
-/// What `message` is; HOMA_NO_MESSAGE for what is none.
+/// The kind of `message`; HOMA_NO_MESSAGE if it is not a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_kind(message: *const homa_message) -> homa_kind {
     look(message, homa_kind::HOMA_NO_MESSAGE, |message| message.kind)
 }
 
-/// Whether `message` is of the kind HOMA_REQUEST. False for what is no message.
+/// Whether `message` is of the kind HOMA_REQUEST. False if it is not a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_is_request(message: *const homa_message) -> bool {
     look(message, false, |message| message.kind == homa_kind::HOMA_REQUEST)
 }
 
-/// What the call or the answer came to: HOMA_OK where the message is a response or a request, or the client has the answer or wants it no
-/// more; else why not, which homa_last_error() then says in words.
+/// The result of the call or the response. HOMA_OK if the message is a response or a request, or if the
+/// client has received the response or no longer wants it. Else the reason, which homa_last_error() then
+/// gives in words.
 ///
-/// HOMA_ARGUMENT: `message` is no message. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE,
-/// HOMA_TIMED_OUT, HOMA_CANCELLED, HOMA_CLOSED: the call failed. Of the kind HOMA_RETURNED, HOMA_PEER_GONE: the client gave up, restarted
-/// or fell silent, and may have the answer or not; HOMA_CLOSED: the host has ended.
+/// HOMA_ARGUMENT: `message` is not a valid handle. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT,
+/// HOMA_NO_PORT, HOMA_PEER_GONE, HOMA_TIMED_OUT, HOMA_CANCELLED, HOMA_CLOSED: the call failed. For the kind
+/// HOMA_RETURNED, HOMA_PEER_GONE: the client gave up, restarted or fell silent, and may or may not have the
+/// response. HOMA_CLOSED: the host has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_result(message: *const homa_message) -> homa_result {
     answer(|| with(message, "message", |message| message.check())?)
 }
 
-/// The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, for HOMA_RETURNED, and for what is no
-/// message.
+/// The bytes of a request or response, with their number in `*length`. NULL and 0 for a failed call, for
+/// HOMA_RETURNED, and if `message` is not a valid handle.
 ///
-/// They belong to `message`, and are good until homa_message_free(). `length` may be NULL.
+/// The bytes belong to `message` and remain valid until homa_message_free(). `length` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_data(
     message: *const homa_message,
@@ -143,29 +145,30 @@ pub unsafe extern "C" fn homa_message_data(
         bytes => (message.bytes.as_ptr().cast(), bytes),
     });
     if !length.is_null() {
-        // SAFETY: C gives room for a number.
+        // SAFETY: `length` is not NULL, and homa.h requires room for a number.
         unsafe { length.write(bytes) };
     }
     data
 }
 
-/// The id of the call that `message` is of, as homa_start() gave it, which is even; or of a request or its answer, as the server has it,
-/// which is odd. 0 for what is no message.
+/// The id of the RPC of `message`. For a call it is the id from homa_start(), which is even. For a request or
+/// its response it is the id at the server, which is odd. 0 if `message` is not a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_id(message: *const homa_message) -> u64 {
     look(message, 0, |message| message.id)
 }
 
-/// What homa_start(), homa_start_lent() or homa_reply_lent() was given as its cookie, of the call or answer that `message` is of. 0 for
-/// requests, for responses of homa_call(), and for what is no message.
+/// The cookie that homa_start(), homa_start_lent() or homa_reply_lent() was given for the call or response of
+/// `message`. 0 for requests, for responses of homa_call(), and if `message` is not a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_cookie(message: *const homa_message) -> u64 {
     look(message, 0, |message| message.cookie)
 }
 
-/// The other side: the client that sent the request or was answered, or the server that was called. `address` is written to on success.
+/// The address of the peer: the client of a request or response, or the server of a call. `address` is
+/// written on success.
 ///
-/// HOMA_ARGUMENT: `message` is no message, or `address` is NULL.
+/// HOMA_ARGUMENT: `message` is not a valid handle, or `address` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_from(
     message: *const homa_message,
@@ -173,16 +176,16 @@ pub unsafe extern "C" fn homa_message_from(
 ) -> homa_result {
     answer(|| {
         let from = with(message, "message", |message| message.from)?;
-        // SAFETY: C gives room for one, or NULL.
+        // SAFETY: homa.h requires that `address` is NULL or has room for an address.
         unsafe { give(address, "address", from) }
     })
 }
 
-/// Hands a message back. A request that was not answered is given up, and its client gets an error. NULL does nothing.
+/// Frees a message. An unanswered request is given up, and its client gets an error. NULL does nothing.
 ///
-/// Its bytes must not be used afterwards, nor by another thread meanwhile.
+/// The bytes of the message must not be used afterwards, and no other thread may be using them.
 ///
-/// HOMA_ARGUMENT: `message` is no message, or was handed back before.
+/// HOMA_ARGUMENT: `message` is not a valid handle, or was freed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_free(message: *mut homa_message) -> homa_result {
     answer(|| take(message, "message").map(drop))

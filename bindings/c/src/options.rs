@@ -1,4 +1,5 @@
-//! Settings of a host, by name: each is an option of the command `homa serve` by the same name, or said to be none.
+//! Options of a host, by name. Each is the option of `homa serve` of the same name, or is marked as having no
+//! counterpart.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,8 +12,8 @@ use crate::border::{Failure, answer, room, text};
 use crate::handle::{find, give, take};
 use crate::result::homa_result;
 
-/// Settings of a host. Opaque. Options have names, and values that are texts, so that later versions can have more of them and programs can
-/// pass on what their users say. Every function may be called with it from any thread at any time.
+/// Options of a host. Opaque. Names and values are texts: later versions can add options, and programs can
+/// pass their users' options on. Every function may be called with it from any thread at any time.
 pub struct homa_options {
     _opaque: [u8; 0],
 }
@@ -30,11 +31,11 @@ impl Options {
 /// An option.
 #[repr(C)]
 pub struct homa_option {
-    /// Its name, such as "poll-us". It lives as long as the process.
+    /// Its name, such as "poll-us". It remains valid until the process ends.
     pub name: *const c_char,
-    /// What it means, and the values that it takes. It lives as long as the process.
+    /// Its meaning and its permitted values. It remains valid until the process ends.
     pub meaning: *const c_char,
-    /// The value of an option that nobody sets; empty where it then has none. It lives as long as the process.
+    /// The default value; empty if there is none. It remains valid until the process ends.
     pub value: *const c_char,
 }
 
@@ -42,7 +43,7 @@ struct Setting {
     name: &'static str,
     meaning: &'static str,
     get: fn(&HostConfig) -> String,
-    /// What is wrong with the value, behind "the option ... is ...: ".
+    /// Sets the value. The error is the text after "the option ... is ...: ".
     set: fn(&mut HostConfig, &str) -> Result<(), String>,
 }
 
@@ -182,7 +183,7 @@ const SETTINGS: [Setting; 19] = [
             let bytes = number(text, 1, i32::MAX as u64)?;
             let protocol = &mut config.protocol;
             protocol.max_message = bytes as u32;
-            // Room for several of them.
+            // There must be room for several of them.
             let room = ROOM_MESSAGES * bytes;
             protocol.max_incoming_bytes = protocol.max_incoming_bytes.max(room);
             protocol.max_outgoing_bytes = protocol.max_outgoing_bytes.max(room);
@@ -243,7 +244,7 @@ const SETTINGS: [Setting; 19] = [
     },
 ];
 
-/// Whole messages of the largest size for which a host makes room, at least: as many as `homa serve`.
+/// Minimum number of messages of the largest size for which a host reserves room: as many as `homa serve`.
 const ROOM_MESSAGES: u64 = 512;
 
 fn name_of<T: Copy + PartialEq>(names: &[(&str, T)], value: T) -> String {
@@ -257,7 +258,7 @@ fn choose<T: Copy>(names: &[(&str, T)], text: &str) -> Result<T, String> {
     })
 }
 
-/// A whole number, within bounds that are both inclusive.
+/// A whole number between two inclusive bounds.
 fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("write a whole number, {least} to {most}"))
@@ -295,7 +296,7 @@ fn set(config: &mut HostConfig, name: &str, value: &str) -> Result<(), Failure> 
     (setting.set)(config, value).map_err(wrong)
 }
 
-/// Makes options with the values that are good for most programs.
+/// Creates options with defaults that suit most programs.
 ///
 /// On success `*options` is a handle that belongs to the caller until homa_options_free().
 ///
@@ -304,17 +305,18 @@ fn set(config: &mut HostConfig, name: &str, value: &str) -> Result<(), Failure> 
 pub unsafe extern "C" fn homa_options_new(options: *mut *mut homa_options) -> homa_result {
     answer(|| {
         room(options, "options")?;
-        // SAFETY: C gives room for a pointer.
+        // SAFETY: `options` is not NULL, and homa.h requires room for a pointer.
         unsafe { give(options, Arc::new(Options { config: Mutex::new(HostConfig::default()) })) }
     })
 }
 
-/// Sets an option, by its name and the text of its value, such as "poll-us" and "20". They are the options of `homa serve`;
-/// homa_option_list() tells all of them.
+/// Sets an option, by its name and the text of its value, such as "poll-us" and "20". The options are those
+/// of `homa serve`; homa_option_list() lists them.
 ///
-/// `name` and `value` are only read, and not kept.
+/// `name` and `value` are only read, and are not kept.
 ///
-/// HOMA_ARGUMENT: an argument is NULL, `options` is no options, there is no option of this name, or the value is none that it takes.
+/// HOMA_ARGUMENT: an argument is NULL, `options` is not a valid handle, there is no option of this name, or
+/// it does not permit the value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_options_set(
     options: *mut homa_options,
@@ -323,21 +325,21 @@ pub unsafe extern "C" fn homa_options_set(
 ) -> homa_result {
     answer(|| {
         let options = find(options, "options")?;
-        // SAFETY: C gives strings, or NULL.
+        // SAFETY: homa.h requires that both are NULL or zero-terminated strings.
         let (name, value) = unsafe { (text(name, "name")?, text(value, "value")?) };
         set(&mut options.config.lock().unwrap_or_else(PoisonError::into_inner), name, value)
     })
 }
 
-/// Hands options back. A host that was opened with them keeps what they were then. NULL does nothing.
+/// Frees options. A host that was opened with them keeps the values of that moment. NULL does nothing.
 ///
-/// HOMA_ARGUMENT: `options` is no options, or was handed back before.
+/// HOMA_ARGUMENT: `options` is not a valid handle, or was freed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_options_free(options: *mut homa_options) -> homa_result {
     answer(|| take(options, "options").map(drop))
 }
 
-/// Names, meanings and values, as C reads them.
+/// Names, meanings and defaults as C strings.
 fn texts() -> &'static [[CString; 3]] {
     static TEXTS: OnceLock<Vec<[CString; 3]>> = OnceLock::new();
     TEXTS.get_or_init(|| {
@@ -348,10 +350,11 @@ fn texts() -> &'static [[CString; 3]] {
     })
 }
 
-/// Lists the options that there are, for a program that tells its users.
+/// Lists all options, for the help text of a program.
 ///
-/// `into` has room for `room` of them and belongs to the caller; what has room is written to. `*count` is how many there are in this
-/// version of the library: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL.
+/// `into` has room for `room` options and belongs to the caller; at most `room` are written. `*count` is the
+/// number of options in this version of the library. To learn it, call the function with `room` 0; `into` may
+/// then be NULL. `count` may be NULL.
 ///
 /// HOMA_ARGUMENT: `into` is NULL although there is room.
 #[unsafe(no_mangle)]
@@ -367,11 +370,11 @@ pub unsafe extern "C" fn homa_option_list(
         let shown = |text: &'static CString| -> *const c_char { CStr::as_ptr(text) };
         for (index, [name, meaning, value]) in texts().iter().take(room).enumerate() {
             let option = homa_option { name: shown(name), meaning: shown(meaning), value: shown(value) };
-            // SAFETY: C gives room for so many.
+            // SAFETY: `index` is below `room`, and homa.h requires room for `room` options.
             unsafe { into.add(index).write(option) };
         }
         if !count.is_null() {
-            // SAFETY: C gives room for a number.
+            // SAFETY: `count` is not NULL, and homa.h requires room for a number.
             unsafe { count.write(SETTINGS.len()) };
         }
         Ok(())

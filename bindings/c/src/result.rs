@@ -1,4 +1,4 @@
-//! What calls come to.
+//! Results of functions, and their mapping from the errors of the Rust API.
 
 use homa::driver::udp::BindError;
 use homa::error::{CallError, HostError, RecvError, ReplyError};
@@ -6,41 +6,43 @@ use homa::proto::PortError;
 
 use crate::border::Failure;
 
-/// What a call came to. Numbers never change their meaning; a later version may add some, so treat one that you do not know as a
-/// failure. homa_last_error() tells more.
+/// The result of a function. Numbers never change their meaning. A later version may add some: treat an
+/// unknown number as a failure. homa_last_error() has the details.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum homa_result {
-    /// It was done. Of bytes that came back (HOMA_RETURNED): the client has acknowledged the answer, as it does as well where it had given
-    /// the call up.
+    /// Success. For returned bytes (HOMA_RETURNED): the client has acknowledged the response, which it also
+    /// does after giving up the call.
     HOMA_OK = 0,
-    /// An argument is wrong: NULL where something is needed, out of its range, or used up. Nothing was done.
+    /// An argument is wrong: NULL, out of range, or used up. Nothing was done.
     HOMA_ARGUMENT = 1,
-    /// The system refuses something, such as a descriptor or a port without privilege.
+    /// The system refuses a resource, such as a descriptor, or a port without privilege.
     HOMA_SYSTEM = 2,
-    /// The port is taken, by another socket or another process.
+    /// The port is in use by another socket or another process.
     HOMA_IN_USE = 3,
-    /// The time that the caller gave has passed. A call that ends so was given up; its request may have run.
+    /// The caller's timeout has expired. A call with this result was given up; its request may have run.
     HOMA_TIMED_OUT = 4,
     /// The socket was shut down.
     HOMA_CLOSED = 5,
     /// A limit is reached: wait for RPCs to end.
     HOMA_LIMIT = 6,
-    /// The message is empty, or longer than this host or the peer takes.
+    /// The message is empty, or exceeds the maximum of this host or of the peer.
     HOMA_SIZE = 7,
-    /// The network says that no host is there, or that its machine knows no Homa. If one has just ended there, the request may have run.
+    /// The network reports that the host does not exist, or that its machine does not run Homa. If a Homa
+    /// host has just ended there, the request may have run.
     HOMA_UNREACHABLE = 8,
     /// The peer was silent for too long. The request may have run.
     HOMA_SILENT = 9,
     /// The peer has no server on the Homa port. The request has not run.
     HOMA_NO_PORT = 10,
-    /// The peer ended, restarted, gave the RPC up, or knows nothing of it any more. A request may have run, and an answer have arrived.
+    /// The peer ended, restarted, gave the RPC up, or has forgotten it. A request may have run, and a
+    /// response may have arrived.
     HOMA_PEER_GONE = 11,
     /// The call was cancelled on this side. The request may have run.
     HOMA_CANCELLED = 12,
-    /// There is no such call: its outcome was taken, or it never was.
+    /// There is no such call: its outcome was received, or it never existed.
     HOMA_NO_CALL = 13,
-    /// A mistake in this library. The process can go on.
+    /// A bug of this library. The process can continue.
     HOMA_INTERNAL = 14,
 }
 
@@ -62,10 +64,11 @@ impl From<HostError> for Failure {
     }
 }
 
-/// What the Rust API says of a host that was shut down is so here of a socket: a host lasts as long as its sockets.
+/// The Rust API reports this for a host. Here it is reported for a socket, since a host lives as long as its
+/// sockets.
 const SHUT_DOWN: &str = "the socket is shut down";
 
-/// What is said of why a call failed.
+/// The text for a failed call.
 pub(crate) fn call_text(error: &CallError) -> String {
     match error {
         CallError::Closed => SHUT_DOWN.to_owned(),
@@ -73,7 +76,7 @@ pub(crate) fn call_text(error: &CallError) -> String {
     }
 }
 
-/// What is said of why an answer was not taken.
+/// The text for a refused response.
 pub(crate) fn reply_text(error: &ReplyError) -> String {
     match error {
         ReplyError::Closed => SHUT_DOWN.to_owned(),
@@ -81,7 +84,7 @@ pub(crate) fn reply_text(error: &ReplyError) -> String {
     }
 }
 
-/// The number of what a call came to.
+/// The result for a failed call.
 pub(crate) fn of_call(error: &CallError) -> homa_result {
     match error {
         CallError::Unreachable { .. } | CallError::ProtocolUnreachable { .. } => HOMA_UNREACHABLE,
@@ -109,7 +112,7 @@ impl From<CallError> for Failure {
 impl From<RecvError> for Failure {
     fn from(error: RecvError) -> Failure {
         match error {
-            // Whoever polls meets it often.
+            // A static text, since polling programs get this result often.
             RecvError::TimedOut => Failure::new(HOMA_TIMED_OUT, "nothing came in the time given"),
             RecvError::NoSuchCall { .. } => Failure::new(HOMA_NO_CALL, error.to_string()),
             RecvError::Closed => Failure::new(HOMA_CLOSED, SHUT_DOWN),
@@ -118,7 +121,7 @@ impl From<RecvError> for Failure {
     }
 }
 
-/// The number of what an answer came to.
+/// The result for a refused response.
 pub(crate) fn of_reply(error: &ReplyError) -> homa_result {
     match error {
         ReplyError::EmptyMessage | ReplyError::MessageTooLarge { .. } => HOMA_SIZE,

@@ -20,25 +20,26 @@ use crate::host::homa_host;
 use crate::message::{Message, homa_message};
 use crate::result::homa_result;
 
-/// A time in nanoseconds that never passes.
+/// A timeout in nanoseconds that never expires.
 pub const HOMA_FOREVER: u64 = u64::MAX;
 
-/// A port that calls and answers. Opaque. Every function may be called with it from any thread at any time.
+/// A port that sends and receives requests. Opaque. Every function may be called with it from any thread at
+/// any time.
 pub struct homa_socket {
     _opaque: [u8; 0],
 }
 
 pub(crate) struct Socket {
-    /// Tells it from any other of this process, now and later.
+    /// Unique among all sockets of this process, past and future.
     id: u64,
     socket: Arc<homa::kernel_api::Socket>,
-    /// Once somebody asked for a descriptor.
+    /// The wake-up descriptor, once the program has requested it.
     signal: OnceLock<Arc<ReadinessFd>>,
-    /// Held while it is made, so that there is one.
+    /// Held while the descriptor is created, so that only one is.
     making_signal: Mutex<()>,
-    /// Bytes of the longest message that its host sends.
+    /// Bytes of the longest message that its host can send.
     max_message: u32,
-    /// Goes after the socket.
+    /// Must be dropped after the socket, hence the last field.
     host: Arc<Host>,
 }
 
@@ -58,7 +59,7 @@ impl Socket {
         Ok(signal)
     }
 
-    /// The caller may be about to sleep on the descriptor, if it has it.
+    /// Drives the network promptly if the program has the descriptor, on which it may be about to sleep.
     fn attend(&self) {
         if self.signal.get().is_some() {
             self.socket.attend();
@@ -72,14 +73,14 @@ impl Socket {
         }
     }
 
-    /// What goes to `to`, of so many bytes.
+    /// The target of a message of `length` bytes.
     ///
     /// # Safety
-    /// `to` is NULL or good for reads.
+    /// `to` is NULL or valid for reads.
     unsafe fn server(&self, to: *const homa_address, length: usize) -> Result<ServerAddr, Failure> {
-        // SAFETY: the caller's.
+        // SAFETY: `to` is NULL or valid for reads by the function's own requirement.
         let to = unsafe { object(to, "to") }?.server(self.host.local_addr().port() == 0)?;
-        // Before so many bytes are copied.
+        // Checked before the bytes are copied.
         if length > self.max_message as usize {
             return Err(CallError::MessageTooLarge { length, limit: self.max_message }.into());
         }
@@ -93,7 +94,7 @@ impl Socket {
         })
     }
 
-    /// Starts a call, tells its id and has the network attended to.
+    /// Starts a call, writes its id and drives the network.
     ///
     /// # Safety
     /// `id` is NULL or has room for a number.
@@ -107,14 +108,15 @@ impl Socket {
     ) -> Result<(), Failure> {
         let started = self.start(to, request, timeout_ns, cookie)?;
         if !id.is_null() {
-            // SAFETY: the caller's.
+            // SAFETY: `id` is not NULL, hence has room for a number by the function's own requirement.
             unsafe { id.write(started) };
         }
         self.attend();
         Ok(())
     }
 
-    /// What answers a request that came by this socket, and those of its bytes that are at `data`, if they are its own.
+    /// Takes the RPC of a request that this socket received. If `data` lies within the request's bytes, also
+    /// returns that part of them.
     fn to_answer(
         &self,
         request: *mut homa_message,
@@ -131,7 +133,7 @@ impl Socket {
             Ok((request.rpc.take(), request.part(data, length)))
         })??;
         let rpc = rpc.ok_or_else(|| Failure::argument("`request` is no request, or was answered before"))?;
-        // Before so many bytes are copied.
+        // Checked before the bytes are copied.
         if length > self.max_message as usize {
             return Err(ReplyError::MessageTooLarge { length, limit: self.max_message }.into());
         }
@@ -139,16 +141,17 @@ impl Socket {
     }
 }
 
-/// Bytes of C's, which it lends.
+/// Bytes that the C program lends.
 ///
 /// # Safety
-/// `data` is NULL, or `length` bytes behind it are good for reads until nobody reads the result any more.
+/// `data` is NULL, or `length` bytes from it are valid for reads until the last read of the result.
 unsafe fn lent(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
-    // SAFETY: the caller's. Nobody is behind these bytes: to drop them does nothing.
+    // SAFETY: the function's own requirement covers every read of the result. Dropping it frees nothing.
     Ok(Bytes::from_static(unsafe { bytes(data, length) }?))
 }
 
-/// Has nobody read bytes of C's any more where a panic ends the call that lent them: C is told that it failed, and has them back.
+/// If a panic ends a function that lends bytes of C, copies the bytes, so that no thread reads the originals
+/// afterwards. The function then reports a failure, and the program owns the bytes again.
 struct TakeBack<'a>(&'a homa::kernel_api::Socket, &'a [u8]);
 
 impl Drop for TakeBack<'_> {
@@ -159,20 +162,21 @@ impl Drop for TakeBack<'_> {
     }
 }
 
-/// Longest time for which a thread that waits does not look whether it was cancelled. Nothing wakes it for that.
+/// Maximum time between two checks of a waiting thread for its cancellation. Cancellation does not wake the
+/// thread.
 const CANCEL_LOOK: Duration = Duration::from_millis(100);
 
-/// How long a call may wait, in parts between which its thread may be cancelled.
+/// The deadline of a wait, which is split into parts. The thread can be cancelled between them.
 #[derive(Clone, Copy)]
 struct HandoverBackoff(Option<Instant>);
 
 impl HandoverBackoff {
     fn new(timeout_ns: u64) -> HandoverBackoff {
-        // A time that the clock does not reach never passes.
+        // A deadline beyond the range of the clock never expires.
         HandoverBackoff(timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
-    /// The next part, and whether there is more behind it.
+    /// The duration of the next part, and whether more parts follow.
     fn part(self) -> (Duration, bool) {
         match self.0.map(|until| until.saturating_duration_since(Instant::now())) {
             Some(left) if left <= CANCEL_LOOK => (left, false),
@@ -181,7 +185,8 @@ impl HandoverBackoff {
     }
 }
 
-/// A call that homa_call() waits for, between two parts of its patience. The end of the thread gives it up.
+/// A call of homa_call() between two parts of its wait. Dropping it, as the end of the thread does, gives the
+/// call up.
 struct Waiters {
     socket: Arc<Socket>,
     id: u64,
@@ -201,13 +206,14 @@ thread_local! {
     static WAITING: RefCell<Option<Waiters>> = const { RefCell::new(None) };
 }
 
-/// What came of a part of a call's patience.
+/// The state after a part of a call's wait.
 enum Part {
     Over(homa_result),
     Waits,
 }
 
-/// Waits for a call for a part of its patience; where that is not enough the call lies in the thread's own place.
+/// Waits for a call for one part of its deadline. If that does not suffice, stores the call in a thread-local
+/// variable.
 fn wait_a_part(
     mut waiting: Waiters,
     (part, more): (Duration, bool),
@@ -226,26 +232,28 @@ fn wait_a_part(
         outcome => outcome.map_err(Failure::from)?,
     };
     waiting.is_over = true;
-    // SAFETY: C gives room for a pointer.
+    // SAFETY: `response` is not NULL, and homa.h requires room for a pointer.
     unsafe { handle::give(response, Box::new(Message::of_response(outcome)?)) }?;
     Ok(false)
 }
 
-/// Ids of sockets; 0 is none.
+/// Ids of sockets; 0 is never used.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A time as this library takes it; `None` never passes.
+/// A timeout as a duration; `None` never expires.
 fn timeout(ns: u64) -> Option<Duration> {
     (ns != HOMA_FOREVER).then(|| Duration::from_nanos(ns))
 }
 
-/// Opens a socket of a host. `port` 1 to HOMA_MAX_SERVER_PORT accepts requests, and calls; 0 is any free client port, which only calls.
+/// Opens a socket of a host. A `port` from 1 to HOMA_MAX_SERVER_PORT receives requests and can also call.
+/// Port 0 stands for any free client port, which can only call.
 ///
-/// On success `*socket` is a handle that belongs to the caller until homa_socket_close(). It keeps its host. The library's threads, of
-/// which the first socket of a host starts some, take no signals.
+/// On success `*socket` is a handle that belongs to the caller until homa_socket_close(). The socket keeps
+/// its host open. The first socket of a host starts threads of the library, which take no signals.
 ///
-/// HOMA_ARGUMENT: `host` is no host, `socket` is NULL, or the port above HOMA_MAX_SERVER_PORT.
-/// HOMA_IN_USE: another socket of this host has the port. HOMA_LIMIT: all client ports are open. HOMA_SYSTEM: the system refuses a thread.
+/// HOMA_ARGUMENT: `host` is not a valid handle, `socket` is NULL, or the port is above HOMA_MAX_SERVER_PORT.
+/// HOMA_IN_USE: another socket of this host has the port. HOMA_LIMIT: all client ports are open. HOMA_SYSTEM:
+/// the system refuses a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_open(
     host: *const homa_host,
@@ -263,17 +271,18 @@ pub unsafe extern "C" fn homa_socket_open(
         let id = NEXT_ID.fetch_add(1, Relaxed);
         let (signal, making_signal, max_message) = (OnceLock::new(), Mutex::new(()), from.max_message);
         let opened = Socket { id, socket: opened, signal, making_signal, max_message, host };
-        // SAFETY: C gives room for a pointer.
+        // SAFETY: `socket` is not NULL, and homa.h requires room for a pointer.
         unsafe { handle::give(socket, Arc::new(opened)) }
     })
 }
 
-/// Ends all work of a socket: its calls and the requests that nobody took are given up, and whoever waits with it, or calls it later, gets
-/// HOMA_CLOSED. Answers are still delivered. Bytes that were lent to the library by homa_start_lent() and homa_reply_lent() are the
-/// caller's again when this returns. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end,
-/// then close. NULL does nothing.
+/// Ends all work of a socket. Its calls and its unreceived requests are given up. Threads that wait with it,
+/// or call it later, get HOMA_CLOSED. Responses are still delivered. Bytes that homa_start_lent() and
+/// homa_reply_lent() lent to the library belong to the caller again when this returns. The descriptor is
+/// readable from now on. If threads wait with the socket, shut it down, let them end, then close it. NULL
+/// does nothing.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, or was closed.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, or was closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_shutdown(socket: *const homa_socket) -> homa_result {
     answer(|| {
@@ -284,29 +293,29 @@ pub unsafe extern "C" fn homa_socket_shutdown(socket: *const homa_socket) -> hom
     })
 }
 
-/// Shuts a socket down and gives it back. Where it is the last of a host that was closed, this waits for the host's last answers to be
-/// acknowledged, for at most the option linger-ms. Messages that came by it remain good, and bytes that were lent to the library are the
-/// caller's again. A server port is free for another socket of the host once its last answers are acknowledged. NULL does nothing.
+/// Shuts a socket down and closes it. If it is the last socket of a closed host, this waits until the host's
+/// last responses are acknowledged, for at most the option linger-ms. Received messages remain valid, and
+/// bytes that were lent to the library belong to the caller again. Another socket of the host can have a
+/// server port once the last responses of this socket are acknowledged. NULL does nothing.
 ///
-/// Its descriptor must not be used afterwards.
+/// The descriptor of the socket must not be used afterwards.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, or was closed before.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, or was closed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_close(socket: *mut homa_socket) -> homa_result {
     answer(|| {
         if let Some(socket) = take(socket, "socket")? {
-            // Others may be waiting with it: theirs is the last hand on it then.
+            // Threads that wait with the socket hold references: the last of them drops it.
             socket.shut_down();
         }
         Ok(())
     })
 }
 
-/// The address of the socket: what a client gives to reach it where it has a server port. The IP address is unspecified where the host was
-/// bound so.
-/// `address` is written to on success.
+/// The address of the socket. If it has a server port, clients reach it by this address. The IP address is
+/// unspecified if the host was bound to an unspecified one. `address` is written on success.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, or `address` is NULL.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, or `address` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_address(
     socket: *const homa_socket,
@@ -315,18 +324,20 @@ pub unsafe extern "C" fn homa_socket_address(
     answer(|| {
         let socket = find(socket, "socket")?;
         let own = homa_address::new(socket.host.local_addr(), socket.socket.port());
-        // SAFETY: C gives room for one, or NULL.
+        // SAFETY: homa.h requires that `address` is NULL or has room for an address.
         unsafe { give(address, "address", own) }
     })
 }
 
-/// Gives in `*fd` a descriptor that is readable exactly while homa_receive() would not have to wait, for poll, epoll and their like. Use
-/// it for nothing else: not read, write or close. It is the same each time, belongs to the socket and is gone with it.
+/// Writes to `*fd` a descriptor for poll(), epoll and similar functions. It is readable exactly while
+/// homa_receive() would not have to wait. Do not read, write or close it. It is the same each time, belongs
+/// to the socket and is closed with it.
 ///
-/// A program that sleeps on it calls homa_receive() with `timeout_ns` 0 until that returns HOMA_TIMED_OUT, and then sleeps; in this
-/// way the network is attended at once while it does.
+/// Before it sleeps on the descriptor, a program calls homa_receive() with `timeout_ns` 0 until that returns
+/// HOMA_TIMED_OUT. The library then handles the network promptly while the program sleeps.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, or `fd` is NULL. HOMA_SYSTEM: the system has no more descriptors.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, or `fd` is NULL. HOMA_SYSTEM: the system has no more
+/// descriptors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_fd(socket: *const homa_socket, fd: *mut c_int) -> homa_result {
     answer(|| {
@@ -334,25 +345,27 @@ pub unsafe extern "C" fn homa_socket_fd(socket: *const homa_socket, fd: *mut c_i
         room(fd, "fd")?;
         let own = socket.signal()?.as_fd().as_raw_fd();
         socket.socket.attend();
-        // SAFETY: C gives room for a number.
+        // SAFETY: homa.h requires that `fd` is NULL or has room for a number.
         unsafe { give(fd, "fd", own) }
     })
 }
 
-/// Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up). Signals do
-/// not end it.
+/// Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the
+/// network gives up). Signals do not interrupt it.
 ///
-/// `to` and the `length` bytes at `data` are only read: they are sent from where they lie, no other thread may change them meanwhile, and
-/// whatever this returns, nobody reads them any more. On success `*response` is a message that belongs to the caller until
-/// homa_message_free(); else it is left alone.
+/// `to` and the `length` bytes at `data` are only read. The bytes are sent from where they lie: no other
+/// thread may change them meanwhile. When this returns, with any result, the library has read them for the
+/// last time. On success `*response` is a message that belongs to the caller until homa_message_free(); else
+/// it is not written.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed.
-/// HOMA_SIZE: the request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are
-/// too many messages that nobody handed back. HOMA_CLOSED: the socket was shut down. HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT,
-/// HOMA_PEER_GONE: the server did not answer.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, another pointer is NULL, or `to` is not the address of a
+/// server. HOMA_TIMED_OUT: the timeout has expired. HOMA_SIZE: the request is empty, or it or the response
+/// exceeds its receiver's maximum. HOMA_LIMIT: nothing was sent, or there are too many messages that were not
+/// freed. HOMA_CLOSED: the socket was shut down. HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE:
+/// the server did not answer.
 ///
-/// This is a cancellation point: a thread that is cancelled while it waits ends within 100 ms, and its call is given up. The bytes at
-/// `data` may be freed by cleanup handlers.
+/// This is a cancellation point: a thread that is cancelled while it waits ends within 100 ms, and its call
+/// is given up. Cleanup handlers may free the bytes at `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn homa_call(
     socket: *const homa_socket,
@@ -364,7 +377,7 @@ pub unsafe extern "C-unwind" fn homa_call(
 ) -> homa_result {
     cancellation_point();
     let patience = HandoverBackoff::new(timeout_ns);
-    // SAFETY: the caller's.
+    // SAFETY: homa.h states the requirements of `homa_call` on these pointers; `begin_call` has the same.
     let mut part = unsafe { begin_call((socket, to), (data, length), (patience, timeout_ns), response) };
     loop {
         if let Part::Over(result) = part {
@@ -375,11 +388,11 @@ pub unsafe extern "C-unwind" fn homa_call(
     }
 }
 
-/// Starts a call and waits for the first part of its patience. Whoever waits longer has a copy of the request, since the end of the
-/// thread may free its bytes.
+/// Starts a call and waits for the first part of its deadline. If the wait is longer, the call gets a copy of
+/// the request, since the end of the thread may free the bytes.
 ///
 /// # Safety
-/// As [`homa_call`].
+/// The requirements of [`homa_call`] on its pointers.
 unsafe fn begin_call(
     (socket, to): (*const homa_socket, *const homa_address),
     (data, length): (*const c_void, usize),
@@ -390,9 +403,10 @@ unsafe fn begin_call(
     let result = answer(|| {
         let socket = find(socket, "socket")?;
         room(response, "response")?;
-        // SAFETY: C gives an address, or NULL.
+        // SAFETY: `to` is NULL or an address, as `homa_call` requires.
         let to = unsafe { socket.server(to, length) }?;
-        // SAFETY: C gives so many bytes, or NULL. Where the call ends well nobody reads them any more, and otherwise it is given up here.
+        // SAFETY: `data` is NULL or has `length` bytes, as `homa_call` requires. After a successful call no
+        // thread reads them; otherwise the call is given up or gets a copy before this returns.
         let request = unsafe { lent(data, length) }?;
         let lent = request.clone();
         let _take_back = TakeBack(&socket.socket, &lent);
@@ -407,7 +421,7 @@ unsafe fn begin_call(
     if waits { Part::Waits } else { Part::Over(result) }
 }
 
-/// Waits for the next part of a call's patience.
+/// Waits for the next part of a call's deadline.
 fn go_on_with_call(patience: HandoverBackoff, timeout_ns: u64, response: *mut *mut homa_message) -> Part {
     let mut waits = false;
     let result = answer(|| {
@@ -419,15 +433,16 @@ fn go_on_with_call(patience: HandoverBackoff, timeout_ns: u64, response: *mut *m
     if waits { Part::Waits } else { Part::Over(result) }
 }
 
-/// Starts a call; what may be sent of the request at once is sent before this returns. What it comes to is received by homa_receive(),
-/// exactly once, with `cookie`, also where it fails. Where it takes longer than `timeout_ns` nanoseconds from now it is given up within a
-/// millisecond, and fails with HOMA_TIMED_OUT; HOMA_FOREVER: until the network gives up. See also homa_cancel().
+/// Starts a call. Packets that may be sent at once are sent before this returns. homa_receive() delivers the
+/// outcome exactly once, with `cookie`, also if the call fails. If the call takes longer than `timeout_ns`
+/// nanoseconds from now, it is given up within a millisecond and fails with HOMA_TIMED_OUT. HOMA_FOREVER:
+/// until the network gives up. See also homa_cancel().
 ///
-/// `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. `*id` is the call's id; `id` may be
-/// NULL.
+/// `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. `*id` is
+/// the id of the call; `id` may be NULL.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED:
-/// nothing was sent.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, another pointer is NULL, or `to` is not the address of a
+/// server. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_start(
     socket: *const homa_socket,
@@ -440,26 +455,28 @@ pub unsafe extern "C" fn homa_start(
 ) -> homa_result {
     answer(|| {
         let socket = find(socket, "socket")?;
-        // SAFETY: C gives an address, or NULL.
+        // SAFETY: homa.h requires that `to` is NULL or an address.
         let to = unsafe { socket.server(to, length) }?;
-        // SAFETY: C gives so many bytes, or NULL.
+        // SAFETY: homa.h requires that `data` is NULL or has `length` bytes.
         let request = socket.socket.message(&[unsafe { bytes(data, length) }?]);
-        // SAFETY: C gives room for a number, or NULL.
+        // SAFETY: homa.h requires that `id` is NULL or has room for a number.
         unsafe { socket.begin(to, request, timeout_ns, cookie, id) }
     })
 }
 
-/// As homa_start(), with the same `timeout_ns` and `cookie`, but without a copy of the bytes: they are sent from where they lie.
+/// Like homa_start(), with the same `timeout_ns` and `cookie`, but the bytes are sent from where they lie,
+/// without a copy.
 ///
-/// On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the
-/// caller keeps them as they are and where they are until homa_receive() gives what the call came to, also where it was cancelled or its
-/// time has passed, or until homa_socket_shutdown() or homa_socket_close() has returned. Where this fails they are the caller's at once.
-/// `to` is only read, and may be changed as soon as this returns. `*id` is the call's id; `id` may be NULL.
+/// On success the `length` bytes at `data` are lent to the library, which reads them for transmissions and
+/// retransmissions. The caller must neither change nor move nor free them until homa_receive() delivers the
+/// outcome, also after a cancellation or timeout. The loan also ends when homa_socket_shutdown() or
+/// homa_socket_close() returns. If this fails, they belong to the caller at once. `to` is only read, and may
+/// be changed as soon as this returns. `*id` is the id of the call; `id` may be NULL.
 ///
-/// For large messages; to copy some kilobytes costs less than to keep account of what is lent.
+/// Use it for large messages: copying a few kilobytes costs less than keeping track of a loan.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED:
-/// nothing was sent.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, another pointer is NULL, or `to` is not the address of a
+/// server. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_start_lent(
     socket: *const homa_socket,
@@ -472,21 +489,22 @@ pub unsafe extern "C" fn homa_start_lent(
 ) -> homa_result {
     answer(|| {
         let socket = find(socket, "socket")?;
-        // SAFETY: C gives an address, or NULL.
+        // SAFETY: homa.h requires that `to` is NULL or an address.
         let to = unsafe { socket.server(to, length) }?;
-        // SAFETY: C keeps so many bytes until it has the outcome, and nobody reads them then.
+        // SAFETY: homa.h requires that `data` is NULL or has `length` bytes that remain valid until the
+        // outcome is received. No thread reads them afterwards.
         let request = unsafe { lent(data, length) }?;
         let lent = request.clone();
         let _take_back = TakeBack(&socket.socket, &lent);
-        // SAFETY: C gives room for a number, or NULL.
+        // SAFETY: homa.h requires that `id` is NULL or has room for a number.
         unsafe { socket.begin(to, request, timeout_ns, cookie, id) }
     })
 }
 
-/// Gives up the call `id` that homa_start() or homa_start_lent() started and whose outcome nobody has received: its outcome is
-/// HOMA_CANCELLED, and is received as any other. The request may have run.
+/// Gives up the call `id` that homa_start() or homa_start_lent() started, if its outcome was not received
+/// yet. Its outcome is then HOMA_CANCELLED, and is received like any other. The request may have run.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket. HOMA_NO_CALL: the socket has no such call any more.
+/// HOMA_ARGUMENT: `socket` is not a valid handle. HOMA_NO_CALL: the socket no longer has such a call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_cancel(socket: *const homa_socket, id: u64) -> homa_result {
     answer(|| {
@@ -499,17 +517,19 @@ pub unsafe extern "C" fn homa_cancel(socket: *const homa_socket, id: u64) -> hom
     })
 }
 
-/// Waits for the next request, the next outcome of a call that homa_start() or homa_start_lent() started, or the next bytes that
-/// homa_reply_lent() was given to come back, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for ever); 0 only looks. Signals do not
-/// end it. homa_message_kind() says which it is.
+/// Waits for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for ever; 0: does not wait) for the next
+/// message. It is a request, the outcome of a call of homa_start() or homa_start_lent(), or returned bytes of
+/// homa_reply_lent(). Signals do not interrupt it. homa_message_kind() distinguishes the three.
 ///
-/// On success `*message` belongs to the caller until homa_message_free(); else it is left alone. A call that failed is a success
-/// here: see homa_message_result().
+/// On success `*message` belongs to the caller until homa_message_free(); else it is not written. A failed
+/// call is a success here: see homa_message_result().
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, or `message` is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down.
-/// HOMA_LIMIT: there are too many messages that nobody handed back, and one was dropped.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, or `message` is NULL. HOMA_TIMED_OUT: nothing arrived.
+/// HOMA_CLOSED: the socket was shut down. HOMA_LIMIT: there are too many messages that were not freed, and
+/// one was dropped.
 ///
-/// This is a cancellation point: a thread that is cancelled while it waits ends within 100 ms, and has taken nothing.
+/// This is a cancellation point: a thread that is cancelled while it waits ends within 100 ms, and has
+/// received nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn homa_receive(
     socket: *const homa_socket,
@@ -520,7 +540,8 @@ pub unsafe extern "C-unwind" fn homa_receive(
     let patience = HandoverBackoff::new(timeout_ns);
     loop {
         let (part, more) = patience.part();
-        // SAFETY: the caller's.
+        // SAFETY: homa.h states the requirements of `homa_receive` on these pointers; `receive_for` has the
+        // same.
         let result = unsafe { receive_for(socket, part, message) };
         if result != homa_result::HOMA_TIMED_OUT || !more {
             return result;
@@ -530,7 +551,7 @@ pub unsafe extern "C-unwind" fn homa_receive(
 }
 
 /// # Safety
-/// As [`homa_receive`].
+/// The requirements of [`homa_receive`] on its pointers.
 unsafe fn receive_for(
     socket: *const homa_socket,
     longest: Duration,
@@ -543,21 +564,22 @@ unsafe fn receive_for(
         if let Some(signal) = socket.signal.get() {
             signal.message_taken();
         }
-        // SAFETY: C gives room for a pointer.
+        // SAFETY: `message` is not NULL, and `homa_receive` requires room for a pointer.
         unsafe { handle::give(message, Box::new(Message::of(arrival, socket.id))) }
     })
 }
 
-/// Answers a request that came by this socket. What may be sent at once is sent before this returns; the rest, and its repetition where the
-/// network loses it, is the host's business.
+/// Answers a request that this socket received. Packets that may be sent at once are sent before this
+/// returns. The host sends the rest, and retransmits lost packets.
 ///
-/// The `length` bytes at `data` are only read, and may be changed as soon as this returns, since they are copied; but for bytes of the
-/// request itself, all or some in a row, which are sent from where they lie. `request` remains the caller's: hand it back by
-/// homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
+/// The `length` bytes at `data` are only read, and may be changed as soon as this returns, since they are
+/// copied. Exception: a contiguous part of the request itself, or all of it, is sent from where it lies.
+/// `request` remains the caller's: free it by homa_message_free() afterwards. With any result except
+/// HOMA_ARGUMENT, the request is over.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE,
-/// HOMA_LIMIT: the answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host
-/// has ended.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, `data` is NULL, or the message is not a request, was
+/// received by another socket, or was answered. HOMA_SIZE, HOMA_LIMIT: the response was refused, and the
+/// client gets an error. HOMA_PEER_GONE: the client no longer waits. HOMA_CLOSED: the host has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_reply(
     socket: *const homa_socket,
@@ -570,7 +592,7 @@ pub unsafe extern "C" fn homa_reply(
         let (rpc, part) = socket.to_answer(request, data, length)?;
         let answer = match part {
             Some(answer) => answer,
-            // SAFETY: C gives so many bytes.
+            // SAFETY: homa.h requires that `data` is NULL or has `length` bytes.
             None => socket.socket.message(&[unsafe { bytes(data, length) }?]),
         };
         rpc.reply(answer)?;
@@ -579,18 +601,20 @@ pub unsafe extern "C" fn homa_reply(
     })
 }
 
-/// As homa_reply(), without a copy of the bytes: they are sent from where they lie.
+/// Like homa_reply(), but the bytes are sent from where they lie, without a copy.
 ///
-/// On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the
-/// caller keeps them as they are and where they are until homa_receive() gives a message of the kind HOMA_RETURNED with this `cookie`,
-/// which comes once the client has the answer or is given up, or until homa_socket_shutdown() or homa_socket_close() has returned: those
-/// copy what is still to be delivered. Where this fails they are the caller's at once. Bytes of the request itself need no loan: see
-/// homa_reply(). `request` remains the caller's: hand it back by homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT,
-/// the request is over.
+/// On success the `length` bytes at `data` are lent to the library, which reads them for transmissions and
+/// retransmissions. The caller must neither change nor move nor free them until homa_receive() delivers a
+/// message of the kind HOMA_RETURNED with this `cookie`. It arrives once the client has the response or is
+/// given up. The loan also ends when homa_socket_shutdown() or homa_socket_close() returns; those copy what
+/// is not delivered yet. If this fails, the bytes belong to the caller at once. Bytes of the request itself
+/// need no loan: see homa_reply(). `request` remains the caller's: free it by homa_message_free() afterwards.
+/// With any result except HOMA_ARGUMENT, the request is over.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE,
-/// HOMA_LIMIT: the answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the
-/// socket was shut down, and the client gets an error; homa_reply() would still have answered.
+/// HOMA_ARGUMENT: `socket` is not a valid handle, `data` is NULL, or the message is not a request, was
+/// received by another socket, or was answered. HOMA_SIZE, HOMA_LIMIT: the response was refused, and the
+/// client gets an error. HOMA_PEER_GONE: the client no longer waits. HOMA_CLOSED: the socket was shut down,
+/// and the client gets an error; homa_reply() would still have answered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_reply_lent(
     socket: *const homa_socket,
@@ -604,7 +628,8 @@ pub unsafe extern "C" fn homa_reply_lent(
         let (rpc, part) = socket.to_answer(request, data, length)?;
         let answer = match part {
             Some(answer) => answer,
-            // SAFETY: C keeps so many bytes until it is told that they came back, and nobody reads them then.
+            // SAFETY: homa.h requires that `data` is NULL or has `length` bytes that remain valid until the
+            // library returns them. No thread reads them afterwards.
             None => unsafe { lent(data, length) }?,
         };
         let lent = answer.clone();

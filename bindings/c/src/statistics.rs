@@ -1,4 +1,4 @@
-//! Everything a host counts.
+//! The statistics of a host.
 
 use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
@@ -10,14 +10,14 @@ use crate::handle::find;
 use crate::host::homa_host;
 use crate::result::homa_result;
 
-/// One number of a host.
+/// A statistic of a host.
 #[repr(C)]
 pub struct homa_statistic {
-    /// Its name, such as "packets_received". It lives as long as the process.
+    /// Its name, such as "packets_received". It remains valid until the process ends.
     pub name: *const c_char,
-    /// What it means, in a sentence or more. It lives as long as the process.
+    /// Its meaning, in one or more sentences. It remains valid until the process ends.
     pub meaning: *const c_char,
-    /// Its value now. Units are in the name or the meaning.
+    /// Its current value. The name or the meaning states the unit.
     pub value: u64,
 }
 
@@ -31,13 +31,14 @@ fn texts() -> &'static [(CString, CString)] {
     })
 }
 
-/// Reads every number of a host, at one moment. It costs little, whatever the load.
+/// Reads all statistics of a host, as of one moment. It is cheap at any load.
 ///
-/// `into` has room for `room` numbers and belongs to the caller; what has room is written to. `*count` is how many there are, which is the
-/// same for all hosts of this version: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL. A later version
-/// may have other numbers: find them by name.
+/// `into` has room for `room` statistics and belongs to the caller; at most `room` are written. `*count` is
+/// the number of statistics, which is the same for all hosts of this version. To learn it, call the function
+/// with `room` 0; `into` may then be NULL. `count` may be NULL. A later version may have other statistics:
+/// find them by name.
 ///
-/// HOMA_ARGUMENT: `host` is no host, or `into` is NULL although there is room.
+/// HOMA_ARGUMENT: `host` is not a valid handle, or `into` is NULL although `room` is not 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_statistics(
     host: *const homa_host,
@@ -57,26 +58,27 @@ pub unsafe extern "C" fn homa_statistics(
             {
                 let statistic =
                     homa_statistic { name: name.as_ptr(), meaning: meaning.as_ptr(), value: *value };
-                // SAFETY: C gives room for so many.
+                // SAFETY: `index` is below `room`, and homa.h requires room for `room` statistics.
                 unsafe { into.add(index).write(statistic) };
             }
         }
         if !count.is_null() {
-            // SAFETY: C gives room for a number.
+            // SAFETY: `count` is not NULL, and homa.h requires room for a number.
             unsafe { count.write(texts.len()) };
         }
         Ok(())
     })
 }
 
-/// Writes everything that a host counts, and what it knows of its peers, in the text format of Prometheus, with a zero byte behind it:
-/// what `homa serve
-/// --metrics ADDR` answers, for a program that has an HTTP server of its own.
+/// Writes all statistics of a host and of its peers in the text format of Prometheus, with a terminating zero
+/// byte. The text is that of `homa serve --metrics ADDR`. It is for programs that have an HTTP server of
+/// their own.
 ///
-/// `text` has `room` bytes and belongs to the caller. `*length` is how many bytes the text has without its zero byte, also where there is
-/// no room: some 70,000, and more later, since numbers grow. `length` may be NULL.
+/// `text` has `room` bytes and belongs to the caller. `*length` is the length of the text in bytes without
+/// its zero byte, also if the room is too small. It is some 70,000 and increases as values grow. `length` may
+/// be NULL.
 ///
-/// HOMA_ARGUMENT: `host` is no host, `text` is NULL, or the room too small.
+/// HOMA_ARGUMENT: `host` is not a valid handle, `text` is NULL, or the room is too small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_metrics_text(
     host: *const homa_host,
@@ -88,10 +90,10 @@ pub unsafe extern "C" fn homa_metrics_text(
         let host = find(host, "host")?;
         let all = homa::metrics::prometheus::text(&[&host.host]);
         if !length.is_null() {
-            // SAFETY: C gives room for a number.
+            // SAFETY: `length` is not NULL, and homa.h requires room for a number.
             unsafe { length.write(all.len()) };
         }
-        // SAFETY: C gives so many bytes, or NULL.
+        // SAFETY: homa.h requires that `text` is NULL or has `room` writable bytes.
         unsafe { give_text(text, room, &all) }
     })
 }

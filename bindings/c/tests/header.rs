@@ -1,4 +1,5 @@
-//! `include/homa.h` is what the source says. After a change of the interface: `HOMA_WRITE_HEADER=1 cargo test -p homa-c --test header`.
+//! `include/homa.h` equals the header that cbindgen generates from the source. After a change of the
+//! interface: `HOMA_WRITE_HEADER=1 cargo test -p homa-c --test header`.
 
 use std::path::Path;
 use std::{env, fs};
@@ -8,20 +9,22 @@ use cbindgen::{Builder, Config, DocumentationStyle, Language, RenameRule, Style}
 const BEGINNING: &str = "/*
  * libhoma: Homa for programs in C and C++. Remote procedure calls whose tail latency stays flat under load.
  *
- * A host (homa_host) is an address of this machine; a socket (homa_socket) is a port of it that calls and answers; what it receives is a
- * message (homa_message), which the application hands back. Functions return HOMA_OK or why they failed; homa_last_error() says it in
- * words. Times are in nanoseconds, lengths in bytes.
+ * A host (homa_host) is an address of this machine. A socket (homa_socket) is a port of a host that calls and
+ * answers. A received message (homa_message) is freed by the application. Functions return HOMA_OK or the
+ * kind of failure; homa_last_error() gives the reason in words. Times are in nanoseconds, lengths in bytes.
  *
- * Handles (homa_options, homa_host, homa_socket, homa_message) have the form of pointers and are none: a handle that was handed back, that
- * is of another kind, a parent process's or no handle at all is an error, also while other threads use it. Other pointers must point at
- * what they are said to; that they are not NULL is checked where they must not be.
+ * Handles (homa_options, homa_host, homa_socket, homa_message) have the form of pointers but are never
+ * dereferenced. A handle that was freed, is of another kind, belongs to a parent process or never existed is
+ * an error, even while other threads use it. Other pointers must point at valid objects of their type; where
+ * they must not be NULL, the library checks it.
  *
- * Every function may be called by any thread, for which 128 KiB of stack are enough, and none in a signal handler. None is left by
- * longjmp(). homa_call() and homa_receive() are cancellation points, and no other is: a thread that pthread_cancel() ends while it waits
- * in one of them ends within 100 ms. What errno is afterwards means nothing. After fork() a child has none of its parent's
- * handles, and opens its own.
+ * Any thread may call any function, and needs at most 128 KiB of stack for it. Signal handlers must not call
+ * any, and no function may be left by longjmp(). homa_call() and homa_receive() are the only cancellation
+ * points: a thread that pthread_cancel() cancels while it waits in one of them ends within 100 ms. The value
+ * of errno after a call has no meaning. After fork() a child has none of its parent's handles, and opens its
+ * own.
  *
- * This file is made from the source of the library.
+ * This file is generated from the source of the library.
  */";
 
 fn generated() -> String {
@@ -72,7 +75,7 @@ fn the_header_is_what_the_source_says() {
     );
 }
 
-/// An exported function: its words, its name, its parameters' names, and what it returns.
+/// An exported function: its documentation, its name, its parameters' names, and its return type.
 struct Exported {
     words: String,
     name: String,

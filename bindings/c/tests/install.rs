@@ -1,4 +1,4 @@
-//! What `make install` installs: where a distributor, pkg-config, CMake and the loader look for it.
+//! `make install` installs all files where a distributor, pkg-config, CMake and the loader look for them.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn files(below: &Path) -> Vec<String> {
     found
 }
 
-/// The name under which programs ask the loader for the library.
+/// The soname under which programs load the library.
 fn soname() -> String {
     let numbers: Vec<&str> = VERSION.split('.').collect();
     let interface = if numbers[0] == "0" { numbers[..2].join(".") } else { numbers[0].to_owned() };
@@ -121,7 +121,7 @@ fn pkg_config_says_how_to_link_either_library() {
         .arg("-o")
         .arg(&shared));
     run(&mut command(&[], &shared));
-    // Where the loader finds none, a program with the static one runs.
+    // A program linked with the static library runs where the loader finds no shared one.
     let own = directory("static");
     let _ = fs::remove_file(prefix().join("lib/alone/libhoma.a"));
     fs::create_dir_all(prefix().join("lib/alone")).unwrap();
@@ -137,7 +137,7 @@ fn pkg_config_says_how_to_link_either_library() {
     assert!(!run(Command::new("ldd").arg(&own)).contains("libhoma"));
 }
 
-/// Where CMake has built the examples, for the test of this name; `None` where it cannot.
+/// The directory where CMake has built the examples for this test; `None` without CMake.
 fn examples(test: &str) -> Option<PathBuf> {
     if !are_there(&["make", "cc", "cmake", "pkg-config"]) {
         return None;
@@ -151,16 +151,16 @@ fn examples(test: &str) -> Option<PathBuf> {
     Some(build)
 }
 
-/// An example, watched where that is possible.
+/// Runs an example, under valgrind if possible.
 fn example(program: &Path) -> Command {
     let before: &[&str] = if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] };
     let mut example = command(before, program);
-    // CMake has written into it where the library is.
+    // CMake has written the library's path into the example.
     example.env_remove("LD_LIBRARY_PATH");
     example
 }
 
-/// The compiler's lines in the guide, with the repository's root as the directory, build what they name.
+/// The compiler lines in the guide work, with the repository's root as the current directory.
 #[test]
 fn the_examples_build_by_the_lines_of_the_guide() {
     if !are_there(&["make", "cc", "pkg-config"]) {
@@ -183,7 +183,7 @@ fn the_examples_build_by_the_lines_of_the_guide() {
     }
 }
 
-/// A client that is interrupted cancels what it has in flight, and says what it has done.
+/// An interrupted client cancels its calls in flight, and prints a summary.
 fn interrupt(client: &Path, server: &str) {
     let calls = ["--calls", "10000000", "--in-flight", "7", "--deadline-ms", "1000000"];
     let client = Server::start(example(client).arg(server).args(calls));
@@ -210,12 +210,12 @@ fn the_examples_run_and_end_well_at_a_signal() {
         ]));
         let said = run(example(&client)
             .args([&server.address, "--calls", "200", "--size", "20000"])
-            // Under valgrind, on a machine that does much else.
+            // A long deadline, for valgrind on a busy machine.
             .args(["--deadline-ms", "60000"]));
         assert!(said.contains("200 calls of 20000 bytes: 200 answered, 0 failed; median "), "{said}");
         server.signal(end);
         let counted = server.end();
-        // One more, which the client makes by itself.
+        // The client makes one additional call by itself.
         assert!(counted.lines().any(|line| line == "requests_delivered 201"), "{counted}");
     }
     let local = ["--bind", "127.0.0.1:0", "--poll-us", "0"];

@@ -1,4 +1,5 @@
-//! Programs in C and C++ (`tests/c`), compiled here against the header and linked with the library, the shared one and the static one.
+//! Programs in C and C++ (`tests/c`), compiled here against the header and linked with the library, the
+//! shared one and the static one.
 
 mod common;
 
@@ -6,18 +7,19 @@ use std::process::Command;
 
 use common::{Link, Server, VALGRIND, are_there, command, prefix, program, run};
 
-/// What every test here needs.
+/// The tools that every test here needs.
 const TOOLS: [&str; 2] = ["make", "cc"];
 
-/// Words before a program that is watched where that is possible.
+/// The words that run a program under valgrind, if it is installed.
 fn watched() -> &'static [&'static str] {
     if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] }
 }
 
-/// Says of how many endpoints the hosts of a program are.
+/// The environment variable with the number of endpoints of a program's hosts.
 const ENDPOINTS: &str = "HOMA_TEST_ENDPOINTS";
 
-/// Runs server and client, each `before` the words that start it, to good ends; the hosts with so many endpoints.
+/// Runs server and client with the words `before` in front, each with hosts of this number of endpoints. Both
+/// must succeed.
 fn echo(test: &str, before: &[&str], endpoints: &str) {
     let (server, client) = (program(test, "server.c", Link::Shared), program(test, "client.c", Link::Static));
     let server = Server::start(command(before, &server).env(ENDPOINTS, endpoints));

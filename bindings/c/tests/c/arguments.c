@@ -1,4 +1,5 @@
-/* Every function with arguments that are wrong: an error that names the culprit, and nothing else. */
+/* Calls every function with wrong arguments: each must fail with an error that names the argument, and do
+ * nothing else. */
 #include "check.h"
 
 #define NULLS(call, name) FAILS(call, HOMA_ARGUMENT, "`" name "` is NULL")
@@ -148,7 +149,7 @@ static void of_calls(homa_host *host) {
     FAILS(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 0, NULL), HOMA_ARGUMENT, "UDP port");
     CHECK(message == NULL);
 
-    /* A socket calls itself; what is a response cannot be answered. */
+    /* A socket calls itself; a response cannot be answered. */
     OK(homa_socket_address(socket, &to));
     OK(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 3, NULL));
     OK(homa_receive(socket, HOMA_FOREVER, &message));
@@ -164,7 +165,7 @@ static void of_calls(homa_host *host) {
     CHECK(homa_message_data(message, NULL) != NULL);
     OK(homa_message_free(message));
 
-    /* An answer that is too long is one that the client hears of. */
+    /* If a response is too long, the client gets an error. */
     OK(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 4, NULL));
     OK(homa_receive(socket, HOMA_FOREVER, &message));
     FAILS(homa_reply(socket, message, "y", SIZE_MAX), HOMA_SIZE, "max_message");

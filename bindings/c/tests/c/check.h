@@ -1,4 +1,4 @@
-/* What the test programs share: a check that names its line and ends the program. */
+/* Shared by the test programs: a check that names its line and ends the program. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -19,14 +19,14 @@
 
 #define OK(call) CHECK((call) == HOMA_OK)
 
-/* A function's result, and a text in the reason. */
+/* Checks the result of a function, and that the reason contains a text. */
 #define FAILS(call, result, word)                                                                        \
     do {                                                                                                 \
         CHECK((call) == (result));                                                                       \
         CHECK(strstr(homa_last_error(), (word)) != NULL);                                                \
     } while (0)
 
-/* Options of a host on this machine alone, of one endpoint or as many as the test wants. */
+/* Options of a host on loopback, with the number of endpoints that the test sets. */
 static inline homa_options *local_options(void) {
     homa_options *options = NULL;
     const char *endpoints = getenv("HOMA_TEST_ENDPOINTS");
@@ -36,7 +36,7 @@ static inline homa_options *local_options(void) {
     return options;
 }
 
-/* A host on this machine alone. */
+/* A host on loopback. */
 static inline homa_host *local_host(void) {
     homa_options *options = local_options();
     homa_host *host = NULL;

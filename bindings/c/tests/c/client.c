@@ -1,4 +1,4 @@
-/* Calls the server at the address that is its argument in each way that there is. */
+/* Calls the server at the address in its argument, in every way that the library offers. */
 #include "check.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ static void blocking(homa_socket *socket, const homa_address *server) {
     }
 }
 
-/* Sleeps in epoll until the socket has something. */
+/* Sleeps in epoll until the socket has a message. */
 static homa_message *awaited(int epoll, homa_socket *socket) {
     for (;;) {
         homa_message *message = NULL;
@@ -75,7 +75,7 @@ static void by_epoll(homa_socket *socket, const homa_address *server) {
     }
     CHECK(epoll_wait(epoll, &event, 1, 0) == 0);
 
-    /* A cancelled call has an outcome as any other. */
+    /* A cancelled call has an outcome like any other. */
     OK(homa_start(socket, server, "hold", 4, HOMA_FOREVER, 77, &ids[0]));
     OK(homa_cancel(socket, ids[0]));
     homa_message *outcome = awaited(epoll, socket);
@@ -85,7 +85,7 @@ static void by_epoll(homa_socket *socket, const homa_address *server) {
     homa_message_free(outcome);
     FAILS(homa_cancel(socket, ids[0]), HOMA_NO_CALL, "no call of this socket");
 
-    /* A call that takes too long has one, too. */
+    /* A call that exceeds its timeout has an outcome, too. */
     OK(homa_start(socket, server, "hold", 4, 1000000, 78, NULL));
     outcome = awaited(epoll, socket);
     CHECK(homa_message_cookie(outcome) == 78);

@@ -1,4 +1,4 @@
-/* A child that was forked has none of the parent's handles, and a library of its own. */
+/* A forked child has none of its parent's handles, and starts with an empty library. */
 #include "check.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 static int over;
 
-/* Keeps the library's locks busy while the others fork. */
+/* Keeps the library's locks busy while the main thread forks. */
 static void *call(void *argument) {
     homa_socket *socket = argument;
     homa_address address;

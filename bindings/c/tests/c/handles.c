@@ -1,11 +1,12 @@
-/* What a program may do wrong with handles, and what many threads do with them at once: errors, and nothing else. */
+/* Misuse of handles, and concurrent use by many threads: the functions must return errors and have no other
+ * effect. */
 #include "check.h"
 
 #include <pthread.h>
 
 enum { THREADS = 4, ROUNDS = 12 };
 
-/* Numbers that never were handles, addresses among them: none is followed. */
+/* Numbers that never were handles, including addresses: the library must not dereference them. */
 static void no_handles(void) {
     int local = 0;
     void *wrong[] = {(void *)1, &local, (void *)UINTPTR_MAX, (void *)(UINTPTR_MAX / 2 + 1)};
@@ -24,7 +25,7 @@ static void no_handles(void) {
     }
 }
 
-/* A handle that was given back is none, also when another has its place. */
+/* A freed handle is invalid, even if a new object has its place. */
 static void handed_back(void) {
     homa_host *host = local_host();
     homa_socket *socket = NULL, *next = NULL;
@@ -47,7 +48,7 @@ static void handed_back(void) {
     FAILS(homa_socket_fd(socket, NULL), HOMA_ARGUMENT, "`socket` was handed back before");
     OK(homa_socket_address(next, &address));
 
-    /* What came by a socket is good without it, and can no longer be answered. */
+    /* A received message is valid without its socket, but can no longer be answered. */
     OK(homa_start(next, &address, "kept", 4, HOMA_FOREVER, 0, NULL));
     homa_message *stale = message;
     OK(homa_receive(next, HOMA_FOREVER, &message));
@@ -78,7 +79,7 @@ static void count(struct shared *shared, int *counter, homa_result result) {
     pthread_mutex_unlock(&shared->lock);
 }
 
-/* Answers and frees what all others answer and free as well. */
+/* Answers and frees the same messages as all other threads. */
 static void *contend(void *argument) {
     struct shared *shared = argument;
     count(shared, &shared->replied, homa_reply(shared->socket, shared->message, "y", 1));
@@ -92,7 +93,7 @@ static void run_threads(void *(*body)(void *), void *argument) {
     for (int at = 0; at < THREADS; at++) CHECK(pthread_join(threads[at], NULL) == 0);
 }
 
-/* Of many threads that answer and free one message, one does each. */
+/* Many threads answer and free one message: exactly one of them succeeds at each. */
 static void one_message_for_all(homa_host *host) {
     struct shared shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
     OK(homa_socket_open(host, 8, &shared.socket));
@@ -109,7 +110,7 @@ static void one_message_for_all(homa_host *host) {
     OK(homa_socket_close(shared.socket));
 }
 
-/* Calls, receives and answers until the socket is gone. */
+/* Calls, receives and answers until the socket is closed. */
 static void *use(void *argument) {
     struct shared *shared = argument;
     for (;;) {
@@ -131,7 +132,7 @@ static void *close_it(void *argument) {
     return NULL;
 }
 
-/* A socket is closed, more than once, while others use it; its host was closed before. */
+/* A socket is closed, more than once, while other threads use it; its host was closed before. */
 static void closed_under_others(void) {
     for (int round = 0; round < ROUNDS; round++) {
         struct shared shared = {.lock = PTHREAD_MUTEX_INITIALIZER};

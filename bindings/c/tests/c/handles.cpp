@@ -1,4 +1,5 @@
-// The interface as C++ has it: handles that are handed back by themselves, threads that answer, and objects that live as long as the program.
+// The interface in C++: handles that free themselves, threads that answer, and objects that live until the
+// program ends.
 #include <homa.h>
 
 #include <cstdlib>
@@ -69,7 +70,7 @@ void calls() {
     if (text(Message(response)) != "so you say hello") throw std::runtime_error("another answer");
 }
 
-// It is destroyed when the main thread's own storage is gone.
+// Destroyed after the thread-local storage of the main thread.
 struct Lasting {
     Host here, there;
     Socket waited, silent, client;
@@ -84,7 +85,7 @@ struct Lasting {
         });
     }
 
-    // While another thread attends to the network.
+    // Called while another thread drives the network.
     homa_result call() const {
         homa_address address;
         homa_message *none = nullptr;

@@ -1,5 +1,5 @@
-/* Bytes that are lent to the library: they are the program's again when it is told so, and are given back to the system at once here, so that whoever
- * still reads them is seen by valgrind. */
+/* Bytes that are lent to the library. When a loan ends, this program frees the bytes at once, so that
+ * valgrind reports any later read. */
 #include "check.h"
 
 #include <poll.h>
@@ -29,7 +29,7 @@ static homa_message *received(homa_socket *socket) {
     return message;
 }
 
-/* A call that ends before its bytes are sent, as they are not where nobody reads. */
+/* A call that ends before its bytes are sent, since the peer does not read. */
 static void call_in_vain(homa_socket *client, const homa_address *silent) {
     for (int at = 0; at < 3; at++) {
         homa_message *response = NULL;
@@ -39,7 +39,7 @@ static void call_in_vain(homa_socket *client, const homa_address *silent) {
     }
 }
 
-/* Calls that are answered, cancelled, or out of time. */
+/* Calls that are answered, cancelled, or time out. */
 static void start(homa_socket *client, const homa_address *server, const homa_address *silent) {
     unsigned char *data[CALLS];
     uint64_t ids[CALLS];
@@ -61,7 +61,7 @@ static void start(homa_socket *client, const homa_address *server, const homa_ad
         if (at % 3 == 0) CHECK(is(outcome, LONG, (unsigned)at + 1));
         OK(homa_message_free(outcome));
     }
-    /* What is wrong is not lent. */
+    /* Failed calls lend nothing. */
     unsigned char *kept = bytes(1, 1);
     FAILS(homa_start_lent(client, server, NULL, 1, HOMA_FOREVER, 0, NULL), HOMA_ARGUMENT, "`data`");
     FAILS(homa_start_lent(client, NULL, kept, 1, HOMA_FOREVER, 0, NULL), HOMA_ARGUMENT, "`to`");
@@ -70,7 +70,8 @@ static void start(homa_socket *client, const homa_address *server, const homa_ad
     free(kept);
 }
 
-/* Answers each request with other bytes, which are its own to free when they come back; a request of one byte ends it. */
+/* Answers each request with bytes of its own, which it frees when they are returned; a request of one byte
+ * ends it. */
 static void *serve(void *argument) {
     homa_socket *socket = argument;
     unsigned char *lent[REPLIES] = {NULL};
@@ -105,7 +106,7 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* Answers that are on their way when their socket is shut down arrive, and what was lent to them is free. */
+/* Responses in flight when their socket is shut down arrive, and their lent bytes may be freed. */
 static void shut_down(homa_socket *client) {
     homa_host *host = local_host();
     homa_socket *server = NULL, *other = NULL;
@@ -152,7 +153,7 @@ static void close_with_calls(homa_host *host, const homa_address *silent) {
     free(data);
 }
 
-/* A server that learns by its descriptor that bytes are back. */
+/* A server whose descriptor shows that bytes were returned. */
 static void by_descriptor(homa_socket *client) {
     homa_host *host = local_host();
     homa_socket *server = NULL;

@@ -1,4 +1,4 @@
-/* A process that may have few descriptors, and threads with little stack, or that are cancelled. */
+/* A process with few descriptors, threads with small stacks, and cancelled threads. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -6,10 +6,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* As homa.h says. */
+/* The stack size in homa.h. */
 enum { STACK_BYTES = 128 * 1024 };
 
-/* Of a message that takes several packets. */
+/* Bytes of a message of several packets. */
 enum { LONG = 100000 };
 
 static int descriptors(void) {
@@ -18,7 +18,8 @@ static int descriptors(void) {
     return count;
 }
 
-/* With one descriptor more each time: an error that says what is missing, and nothing is lost, until all is there. */
+/* Raises the limit one descriptor at a time. Until it suffices, opening fails with an error that names the
+ * missing resource, and leaks nothing. */
 static void few_descriptors(void) {
     struct rlimit before, few;
     int begin = descriptors(), done = 0;
@@ -109,7 +110,7 @@ static void *receive_for_ever(void *socket) {
     return NULL;
 }
 
-/* The request's memory goes with the thread. */
+/* The thread's cleanup handler frees the request. */
 static void *call_for_ever(void *argument) {
     struct echo *echo = argument;
     homa_message *message = NULL;
@@ -122,7 +123,7 @@ static void *call_for_ever(void *argument) {
     return NULL;
 }
 
-/* Cancels a thread after a pause, in which it is likely to fall asleep in its call. */
+/* Cancels a thread after a pause, which is likely long enough for it to sleep in its call. */
 static void cancel(void *(*body)(void *), void *argument, int pause_us) {
     pthread_t thread;
     void *end = NULL;
@@ -133,7 +134,8 @@ static void cancel(void *(*body)(void *), void *argument, int pause_us) {
     CHECK(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED && cleaned == 1);
 }
 
-/* Threads that are cancelled before they wait, and while they sleep in the kernel; the socket is as before. */
+/* Threads that are cancelled before they wait, and while they sleep in the kernel; the socket must be
+ * unaffected. */
 static void cancelled(void) {
     homa_options *options = local_options();
     homa_host *host = NULL;
@@ -151,7 +153,7 @@ static void cancelled(void) {
         cancel(call_for_ever, &echo, pause_us);
         size_t length = 0;
         OK(homa_start(echo.client, &echo.address, "x", 1, HOMA_FOREVER, 0, NULL));
-        /* A request of a cancelled thread may have come before. */
+        /* A request of a cancelled thread may have arrived before. */
         while (length != 1) {
             OK(homa_receive(echo.server, HOMA_FOREVER, &message));
             homa_message_data(message, &length);

@@ -1,4 +1,4 @@
-/* What a host tells of itself: its metrics, and its time trace in the file that is the argument. */
+/* The metrics of a host, and its time trace in the file that the argument names. */
 #include "check.h"
 
 #include <signal.h>
@@ -11,7 +11,7 @@ static void take(int signal) {
     taken = 1;
 }
 
-/* An echo of one call, so that there is something to tell. */
+/* One echoed call, so that the metrics and the trace have content. */
 static void call(homa_host *host) {
     homa_socket *socket = NULL;
     homa_address address;
@@ -34,7 +34,7 @@ int main(int count, char **arguments) {
     sigset_t blocked;
     CHECK(count == 2);
 
-    /* A signal that this thread leaves waiting would be taken by one of the library's, if they took any. */
+    /* This thread blocks the signal. The kernel would deliver it to one of the library's threads if they did not block it, too. */
     CHECK(signal(SIGUSR1, take) != SIG_ERR);
     OK(homa_options_set(options, "trace-records", "1024"));
     OK(homa_host_open(options, &host));

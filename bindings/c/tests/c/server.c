@@ -1,4 +1,5 @@
-/* An echo. It prints its address first. A request of "hold" is kept unanswered until the next one; "end" ends it. */
+/* An echo server. It prints its address first. A request "hold" is kept unanswered until the next such
+ * request; "end" ends the server. */
 #include "check.h"
 
 static int says(const void *data, size_t length, const char *word) {

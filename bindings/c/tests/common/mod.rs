@@ -1,4 +1,5 @@
-//! What the tests of this crate share: the library installed by its Makefile, programs in C and C++ built against that, and valgrind.
+//! Shared by the tests of this crate: the library as installed by its Makefile, programs in C and C++ that
+//! are built against it, and valgrind.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::ffi::OsStr;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// Words before a program that has it watched: whatever it loses or touches that is not its own is an error.
+/// Runs a program under valgrind: lost memory and invalid accesses are errors.
 pub const VALGRIND: [&str; 6] = [
     "valgrind",
     "--quiet",
@@ -17,7 +18,7 @@ pub const VALGRIND: [&str; 6] = [
     "--error-exitcode=9",
 ];
 
-/// Whether all of these are installed; says which is not.
+/// Whether all of these tools are installed; prints the missing one.
 pub fn are_there(tools: &[&str]) -> bool {
     tools.iter().all(|tool| {
         let there = Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
@@ -28,7 +29,7 @@ pub fn are_there(tools: &[&str]) -> bool {
     })
 }
 
-/// A directory of this test program's own.
+/// A directory of this test program.
 pub fn directory(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap().file_stem().unwrap().to_string_lossy().into_owned();
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{name}"))
@@ -38,7 +39,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs a command to its end, which must be a good one; what it printed.
+/// Runs a command, which must succeed, and returns its output.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -80,7 +81,7 @@ pub enum Link {
     Static,
 }
 
-/// Compiles a program of `tests/c`, in C or C++, for the test that asks.
+/// Compiles a program of `tests/c`, in C or C++, for one test.
 pub fn program(test: &str, file: &str, link: Link) -> PathBuf {
     let path = directory(&format!("{test}-{file}"));
     let (compiler, standard) = match file.ends_with(".cpp") {
@@ -107,7 +108,7 @@ pub fn command(before: &[&str], program: &Path) -> Command {
     command
 }
 
-/// A server that says its address first. It is killed with a test that fails.
+/// A server that prints its address first. It is killed if the test fails.
 pub struct Server {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -124,12 +125,12 @@ impl Server {
         Server { child, lines, address }
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub fn signal(&self, name: &str) {
         run(Command::new("kill").args(["-s", name]).arg(self.child.id().to_string()));
     }
 
-    /// Waits for its end, which must be a good one; the rest of what it printed.
+    /// Waits for the process, which must succeed; returns the rest of its output.
     pub fn end(mut self) -> String {
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.lines, &mut rest).unwrap();
