@@ -1,5 +1,5 @@
-//! Round trips of a preloaded C program beside those of the Rust API, in turns, over loopback:
-//! `cargo bench -p homa-preload` (or `-- --quick`). Client and server are two processes each.
+//! Compares round trips of a preloaded C program with those of the Rust API, in alternating turns over
+//! loopback: `cargo bench -p homa-preload` (or `-- --quick`). Client and server are separate processes.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -12,17 +12,17 @@ use std::time::Instant;
 use common::{Running, ports, preloaded, program, run};
 use homa::{Bytes, Host, ServerAddr};
 
-/// Bytes of a message, calls of a turn, and what the C program may take of what the Rust API takes.
+/// Bytes of a message, calls of a turn, and the maximum time of the C program relative to the Rust API.
 const SIZES: [(usize, usize, f64); 3] = [(100, 20_000, 1.2), (100_000, 2_000, 1.1), (1_000_000, 400, 1.1)];
 
-/// Turns of each.
+/// Turns of each side.
 const TURNS: usize = 7;
 
 fn udp_port(port: u16) -> u16 {
     ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT + port
 }
 
-/// What the C program's `echo` does.
+/// The equivalent of the C program's `echo`.
 fn serve(port: u16) {
     let bind = format!("[::]:{}", udp_port(port)).parse().unwrap();
     let host = Host::builder().address(bind).bind().unwrap();
@@ -30,12 +30,12 @@ fn serve(port: u16) {
     println!("ready");
     while let Ok(mut rpc) = server.recv().wait() {
         let request = rpc.take_payload();
-        // Its client may be gone.
+        // A reply fails if its client is gone.
         let _ = rpc.reply(request);
     }
 }
 
-/// What the C program's `round-trips` does.
+/// The equivalent of the C program's `round-trips`.
 fn call(port: u16, length: usize, count: usize) {
     let host = Host::builder().bind().unwrap();
     let client = host.client().unwrap();

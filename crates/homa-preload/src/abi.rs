@@ -1,55 +1,56 @@
-//! The structures and numbers of Linux Homa's socket interface, as programs pass them.
+//! The structures and numbers of Linux Homa's socket interface.
 
 /// Homa's number among the IP protocols.
 pub(crate) const IPPROTO_HOMA: i32 = 146;
 
-/// Longest message.
+/// Maximum bytes of a message.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1_000_000;
 
-/// Bytes of a page of the receive buffers.
+/// Bytes of a page of receive buffers.
 pub(crate) const PAGE_BYTES: usize = 1 << 16;
 
-/// Most pages that a message takes.
+/// Maximum pages of a message.
 pub(crate) const MAX_PAGES: usize = MAX_MESSAGE_BYTES.div_ceil(PAGE_BYTES);
 
-/// Client ports begin here; servers bind those below.
+/// First client port; servers bind lower ports.
 pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 
 /// Option: the region of receive buffers.
 pub(crate) const SO_HOMA_RCVBUF: i32 = 10;
-/// Option: whether requests are accepted.
+/// Option: whether the socket accepts requests.
 pub(crate) const SO_HOMA_SERVER: i32 = 11;
 
-/// Flag of [`SendArgs`]: the response is for who names its id.
+/// Flag of [`SendArgs`]: only a recvmsg that names the call's id receives the response.
 pub(crate) const SEND_PRIVATE: u32 = 1;
 
-/// What is known of a socket and its RPCs: the number that programs have by the module's header since April 2026, and the one from October 2025
-/// on. The numbers of all generations are different, and mean the same here.
+/// ioctl: information about a socket and its RPCs. The first number is that of the module's header since
+/// April 2026, the second that from October 2025 on. The numbers of all header generations differ, and have
+/// the same meaning here.
 pub(crate) const HOMAIOCINFO: [u64; 2] = [0xc088_6890, 0xc088_6801];
-/// Gives up calls: the same, and the number before October 2025.
+/// ioctl: gives up calls; the same generations, and the number before October 2025.
 pub(crate) const HOMAIOCABORT: [u64; 3] = [0xc020_6891, 0xc020_6802, 0xc020_89e3];
-/// Stops the time trace: the same.
+/// ioctl: stops the time trace; the same generations.
 pub(crate) const HOMAIOCFREEZE: [u64; 3] = [0x6892, 0x6803, 0x89ef];
 
-/// What `msg_control` points at in sendmsg.
+/// The structure at `msg_control` in sendmsg.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct SendArgs {
-    /// 0: a request, whose id is written here; else the request that is answered.
+    /// 0 to send a request, whose id is written here; else the id of the request to answer.
     pub(crate) id: u64,
     pub(crate) completion_cookie: u64,
     pub(crate) flags: u32,
     pub(crate) reserved: u32,
 }
 
-/// What `msg_control` points at in recvmsg.
+/// The structure at `msg_control` in recvmsg.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct RecvArgs {
-    /// In: 0, or the private call that is waited for. Out: whose message it is.
+    /// In: 0, or the private call to wait for. Out: the RPC of the message.
     pub(crate) id: u64,
     pub(crate) completion_cookie: u64,
-    /// In: pages given back. Out: pages of the message.
+    /// In: pages to give back. Out: pages of the message.
     pub(crate) num_bpages: u32,
     pub(crate) reserved: u32,
     pub(crate) bpage_offsets: [u32; MAX_PAGES],
@@ -67,9 +68,9 @@ pub(crate) struct RcvbufArgs {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct AbortArgs {
-    /// 0: all calls of the socket.
+    /// 0 stands for all calls of the socket.
     pub(crate) id: u64,
-    /// 0: they are forgotten; else recvmsg returns them with this error.
+    /// 0 discards the calls; else recvmsg returns them with this error.
     pub(crate) error: u32,
     pub(crate) reserved: u32,
     pub(crate) reserved_too: [u64; 2],
@@ -78,16 +79,16 @@ pub(crate) struct AbortArgs {
 /// Bytes of [`InfoArgs::error_msg`].
 pub(crate) const ERROR_TEXT_BYTES: usize = 104;
 
-/// Those of it that hold text and the 0 at its end: headers before May 2026 have no more.
+/// Bytes of text with its terminating 0. Headers before May 2026 have no more.
 pub(crate) const OLD_ERROR_TEXT_BYTES: usize = 100;
 
 /// The argument of [`HOMAIOCINFO`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct InfoArgs {
-    /// In: where [`RpcInfo`]s go.
+    /// In: address of an array of [`RpcInfo`].
     pub(crate) rpc_info: u64,
-    /// In: bytes there.
+    /// In: bytes of the array.
     pub(crate) rpc_info_length: u64,
     pub(crate) bpool_avail_bytes: u64,
     pub(crate) port: u32,
@@ -97,24 +98,24 @@ pub(crate) struct InfoArgs {
 
 /// Flag of [`RpcInfo`]: the message waits for room in the program's buffers.
 pub(crate) const RPC_BUF_STALL: u16 = 1;
-/// The same: the call is private.
+/// Flag of [`RpcInfo`]: the call is private.
 pub(crate) const RPC_PRIVATE: u16 = 2;
-/// The same: the message is whole, and waits for recvmsg.
+/// Flag of [`RpcInfo`]: the message is complete, and waits for recvmsg.
 pub(crate) const RPC_RX_READY: u16 = 4;
 
-/// One RPC, as [`HOMAIOCINFO`] tells of it.
+/// An RPC in the result of [`HOMAIOCINFO`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct RpcInfo {
     pub(crate) id: u64,
     pub(crate) peer: libc::sockaddr_storage,
     pub(crate) completion_cookie: u64,
-    /// -1: there is no outgoing message yet.
+    /// -1 if there is no outgoing message yet.
     pub(crate) tx_length: i32,
     pub(crate) tx_sent: u32,
     pub(crate) tx_granted: u32,
     pub(crate) tx_prio: u32,
-    /// -1: nothing has come.
+    /// -1 if nothing was received.
     pub(crate) rx_length: i32,
     pub(crate) rx_remaining: u32,
     pub(crate) rx_gaps: u32,

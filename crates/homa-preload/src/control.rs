@@ -1,4 +1,4 @@
-//! ioctl: what is known of a socket, calls given up, the time trace frozen.
+//! ioctl: reads information about a socket, gives up calls, and freezes the time trace.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ use crate::socket::{Name, Socket};
 
 impl Socket {
     pub(crate) fn control(&self, request: u64, argument: *mut c_void) -> Result<(), Refusal> {
-        // Programs pass the number as an int, whose sign goes into the upper half.
+        // Programs pass the number as an int, whose sign extends into the upper half.
         match request & u64::from(u32::MAX) {
             number if HOMAIOCINFO.contains(&number) => self.info(argument.cast()),
             number if HOMAIOCABORT.contains(&number) => self.abort(argument.cast()),
@@ -87,7 +87,8 @@ impl Socket {
         memory::write(argument, info)
     }
 
-    /// What the kernel has of this socket: a call until its outcome is taken, a request until it is answered.
+    /// The RPCs that the kernel would list for this socket: calls until their outcome is received, requests
+    /// until they are answered.
     fn rpcs(&self, side: &homa::kernel_api::Socket) -> Vec<RpcInfo> {
         let calls: HashMap<u64, CallInfo> = side.calls().into_iter().map(|call| (call.id, call)).collect();
         let state = self.state();
@@ -99,7 +100,7 @@ impl Socket {
         let (mut open, living) = (calls, side.rpcs());
         for rpc in living {
             let call = open.remove(&rpc.id);
-            // One that was forgotten ends when its server has been told.
+            // A discarded call ends once its server was notified.
             if rpc.id & 1 == 1 || call.is_some() {
                 told.push(self.told(&rpc, call.as_ref(), &in_hand));
             }
@@ -118,7 +119,7 @@ impl Socket {
         Name { ip: ip.to_canonical(), scope: 0, port }.stored(self.family).0
     }
 
-    /// An RPC in the kernel's words.
+    /// An RPC in the kernel's format.
     fn told(&self, rpc: &proto::RpcInfo, call: Option<&CallInfo>, in_hand: &HashSet<u64>) -> RpcInfo {
         let known = |length: u32| if length == 0 { -1 } else { length as i32 };
         let whole = rpc.in_length > 0 && rpc.in_missing == 0;
@@ -141,7 +142,7 @@ impl Socket {
         }
     }
 
-    /// A call that is over for the transport: all has been sent, and all has come.
+    /// A call that is over for the transport: everything was sent and received.
     fn told_over(&self, call: &FinishedCall, waits: bool) -> RpcInfo {
         let FinishedCall { id, cookie, private, from, request_bytes, response_bytes } = *call;
         let private = if private { RPC_PRIVATE } else { 0 };

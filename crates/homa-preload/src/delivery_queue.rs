@@ -1,6 +1,6 @@
-//! What a socket of the program's has in hand or on the shelf: requests to be answered, and messages for which the program's buffers had no
-//! room. The descriptor shows what of the latter has room by now, whoever has made it: pages come back from the program, and from messages
-//! that never became whole, by threads of the transport.
+//! Requests that the program has received and not answered, and messages that found no room in the program's
+//! buffers. The descriptor shows messages that have room by now. Pages come back from the program, and by
+//! threads of the transport from messages that never became complete.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -14,28 +14,30 @@ use crate::open_requests::OpenRequests;
 use crate::receive::PendingMessage;
 use crate::region::Region;
 
-/// Messages that are held at most because they have no room, but for outcomes of private calls: what comes beyond stays with the transport.
+/// Maximum number of messages that are held for want of room, without outcomes of private calls. Further
+/// messages stay with the transport.
 const MOST_HELD: usize = 64;
 
-/// See the [module](self). It has no handle of the transport's, so that any of the transport's threads may be the last to let it go.
+/// The [module](self)'s queue. It has no handle of the transport, so that any thread of the transport may
+/// drop the last reference.
 pub(crate) struct DeliveryQueue {
     state: Mutex<QueueState>,
-    /// Messages are held. Most programs always have room, and need not take the lock to see that nothing is.
+    /// Whether messages are held. Most programs always have room, and read this instead of taking the lock.
     holds: AtomicBool,
     signal: Arc<ReadinessFd>,
     shut: AtomicBool,
 }
 
-/// What the program has in hand, or is about to have.
+/// The messages that the program has received or is about to receive.
 #[derive(Default)]
 pub(crate) struct QueueState {
-    /// Requests to be answered.
+    /// Unanswered requests.
     pub(crate) in_hand: OpenRequests<Request>,
-    /// With which error calls were aborted.
+    /// The error with which each call was aborted.
     pub(crate) aborted: HashMap<u64, i32>,
-    /// Messages for which the program's buffers had no room, the shortest first.
+    /// Messages that found no room in the program's buffers, the shortest first.
     pub(crate) held: Vec<PendingMessage>,
-    /// Private calls whose outcome a thread may have taken that has found no place for it yet.
+    /// Private calls whose outcome a thread may have taken without having found a place for it.
     placing: Vec<u64>,
 }
 
@@ -49,34 +51,35 @@ impl DeliveryQueue {
         })
     }
 
-    /// Nothing of the transport is called with it in hand but what runs none of its lenders' code, which asks for it.
+    /// Locks the state. While it is locked, only functions of the transport that never call the message
+    /// memory may be called, since the message memory takes this lock.
     pub(crate) fn state(&self) -> EngineGuard<'_> {
         EngineGuard { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), holds: &self.holds }
     }
 
-    /// Whether messages are held, or were a moment ago.
+    /// Whether messages are held. The answer may already be out of date.
     pub(crate) fn holds(&self) -> bool {
         self.holds.load(SeqCst)
     }
 
-    /// The socket was shut down.
+    /// Whether the socket was shut down.
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.load(SeqCst)
     }
 
-    /// The socket is shut down: the descriptor says so from now on. `false` where it was.
+    /// Shuts the socket down, which the descriptor shows from now on. `false` if it was shut down before.
     pub(crate) fn shut(&self) -> bool {
         !self.shut.swap(true, SeqCst)
     }
 
-    /// Forgets everything.
+    /// Drops all requests and messages.
     pub(crate) fn clear(&self) {
         let state = std::mem::take(&mut *self.state());
-        // Requests are given up, which takes the transport's lock, and buffers go back.
+        // Dropping requests takes the transport's lock, and dropping messages gives buffers back.
         drop(state);
     }
 
-    /// Holds a message that has no room; whether it is the first one that is not private.
+    /// Holds a message that has no room; returns whether it is the first one that is not private.
     pub(crate) fn hold(&self, message: PendingMessage) -> bool {
         let mut state = self.state();
         let is_first = !message.is_private() && state.held.iter().all(PendingMessage::is_private);
@@ -90,27 +93,28 @@ impl DeliveryQueue {
         is_first
     }
 
-    /// Whether as many are held as may be.
+    /// Whether the maximum number of messages is held.
     pub(crate) fn is_full(&self) -> bool {
         self.holds() && self.state().is_full()
     }
 
-    /// Notes what the descriptor is to show; whether that is something else than before. What lies with the transport cannot be received while
-    /// as many are held as may be, and to the kernel's poll only what can be is there. Noted under the lock, lest an older answer comes
-    /// after a newer one; to be shown without it, since the socket may end by that, which takes it.
+    /// Updates the state that the descriptor is to show; returns whether it has changed. While the maximum
+    /// number of messages is held, messages of the transport cannot be received; the kernel's poll shows only
+    /// receivable messages. The update is made under the lock, so that updates are in order. The descriptor
+    /// is written without the lock: that may end the socket, which takes the lock.
     fn note(&self, state: &QueueState) -> bool {
         let has_room = state.held.iter().any(|held| held.shown && !held.is_private());
         self.signal.stage(has_room || self.is_shut(), state.is_full())
     }
 
-    /// Has the descriptor readable while there is room for a message that is held: a poll must not miss what has room by now, nor find what
-    /// has none. Whether there is one that had none.
+    /// Makes the descriptor readable while there is room for a held message: poll must neither miss such a
+    /// message nor show one without room. Returns whether a message has room that had none before.
     pub(crate) fn show(&self, region: &Region) -> bool {
         let mut state = self.state();
         let mut anew = false;
         for held in state.held.iter_mut().filter(|held| !held.is_private()) {
             let has_room = region.pages().has_room(held.length());
-            // To the kernel it arrives when it has room.
+            // For the kernel's poll, a message arrives when it has room.
             anew |= has_room && !held.shown;
             held.shown = has_room;
         }
@@ -122,20 +126,20 @@ impl DeliveryQueue {
         anew
     }
 
-    /// To be kept by a thread from before it takes the outcome of a private call until that has a place.
+    /// A thread keeps the result from before it takes the outcome of a private call until that has a place.
     pub(crate) fn placing(&self, id: u64) -> OutcomeClaim<'_> {
         self.state().placing.push(id);
         OutcomeClaim { deliveries: self, id }
     }
 
-    /// Whether the outcome of this private call is held for want of room, or may be in a moment.
+    /// Whether the outcome of this private call is held for want of room, or may be soon.
     pub(crate) fn may_hold_private(&self, id: u64) -> bool {
         let state = self.state();
         state.placing.contains(&id) || state.holds_private(id)
     }
 }
 
-/// The state, locked.
+/// The locked state.
 pub(crate) struct EngineGuard<'a> {
     state: MutexGuard<'a, QueueState>,
     holds: &'a AtomicBool,
@@ -158,7 +162,7 @@ impl DerefMut for EngineGuard<'_> {
 impl Drop for EngineGuard<'_> {
     fn drop(&mut self) {
         let holds = !self.state.held.is_empty();
-        // Written only where it changed: others read it.
+        // Written only on a change, since other threads read its cache line.
         if self.holds.load(Relaxed) != holds {
             self.holds.store(holds, SeqCst);
         }
@@ -166,7 +170,8 @@ impl Drop for EngineGuard<'_> {
 }
 
 impl QueueState {
-    /// Of private calls there are no more than the program has begun, and they keep nobody from receiving others.
+    /// Private calls do not count: there are at most as many as the program has begun, and they do not
+    /// prevent the receipt of other messages.
     fn is_full(&self) -> bool {
         self.held.iter().filter(|held| !held.is_private()).count() >= MOST_HELD
     }
@@ -177,7 +182,7 @@ impl QueueState {
     }
 }
 
-/// A thread that may have the outcome of a private call.
+/// The claim of a thread that may have the outcome of a private call.
 pub(crate) struct OutcomeClaim<'a> {
     deliveries: &'a DeliveryQueue,
     id: u64,

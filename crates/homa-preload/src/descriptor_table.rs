@@ -1,4 +1,4 @@
-//! Which descriptors of this process are Homa sockets.
+//! The table of descriptors of this process that are Homa sockets.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -11,31 +11,33 @@ use crate::own_descriptors;
 use crate::settings::Settings;
 use crate::socket::Socket;
 
-/// Descriptors that can be Homa sockets: the kernel's own limit for a process, unless somebody has raised it.
+/// Number of descriptors that can be Homa sockets: the kernel's default limit for a process.
 pub(crate) const MOST: usize = 1 << 20;
 
-/// A bit for each descriptor that is a Homa socket, this process's or one that its parent had when it forked.
+/// A bit for each descriptor that is a Homa socket, of this process or inherited from its parent at fork.
 static MARKS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 
-/// Descriptors marked.
+/// Number of marked descriptors.
 static MARKED: AtomicUsize = AtomicUsize::new(0);
 
-/// What this process has. A child begins with nothing: its parent's threads are not there, and its locks may be held for ever.
+/// The sockets and hosts of this process. A child starts without: its parent's threads do not exist there,
+/// and its locks may be held for ever.
 static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(ptr::null_mut());
 
-/// See [`PROCESS_STATE`].
+/// The state at [`PROCESS_STATE`].
 pub(crate) struct ProcessState {
     pub(crate) hosts: Hosts,
     process: u32,
     sockets: RwLock<Vec<Option<Arc<Socket>>>>,
-    /// Sockets without a descriptor: a thread that is in a call of one may still have messages put in its buffers.
+    /// Sockets without a descriptor. A thread in a call of such a socket may still have messages written to
+    /// its buffers.
     closed: Mutex<Vec<Weak<Socket>>>,
 }
 
 impl ProcessState {
-    /// This process's, made at the first call.
+    /// The state of this process, created by the first call.
     pub(crate) fn get() -> &'static ProcessState {
-        // SAFETY: what is stored there is never freed.
+        // SAFETY: the pointer is null or came from `Box::into_raw`, and the state is never freed.
         if let Some(world) = unsafe { PROCESS_STATE.load(Acquire).as_ref() } {
             return world;
         }
@@ -45,28 +47,28 @@ impl ProcessState {
             sockets: RwLock::default(),
             closed: Mutex::default(),
         }));
-        // Before somebody who finds it can fork; of several who are here at once each says so, which does no harm.
-        // SAFETY: the function touches atomics alone, which is good in any child.
+        // Registered before any thread can find the state and fork. Several threads may register it at once,
+        // which is harmless. SAFETY: the function accesses only atomics, which is permitted in any child.
         unsafe { libc::pthread_atfork(None, None, Some(forget_parent)) };
         match PROCESS_STATE.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
-            // SAFETY: it was just made, and is never freed.
+            // SAFETY: `new` came from `Box::into_raw` above, and is never freed.
             Ok(_) => unsafe { &*new },
             Err(other) => {
-                // SAFETY: nobody else has seen it.
+                // SAFETY: `new` came from `Box::into_raw` above and was not published.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: as above: never freed.
+                // SAFETY: `other` was published by another thread and is never freed.
                 unsafe { &*other }
             }
         }
     }
 
-    /// This process's, if it has had a use for one.
+    /// The state of this process, if it was created.
     pub(crate) fn existing() -> Option<&'static ProcessState> {
-        // SAFETY: as in `get`.
+        // SAFETY: the pointer is null or came from `Box::into_raw`, and the state is never freed.
         unsafe { PROCESS_STATE.load(Acquire).as_ref() }
     }
 
-    /// Makes `fd` a Homa socket.
+    /// Registers `fd` as a Homa socket.
     pub(crate) fn insert(&self, fd: RawFd, socket: Arc<Socket>) -> Result<(), Refusal> {
         let at = fd as usize;
         if at >= MOST {
@@ -83,18 +85,18 @@ impl ProcessState {
                 MARKED.fetch_add(1, Relaxed);
             }
         }
-        // One that was closed behind this library's back.
+        // A previous socket here was closed without this library's knowledge.
         drop(before);
         Ok(())
     }
 
-    /// Makes `fd` an ordinary descriptor again. What it was is for the caller to drop.
+    /// Makes `fd` an ordinary descriptor again. The caller drops the returned socket.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Socket>> {
         self.remove_and(fd, || ())
     }
 
-    /// Like [`remove`](ProcessState::remove), and runs `close` before a call of another thread finds no Homa socket any more: that call
-    /// would otherwise be made on the descriptor beneath the socket.
+    /// Like [`remove`](ProcessState::remove), and runs `close` before any other thread can find that `fd` is
+    /// no Homa socket: that thread would otherwise make its call on the plain descriptor below the socket.
     pub(crate) fn remove_and(&self, fd: RawFd, close: impl FnOnce()) -> Option<Arc<Socket>> {
         let at = fd as usize;
         let removed;
@@ -113,28 +115,29 @@ impl ProcessState {
                 closed.push(Arc::downgrade(&removed));
             }
         }
-        // A thread that is in a call of it may keep it for long.
+        // A thread in a call of this socket may keep it for a long time.
         if is_last {
             removed.close();
         }
         Some(removed)
     }
 
-    /// Whether the calling process is the one that made it, and no child that shares its memory for a moment (vfork).
+    /// Whether the calling process created this state. False in a child of vfork, which shares the memory for
+    /// a while.
     pub(crate) fn is_mine(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The Homa socket that `fd` is; an error where it is the parent's, or where another thread has closed it since the caller saw its
-    /// mark.
+    /// The Homa socket of `fd`; an error if it belongs to the parent, or if another thread has closed it
+    /// since the caller read its mark.
     pub(crate) fn socket(&self, fd: RawFd) -> Result<Arc<Socket>, Refusal> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         let socket = sockets.get(fd as usize).and_then(Option::as_ref).map(Arc::clone);
         socket.ok_or(Refusal::plain(if is_homa(fd) { libc::ENOTCONN } else { libc::EBADF }))
     }
 
-    /// Does something with the Homa socket that `fd` is, if the table can be read at this moment: for a signal handler, whose thread may
-    /// be changing it. No handle is made, which could turn out to be the last.
+    /// Calls `body` with the Homa socket of `fd`, if the table can be read now. It is for signal handlers,
+    /// whose thread may be changing the table. It makes no handle, which could become the last one.
     pub(crate) fn glance_at(&self, fd: RawFd, body: impl Fn(&Socket)) {
         if let Some(sockets) = self.glance()
             && let Some(socket) = sockets.get(fd as usize).and_then(Option::as_deref)
@@ -143,7 +146,7 @@ impl ProcessState {
         }
     }
 
-    /// The same with each Homa socket.
+    /// Does the same with each Homa socket.
     pub(crate) fn glance_at_each(&self, body: impl Fn(&Socket)) {
         if let Some(sockets) = self.glance() {
             sockets.iter().flatten().for_each(|socket| body(socket));
@@ -158,7 +161,7 @@ impl ProcessState {
         }
     }
 
-    /// Every Homa socket.
+    /// All Homa sockets.
     pub(crate) fn all(&self) -> Vec<Arc<Socket>> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +181,7 @@ pub(crate) fn is_homa(fd: RawFd) -> bool {
     at < MOST && MARKS[at / 64].load(Acquire) >> (at % 64) & 1 == 1
 }
 
-/// Whether any descriptor is.
+/// Whether any descriptor is a Homa socket.
 #[inline]
 pub(crate) fn any() -> bool {
     MARKED.load(Relaxed) > 0
@@ -197,20 +200,20 @@ mod tests {
     fn only_a_child_forgets_what_is_the_librarys_own() {
         const OWN: u32 = 900_000;
         let is_own = || own_descriptors::marked(OWN, OWN).next().is_some();
-        // Another thread has made the world a moment ago, and opened its first socket.
+        // Stands for another thread that has just created the state and opened its first socket.
         own_descriptors::keep(OWN as RawFd);
         PROCESS_STATE.store(ptr::null_mut(), Release);
         ProcessState::get();
         assert!(is_own());
-        // SAFETY: the child makes no call but those that any child may make.
+        // SAFETY: the child makes only calls that are permitted after fork in a process with threads.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let forgotten = ProcessState::existing().is_none() && !is_own();
-            // SAFETY: it ends the process.
+            // SAFETY: `_exit` has no requirements.
             unsafe { libc::_exit(forgotten.into()) };
         }
         let mut status = 0;
-        // SAFETY: the status is written to.
+        // SAFETY: `status` has room for the status.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(libc::WEXITSTATUS(status), 1);
         assert!(is_own());

@@ -1,4 +1,4 @@
-//! The border to C: errors as numbers, and no panic that crosses it.
+//! The border to C: errors are numbers, and no panic crosses it.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,8 @@ use std::ptr;
 
 use crate::own_descriptors::LibraryCall;
 
-/// Why a call failed: the number that the program sees, and a text that HOMAIOCINFO shows, empty where the number says it all.
+/// Why a call failed: the errno of the program, and a text for HOMAIOCINFO, which is empty if the number
+/// suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) errno: i32,
@@ -18,7 +19,7 @@ impl Refusal {
         Refusal { errno, text }
     }
 
-    /// One that leaves the last text as it is.
+    /// A failure that does not change the last text.
     pub(crate) const fn plain(errno: i32) -> Refusal {
         Refusal { errno, text: "" }
     }
@@ -26,13 +27,13 @@ impl Refusal {
 
 /// Sets the calling thread's errno.
 pub(crate) fn set_errno(errno: i32) {
-    // SAFETY: libc's address of it is good for the whole life of the thread.
+    // SAFETY: libc's pointer to errno is valid as long as the thread exists.
     unsafe { *libc::__errno_location() = errno }
 }
 
 /// The calling thread's errno.
 pub(crate) fn errno() -> i32 {
-    // SAFETY: as above.
+    // SAFETY: libc's pointer to errno is valid as long as the thread exists.
     unsafe { *libc::__errno_location() }
 }
 
@@ -40,17 +41,17 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// `PTHREAD_CANCEL_DISABLE`, which glibc and musl have alike.
+/// `PTHREAD_CANCEL_DISABLE`, which is the same in glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
-/// While it lives, a program that cancels this thread waits: to end a thread the C library unwinds its stack, through frames of ours that
-/// hold locks.
+/// Defers cancellation of this thread while it exists. To end a thread, the C library would unwind its stack,
+/// through frames of ours that hold locks.
 struct CancellationGuard(c_int);
 
 impl CancellationGuard {
     fn new() -> CancellationGuard {
         let mut before = 0;
-        // SAFETY: the state is one that there is, and there is room for the one before.
+        // SAFETY: the state is a valid one, and `before` has room for the previous state.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
         CancellationGuard(before)
     }
@@ -58,12 +59,12 @@ impl CancellationGuard {
 
 impl Drop for CancellationGuard {
     fn drop(&mut self) {
-        // SAFETY: the state is the one that the thread had.
+        // SAFETY: the state is the thread's previous one.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
     }
 }
 
-/// What C gets of a result. A panic is a mistake of this library: it is EIO to the program, which lives on.
+/// Converts a result for C. A panic is a bug of this library: the program gets EIO and keeps running.
 pub(crate) fn answer(body: impl FnOnce() -> Result<isize, Refusal>) -> isize {
     let before = errno();
     let _not_cancelled = CancellationGuard::new();
@@ -71,7 +72,7 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<isize, Refusal>) -> isize {
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Refusal::plain(libc::EIO)));
     match result {
         Ok(value) => {
-            // What went wrong on the way to success is nobody's business.
+            // A successful call does not change errno.
             set_errno(before);
             value
         }
@@ -82,7 +83,7 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<isize, Refusal>) -> isize {
     }
 }
 
-/// The same for functions that return an int.
+/// Converts a result for functions that return an int.
 pub(crate) fn answer_int(body: impl FnOnce() -> Result<i32, Refusal>) -> i32 {
     answer(|| body().map(|value| value as isize)) as i32
 }

@@ -1,15 +1,15 @@
-//! Which pages of a region are free: a bit for each.
+//! The set of free pages of a region: a bit for each page.
 
-/// See the [module](self).
+/// The set of the [module](self).
 pub(crate) struct FreePages {
     words: Vec<u64>,
     count: usize,
-    /// There is no free page in the words before this one.
+    /// Words before this one have no free page.
     first: usize,
 }
 
 impl FreePages {
-    /// So many pages, all of them free.
+    /// A set of this number of pages, all of them free.
     pub(crate) fn new(count: u32) -> FreePages {
         let mut words = vec![u64::MAX; count.div_ceil(64) as usize];
         if let Some(last) = words.last_mut().filter(|_| !count.is_multiple_of(64)) {
@@ -18,7 +18,7 @@ impl FreePages {
         FreePages { words, count: count as usize, first: 0 }
     }
 
-    /// Free pages.
+    /// Number of free pages.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -27,8 +27,8 @@ impl FreePages {
         self.words.get(page / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
-    /// Takes the first `length` pages that are free in a row, and returns the first of them. The first ones are those that were used last,
-    /// as long as there are few messages at a time: their memory is there, and in the caches.
+    /// Takes the first `length` contiguous free pages, and returns the first of them. With few messages at a
+    /// time, the first pages are those used last: their memory exists, and is in the caches.
     pub(crate) fn take_run(&mut self, length: u32) -> Option<u32> {
         let length = length as usize;
         if length == 0 || length > self.count {
@@ -56,7 +56,7 @@ impl FreePages {
         None
     }
 
-    /// A page is free again. It was taken.
+    /// Frees a page, which must have been taken.
     pub(crate) fn put(&mut self, page: u32) {
         let page = page as usize;
         debug_assert!(!self.is_free(page));

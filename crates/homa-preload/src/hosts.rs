@@ -1,11 +1,13 @@
-//! Where the packets of a socket go: its host, and the UDP port that belongs to a Homa port.
+//! Hosts of sockets, and the UDP port of a Homa port.
 //!
-//! Over UDP the address that a program gives, an IP address and a Homa port, must say the UDP port as well. So it follows from the Homa port, and every
-//! socket has a host of its own: a server at the UDP port that many above [`FIRST_SERVER_UDP_PORT`] (Homa port 99 is then UDP port 14600, where
-//! `homa serve` is, too), a client at the UDP port of the same number. Who binds the UDP port has the Homa port: the kernel decides, for all processes
-//! of the machine, and takes it back when a process dies.
+//! A program gives an IP address and a Homa port; over UDP, the UDP port must follow from them. Hence it is a
+//! function of the Homa port, and every socket has a host of its own. A server's UDP port is
+//! [`FIRST_SERVER_UDP_PORT`] plus the Homa port (port 99 gives 14600, as for `homa serve`). A client's UDP
+//! port equals its Homa port. The owner of the UDP port owns the Homa port. The kernel assigns UDP ports
+//! among all processes of the machine, and frees those of a process that dies.
 //!
-//! Over raw IP all sockets of a process are ports of one host, and the processes share the ports by the host's segment.
+//! Over raw IP all sockets of a process are ports of one host. Processes share the ports by the shared memory
+//! of the process group.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -26,36 +28,36 @@ use crate::settings::Settings;
 use crate::signals;
 use crate::socket::LOOK_AGAIN_MS;
 
-/// The UDP port of Homa port 0, if that could be a server's.
+/// The UDP port of the hypothetical server port 0.
 const FIRST_SERVER_UDP_PORT: u16 = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT;
 
-/// Client ports over UDP: above all UDP ports of servers.
+/// First client port over UDP, above all UDP ports of servers.
 const FIRST_UDP_CLIENT_PORT: u16 = FIRST_SERVER_UDP_PORT + FIRST_CLIENT_PORT;
 
-/// Looks for a port to be cleaned up, [`LOOK_AGAIN_MS`] apart.
+/// Attempts to open a port that is still being cleaned up, [`LOOK_AGAIN_MS`] apart.
 const TRIES: u32 = 10;
 
-/// A socket of the transport, and the host that it is of.
+/// A socket of the transport, and its host.
 pub(crate) struct TransportSocket {
     pub(crate) socket: Arc<Socket>,
-    /// Goes after the socket.
+    /// Dropped after the socket.
     pub(crate) host: Arc<Host>,
 }
 
-/// Makes the hosts of this process.
+/// Creates the hosts of this process.
 pub(crate) struct Hosts {
     config: HostConfig,
-    /// Bytes of messages under way below which another may begin to be sent.
+    /// A message may begin while messages in flight have fewer bytes than this.
     send_memory: u64,
-    /// The one host of a process, where there is only one.
+    /// The single host of the process, over raw IP.
     shared: Mutex<Option<Arc<Host>>>,
-    /// Where to look for a client port next.
+    /// The next client port to try.
     next_client: AtomicU16,
 }
 
 impl Hosts {
     pub(crate) fn new(settings: Settings) -> Hosts {
-        // Processes that start at the same time look at different places.
+        // Processes that start at the same time begin at different ports.
         let clients = u16::MAX - FIRST_UDP_CLIENT_PORT;
         let start = (std::process::id().wrapping_mul(0x9e37_79b1) >> 16) as u16 % clients;
         Hosts {
@@ -66,12 +68,12 @@ impl Hosts {
         }
     }
 
-    /// Bytes of messages under way below which a socket sends another.
+    /// The bound of bytes in flight below which a socket may send a message.
     pub(crate) fn send_memory(&self) -> u64 {
         self.send_memory
     }
 
-    /// The server, or the client, that a program means by an IP address and a Homa port.
+    /// The transport address of an IP address and a Homa port.
     pub(crate) fn address(&self, ip: IpAddr, scope: u32, port: u16) -> ServerAddr {
         let udp = match self.config.driver {
             DriverChoice::Raw => 0,
@@ -84,9 +86,10 @@ impl Hosts {
         ServerAddr::new(host, port)
     }
 
-    /// Opens a socket at a server's port, or for `None` at a client's, for peers of one IP version or, with `v6`, of both.
+    /// Opens a socket at a server's port, or for `None` at a client port. With `v6`, peers may have both IP
+    /// versions, else only IPv4.
     pub(crate) fn open(&self, port: Option<u16>, v6: bool) -> Result<TransportSocket, Refusal> {
-        // The program's signals are for the program's threads: those that begin here hold them back for ever.
+        // Threads that start here must not take the program's signals.
         let _signals = signals::BlockedSignals::all();
         let _making = OwnDescriptors::begin();
         if self.config.driver == DriverChoice::Raw {
@@ -109,7 +112,8 @@ impl Hosts {
     }
 
     fn open_over_udp(&self, port: u16, v6: bool) -> Result<TransportSocket, HostError> {
-        // What serves both versions conflicts with what serves one, so that a port is taken for all. IPv4 alone is a little faster.
+        // A socket for both versions conflicts with one for IPv4: a port is taken for both. IPv4 alone is a
+        // little faster.
         let ip: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let host = Host::builder()
             .config(self.config.clone())
@@ -134,7 +138,8 @@ impl Hosts {
     }
 }
 
-/// Opens a socket of the process's one host. A port that was closed just now is cleaned up first, by the host's own thread.
+/// Opens a socket of the process's single host. If the port was just closed, waits until the host's thread
+/// has cleaned it up.
 fn open_at(host: &Host, port: Option<u16>) -> Result<Socket, HostError> {
     for _ in 0..TRIES {
         match host.socket(port) {
@@ -149,7 +154,8 @@ fn udp_port(port: u16) -> u16 {
     if port < FIRST_CLIENT_PORT { FIRST_SERVER_UDP_PORT + port } else { port }
 }
 
-/// What the kernel says where this transport has many words. They go to standard error, but for what any program expects.
+/// The errno for an error of the transport. The full text goes to standard error, unless the error is an
+/// expected one.
 pub(crate) fn refusal(error: &HostError) -> Refusal {
     let errno = match error {
         HostError::Bind(BindError::InUse(_))

@@ -1,6 +1,8 @@
-//! The program's memory: looked at before it is touched, since a wrong address is an error (EFAULT) to the program and not its end.
+//! Checks the program's memory before access, since a wrong address must give the program an error (EFAULT)
+//! and not end it.
 //!
-//! A look is a system call. Programs pass the same structures again and again, so each thread remembers pages that were good.
+//! A check is a system call. Programs pass the same structures again and again, so each thread remembers
+//! valid pages.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -8,20 +10,20 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use crate::ffi_border::Refusal;
 
-/// Bytes of the smallest page that a machine may have.
+/// Bytes of the smallest page size of any machine.
 pub(crate) const PAGE: usize = 4096;
 
-/// Pages that a thread remembers.
+/// Number of pages that a thread remembers.
 const REMEMBERED: usize = 64;
 
-/// Raised when the program has taken memory away: pages that were good before may be none.
+/// Incremented when the program has unmapped memory: remembered pages may be invalid.
 static TAKEN_AWAY: AtomicUsize = AtomicUsize::new(0);
 
-/// What a thread remembers.
+/// The valid pages that a thread remembers.
 struct VerifiedPages {
-    /// [`TAKEN_AWAY`] when it began to.
+    /// The value of [`TAKEN_AWAY`] for which the pages are valid.
     since: Cell<usize>,
-    /// Numbers of pages that were good, each with whether to write to in bit 0; 0: none.
+    /// Numbers of valid pages, each with bit 0 set if writable; 0: none.
     pages: [Cell<usize>; REMEMBERED],
 }
 
@@ -29,13 +31,13 @@ thread_local! {
     static GOOD: VerifiedPages = const { VerifiedPages { since: Cell::new(0), pages: [const { Cell::new(0) }; REMEMBERED] } };
 }
 
-/// Has no thread rely on what it remembers: the program has taken memory away.
+/// Invalidates the remembered pages of all threads, since the program has unmapped memory.
 pub(crate) fn forget_good() {
     TAKEN_AWAY.fetch_add(1, Release);
 }
 
-/// Checks that `length` bytes at `address` can be read, or with `write` written: their first and last page, since what lies between is seldom
-/// another mapping.
+/// Checks that `length` bytes at `address` can be read, or with `write` written. Only the first and last page
+/// are checked, since the pages between seldom belong to another mapping.
 pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Refusal> {
     if length == 0 {
         return Ok(());
@@ -48,16 +50,16 @@ pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Re
     check_page(end, write)
 }
 
-/// Where a thread remembers a page. The ends of a message's pages of 64 KiB in a row are all in places of their own.
+/// The slot for a page. The first and last pages of contiguous 64 KiB message pages have different slots.
 fn place_of(page: usize) -> usize {
     page.wrapping_add(page >> 4) % REMEMBERED
 }
 
-/// Whether a thread remembers a page.
+/// Whether the thread remembers a page.
 #[inline(always)]
 fn is_known(page: usize, write: bool) -> bool {
     let known = GOOD.try_with(|VerifiedPages { since, pages }| {
-        // First, so that what a signal handler does in between shows in the others.
+        // Read first, so that changes by a signal handler in between show in the other values.
         let taken_away = TAKEN_AWAY.load(Acquire);
         let known = pages[place_of(page)].get();
         since.get() == taken_away && (known == page << 1 | 1 || !write && known == page << 1)
@@ -70,8 +72,8 @@ fn check_page(at: usize, write: bool) -> Result<(), Refusal> {
     check_page_by(at, write, look)
 }
 
-/// Checks a page by a look at it, where it is not remembered. A signal handler may take it away at any moment: before it returns from here
-/// that is noticed. Behind that it is the program that takes away what it has passed.
+/// Checks a page that is not remembered. A signal handler may unmap it at any moment: this function notices
+/// it until it returns. Afterwards it is the program's error to unmap memory in use.
 #[inline(always)]
 fn check_page_by(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool) -> Result<(), Refusal> {
     match is_known(at / PAGE, write) {
@@ -80,7 +82,7 @@ fn check_page_by(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool)
     }
 }
 
-/// Looks at a page, and remembers it where it is good.
+/// Checks a page, and remembers it if valid.
 #[cold]
 fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool) -> Result<(), Refusal> {
     let page = at / PAGE;
@@ -88,7 +90,7 @@ fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> b
         let taken_away = TAKEN_AWAY.load(Acquire);
         if since.get() != taken_away {
             pages.iter().for_each(|page| page.set(0));
-            // Last, so that a signal handler in between forgets them, too.
+            // Written last, so that a signal handler in between invalidates the pages, too.
             since.set(taken_away);
         }
         taken_away
@@ -98,7 +100,8 @@ fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> b
     }
     let _ = GOOD.try_with(|VerifiedPages { since, pages }| {
         pages[place_of(page)].set(page << 1 | usize::from(write));
-        // A handler that has taken it away since the look, and has passed other memory behind that, has begun anew.
+        // If a handler has unmapped memory since the check and then passed other memory, the remembered pages
+        // were reset.
         if since_look != Ok(since.get()) {
             pages[place_of(page)].set(0);
         }
@@ -106,41 +109,43 @@ fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> b
     Ok(())
 }
 
-/// Has the kernel copy the byte at `at` out of this process, and with `write` back to where it was. Where the kernel does not let it, as in
-/// some containers, the answer is yes.
+/// Has the kernel copy the byte at `at` out of this process, and with `write` back to the same place. If the
+/// kernel does not permit it, as in some containers, returns true.
 fn look(at: usize, write: bool) -> bool {
     let mut byte = 0_u8;
     let mine = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let theirs = libc::iovec { iov_base: at as *mut c_void, iov_len: 1 };
-    // SAFETY: the kernel reads one byte of this process into `byte`, or says that it cannot.
+    // SAFETY: the kernel writes one byte to `byte`, or returns an error for an invalid `at`.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &mine, 1, &theirs, 1, 0) };
     let fault = |copied: isize| copied < 0 && crate::ffi_border::errno() == libc::EFAULT;
     if fault(read) {
         return false;
     }
-    // SAFETY: the byte that was just read goes back to where it was; memory that the program changes meanwhile is not what it hands to a call.
+    // SAFETY: the kernel writes the byte just read to the same address, or returns an error. A program does
+    // not change memory while a call may write to it.
     !write || !fault(unsafe { libc::process_vm_writev(libc::getpid(), &mine, 1, &theirs, 1, 0) })
 }
 
-/// Reads a structure of the program's.
+/// Reads a structure from the program's memory.
 pub(crate) fn read<T: Copy>(from: *const T) -> Result<T, Refusal> {
     check(from as usize, size_of::<T>(), false)?;
-    // SAFETY: it was looked at, and need not be aligned; T is plain numbers, for which all bytes are good.
+    // SAFETY: the memory was checked, and the read permits any alignment. T consists of plain numbers, for
+    // which all bytes are valid.
     Ok(unsafe { from.read_unaligned() })
 }
 
-/// Writes a structure of the program's.
+/// Writes a structure to the program's memory.
 pub(crate) fn write<T: Copy>(to: *mut T, value: T) -> Result<(), Refusal> {
     check(to as usize, size_of::<T>(), true)?;
-    // SAFETY: it was looked at, and need not be aligned.
+    // SAFETY: the memory was checked, and the write permits any alignment.
     unsafe { to.write_unaligned(value) };
     Ok(())
 }
 
-/// Copies bytes to the program.
+/// Copies bytes to the program's memory.
 pub(crate) fn copy_out(to: *mut u8, bytes: &[u8]) -> Result<(), Refusal> {
     check(to as usize, bytes.len(), true)?;
-    // SAFETY: it was looked at, and is the program's to have written to.
+    // SAFETY: the memory was checked, and the program has passed it for writing.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     Ok(())
 }
@@ -181,7 +186,7 @@ mod tests {
         };
         check_page_by(at, false, &mut counted).unwrap();
         check_page_by(at, false, &mut counted).unwrap();
-        // Other tests may take memory away.
+        // At least one check: other tests may unmap memory.
         assert!(looks >= 1);
     }
 

@@ -1,4 +1,4 @@
-//! Requests that the program has in hand: received, and not answered.
+//! Requests that the program has received and not answered.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,13 +8,13 @@ use foldhash::fast::RandomState;
 /// An RPC's id and its client.
 pub(crate) type RequestId = (u64, IpAddr);
 
-/// Requests in hand before anybody looks for vanished clients among them.
+/// Number of open requests at which vanished clients are first searched for.
 const MANY: usize = 1024;
 
-/// See the [module](self). `R` answers one.
+/// The requests of the [module](self). `R` answers one.
 pub(crate) struct OpenRequests<R> {
     requests: HashMap<RequestId, R, RandomState>,
-    /// From so many on it is looked whether their clients are there.
+    /// Number of open requests at which the next search for vanished clients runs.
     look_at: usize,
 }
 
@@ -25,8 +25,9 @@ impl<R> Default for OpenRequests<R> {
 }
 
 impl<R> OpenRequests<R> {
-    /// The program has a request in hand. Returns those that it never answered and whose clients have vanished, to be dropped where nothing is
-    /// locked: the kernel keeps them for ever. A look costs what it frees, since the next comes when there are twice as many.
+    /// Adds a received request. Returns requests whose clients have vanished, which the caller must drop
+    /// without locks; the kernel would keep them for ever. The amortised cost of a search is constant, since
+    /// the next one runs at twice as many requests.
     pub(crate) fn insert(&mut self, id: RequestId, request: R, is_wanted: impl Fn(&R) -> bool) -> Vec<R> {
         let mut vanished = Vec::from_iter(self.requests.insert(id, request));
         if self.requests.len() >= self.look_at {
@@ -36,12 +37,12 @@ impl<R> OpenRequests<R> {
         vanished
     }
 
-    /// The program answers one.
+    /// Removes a request that the program answers.
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<R> {
         self.requests.remove(&id)
     }
 
-    /// The ids of their RPCs.
+    /// The ids of the requests' RPCs.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
         self.requests.keys().map(|(id, _)| *id)
     }
@@ -54,7 +55,8 @@ mod tests {
 
     use super::*;
 
-    /// So many requests, of which one in `one_in` is still wanted; the most that were in hand, and how many it was asked for.
+    /// Adds `count` requests, of which one in `one_in` is still wanted. Returns the maximum number of open
+    /// requests and the number of checks.
     fn hoard(count: u64, one_in: u64) -> (usize, u64) {
         let (mut in_hand, mut most, asked) = (OpenRequests::default(), 0, Cell::new(0));
         for id in 0..count {
@@ -72,7 +74,7 @@ mod tests {
     #[test]
     fn requests_of_vanished_clients_do_not_pile_up() {
         assert_eq!(hoard(20_000, 20_001).0, MANY - 1);
-        // Twice as many as are wanted, and a look costs a few questions a request.
+        // At most about twice as many as are wanted, with a few checks for each request.
         let (most, asked) = hoard(20_000, 4);
         assert!(most <= 2 * 5_000 + 1 && asked <= 4 * 20_000, "{most} {asked}");
     }

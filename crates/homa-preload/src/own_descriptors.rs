@@ -1,5 +1,5 @@
-//! Descriptors that are the library's own: what lies underneath the program's Homa sockets. The program knows nothing of them and yet closes
-//! them where it closes all that it finds, as daemons do; a host without its descriptors would never end.
+//! The library's own descriptors, below the program's Homa sockets. A program that closes all descriptors
+//! that it finds, as daemons do, would close them, too. A host without its descriptors would never end.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -7,23 +7,25 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::descriptor_table::{MOST, ProcessState};
 
-/// A bit for each descriptor that is.
+/// A bit for each descriptor of the library.
 static OWN: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 
-/// So many words of it, from the first on, have ever had one.
+/// Number of leading words that have ever had a bit set.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// What the thread opens is the library's own.
+    /// Whether descriptors that the thread opens belong to the library.
     static MAKES: Cell<bool> = const { Cell::new(false) };
-    /// Calls of the library's, one within the other, that the thread is in: what it closes is the library's to close.
+    /// Depth of the thread's nested calls of the library. In such a call the thread may close the library's
+    /// descriptors.
     static WORKS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Of the transport's threads.
+/// Name of the transport's threads.
 const THREAD: &CStr = c"homa-progress";
 
-/// While this lives, what the thread opens is the library's own. Signals are held back meanwhile, whose handlers may open what is theirs.
+/// While it exists, descriptors that the thread opens belong to the library. Signals are blocked meanwhile,
+/// since their handlers may open descriptors of the program.
 pub(crate) struct OwnDescriptors(bool);
 
 impl OwnDescriptors {
@@ -38,7 +40,7 @@ impl Drop for OwnDescriptors {
     }
 }
 
-/// While this lives, the thread is in a call of the library's.
+/// While it exists, the thread is in a call of the library.
 pub(crate) struct LibraryCall(());
 
 impl LibraryCall {
@@ -63,17 +65,18 @@ fn is_marked(fd: c_int) -> bool {
     word(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
 }
 
-/// A descriptor was opened: it is the library's own, or the program's.
+/// Records the owner of a new descriptor: the library or the program.
 pub(crate) fn opened(fd: c_int) {
     if MAKES.try_with(Cell::get).unwrap_or(false) {
         keep(fd);
     } else if is_marked(fd) && ProcessState::existing().is_none_or(ProcessState::is_mine) {
-        // A number of the program's by now. What a child opens that has this memory, and descriptors of its own (vfork), is nothing here.
+        // The number now belongs to the program. A vfork child has this memory and its own descriptors, hence
+        // the check.
         forget(fd);
     }
 }
 
-/// A descriptor is the library's own.
+/// Marks a descriptor as the library's.
 pub(crate) fn keep(fd: c_int) {
     if let Some((word, bit)) = word(fd) {
         USED.fetch_max(fd as usize / 64 + 1, Relaxed);
@@ -81,19 +84,20 @@ pub(crate) fn keep(fd: c_int) {
     }
 }
 
-/// The words that may have one.
+/// The words that may have a bit set.
 fn used() -> &'static [AtomicU64] {
     &OWN[..USED.load(Relaxed)]
 }
 
-/// A descriptor is about to be closed, or another is about to get its number; `false` where it is the library's own and the program has no business
-/// with it.
+/// Called before a descriptor is closed or replaced. Returns `false` if it belongs to the library and the
+/// program must not do so.
 pub(crate) fn may_close(fd: c_int) -> bool {
     if !is_marked(fd) {
         return true;
     }
     let world = ProcessState::existing();
-    // A child has its own copies: with memory of its own (fork) they are forgotten here, and otherwise (vfork) the parent's are not its own.
+    // A child has its own copies. After fork, with its own memory, it forgets them here; after vfork the
+    // marks are the parent's.
     if let Some(world) = world
         && !world.is_mine()
     {
@@ -112,12 +116,12 @@ fn forget(fd: c_int) {
     }
 }
 
-/// Forgets all: they are the parent's. For a child that was just made.
+/// Clears all marks, which are the parent's. For a new child.
 pub(crate) fn forget_all() {
     used().iter().for_each(|word| word.store(0, Relaxed));
 }
 
-/// The library's own descriptors from `first` to `last`, in their order.
+/// The library's descriptors from `first` to `last`, in ascending order.
 pub(crate) fn marked(first: u32, last: u32) -> impl Iterator<Item = u32> {
     let some = used().iter().zip((0..).step_by(64)).filter(|(word, _)| word.load(Relaxed) != 0);
     let each = some.flat_map(|(_, start)| start..start + 64).filter(|fd| is_marked(*fd as c_int));
@@ -126,7 +130,7 @@ pub(crate) fn marked(first: u32, last: u32) -> impl Iterator<Item = u32> {
 
 fn is_thread_of_transport() -> bool {
     let mut name: [c_char; 16] = [0; 16];
-    // SAFETY: the kernel writes sixteen bytes, the last of which is 0.
+    // SAFETY: the kernel writes at most sixteen bytes, the last of which is 0.
     unsafe {
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
         CStr::from_ptr(name.as_ptr()) == THREAD

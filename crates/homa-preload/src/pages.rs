@@ -1,5 +1,6 @@
-//! Message buffers in a region of the program's own memory, shared out in pages of 64 KiB. A message has whole pages, and for its last bytes a part of
-//! a page that several messages share; the program says by their offsets which it has done with.
+//! Message buffers in a region of the program's memory, in pages of 64 KiB. A message has whole pages, and
+//! for its last bytes a part of a page that several messages share. The program gives them back by their
+//! offsets.
 
 use std::collections::HashMap;
 
@@ -8,27 +9,27 @@ use crate::ffi_border::Refusal;
 use crate::free_pages::FreePages;
 use crate::memory;
 
-/// Largest region: offsets in it have 32 bits.
+/// Maximum bytes of a region: offsets have 32 bits.
 const MAX_REGION_BYTES: u64 = 1 << 32;
 
-/// The pages of a region, and who has them.
+/// The pages of a region, and their users.
 pub(crate) struct Pages {
     start: usize,
-    /// Messages that have a part of each page; one more for the page that is being shared out.
+    /// Number of messages with a part of each page; the page that is being filled counts one more.
     users: Vec<u32>,
     /// Pages without users.
     free: FreePages,
-    /// The page that is being shared out, and how much of it has been.
+    /// The shared page that is being filled, and the bytes in use.
     shared: Option<(u32, usize)>,
-    /// First offsets of messages that are put together in their pages, or are whole and not the program's yet, and whether they lack some of
-    /// what came.
+    /// First offsets of lent messages: incomplete, or complete but not handed over. The value is whether
+    /// received data is missing (spoilt).
     lent: HashMap<u32, bool>,
 }
 
-/// Where a message lies in the region.
+/// The place of a message in the region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageRange {
-    /// Where the region begins.
+    /// Start of the region.
     start: usize,
     pub(crate) offsets: [u32; MAX_PAGES],
     pub(crate) count: u32,
@@ -40,8 +41,8 @@ impl Pages {
         if !start.is_multiple_of(4096) {
             return refuse("the region of SO_HOMA_RCVBUF does not begin at a page");
         }
-        // As the kernel has it: a page for each processor, and two messages.
-        // SAFETY: sysconf takes a number and gives one.
+        // The kernel's minimum: a page for each processor, and two messages. SAFETY: sysconf takes and
+        // returns plain numbers.
         let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.max(1) as u64;
         if length < processors * PAGE_BYTES as u64 + 2 * MAX_MESSAGE_BYTES as u64 {
             return refuse(
@@ -61,12 +62,12 @@ impl Pages {
         })
     }
 
-    /// The region as it was given, in whole pages.
+    /// The region as passed by the program, in whole pages.
     pub(crate) fn region(&self) -> (u64, u64) {
         (self.start as u64, (self.users.len() * PAGE_BYTES) as u64)
     }
 
-    /// Bytes that new messages may have.
+    /// Bytes available for new messages.
     pub(crate) fn available(&self) -> u64 {
         let shared = self.shared.map_or(0, |(page, used)| match self.users[page as usize] {
             1 => PAGE_BYTES,
@@ -75,7 +76,7 @@ impl Pages {
         (self.free.count() * PAGE_BYTES + shared) as u64
     }
 
-    /// Whether a message of so many bytes has room.
+    /// Whether there is room for a message of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         let (whole, part) = (length / PAGE_BYTES, length % PAGE_BYTES);
         let fits = part == 0
@@ -85,7 +86,7 @@ impl Pages {
         self.free.count() >= whole + usize::from(!fits)
     }
 
-    /// Room for a message of so many bytes, if there is any.
+    /// Takes room for a message of this length, if there is any.
     pub(crate) fn take(&mut self, length: usize) -> Option<PageRange> {
         if !self.has_room(length) {
             return None;
@@ -105,9 +106,9 @@ impl Pages {
         Some(place)
     }
 
-    /// Room for a message of so many bytes that lies in one piece, if there is such; returns where it begins. It is not the program's until it is
-    /// [handed over](Pages::hand_over). What is not whole yet leaves half of the pages to what is: many a peer says how long a message is and never
-    /// sends it.
+    /// Takes contiguous room for a message of this length and returns its offset, if there is any. It does
+    /// not belong to the program until it is [handed over](Pages::hand_over). Incomplete messages leave half
+    /// of the pages to complete ones, since a peer may announce messages and never send them.
     pub(crate) fn lend(&mut self, length: usize) -> Option<u32> {
         if 2 * self.free.count() < self.users.len() + 2 * length.div_ceil(PAGE_BYTES) {
             return None;
@@ -121,7 +122,8 @@ impl Pages {
         Some(offset)
     }
 
-    /// Pages in a row for a message of at least one. What it leaves of the last one is what is shared out from now on.
+    /// Takes contiguous pages for a message of at least one page. The rest of the last page becomes the
+    /// shared page.
     fn take_in_a_row(&mut self, length: usize) -> Option<u32> {
         let count = length.div_ceil(PAGE_BYTES);
         let first = self.free.take_run(u32::try_from(count).ok()?)?;
@@ -136,29 +138,29 @@ impl Pages {
         Some(first * PAGE_BYTES as u32)
     }
 
-    /// Makes what was lent at `offset` for `length` bytes the program's; `None` where nothing was lent.
+    /// Hands the loan at `offset` of `length` bytes over to the program; `None` if nothing was lent there.
     pub(crate) fn hand_over(&mut self, offset: u32, length: usize) -> Option<PageRange> {
         self.lent.remove(&offset)?;
         Some(self.place_at(offset, length))
     }
 
-    /// Whether what was lent at `offset` is [spoilt](Pages::spoil); `None` where nothing was lent.
+    /// Whether the loan at `offset` is [spoilt](Pages::spoil); `None` if nothing was lent there.
     pub(crate) fn is_spoilt(&self, offset: u32) -> Option<bool> {
         self.lent.get(&offset).copied()
     }
 
-    /// What was lent at `offset` lacks some of what came.
+    /// Marks that the loan at `offset` lacks received data.
     pub(crate) fn spoil(&mut self, offset: u32) {
         if let Some(spoilt) = self.lent.get_mut(&offset) {
             *spoilt = true;
         }
     }
 
-    /// What was lent is not needed any more, unless the program has it, which it returns `false` for.
+    /// Ends a loan that is no longer needed. Returns `false` if the program has the message.
     pub(crate) fn end_loan(&mut self, offset: u32, length: usize) -> bool {
         let place = self.hand_over(offset, length);
         if let Some(place) = &place {
-            // They were taken, so that they can be given back.
+            // The pages were taken, so giving them back succeeds.
             let _ = self.give_back(&place.offsets[..place.count as usize]);
         }
         place.is_some()
@@ -178,7 +180,7 @@ impl Pages {
             Some((page, used)) if used + bytes <= PAGE_BYTES => (page, used),
             Some((page, _)) if self.users[page as usize] == 1 => (page, 0),
             other => {
-                // Where there is none, the page that is shared stays so.
+                // If there is no free page, the current shared page remains.
                 let next = self.free.take_run(1)?;
                 if let Some((page, _)) = other {
                     self.drop_user(page);
@@ -200,7 +202,8 @@ impl Pages {
         }
     }
 
-    /// Takes back what the program has done with. At the first offset that is not the program's to give back it stops, with an error.
+    /// Takes pages back from the program. Stops with an error at the first offset that the program does not
+    /// own.
     pub(crate) fn give_back(&mut self, offsets: &[u32]) -> Result<(), Refusal> {
         for offset in offsets {
             let page = offset / PAGE_BYTES as u32;
@@ -220,13 +223,13 @@ impl Pages {
 }
 
 impl PageRange {
-    /// Where the parts of a message of so many bytes lie in the region, and how long they are.
+    /// Offsets and lengths of the parts of a message of this length in the region.
     pub(crate) fn chunks(&self, length: usize) -> impl Iterator<Item = (u32, usize)> {
         let left = (0..length).step_by(PAGE_BYTES).map(move |start| (length - start).min(PAGE_BYTES));
         self.offsets.into_iter().zip(left)
     }
 
-    /// Copies a message there.
+    /// Copies a message to its place.
     pub(crate) fn fill(&self, message: &[u8]) -> Result<(), Refusal> {
         for (chunk, offset) in message.chunks(PAGE_BYTES).zip(self.offsets) {
             memory::copy_out((self.start + offset as usize) as *mut u8, chunk)?;

@@ -1,4 +1,4 @@
-//! The functions behind this library's: libc's, or those of whoever else was preloaded.
+//! The functions behind this library's: those of libc, or of another preloaded library.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -9,13 +9,13 @@ use libc::{
     socklen_t, ssize_t, timespec, timeval,
 };
 
-/// The next definition of a symbol after this library's.
+/// The next definition of a symbol after this library.
 fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: the name is a C string, and RTLD_NEXT asks for nothing that could run.
+    // SAFETY: `name` is a C string, and RTLD_NEXT loads no library.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
-/// A function of libc's, once it was looked for.
+/// A function of libc, looked up once.
 struct Function {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -30,7 +30,7 @@ impl Function {
         Function { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Null where libc lacks it.
+    /// Null if libc lacks it.
     fn get(&self) -> *mut c_void {
         let mut found = self.found.load(Relaxed);
         if found.is_null() {
@@ -41,12 +41,12 @@ impl Function {
     }
 }
 
-/// Runs when the library is loaded: a signal handler must not be the first that looks for a function.
+/// Runs when the library is loaded, so that a signal handler is never the first to look a function up.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK_FOR_ALL: extern "C" fn() = look_for_all;
 
-/// Declares functions of libc by their type. Where libc lacks one, its error is ENOSYS.
+/// Declares functions of libc with their types. If libc lacks one, calls fail with ENOSYS.
 macro_rules! next {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
         #[allow(non_upper_case_globals, reason = "they are named for the functions")]
@@ -62,7 +62,7 @@ macro_rules! next {
 
         $(
             /// # Safety
-            /// As that of libc.
+            /// The requirements of the libc function of this name.
             pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
                 let found = functions::$name.get();
                 if found.is_null() {
@@ -71,7 +71,7 @@ macro_rules! next {
                 }
                 // SAFETY: the symbol of this name is a function of this type.
                 let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(found) };
-                // SAFETY: the caller's.
+                // SAFETY: the caller meets the requirements of the libc function.
                 unsafe { function($($arg),*) }
             }
         )*

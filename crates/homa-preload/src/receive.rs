@@ -1,4 +1,4 @@
-//! recvmsg: requests and responses, into the program's buffers.
+//! recvmsg: receives requests and responses into the program's buffers.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -26,23 +26,23 @@ use crate::turns::{SleepBetweenTurns, TurnError, TurnOutcome};
 pub(crate) struct PendingMessage {
     id: u64,
     cookie: u64,
-    /// The call is private.
+    /// Whether the message is the outcome of a private call.
     private: bool,
     from: Name,
     message: Result<Bytes, CallError>,
-    /// For a request: what answers it.
+    /// Answers the request, if it is one.
     rpc: Option<Request>,
-    /// It was found to have room, and has been shown since.
+    /// Whether the message was found to have room and was shown since.
     pub(crate) shown: bool,
 }
 
-/// What is known of a call that is over for the transport.
+/// A call that is over for the transport.
 pub(crate) struct FinishedCall {
     pub(crate) id: u64,
     pub(crate) cookie: u64,
     pub(crate) private: bool,
     pub(crate) from: Name,
-    /// `None`: nobody knows any more.
+    /// Bytes of the request; `None` if no longer known.
     pub(crate) request_bytes: Option<u32>,
     pub(crate) response_bytes: u32,
 }
@@ -56,15 +56,15 @@ impl From<&CallInfo> for FinishedCall {
     }
 }
 
-/// Where a message is in the program's buffers.
+/// The location of a message in the program's buffers.
 enum MessageLocation {
-    /// Nowhere: it is an error.
+    /// There is none: the message is an error.
     Nowhere,
-    /// All of it is there.
+    /// The message lies here completely.
     There(PageRange),
-    /// It is to be copied there.
+    /// The message is to be copied here.
     Room(PageRange),
-    /// Its place was taken away before it was all there.
+    /// The place was unmapped before the message was complete.
     Lost(Refusal),
 }
 
@@ -88,19 +88,19 @@ impl PendingMessage {
         PendingMessage { id, cookie, private, from, message: result, rpc: None, shown: false }
     }
 
-    /// The response to a call that is not private.
+    /// The response of a call that is not private.
     #[cfg(test)]
     pub(crate) fn response(id: u64, length: usize) -> PendingMessage {
         let to = ServerAddr::new(SocketAddr::from(([127, 0, 0, 1], 0)), 99);
         PendingMessage::of_outcome(Outcome { id, cookie: 0, to, result: Ok(vec![0; length].into()) }, false)
     }
 
-    /// The RPC that it is of.
+    /// Id of the message's RPC.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The call that it ends, which is over for the transport; `None` for a request.
+    /// The call that the message ends; `None` for a request.
     pub(crate) fn call(&self) -> Option<FinishedCall> {
         let PendingMessage { id, cookie, private, from, .. } = *self;
         let response_bytes = self.length() as u32;
@@ -108,7 +108,7 @@ impl PendingMessage {
         self.rpc.is_none().then_some(call)
     }
 
-    /// It is for who names it.
+    /// Whether only a recvmsg that names the call receives the message.
     pub(crate) fn is_private(&self) -> bool {
         self.private
     }
@@ -125,26 +125,28 @@ fn scope(address: &SocketAddr) -> u32 {
     }
 }
 
-/// Longest time in milliseconds for which a thread that waits does not look whether it was cancelled. Nothing wakes it for that.
+/// Maximum time in milliseconds between two checks of a waiting thread for its cancellation. Cancellation
+/// does not wake the thread.
 const CANCEL_LOOK_MS: u64 = 100;
 
-/// A recvmsg that has begun.
+/// A recvmsg call in progress.
 pub(crate) struct RecvCall {
     pub(crate) socket: Arc<Socket>,
-    /// Held back while it waits, where the program could notice.
+    /// Blocked signals, while the call waits and the program has a handler.
     pub(crate) signals: Option<signals::BlockedSignals>,
-    /// What the program passed, once that was found good.
+    /// The program's arguments, once checked.
     asked: Option<(msghdr, RecvArgs)>,
 }
 
 impl RecvCall {
-    /// Counts the thread among those that receive by this socket, until it is dropped.
+    /// Counts the thread among the socket's receivers until the call is dropped.
     pub(crate) fn begin(socket: Arc<Socket>) -> RecvCall {
         socket.receivers.fetch_add(1, SeqCst);
         RecvCall { socket, signals: None, asked: None }
     }
 
-    /// Holds the thread's signals back where the program could notice. From then on it need not be [recalled](Socket::recall).
+    /// Blocks the thread's signals if the program has a handler. From then on it need not be
+    /// [recalled](Socket::recall).
     fn hold_back(&mut self) {
         if self.signals.is_none() {
             self.signals = signals::BlockedSignals::if_handled();
@@ -153,7 +155,7 @@ impl RecvCall {
     }
 }
 
-/// A turn ends, to sleep until something is readable at `fd`, or the time has passed.
+/// Ends a turn, to sleep until `fd` is readable or the timeout expires.
 fn nap(fd: c_int, timeout: Option<Duration>) -> TurnError {
     TurnError::SleepBetweenTurns(SleepBetweenTurns::new(fd, timeout))
 }
@@ -165,14 +167,15 @@ impl Drop for RecvCall {
     }
 }
 
-/// What recvmsg returns: a length or an error, and whose it is.
+/// The result of recvmsg: a length or an error, and its RPC.
 struct RecvResult {
     result: Result<isize, Refusal>,
     from: Name,
 }
 
 impl Socket {
-    /// Has those who wait look anew whether the program handles signals; whether there may be some who have not.
+    /// Wakes the receivers so that they check again whether the program handles signals. Returns whether some
+    /// may not have checked yet.
     pub(crate) fn recall(&self) -> bool {
         let unaware = self.receivers.load(SeqCst) > self.holding.load(SeqCst);
         if unaware {
@@ -181,13 +184,13 @@ impl Socket {
         unaware
     }
 
-    /// Has those who wait look anew for what is held, and how they wait.
+    /// Wakes the receivers so that they check again for held messages and for their way of waiting.
     fn look_anew(&self) {
         self.recalls.fetch_add(1, SeqCst);
         self.side().recall();
     }
 
-    /// What the program asks of recvmsg.
+    /// Reads and checks the program's arguments of recvmsg.
     fn read_asked(message: *mut msghdr) -> Result<(msghdr, RecvArgs), Refusal> {
         let header = memory::read(message)?;
         crate::send::check_header(&header)?;
@@ -207,7 +210,8 @@ impl Socket {
         Ok((header, args))
     }
 
-    /// A turn of recvmsg: receives a message, or says how to wait for one. `interrupted`: a handler ran in the nap before.
+    /// Runs a turn of recvmsg: receives a message, or returns how to wait for one. `interrupted`: a handler
+    /// ran in the preceding sleep.
     pub(crate) fn receive(
         receiving: &mut RecvCall,
         message: *mut msghdr,
@@ -251,7 +255,7 @@ impl Socket {
         Ok(TurnOutcome::Over(length))
     }
 
-    /// Looks at the arguments and takes the pages back that they name.
+    /// Checks the arguments and takes their pages back.
     fn begin_receive(&self, args: &mut RecvArgs) -> Result<(), Refusal> {
         if args.num_bpages as usize > MAX_PAGES {
             return Err(Refusal::new(libc::EINVAL, "more pages are given back than a message has"));
@@ -295,7 +299,7 @@ impl Socket {
         Ok(RecvResult { result, from })
     }
 
-    /// Takes back the pages that the program has done with.
+    /// Takes pages back from the program.
     fn take_back(&self, args: &mut RecvArgs) -> Result<(), Refusal> {
         let Some(region) = self.region() else {
             return Err(Refusal::new(libc::EINVAL, "the socket has no buffers: set SO_HOMA_RCVBUF first"));
@@ -308,16 +312,16 @@ impl Socket {
         Ok(())
     }
 
-    /// Shows what is held and has room by now.
+    /// Shows held messages that have room by now.
     fn show_held(&self) {
         if self.region().is_some_and(|region| self.deliveries.show(region)) {
-            // Threads that wait look once in a while, and need not wait for that.
+            // Waiting threads check periodically; this wakes them earlier.
             self.look_anew();
         }
     }
 
-    /// The next message that is not private, with room for it. It is put into `message`: it has hundreds of bytes, and each function that
-    /// returned it would copy them.
+    /// Receives the next message that is not private, with room for it, into `message`. It is an
+    /// out-parameter since it has hundreds of bytes, which each returning function would copy.
     fn next_shared(
         &self,
         receiving: &mut RecvCall,
@@ -346,7 +350,8 @@ impl Socket {
                     let longest = longest.unwrap_or(Duration::from_millis(CANCEL_LOOK_MS));
                     side.recv_while(Some(longest), wanted)
                 }
-                // Most answers come within it, at no more cost than without a handler; a signal waits no longer.
+                // Most responses arrive within this time, at no more cost than without a handler. A signal
+                // waits at most as long.
                 Some(_) => side.recv(Some(Duration::from_millis(LOOK_AGAIN_MS))),
             };
             self.signal.message_taken();
@@ -359,7 +364,7 @@ impl Socket {
                 }
                 Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN).into()),
                 Err(RecvError::TimedOut) if receiving.signals.is_some() => {
-                    // Where only the descriptor tells of what comes, somebody else drives.
+                    // If only the descriptor shows arrivals, the progress thread drives.
                     side.attend();
                     return Err(nap(self.signal.as_fd().as_raw_fd(), longest));
                 }
@@ -369,7 +374,7 @@ impl Socket {
         }
     }
 
-    /// The outcome of a private call, with room for it, which is put into `message`.
+    /// Receives the outcome of a private call, with room for it, into `message`.
     fn private(
         &self,
         receiving: &mut RecvCall,
@@ -393,7 +398,7 @@ impl Socket {
             let timeout = Duration::from_millis(match &receiving.signals {
                 _ if !waits => 0,
                 None => CANCEL_LOOK_MS,
-                // No descriptor tells of it.
+                // The descriptor does not show it.
                 Some(_) => LOOK_AGAIN_MS,
             });
             let placing = self.deliveries.placing(id);
@@ -411,7 +416,7 @@ impl Socket {
             match error {
                 RecvError::TimedOut if !waits => return Err(Refusal::plain(libc::EAGAIN).into()),
                 RecvError::TimedOut => return Err(nap(-1, Some(Duration::ZERO))),
-                // Another thread has it, and no room for it, or has not looked.
+                // Another thread has the outcome, and has no room for it or has not checked yet.
                 RecvError::NoSuchCall { .. } if self.deliveries.may_hold_private(id) => thread::yield_now(),
                 RecvError::NoSuchCall { .. } => {
                     return Err(Refusal::new(
@@ -425,7 +430,7 @@ impl Socket {
         }
     }
 
-    /// An error where the socket was shut down, and not only bound while somebody waited.
+    /// An error if the socket was shut down. Binding it while a thread waits is no error.
     fn check_open(&self, side: &Arc<homa::kernel_api::Socket>) -> Result<(), Refusal> {
         if !self.is_shut() && self.has_moved_from(side) {
             return Ok(());
@@ -433,7 +438,7 @@ impl Socket {
         Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"))
     }
 
-    /// How to wait a moment for another thread to give pages back, or why not.
+    /// How to wait briefly for another thread to give pages back, or why not to.
     fn wait_for_room(&self, waits: bool) -> TurnError {
         if self.is_shut() {
             return Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into();
@@ -449,12 +454,13 @@ impl Socket {
         self.deliveries.holds()
     }
 
-    /// The calls whose outcomes are held.
+    /// Calls whose outcomes are held.
     pub(crate) fn held_calls(&self) -> Vec<u64> {
         self.state().held.iter().filter(|held| held.rpc.is_none()).map(PendingMessage::id).collect()
     }
 
-    /// Gives up a call whose outcome is held, whether there is one: with `tell` its outcome is that, else nobody hears of it.
+    /// Gives up a call whose outcome is held; returns whether there was one. With `tell` that error becomes
+    /// the outcome, else the outcome is discarded.
     pub(crate) fn abort_held(&self, id: u64, tell: bool) -> bool {
         let mut state = self.state();
         let Some(at) = state.held.iter().position(|held| held.rpc.is_none() && held.id == id) else {
@@ -465,7 +471,7 @@ impl Socket {
         let to = ServerAddr::new(SocketAddr::new(ip, 0), port);
         let response = std::mem::replace(&mut held.message, Err(CallError::Aborted { to }));
         if tell {
-            // It is as short as can be.
+            // It has the minimum length, hence comes first.
             state.held.insert(0, held);
         }
         drop(state);
@@ -474,20 +480,20 @@ impl Socket {
         true
     }
 
-    /// Finds room for a message; where there is none it is held.
+    /// Finds room for a message, or holds it.
     fn place_or_hold(&self, message: &mut Option<PendingMessage>) -> Option<MessageLocation> {
         if let Some(found) = self.room_for(message.as_ref()?) {
             return Some(found);
         }
         if self.deliveries.hold(message.take()?) {
-            // Threads that waited before look for nothing but what arrives. From now on they look for what has room, too, since nobody tells
-            // them of pages that come back from the transport.
+            // Threads that waited before check only for arrivals. From now on they also check for room, since
+            // pages that come back from the transport wake no thread.
             self.look_anew();
         }
         None
     }
 
-    /// Where a message is, or can be copied to.
+    /// The location of a message, or the place to which it can be copied.
     fn room_for(&self, message: &PendingMessage) -> Option<MessageLocation> {
         let Ok(bytes) = &message.message else { return Some(MessageLocation::Nowhere) };
         let region = self.region()?;
@@ -498,7 +504,7 @@ impl Socket {
         Some(MessageLocation::Room(place))
     }
 
-    /// Sees that a message is where it was found to have its place.
+    /// Ensures that the message lies at its location in the program's buffers.
     fn bring(&self, message: &[u8], found: MessageLocation) -> Result<PageRange, Refusal> {
         match (found, self.region()) {
             (MessageLocation::There(place), _) => Ok(place),
@@ -508,7 +514,7 @@ impl Socket {
         }
     }
 
-    /// Takes the shortest message that is held, if there is room for it by now, into `message`.
+    /// Takes the shortest held message into `message`, if there is room for it by now.
     fn take_held(
         &self,
         message: &mut Option<PendingMessage>,
@@ -526,7 +532,7 @@ impl Socket {
         Some(found)
     }
 
-    /// The number that the kernel has for how a call ended.
+    /// The errno of the kernel for a failed call.
     fn errno_of(&self, id: u64, error: &CallError) -> Refusal {
         match error {
             CallError::Aborted { .. } => {

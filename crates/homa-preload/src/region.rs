@@ -1,5 +1,5 @@
-//! The program's region of message buffers, in which the transport puts messages together where they find room in one piece: what is received
-//! there needs no copy to be the program's.
+//! The program's region of message buffers. The transport assembles messages there if there is contiguous
+//! room; those need no copy.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -17,17 +17,18 @@ pub(crate) struct Region {
     start: usize,
     length: usize,
     pages: Mutex<Pages>,
-    /// Nothing is to be written there any more.
+    /// Whether nothing may be written to the region any more.
     gone: AtomicBool,
-    /// Addresses that the program has taken back. Whoever copies to the region reads them meanwhile, so that taking back waits.
+    /// Addresses that the program has unmapped. A thread that copies to the region holds the read lock, so
+    /// that unmapping waits.
     holes: RwLock<Vec<Range<usize>>>,
-    /// There are some.
+    /// Whether there are holes.
     has_holes: AtomicBool,
-    /// What waits for room.
+    /// The queue of messages that wait for room.
     deliveries: Weak<DeliveryQueue>,
 }
 
-/// A region as the transport sees it.
+/// The region as the transport's message memory.
 struct Lending(Arc<Region>);
 
 /// The room of one message.
@@ -37,16 +38,17 @@ struct Loan {
     length: usize,
 }
 
-/// From here on, and up to [`HIGHEST`], there are, or were, regions: most memory that a program gives back lies elsewhere.
+/// Lower bound of all present and past regions; [`HIGHEST`] is the upper bound. Most memory that a program
+/// unmaps lies outside.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// See [`LOWEST`].
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
-/// Most holes that are kept apart. With more, all between the first and the last is one.
+/// Maximum number of separate holes. Beyond it, one hole covers all from the first to the last.
 const MOST_HOLES: usize = 64;
 
-/// Whether there may be a region in this memory.
+/// Whether this memory may overlap a region.
 pub(crate) fn may_have_regions(start: usize, length: usize) -> bool {
     start < HIGHEST.load(Relaxed) && start.saturating_add(length) > LOWEST.load(Relaxed)
 }
@@ -72,26 +74,28 @@ impl Region {
         })
     }
 
-    /// Its pages. Nothing of the transport is called with them in hand, which asks for them with its own lock.
+    /// Locks the pages. While they are locked, no function of the transport may be called, since the
+    /// transport locks them under its own lock.
     pub(crate) fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the transport needs to put messages together here.
+    /// The interface by which the transport assembles messages here.
     pub(crate) fn lending(self: &Arc<Region>) -> Arc<dyn MessageMemory> {
         Arc::new(Lending(Arc::clone(self)))
     }
 
-    /// Makes a message the program's that was put together here; `None` for one that lies elsewhere.
+    /// Hands a message that was assembled here over to the program; `None` if it lies elsewhere.
     ///
     /// # Errors
-    /// A part of it was not written, or is not there any more: EFAULT.
+    /// A part of the message was not written, or was unmapped: EFAULT.
     pub(crate) fn hand_over(&self, message: &[u8]) -> Option<Result<PageRange, Refusal>> {
         let offset =
             (message.as_ptr() as usize).checked_sub(self.start).filter(|offset| *offset < self.length)?;
         let spoilt = self.pages().is_spoilt(offset as u32)?;
         if spoilt || !self.has_no_hole(offset as u32, message.len()) {
-            // Its pages stay lent for as long as the message is there: another one that got them now would share them with its end.
+            // The pages stay lent while the message exists: otherwise its end would free pages that another
+            // message has got.
             return Some(Err(Refusal::new(
                 libc::EFAULT,
                 "the buffers of a message were taken away while it came",
@@ -103,7 +107,7 @@ impl Region {
     /// Copies a message that lies elsewhere to its place.
     ///
     /// # Errors
-    /// A part of the place is not there any more, or cannot be written to: EFAULT. It is free again.
+    /// A part of the place was unmapped or cannot be written: EFAULT. The place is then free again.
     pub(crate) fn fill(&self, place: &PageRange, message: &[u8]) -> Result<(), Refusal> {
         let holes = self.holes.read().unwrap_or_else(PoisonError::into_inner);
         let mut chunks = place.chunks(message.len());
@@ -116,29 +120,29 @@ impl Region {
     }
 
     fn free(&self, place: &PageRange) {
-        // They were taken just now, so that they can be given back.
+        // The pages were just taken, so giving them back succeeds.
         let _ = self.pages().give_back(&place.offsets[..place.count as usize]);
         self.show();
     }
 
-    /// Pages have come back by other ways than the program: shows what has room for that.
+    /// Shows messages that have room since pages came back otherwise than from the program.
     fn show(&self) {
         if let Some(deliveries) = self.deliveries.upgrade() {
             deliveries.show(self);
         }
     }
 
-    /// Whether any of this memory is the region's.
+    /// Whether this memory overlaps the region.
     pub(crate) fn overlaps(&self, start: usize, length: usize) -> bool {
         meet(&(start..start.saturating_add(length)), &(self.start..self.start + self.length))
     }
 
-    /// Has nothing written here from now on, but what is being written.
+    /// Prevents further writes to the region, except those in progress.
     pub(crate) fn abandon(&self) {
         self.gone.store(true, Relaxed);
     }
 
-    /// Has nothing written to this part of it from now on, but what the transport is writing.
+    /// Prevents further writes to this part of the region, except those of the transport in progress.
     pub(crate) fn take_away(&self, start: usize, length: usize) {
         let mut holes = self.holes.write().unwrap_or_else(PoisonError::into_inner);
         holes.push(start..start.saturating_add(length));
@@ -151,7 +155,7 @@ impl Region {
         self.has_holes.store(true, Relaxed);
     }
 
-    /// A part that was [taken away](Region::take_away) is there after all.
+    /// Permits writes again to a part that was [taken away](Region::take_away).
     pub(crate) fn put_back(&self, start: usize, length: usize) {
         let hole = start..start.saturating_add(length);
         let mut holes = self.holes.write().unwrap_or_else(PoisonError::into_inner);
@@ -191,8 +195,9 @@ impl MessageMemory for Lending {
         }
         let start = NonNull::new((region.start + offset as usize) as *mut u8)?;
         let loan = Loan { region: Arc::clone(region), offset, length };
-        // SAFETY: the program has said that the region is there to be written to, and leaves it alone until it is told of a message. Where it
-        // takes some of the region away, or closes the socket, that is noted first.
+        // SAFETY: by SO_HOMA_RCVBUF the program has passed the region for writing, and does not access it
+        // until it receives the message. Unmapping a part, or closing the socket, prevents further writes
+        // first.
         Some(unsafe { Lent::new(start, length, loan) })
     }
 }
@@ -201,7 +206,7 @@ impl Lender for Loan {
     fn is_there(&self) -> bool {
         let there = self.region.is_there(self.offset, self.length);
         if !there {
-            // What is not written now is missing, also where the memory turns out to be there after all.
+            // Data that is not written now is missing, even if the memory proves to be valid later.
             self.region.pages().spoil(self.offset);
         }
         there
@@ -227,7 +232,7 @@ mod tests {
     use crate::abi::PAGE_BYTES;
     use crate::receive::PendingMessage;
 
-    /// A region of the test's own, and its memory.
+    /// A region of the test, and its memory.
     fn region() -> (Arc<Region>, Vec<u8>) {
         region_of(&DeliveryQueue::new(ReadinessFd::from_eventfd().unwrap()))
     }
@@ -240,12 +245,12 @@ mod tests {
 
     fn is_shown(signal: &ReadinessFd) -> bool {
         let mut entry = libc::pollfd { fd: signal.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: there is one entry.
+        // SAFETY: `entry` is one valid entry.
         unsafe { libc::poll(&mut entry, 1, 0) == 1 }
     }
 
     fn bytes(region: &Region, offset: u32, length: usize) -> &[u8] {
-        // SAFETY: the region's memory lives as long as the test, and is never written to.
+        // SAFETY: the region's memory lives until the test ends, and is not written while the slice exists.
         unsafe { std::slice::from_raw_parts((region.start + offset as usize) as *const u8, length) }
     }
 
@@ -270,7 +275,7 @@ mod tests {
         region.pages().give_back(&place.offsets[..place.count as usize]).unwrap();
         drop((one, other));
         assert!(region.pages().available() >= all - PAGE_BYTES as u64, "a page is being shared out");
-        // Nothing is put together there any more; what would be copied there is an error.
+        // The transport no longer assembles messages there; copying to it is an error.
         let lending = Lending(Arc::clone(&region));
         assert!(lending.lend(100_000).is_none());
         let place = region.pages().take(100_000).unwrap();
@@ -298,7 +303,7 @@ mod tests {
         let rest: Vec<PageRange> = std::iter::from_fn(|| region.pages().take(PAGE_BYTES)).collect();
         deliveries.hold(PendingMessage::response(7, 900_000));
         assert!(!deliveries.show(&region) && !is_shown(&signal));
-        // An RPC whose message was not whole is over.
+        // An RPC ends before its message is complete.
         drop(loans);
         assert!(is_shown(&signal));
         let place = region.pages().take(1_000_000).unwrap();

@@ -1,4 +1,4 @@
-//! sendmsg: requests and answers.
+//! sendmsg: sends requests and responses.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
 use crate::turns::{SleepBetweenTurns, TurnError, TurnOutcome};
 
-/// Most pieces that a message may be passed in.
+/// Maximum number of pieces of a message.
 const MAX_PIECES: usize = 1024;
 
 /// The pieces of a message in the program's memory.
@@ -26,7 +26,8 @@ struct GatherList {
     length: usize,
 }
 
-/// What the kernel looks at before Homa does: the length of the name, which has a sign, and how many pieces there are.
+/// Checks that the kernel makes before Homa's: the length of the name, which is signed, and the number of
+/// pieces.
 pub(crate) fn check_header(header: &msghdr) -> Result<(), Refusal> {
     if !header.msg_name.is_null() && i32::try_from(header.msg_namelen).is_err() {
         return Err(Refusal::plain(libc::EINVAL));
@@ -65,11 +66,11 @@ impl GatherList {
         Ok(pieces)
     }
 
-    /// Hands them to `copy`. What follows in memory what was before is one piece with it: a message in pages of 64 KiB in a row, as it was
-    /// received, is one.
+    /// Calls `copy` with the pieces. Pieces that are adjacent in memory are merged: a received message in
+    /// contiguous 64 KiB pages is one piece.
     fn with<T>(&self, copy: impl FnOnce(&[&[u8]]) -> T) -> Result<T, Refusal> {
         let check = |piece: &iovec| memory::check(piece.iov_base as usize, piece.iov_len, false);
-        // SAFETY: it was looked at, and the program leaves alone what it has the kernel, or this library, send.
+        // SAFETY: the memory was checked, and the program does not change memory that it is sending.
         let slice =
             |piece: &iovec| unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
         let mut last = self.first;
@@ -86,7 +87,7 @@ impl GatherList {
                 last = *piece;
             }
         }
-        // There is one: a message has at least one byte.
+        // There is a last piece: a message has at least one byte.
         let last = slice(&last);
         if all.is_empty() {
             return Ok(copy(&[last]));
@@ -96,12 +97,12 @@ impl GatherList {
     }
 }
 
-/// A sendmsg that has begun.
+/// A sendmsg call in progress.
 pub(crate) struct Sending {
     pub(crate) socket: Arc<Socket>,
-    /// Held back while it waits, where the program could notice.
+    /// Blocked signals, while the call waits and the program has a handler.
     pub(crate) signals: Option<signals::BlockedSignals>,
-    /// Since when it waits, and how long it may.
+    /// Start and maximum duration of the wait.
     waits: Option<(Instant, Option<Duration>)>,
 }
 
@@ -110,7 +111,7 @@ impl Sending {
         Sending { socket, signals: None, waits: None }
     }
 
-    /// Waits a moment for memory: that of messages under way, which comes back with their ends.
+    /// Waits briefly for memory of messages in flight, which is freed when they end.
     fn wait(&mut self) -> TurnError {
         let socket = &self.socket;
         let (since, longest) = *self.waits.get_or_insert_with(|| (Instant::now(), socket.send_timeout()));
@@ -125,8 +126,8 @@ impl Sending {
 }
 
 impl Socket {
-    /// A turn of sendmsg: sends a request, or the answer to one, or says how to wait for memory. `interrupted`: a handler ran in the nap
-    /// before.
+    /// Runs a turn of sendmsg: sends a request or a response, or returns how to wait for memory.
+    /// `interrupted`: a handler ran in the preceding sleep.
     pub(crate) fn send(
         sending: &mut Sending,
         message: *const msghdr,
@@ -190,7 +191,7 @@ impl Socket {
         flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Relaxed)
     }
 
-    /// Whether the socket may send; where it is to wait for memory, how.
+    /// Whether the socket may send; if it must wait for memory, how.
     fn await_memory(&self, sending: &mut Sending, flags: c_int) -> Result<(), TurnError> {
         match self.room().is_full() {
             false => Ok(()),
@@ -230,10 +231,10 @@ impl Socket {
             return Err(Refusal::new(libc::EINVAL, "an answer has no completion cookie"));
         }
         let Some(rpc) = self.state().in_hand.remove((args.id, to.ip)) else {
-            // Its client may have given it up.
+            // The client may have given the request up.
             return Ok(());
         };
-        // With an error the request is over, as in the kernel.
+        // An error ends the request, as in the kernel.
         let pieces = GatherList::read(header)?;
         let side = self.side();
         match pieces.with(|pieces| side.reply_pieces(rpc, pieces))? {
@@ -250,13 +251,13 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// How long the pieces are as which these are passed on.
+    /// Lengths of the pieces after merging.
     fn lengths(pieces: &[&[u8]]) -> Vec<usize> {
         let mut list: Vec<iovec> = pieces
             .iter()
             .map(|piece| iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
             .collect();
-        // SAFETY: all bytes zero are a header of nothing.
+        // SAFETY: the structure has only numbers and pointers, for which zero bytes are valid.
         let mut header: msghdr = unsafe { std::mem::zeroed() };
         (header.msg_iov, header.msg_iovlen) = (list.as_mut_ptr(), list.len());
         let passed = GatherList::read(&header).unwrap().with(|passed| {

@@ -1,5 +1,5 @@
-//! Memory for what a socket sends: a message may begin while those under way have less than a bound, as in
-//! the kernel, and the descriptor is writable exactly then.
+//! The bound on memory of sent messages. As in the kernel, a message may begin while those in flight have
+//! fewer bytes than the bound, and the descriptor is writable exactly then.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
@@ -7,11 +7,11 @@ use std::task::{Wake, Waker};
 
 use homa::kernel_api::ReadinessFd;
 
-/// See the [module](self).
+/// The bound of the [module](self).
 pub(crate) struct Room {
     socket: Weak<homa::kernel_api::Socket>,
     signal: Arc<ReadinessFd>,
-    /// Messages begin while those under way have fewer bytes.
+    /// A message may begin while those in flight have fewer bytes.
     bound: u64,
     full: AtomicBool,
 }
@@ -26,17 +26,17 @@ impl Room {
         Arc::new(Room { socket, signal, bound, full: AtomicBool::new(false) })
     }
 
-    /// Shows the room of a new socket.
+    /// Shows whether a new socket has room.
     pub(crate) fn show(self: &Arc<Self>) {
         self.look();
     }
 
-    /// Whether a message may not begin.
+    /// Whether no message may begin.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(SeqCst)
     }
 
-    /// A message has begun.
+    /// Records that a message has begun.
     pub(crate) fn note_sent(self: &Arc<Self>) {
         let bytes = self.socket.upgrade().map_or(0, |socket| socket.outgoing_bytes());
         if bytes >= self.bound && !self.is_full() {
@@ -44,9 +44,9 @@ impl Room {
         }
     }
 
-    /// Shows how things are. Where there is no room, this is done again when there may be.
+    /// Shows whether there is room. If not, registers to check again when there may be.
     fn look(self: &Arc<Self>) {
-        // Perhaps the last handle: to be let go where nothing is locked.
+        // This may become the last handle, which must be dropped without locks.
         let socket = self.socket.upgrade();
         let waker = Waker::from(Arc::clone(self));
         self.signal.update_writable(|| {

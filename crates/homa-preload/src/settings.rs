@@ -1,4 +1,5 @@
-//! Settings from the environment: `HOMA_` and the name of one of the kernel's sysctls (net.homa.*) in capitals, and what carries the packets.
+//! Settings from the environment: `HOMA_` and the name of a kernel sysctl (net.homa.*) in capitals, and the
+//! driver.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,22 +7,22 @@ use std::time::Duration;
 
 use homa::{DriverChoice, HostConfig};
 
-/// Says what carries the packets: `udp` (the default) or `raw`.
+/// The driver: `udp` (the default) or `raw`.
 const DRIVER: &str = "HOMA_DRIVER";
 
 /// The silence after which an RPC is given up. It depends on other settings.
 const TIMEOUT: &str = "HOMA_TIMEOUT_TICKS";
 
-/// Most RESENDs that go unanswered: they are counted in a byte.
+/// Maximum number of unanswered RESENDs: the counter is a byte.
 const MOST_RESENDS: u32 = 255;
 
-/// Says where the segment lies that processes share over raw IP: see [`HostConfig::segment_dir`].
+/// The directory of the memory that processes share over raw IP: see [`HostConfig::segment_dir`].
 const SEGMENT_DIR: &str = "HOMA_SEGMENT_DIR";
 
 /// Variables of this project that are no settings of a host.
 const OTHERS: [&str; 4] = ["HOMA_HOST", "HOMA_PRELOAD", "HOMA_RACK", "HOMA_RACK_DIR"];
 
-/// How a sysctl's value becomes a setting.
+/// Applies a sysctl's value to the settings.
 type Set = fn(&mut HostConfig, u64);
 
 /// A tick of the kernel's timers.
@@ -31,10 +32,10 @@ fn small(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// The sysctls that are settings here, too.
+/// The sysctls with an equivalent setting here.
 const SETTINGS: [(&str, Set); 21] = [
     ("defer_min_bytes", |config, value| config.protocol.defer_min_bytes = small(value)),
-    // Its earlier name.
+    // The earlier name of defer_min_bytes.
     ("throttle_min_bytes", |config, value| config.protocol.defer_min_bytes = small(value)),
     ("fifo_grant_increment", |config, value| config.protocol.fifo_grant_increment = small(value)),
     ("grant_fifo_fraction", |config, value| config.protocol.grant_fifo_fraction = small(value)),
@@ -43,7 +44,7 @@ const SETTINGS: [(&str, Set); 21] = [
     ("max_nic_est_backlog_usecs", |config, value| {
         config.protocol.max_nic_backlog_ns = value.saturating_mul(1_000);
     }),
-    // What it was before.
+    // The earlier name of the same sysctl.
     ("max_nic_queue_ns", |config, value| config.protocol.max_nic_backlog_ns = value),
     ("max_overcommit", |config, value| config.protocol.max_overcommit = small(value)),
     ("max_sched_prio", |config, value| {
@@ -71,7 +72,7 @@ const SETTINGS: [(&str, Set); 21] = [
     ("wmem_max", |config, value| config.protocol.max_outgoing_bytes = value),
 ];
 
-/// The sysctls that have nothing to set here: queues, buffers and cores of the kernel, and its own tests.
+/// The sysctls without an equivalent: queues, buffers and cores of the kernel, and its own tests.
 const WITHOUT_MEANING: [&str; 33] = [
     "accept_bits",
     "action",
@@ -108,10 +109,12 @@ const WITHOUT_MEANING: [&str; 33] = [
     "verbose",
 ];
 
-/// `net.homa.wmem_max`, as the kernel has it where nobody says otherwise: bytes of messages under way below which a socket sends another.
+/// The kernel's default of `net.homa.wmem_max`: a socket may send a message while those in flight have fewer
+/// bytes.
 const SEND_MEMORY: u64 = 100_000_000;
 
-/// What the transport takes beyond that: messages of threads that began at the same time, of a megabyte each.
+/// Additional bytes that the transport permits, for messages of a megabyte that threads begin at the same
+/// time.
 const BEYOND: u64 = 1 << 32;
 
 /// The settings of this process.
@@ -121,14 +124,15 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// As the environment says; what it says that nobody understands is reported on standard error, a line each.
+    /// Reads the settings from the environment. Each invalid variable is reported by a line on standard
+    /// error.
     pub(crate) fn from_environment() -> Settings {
         let variables = env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
             name.starts_with("HOMA_").then(|| (name, value.to_string_lossy().into_owned()))
         });
         let (settings, complaints) = Settings::from_variables(variables);
-        // A forked child reads them again, and has nothing new to say.
+        // A forked child reads the settings again, and must not repeat the warnings.
         static SAID: AtomicBool = AtomicBool::new(false);
         if !SAID.swap(true, Relaxed) {
             for complaint in complaints {
@@ -139,7 +143,7 @@ impl Settings {
     }
 
     fn from_variables(variables: impl Iterator<Item = (String, String)>) -> (Settings, Vec<String>) {
-        // A close that waits for acknowledgements would be a close that waits.
+        // close must not wait for acknowledgements.
         let mut config = HostConfig::default();
         config.linger = Duration::ZERO;
         config.protocol.max_outgoing_bytes = SEND_MEMORY;
@@ -158,7 +162,7 @@ impl Settings {
             complaints.extend(apply(&mut config, &name, &value).err());
         }
         let protocol = &mut config.protocol;
-        // The kernel asks again at one interval, however long the first one was.
+        // The kernel repeats RESENDs at one interval, however long the first one was.
         protocol.resend_interval_max_ns = protocol.resend_interval_max_ns.max(protocol.resend_interval_ns);
         if let Some(ticks) = timeout_ticks {
             protocol.max_resends = resends_within(
@@ -174,7 +178,8 @@ impl Settings {
     }
 }
 
-/// RESENDs that go unanswered in so long a silence, the intervals between which double from the first to the longest: at least 1.
+/// Number of unanswered RESENDs within a silence of this length, at least 1. The intervals double from the
+/// first to the maximum.
 fn resends_within(silence_ns: u64, first_ns: u64, longest_ns: u64) -> u32 {
     let (mut silent_ns, mut interval_ns, mut count) = (0_u64, first_ns.max(1), 0);
     while silent_ns < silence_ns && count < MOST_RESENDS {
@@ -185,7 +190,7 @@ fn resends_within(silence_ns: u64, first_ns: u64, longest_ns: u64) -> u32 {
     count.max(1)
 }
 
-/// Sets what one variable says; an error in words where it says nothing that can be set.
+/// Applies one variable. The error is a text.
 fn apply(config: &mut HostConfig, name: &str, value: &str) -> Result<(), String> {
     if name == DRIVER {
         config.driver = match value {

@@ -1,4 +1,4 @@
-//! The descriptor that the program has for a socket, and what keeps it readable while a message can be received.
+//! The program's descriptor of a socket, which is readable while a message can be received.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -10,17 +10,18 @@ use homa::kernel_api::ReadinessFd;
 use crate::own_descriptors;
 use crate::real;
 
-/// Makes the pair of sockets of which the program has an end; returns what shows a socket by it, with a second descriptor of that end, since the
-/// program may close its own at any time; and the program's.
+/// Opens a socket pair, one end of which is the program's. Returns the readiness descriptor of the socket and
+/// the program's end. The former has a duplicate of the program's end, since the program may close its own at
+/// any time.
 pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<ReadinessFd>, RawFd)> {
     let mut ends = [-1; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: the room for two descriptors lives through the call.
+    // SAFETY: `ends` has room for two descriptors.
     if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } < 0 {
         return Err(io::Error::last_os_error());
     }
     let [program, other] = ends;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     let other = unsafe { OwnedFd::from_raw_fd(other) };
     let made = (|| {
         // SAFETY: the descriptor is open, and the commands take numbers.
@@ -38,7 +39,7 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Re
         }
         own_descriptors::keep(own);
         own_descriptors::keep(other.as_raw_fd());
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         ReadinessFd::from_socket_pair(unsafe { OwnedFd::from_raw_fd(own) }, other)
     })();
     match made {
@@ -47,18 +48,18 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Re
             Ok((signal, program))
         }
         Err(error) => {
-            // SAFETY: nobody else has it yet.
+            // SAFETY: the descriptor was not returned to the program yet.
             unsafe { real::close(program) };
             Err(error)
         }
     }
 }
 
-/// What tells the program's end from any other open file; 0: it is none.
+/// A number that distinguishes the program's end from any other open file; 0 if `fd` is not open.
 pub(crate) fn identity(fd: RawFd) -> u64 {
-    // SAFETY: zeros are a value of the structure.
+    // SAFETY: the structure consists of numbers, for which zero bytes are valid.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the room lives through the call.
+    // SAFETY: `about` has room for the result.
     if unsafe { libc::fstat(fd, &mut about) } < 0 { 0 } else { about.st_ino }
 }
 
@@ -72,12 +73,12 @@ mod tests {
     fn only_the_programs_descriptor_is_the_programs() {
         let (signal, program) = open(true, true).unwrap();
         let is_own = |fd: RawFd| own_descriptors::marked(fd as u32, fd as u32).next().is_some();
-        // SAFETY: it is this test's.
+        // SAFETY: the descriptor belongs to this test.
         let copy = unsafe { libc::dup(program) };
         own_descriptors::opened(copy);
         assert!(!is_own(program) && !is_own(copy), "nor is what the thread opens from now on");
         assert!(is_own(signal.as_fd().as_raw_fd()), "what shows the socket");
-        // SAFETY: as above.
+        // SAFETY: both descriptors belong to this test.
         unsafe { (real::close(program), real::close(copy)) };
     }
 }

@@ -1,8 +1,10 @@
-//! Signals that come while a call waits: the call ends with EINTR, whatever SA_RESTART says, as the kernel's Homa has it.
+//! Signals that arrive while a call waits: the call ends with EINTR, also with SA_RESTART, as with the
+//! kernel's Homa.
 //!
-//! A handler that runs while this library spins leaves no mark, so that signals are held back from the moment at which a call begins to wait,
-//! but for its sleeps in the kernel, which take the thread's own mask along. It costs two system calls, and only in programs that have a
-//! handler. The first millisecond is waited as in any program, and a signal may come so late; only what takes longer needs somebody else
+//! A handler that runs while this library spins would leave no trace. Hence signals are blocked from the
+//! moment a call begins to wait, except during its sleeps in the kernel, which use the thread's own mask.
+//! That costs two system calls, and only in programs with a handler. The first millisecond of a wait is the
+//! same as without a handler, and a signal may be delayed by it. Only a longer wait needs the progress thread
 //! to drive the network.
 
 use std::ffi::c_int;
@@ -12,21 +14,22 @@ use std::time::Duration;
 
 use crate::descriptor_table::ProcessState;
 
-/// The program has a handler for some signal.
+/// Whether the program has a handler for some signal.
 static HANDLED: AtomicBool = AtomicBool::new(false);
 
-/// Threads that had begun to wait before were told so.
+/// Whether threads that had begun to wait before were notified.
 static RECALLED: AtomicBool = AtomicBool::new(false);
 
-/// How often threads are told that there is a handler now, and how long they have to notice.
+/// How often threads are notified that there is a handler, and how long they have to notice.
 const RECALLS: u32 = 100;
 const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
 
-/// Signals of a thread's own mistakes, which cannot wait.
+/// Signals for errors of the thread itself, which cannot be deferred.
 const OWN_FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
 
-/// The program is about to say what is to become of a signal. The first handler is made known to threads that wait already.
+/// Called before the program sets the action of a signal. The first handler is announced to threads that
+/// already wait.
 pub(crate) fn note(signal: c_int, action: libc::sighandler_t) {
     let handled = action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal);
     if !handled {
@@ -37,8 +40,9 @@ pub(crate) fn note(signal: c_int, action: libc::sighandler_t) {
         return;
     }
     let world = ProcessState::existing();
-    // The handlers of a child that shares this memory for a moment (vfork) are its own. The parent's threads hold their signals back from
-    // now on for nothing, and are still to be told when it has a handler. A child that has memory of its own (fork) has no world.
+    // A vfork child shares this memory for a while, and its handlers are its own. The parent's threads then
+    // block their signals without need, and must still be notified when the parent has a handler. A fork
+    // child has its own memory and no process state.
     if world.is_some_and(|world| !world.is_mine()) || RECALLED.swap(true, SeqCst) {
         return;
     }
@@ -48,7 +52,8 @@ pub(crate) fn note(signal: c_int, action: libc::sighandler_t) {
     });
 }
 
-/// Has all threads that receive hold their signals back. A thread may be about to wait, or never to, so that this is not tried for ever.
+/// Notifies all receiving threads so that they block their signals. It gives up after some attempts, since a
+/// thread may be about to wait or may never wait.
 fn recall(world: &ProcessState) {
     for _ in 0..RECALLS {
         let unaware = world.all().iter().filter(|socket| socket.recall()).count();
@@ -59,18 +64,18 @@ fn recall(world: &ProcessState) {
     }
 }
 
-/// Signals are held back while this lives.
+/// Signals are blocked while this exists.
 pub(crate) struct BlockedSignals {
     before: libc::sigset_t,
 }
 
 impl BlockedSignals {
-    /// Holds back all signals.
+    /// Blocks all signals.
     pub(crate) fn all() -> BlockedSignals {
-        // SAFETY: a set of signals is plain numbers, and sigfillset makes it whole.
+        // SAFETY: a signal set consists of numbers, and sigfillset initialises it.
         let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
         let mut before = all;
-        // SAFETY: both sets live through the calls, which cannot fail with these arguments.
+        // SAFETY: both sets are valid, and the calls cannot fail with these arguments.
         unsafe {
             libc::sigfillset(&mut all);
             OWN_FAULTS.iter().for_each(|signal| {
@@ -81,12 +86,12 @@ impl BlockedSignals {
         BlockedSignals { before }
     }
 
-    /// The same where the program could notice.
+    /// Blocks all signals if the program has a handler.
     pub(crate) fn if_handled() -> Option<BlockedSignals> {
         HANDLED.load(SeqCst).then(BlockedSignals::all)
     }
 
-    /// The mask that the thread had before, with which it sleeps.
+    /// The thread's previous mask, with which it sleeps.
     pub(crate) fn before(&self) -> libc::sigset_t {
         self.before
     }
@@ -94,7 +99,7 @@ impl BlockedSignals {
 
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: the set lives through the call, and no other is asked for.
+        // SAFETY: the set is the thread's previous one, and the third argument may be NULL.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }
 }

@@ -1,4 +1,4 @@
-//! A Homa socket of the program: what it is bound to, its buffers, and what the program has in hand.
+//! A Homa socket of the program: its binding, its buffers, and its open requests.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -22,39 +22,39 @@ use crate::region::Region;
 use crate::send_room::Room;
 use crate::signal;
 
-/// Longest time in milliseconds for which a thread looks away that waits for something of which nothing tells it.
+/// Maximum time in milliseconds between two checks of a thread that waits for an event without a wake-up.
 pub(crate) const LOOK_AGAIN_MS: u64 = 1;
 
-/// See the [module](self).
+/// The socket of the [module](self).
 pub(crate) struct Socket {
     pub(crate) family: c_int,
     pub(crate) signal: Arc<ReadinessFd>,
     pub(crate) nonblocking: AtomicBool,
-    /// The program has it in an epoll set.
+    /// Whether the program has it in an epoll set.
     pub(crate) in_epoll: AtomicBool,
-    /// Requests are accepted.
+    /// Whether requests are accepted.
     pub(crate) serves: AtomicBool,
-    /// The program has no descriptor of it any more.
+    /// Whether the program has closed its last descriptor.
     closed: AtomicBool,
-    /// Threads that receive.
+    /// Number of receiving threads.
     pub(crate) receivers: AtomicUsize,
-    /// Times that they were told to look anew.
+    /// Number of times the receiving threads were woken to check again.
     pub(crate) recalls: AtomicUsize,
-    /// Those of them that hold their signals back.
+    /// Number of receiving threads that block their signals.
     pub(crate) holding: AtomicUsize,
     side: RwLock<TransportSocket>,
-    /// Memory of what this side sends.
+    /// The bound on memory of sent messages.
     room: RwLock<Arc<Room>>,
-    /// Tells the program's descriptor from any other.
+    /// Distinguishes the program's descriptor from any other.
     pub(crate) identity: u64,
     region: OnceLock<Arc<Region>>,
-    /// What was set of the options that any socket has, by their numbers.
+    /// Values of generic socket options that were set, by their numbers.
     pub(crate) options: Mutex<HashMap<c_int, Vec<u8>>>,
     pub(crate) deliveries: Arc<DeliveryQueue>,
     error_text: Mutex<&'static str>,
 }
 
-/// An address as a program passes it.
+/// An address as passed by a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) ip: IpAddr,
@@ -63,7 +63,7 @@ pub(crate) struct Name {
 }
 
 impl Socket {
-    /// A client's, as every socket begins; returns it and the program's descriptor.
+    /// Opens a client's socket; every socket begins as one. Returns it and the program's descriptor.
     pub(crate) fn open(family: c_int, kind_flags: c_int) -> Result<(Arc<Socket>, RawFd), Refusal> {
         let side = ProcessState::get().hosts.open(None, family == libc::AF_INET6)?;
         let nonblocking = kind_flags & libc::SOCK_NONBLOCK != 0;
@@ -94,18 +94,18 @@ impl Socket {
         Ok((Arc::new(socket), fd))
     }
 
-    /// The transport's socket.
+    /// The socket of the transport.
     pub(crate) fn side(&self) -> Arc<homa::kernel_api::Socket> {
         Arc::clone(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket)
     }
 
-    /// Memory for what is sent.
+    /// The bound on memory of sent messages.
     pub(crate) fn room(&self) -> Arc<Room> {
         Arc::clone(&self.room.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has the network driven while the program sleeps on the descriptor, unless the socket is being bound at this moment. It waits for
-    /// no lock, since it is called in signal handlers.
+    /// Drives the network while the program sleeps on the descriptor, unless the socket is being bound now.
+    /// It never waits for a lock, since signal handlers call it.
     pub(crate) fn attend(&self) {
         match self.side.try_read() {
             Ok(side) => side.socket.attend(),
@@ -123,12 +123,12 @@ impl Socket {
         self.deliveries.state()
     }
 
-    /// The program's buffers, where it has given some.
+    /// The program's buffers, if it has set them.
     pub(crate) fn region(&self) -> Option<&Arc<Region>> {
         self.region.get()
     }
 
-    /// Gives it the program's buffers; `false` where it has some.
+    /// Sets the program's buffers; `false` if they are already set.
     pub(crate) fn set_region(&self, region: Arc<Region>) -> bool {
         let side = self.side.read().unwrap_or_else(PoisonError::into_inner);
         let new = self.region.set(Arc::clone(&region)).is_ok();
@@ -138,7 +138,7 @@ impl Socket {
         new
     }
 
-    /// Has nothing written to the program's buffers any more.
+    /// Prevents further writes to the program's buffers.
     fn abandon_region(&self) {
         if let Some(region) = self.region() {
             region.abandon();
@@ -146,7 +146,7 @@ impl Socket {
         }
     }
 
-    /// Has nothing written any more to what lies here of the program's buffers. Returns them, where some of them lie here.
+    /// Prevents further writes to the program's buffers in this memory. Returns the region if it overlaps.
     pub(crate) fn take_away(&self, start: usize, length: usize) -> Option<Arc<Region>> {
         let region = self.region().filter(|region| region.overlaps(start, length))?;
         region.take_away(start, length);
@@ -154,13 +154,13 @@ impl Socket {
         Some(Arc::clone(region))
     }
 
-    /// Waits until nobody of the transport writes to what is denied of the program's buffers.
+    /// Waits until the transport has finished writes to the denied part of the buffers.
     fn await_writers(&self) {
         self.side().await_writers();
     }
 
-    /// The program's last descriptor is gone, and its buffers may be as soon as close returns, unless a thread still receives: what that waits for
-    /// comes, as in the kernel.
+    /// Called when the program has closed its last descriptor. It may unmap its buffers as soon as close
+    /// returns, unless a thread still receives: that thread gets its message, as in the kernel.
     pub(crate) fn close(&self) {
         self.closed.store(true, SeqCst);
         if self.receivers.load(SeqCst) == 0 {
@@ -168,7 +168,7 @@ impl Socket {
         }
     }
 
-    /// A thread receives no more.
+    /// Ends the receiving of a thread.
     pub(crate) fn end_receiving(&self) {
         if self.receivers.fetch_sub(1, SeqCst) == 1 && self.closed.load(SeqCst) {
             self.abandon_region();
@@ -179,7 +179,7 @@ impl Socket {
         self.deliveries.is_shut()
     }
 
-    /// Keeps the text of what went wrong, for who asks.
+    /// Keeps the error text of a result for HOMAIOCINFO.
     pub(crate) fn noting<T>(&self, result: Result<T, Refusal>) -> Result<T, Refusal> {
         if let Err(Refusal { text, .. }) = &result
             && !text.is_empty()
@@ -193,7 +193,7 @@ impl Socket {
         *self.error_text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes it a server's.
+    /// Binds the socket to a server's port.
     pub(crate) fn bind(&self, address: *const sockaddr, length: socklen_t) -> Result<(), Refusal> {
         let Name { port, .. } = Name::read(self.family, address, length)?;
         if port == 0 || port >= FIRST_CLIENT_PORT {
@@ -216,30 +216,30 @@ impl Socket {
         *self.room.write().unwrap_or_else(PoisonError::into_inner) = room;
         let old = std::mem::replace(&mut *side, new);
         drop(side);
-        // Whoever waits at it goes on at the new one.
+        // Threads that wait at the old port continue at the new one.
         old.socket.set_waker(None);
         old.socket.close();
         Ok(())
     }
 
-    /// Has it accept requests at the port that it has, or no more. Bind has it accept them anew.
+    /// Turns requests on or off at the current port. bind turns them on again.
     pub(crate) fn accept_requests(&self, accept: bool) -> Result<(), Refusal> {
-        // It is not bound meanwhile.
+        // The lock prevents a concurrent bind.
         let side = self.side.read().unwrap_or_else(PoisonError::into_inner);
         match side.socket.accept_requests(accept) {
-            // A socket that was shut down takes the option and does nothing with it.
+            // On a socket that was shut down, the option is stored without effect.
             Ok(()) | Err(HostError::Closed) => self.serves.store(accept, Relaxed),
             Err(error) => return Err(hosts::refusal(&error)),
         }
         Ok(())
     }
 
-    /// Whether `side` is no more what the socket is bound to.
+    /// Whether the socket is no longer bound to `side`.
     pub(crate) fn has_moved_from(&self, side: &Arc<homa::kernel_api::Socket>) -> bool {
         !Arc::ptr_eq(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket, side)
     }
 
-    /// Ends everything.
+    /// Shuts the socket down.
     pub(crate) fn shut_down(&self) {
         if !self.deliveries.shut() {
             return;
@@ -262,7 +262,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // The program may take its buffers away as soon as it has closed the socket.
+        // The program may unmap its buffers as soon as it has closed the socket.
         self.abandon_region();
         let side = self.side();
         side.set_waker(None);
@@ -272,7 +272,7 @@ impl Drop for Socket {
 }
 
 impl Name {
-    /// Reads the address of a socket of this family.
+    /// Reads an address for a socket of this family.
     pub(crate) fn read(family: c_int, address: *const sockaddr, length: socklen_t) -> Result<Name, Refusal> {
         let short = Err(Refusal::new(libc::EINVAL, "the address is too short for its family"));
         if (length as usize) < size_of::<libc::sa_family_t>() {
@@ -297,9 +297,9 @@ impl Name {
         Ok(Name { ip, scope: 0, port: u16::from_be(name.sin_port) })
     }
 
-    /// As a socket of this family has it, and its length.
+    /// The address in the format of a socket of this family, and its length.
     pub(crate) fn stored(&self, family: c_int) -> (libc::sockaddr_storage, usize) {
-        // SAFETY: the structure is plain numbers, for which zeros are good.
+        // SAFETY: the structure consists of numbers, for which zero bytes are valid.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
         let place = &raw mut storage;
         if family == libc::AF_INET6 {
@@ -314,7 +314,7 @@ impl Name {
                 sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
                 sin6_scope_id: self.scope,
             };
-            // SAFETY: the storage has room for any address, and is aligned for it.
+            // SAFETY: the storage is large enough and aligned for any address.
             unsafe { ptr::write(place.cast(), name) };
             return (storage, size_of::<sockaddr_in6>());
         }
@@ -328,15 +328,15 @@ impl Name {
             sin_addr: libc::in_addr { s_addr: u32::from(ip).to_be() },
             sin_zero: [0; 8],
         };
-        // SAFETY: as above.
+        // SAFETY: the storage is large enough and aligned for any address.
         unsafe { ptr::write(place.cast(), name) };
         (storage, size_of::<sockaddr_in>())
     }
 
-    /// Writes it where the program wants it, cut to `room` bytes; returns how long it is.
+    /// Writes the address to the program's memory, cut to `room` bytes; returns its full length.
     pub(crate) fn write(&self, family: c_int, to: *mut sockaddr, room: usize) -> Result<usize, Refusal> {
         let (storage, length) = self.stored(family);
-        // SAFETY: the storage is longer than any address in it.
+        // SAFETY: the storage is at least as long as any address in it.
         let bytes =
             unsafe { std::slice::from_raw_parts((&raw const storage).cast::<u8>(), length.min(room)) };
         memory::copy_out(to.cast(), bytes)?;

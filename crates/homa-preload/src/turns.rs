@@ -1,8 +1,8 @@
-//! Calls that wait, in turns. Between two turns the thread sleeps at the border to C, where nothing of this
-//! library's is on its stack: there the program may end the thread, by `pthread_cancel` or by `pthread_exit`
-//! in a signal handler. Both unwind the stack by force, which frames of Rust with something to drop do not
-//! survive. So a call that is not over lies in the thread's own store meanwhile, which the end of the thread
-//! drops.
+//! Waiting calls run in turns. Between two turns the thread sleeps at the border to C, with no frame of this
+//! library that has destructors on its stack. There the program may end the thread, by `pthread_cancel` or by
+//! `pthread_exit` in a signal handler. Both unwind the stack by force, which Rust frames with destructors do
+//! not survive. Hence an unfinished call is stored in a thread-local variable meanwhile, which the end of the
+//! thread drops.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -25,17 +25,17 @@ unsafe extern "C-unwind" {
 /// How a thread sleeps between two turns.
 #[derive(Clone, Copy)]
 pub(crate) struct SleepBetweenTurns {
-    /// Ends the sleep when it is readable; -1: none.
+    /// The sleep ends when this descriptor is readable; -1: none.
     fd: c_int,
-    /// `None`: as long as nothing ends it.
+    /// `None` is unlimited.
     timeout: Option<Duration>,
 }
 
-/// What a turn comes to.
+/// The outcome of a turn.
 pub(crate) enum TurnOutcome {
     /// The call is over, and returns this.
     Over(isize),
-    /// It waits.
+    /// The call waits.
     SleepBetweenTurns(SleepBetweenTurns),
 }
 
@@ -56,11 +56,11 @@ impl SleepBetweenTurns {
         SleepBetweenTurns { fd, timeout }
     }
 
-    /// Sleeps with the thread's own mask, where its signals are held back in turns; whether a handler ran that
-    /// ends the call then. The thread may end here.
+    /// Sleeps, with the thread's own mask if the call blocks its signals; returns whether a handler ran that
+    /// ends the call. The thread may end here.
     fn sleep(&self, mask: Option<&sigset_t>) -> bool {
         if mask.is_none() && self.timeout == Some(Duration::ZERO) {
-            // SAFETY: the stack has nothing that is to be dropped, up to the program's frames.
+            // SAFETY: no frame on the stack has a destructor, up to the program's frames.
             unsafe { pthread_testcancel() };
             return false;
         }
@@ -72,7 +72,7 @@ impl SleepBetweenTurns {
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         let place = mask.map_or(ptr::null(), ptr::from_ref);
         let before = errno();
-        // SAFETY: what is pointed to lives through the call.
+        // SAFETY: all pointers are NULL or to values that live through the call.
         let result = unsafe { real::ppoll(&mut entry, 1, timeout, place) };
         let interrupted = result < 0 && errno() == libc::EINTR && mask.is_some();
         set_errno(before);
@@ -80,14 +80,14 @@ impl SleepBetweenTurns {
     }
 }
 
-/// A call of this thread's that sleeps.
+/// A sleeping call of this thread.
 pub(crate) enum SleepingCall {
     RecvCall(RecvCall),
     Sending(Sending),
 }
 
 impl SleepingCall {
-    /// The thread's own mask, where the call holds its signals back.
+    /// The thread's own mask, if the call blocks its signals.
     fn mask(&self) -> Option<sigset_t> {
         match self {
             SleepingCall::RecvCall(receiving) => receiving.signals.as_ref(),
@@ -97,12 +97,12 @@ impl SleepingCall {
     }
 }
 
-/// Calls of a thread that sleep, the latest last: a signal handler may call within the nap of another call.
+/// Sleeping calls of a thread, the latest last: a signal handler may call while another call sleeps.
 struct SleepingCalls(Vec<SleepingCall>);
 
 impl Drop for SleepingCalls {
     fn drop(&mut self) {
-        // What the last hand on a socket closes is the library's to close.
+        // Dropping the last handle of a socket closes descriptors of the library.
         let _working = LibraryCall::begin();
         self.0.clear();
     }
@@ -112,11 +112,11 @@ thread_local! {
     static STORE: RefCell<SleepingCalls> = const { RefCell::new(SleepingCalls(Vec::new())) };
 }
 
-/// Where a call lies that sleeps.
+/// The place of a sleeping call.
 #[derive(Clone, Copy)]
 pub(crate) struct SleepSlot(usize);
 
-/// Takes a call up again. Those behind it are of handlers that never returned.
+/// Takes a sleeping call. Later ones belong to handlers that never returned.
 fn take(place: SleepSlot) -> Option<SleepingCall> {
     STORE.with(|store| {
         let store = &mut store.borrow_mut().0;
@@ -133,21 +133,21 @@ fn park(call: SleepingCall) -> SleepSlot {
     })
 }
 
-/// What a turn was, in numbers.
+/// The outcome of a turn in plain numbers, without destructors.
 #[derive(Clone, Copy)]
 enum TurnCode {
     Over(isize),
     Sleeps(SleepSlot, SleepBetweenTurns, Option<sigset_t>),
 }
 
-/// Makes a call in turns until it is over. `turn` gets the call as it was left, `None` at first, and whether
-/// a handler has ended its nap; it returns the call with what the turn came to.
+/// Runs a call in turns until it is over. `turn` gets the sleeping call, `None` at first, and whether a
+/// handler ended its sleep. It returns the call and the outcome of the turn.
 ///
-/// This is a cancellation point: `turn` must hold nothing that is to be dropped.
+/// This is a cancellation point: when `turn` returns, no frame may have a destructor.
 pub(crate) fn call(
     turn: impl Fn(Option<SleepingCall>, bool) -> Result<(SleepingCall, TurnOutcome), Refusal>,
 ) -> isize {
-    // SAFETY: the stack has nothing that is to be dropped, up to the program's frames.
+    // SAFETY: no frame on the stack has a destructor, up to the program's frames.
     unsafe { pthread_testcancel() };
     let (mut place, mut interrupted) = (None, false);
     loop {

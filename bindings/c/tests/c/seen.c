@@ -34,7 +34,7 @@ int main(int count, char **arguments) {
     sigset_t blocked;
     CHECK(count == 2);
 
-    /* This thread blocks the signal. The kernel would deliver it to one of the library's threads if they did not block it, too. */
+    /* This thread blocks the signal. If the library's threads did not, the kernel would deliver it to one. */
     CHECK(signal(SIGUSR1, take) != SIG_ERR);
     OK(homa_options_set(options, "trace-records", "1024"));
     OK(homa_host_open(options, &host));

@@ -1,4 +1,4 @@
-//! Descriptors: ioctl and fcntl, copies, and their ends.
+//! Descriptors: ioctl and fcntl, duplication, and closing.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -14,11 +14,11 @@ use crate::signal;
 use crate::socket::Socket;
 use crate::turns::pthread_testcancel;
 
-/// What close_range does to descriptors instead of closing them.
+/// Flag of close_range: sets close-on-exec instead of closing.
 const CLOSE_RANGE_CLOEXEC: c_int = 4;
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: u64, argument: *mut c_void) -> c_int {
     if is_homa(fd) && request != libc::FIOCLEX && request != libc::FIONCLEX {
@@ -27,11 +27,13 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: u64, argument: *mut c_
             return result;
         }
     }
-    // SAFETY: the caller's. The descriptor's own flag is what F_GETFL shows.
+    // SAFETY: the caller meets the requirements of libc's ioctl. A Homa socket's own descriptor has the flag
+    // that F_GETFL shows.
     unsafe { real::ioctl(fd, request, argument) }
 }
 
-/// A number that the kernel has given away anew is not what it was: a Homa socket may have been closed past this library, as fclose closes.
+/// Forgets the old meaning of a number that the kernel has assigned again. A Homa socket may have been closed
+/// without this library's knowledge, as fclose does.
 pub(super) fn opened(fd: c_int) -> c_int {
     if fd >= 0 {
         own_descriptors::opened(fd);
@@ -42,8 +44,9 @@ pub(super) fn opened(fd: c_int) -> c_int {
     fd
 }
 
-/// Whether a number that was a Homa socket's is another file's by now, which was opened past this library as well; it is noted then. To be asked
-/// before a call fails for good: the question is a system call.
+/// Whether the number of a Homa socket belongs to another file by now, which was also opened without this
+/// library's knowledge. If so, it is forgotten. Called only before a call fails, since the check is a system
+/// call.
 pub(super) fn is_stale(fd: c_int) -> bool {
     let before = errno();
     let is = signal::identity(fd);
@@ -63,10 +66,10 @@ macro_rules! opens {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
             /// # Safety
-            /// As in libc.
+            /// The requirements of the libc function of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> c_int {
-                // SAFETY: the caller's.
+                // SAFETY: the caller meets the requirements of the libc function.
                 opened(unsafe { real::$name($($arg),*) })
             }
         )*
@@ -79,7 +82,7 @@ opens! {
     open64(path: *const c_char, flags: c_int, mode: c_uint);
 }
 
-/// What follows from an fcntl that went well.
+/// Updates the table after a successful fcntl.
 fn note_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         opened(result);
@@ -98,40 +101,41 @@ fn note_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     let result = unsafe { real::fcntl(fd, command, argument) };
     note_fcntl(fd, command, argument, result);
     result
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     let result = unsafe { real::fcntl64(fd, command, argument) };
     note_fcntl(fd, command, argument, result);
     result
 }
 
-/// `to` is a copy of `fd`, which is a Homa socket.
+/// Registers `to` as a copy of `fd`, which is a Homa socket.
 fn copied(fd: c_int, to: c_int) {
-    // The handle may be the last one by now, whose end closes what is the library's own.
+    // This may be the last handle by now; dropping it closes descriptors of the library.
     let _working = LibraryCall::begin();
     let world = ProcessState::get();
     if to >= 0
         && world.is_mine()
         && let Ok(socket) = world.socket(fd)
     {
-        // A number that no table has room for is left a bare socket.
+        // A number beyond the table remains a plain socket.
         let _ = world.insert(to, socket);
     }
 }
 
-/// Takes a descriptor that is about to be closed out of the table. A child that shares the parent's memory closes nothing of the parent's.
+/// Removes a descriptor that is about to be closed from the table. A child that shares its parent's memory
+/// closes no socket of the parent.
 fn closing(fd: c_int) -> Option<Arc<Socket>> {
     if !is_homa(fd) {
         return None;
@@ -141,7 +145,7 @@ fn closing(fd: c_int) -> Option<Arc<Socket>> {
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if !own_descriptors::may_close(fd) {
@@ -149,15 +153,14 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         return -1;
     }
     if !is_homa(fd) || !ProcessState::get().is_mine() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::close(fd) };
     }
-    // `close` is a cancellation point; the call below is none, since it holds a lock.
-    // SAFETY: the stack has nothing that is to be dropped, up to the program's frames.
+    // libc's `close` is a cancellation point; the call below is none, since it holds a lock.
     unsafe { pthread_testcancel() };
     answer_int(|| {
         let mut result = 0;
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         let socket = ProcessState::get().remove_and(fd, || result = unsafe { real::close(fd) });
         let closed = if result < 0 { Err(Refusal::plain(errno())) } else { Ok(0) };
         drop(socket);
@@ -165,7 +168,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     })
 }
 
-/// Drops what a descriptor was, which may be the end of it. The program's errno is its own.
+/// Drops the socket of a descriptor, which may end the socket. The program's errno is preserved.
 fn end(socket: Option<Arc<Socket>>) {
     if socket.is_some() {
         crate::ffi_border::answer(|| {
@@ -176,7 +179,7 @@ fn end(socket: Option<Arc<Socket>>) {
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let closes = any() && flags & CLOSE_RANGE_CLOEXEC == 0;
@@ -188,13 +191,13 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
     let mut from = Some(first);
     for kept in own_descriptors::marked(first, last).filter(|fd| !own_descriptors::may_close(*fd as c_int)) {
         if let Some(from) = from.filter(|from| *from < kept) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller meets the requirements of the libc function.
             result = unsafe { real::close_range(from, kept - 1, flags) };
         }
         from = kept.checked_add(1);
     }
     if let Some(from) = from.filter(|from| *from <= last || *from == first) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         result = unsafe { real::close_range(from, last, flags) };
     }
     sockets.into_iter().for_each(|socket| end(Some(socket)));
@@ -202,18 +205,18 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     let result = opened(unsafe { real::dup(fd) });
     if is_homa(fd) {
         copied(fd, result);
@@ -221,10 +224,10 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     result
 }
 
-/// A copy to a number that may have been a Homa socket.
+/// Copies to a number that may be a Homa socket.
 fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
     if fd != to && !own_descriptors::may_close(to) {
-        // As where somebody else is about to open it.
+        // The kernel's error while another thread is opening the number.
         set_errno(libc::EBUSY);
         return -1;
     }
@@ -232,7 +235,7 @@ fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
     let result = copy();
     match before {
         Some(socket) if result < 0 => {
-            // It was not closed.
+            // The number was not closed.
             let _ = ProcessState::get().insert(to, socket);
         }
         before => end(before),
@@ -244,17 +247,17 @@ fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     copy_over(fd, to, || unsafe { real::dup2(fd, to) })
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     copy_over(fd, to, || unsafe { real::dup3(fd, to, flags) })
 }

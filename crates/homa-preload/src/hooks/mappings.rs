@@ -1,4 +1,4 @@
-//! Memory that the program gives back while a Homa socket has its buffers there.
+//! Memory that the program unmaps while a Homa socket has its buffers there.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,13 +10,13 @@ use crate::real;
 use crate::region::may_have_regions;
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn munmap(start: *mut c_void, length: size_t) -> c_int {
-    // The kernel takes away whole pages, and refuses none and to begin within one.
+    // The kernel unmaps whole pages. It refuses an empty range and a start within a page.
     let (from, bytes) = (start as usize, length.checked_next_multiple_of(PAGE).unwrap_or(length));
     if length == 0 || !from.is_multiple_of(PAGE) || !may_have_regions(from, bytes) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         let result = unsafe { real::munmap(start, length) };
         memory::forget_good();
         return result;
@@ -27,13 +27,13 @@ pub unsafe extern "C-unwind" fn munmap(start: *mut c_void, length: size_t) -> c_
         regions = sockets.iter().filter_map(|socket| socket.take_away(from, bytes)).collect();
         Ok(0)
     });
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     let result = unsafe { real::munmap(start, length) };
     memory::forget_good();
     if result != 0 {
         regions.iter().for_each(|region| region.put_back(from, bytes));
     }
-    // The end of a region sets no errno of the program's.
+    // The end of a region must not change the program's errno.
     crate::ffi_border::answer(|| {
         drop(regions);
         Ok(0)

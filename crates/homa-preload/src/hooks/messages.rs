@@ -1,4 +1,4 @@
-//! Sending and receiving.
+//! Sending and receiving of messages.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::time::{Duration, Instant};
@@ -16,26 +16,26 @@ use crate::send::Sending;
 use crate::socket::Socket;
 use crate::turns::{self, SleepingCall};
 
-/// Most messages of one sendmmsg or recvmmsg.
+/// Maximum messages of one sendmmsg or recvmmsg.
 const MOST_AT_ONCE: c_uint = 1024;
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::sendmsg(fd, message, flags) };
     }
     send_in_turns(fd, message, flags)
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::recvmsg(fd, message, flags) };
     }
     receive_in_turns(fd, message, flags)
@@ -67,8 +67,8 @@ fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     })
 }
 
-/// Does something with each of several messages; an error counts only where it is the first. Nothing here is to be dropped: `body` may
-/// end the thread.
+/// Calls `body` for each of several messages; only an error of the first is returned. This frame must have no
+/// destructors, since `body` may end the thread.
 fn each(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -102,7 +102,7 @@ fn each(
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
@@ -111,14 +111,14 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }
     each(fd, messages, count, |message, _| send_in_turns(fd, message, flags))
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
@@ -128,7 +128,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
     }
     let mut longest = None;
@@ -142,7 +142,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     }
     let since = Instant::now();
     let done = each(fd, messages, count, |message, some| {
-        // As the kernel has it, the time is looked at between messages, and a wait for one goes on beyond it.
+        // Like the kernel, checks the timeout only between messages; a wait for one message may exceed it.
         if some && longest.is_some_and(|longest| since.elapsed() >= longest) {
             return -1;
         }
@@ -165,21 +165,21 @@ fn time(time: timespec) -> Result<Duration, Refusal> {
     }
 }
 
-/// What all calls are that have no place for Homa's arguments.
+/// The result of calls that cannot pass Homa's arguments.
 fn no_place(fd: c_int) -> ssize_t {
     on_socket(fd, |_| Err(Refusal::new(libc::EINVAL, "Homa's messages go by sendmsg and recvmsg alone")))
 }
 
-/// Defines functions of libc that are EINVAL on a Homa socket.
+/// Defines functions of libc that fail with EINVAL on a Homa socket.
 macro_rules! no_place {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
             /// # Safety
-            /// As in libc.
+            /// The requirements of the libc function of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $ty),*) -> ssize_t {
                 if !is_homa(fd) || is_stale(fd) {
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller meets the requirements of the libc function.
                     return unsafe { real::$name(fd, $($arg),*) };
                 }
                 no_place(fd)

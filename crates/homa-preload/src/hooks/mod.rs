@@ -1,7 +1,8 @@
-//! The functions that stand before libc's. Each looks whether its descriptor is a Homa socket, and goes on to libc's where it is not.
+//! The functions that replace libc's. Each checks whether its descriptor is a Homa socket, and calls libc's
+//! function if not.
 //!
-//! `fcntl` and `ioctl` take their third argument as C's variadic functions do: on the machines that this library is built for an integer or a
-//! pointer comes in the same place either way.
+//! `fcntl` and `ioctl` declare the third argument, which is variadic in C. On the supported machines, an
+//! integer or a pointer is passed in the same place either way.
 
 pub mod descriptors;
 pub mod mappings;
@@ -20,7 +21,7 @@ use crate::socket::Socket;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 compile_error!("how variadic arguments are passed here has not been looked at: see hooks");
 
-/// What C gets of something done with a Homa socket, whose last error text is kept.
+/// Runs an operation on a Homa socket for C, and keeps its error text.
 fn on_socket(fd: RawFd, body: impl FnOnce(&Arc<Socket>) -> Result<isize, Refusal>) -> isize {
     answer(|| {
         let socket = ProcessState::get().socket(fd)?;

@@ -1,8 +1,9 @@
-//! poll, select and epoll. They work on a Homa socket's descriptor by themselves; all that is done here is to have the network driven while the program
-//! sleeps in them, from the moment at which it does and not only a tick later.
+//! poll, select and epoll. The kernel handles a Homa socket's descriptor itself. The hooks only start the
+//! progress thread's driving when the program goes to sleep, instead of a tick later.
 //!
-//! A signal handler may poll, whatever its thread was doing: nothing here waits for a lock or asks for memory that the thread may have in
-//! its hands. Where somebody changes the table of sockets at this moment, the network is driven a tick later.
+//! A signal handler may poll at any moment: no code here waits for a lock or allocates, since the interrupted
+//! thread may hold the lock or the allocator's. While another thread changes the table of sockets, driving
+//! starts a tick later.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,10 +16,11 @@ use crate::memory;
 use crate::real;
 use crate::socket::Socket;
 
-/// The program has had a Homa socket in some epoll set.
+/// Whether the program has had a Homa socket in an epoll set.
 static IN_EPOLL: AtomicBool = AtomicBool::new(false);
 
-/// Sees to the Homa sockets among these descriptors, and where there are others to those in any epoll set: they may be sets.
+/// Drives the Homa sockets among these descriptors. If there are other descriptors, also drives the sockets
+/// in any epoll set, since they may be epoll sets.
 fn attend_to(fds: impl Iterator<Item = c_int>) {
     answer(|| {
         let mut others = false;
@@ -36,7 +38,7 @@ fn attend_to(fds: impl Iterator<Item = c_int>) {
     });
 }
 
-/// Sees to those in any epoll set.
+/// Drives the sockets in any epoll set.
 fn attend_to_epoll() {
     answer(|| {
         attend_in_epoll();
@@ -57,30 +59,30 @@ fn attend_in_epoll() {
 }
 
 fn polled(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_int> {
-    // What cannot be read is the kernel's to refuse.
+    // The kernel reports an error for unreadable entries.
     (0..count as usize).map_while(move |at| memory::read(fds.wrapping_add(at)).ok()).map(|entry| entry.fd)
 }
 
 fn selected(count: c_int, read: *const fd_set) -> impl Iterator<Item = c_int> {
     let set = if read.is_null() { None } else { memory::read(read).ok() };
     let count = count.clamp(0, libc::FD_SETSIZE as c_int);
-    // SAFETY: the number is below the set's size, and the set is a copy.
+    // SAFETY: `fd` is below the size of the set, and `set` is a local copy.
     (0..count).filter(move |fd| set.as_ref().is_some_and(|set| unsafe { libc::FD_ISSET(*fd, set) }))
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     if any() {
         attend_to(polled(fds, count));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::poll(fds, count, timeout) }
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
@@ -91,12 +93,12 @@ pub unsafe extern "C-unwind" fn ppoll(
     if any() {
         attend_to(polled(fds, count));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::ppoll(fds, count, timeout, mask) }
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn select(
     count: c_int,
@@ -108,12 +110,12 @@ pub unsafe extern "C-unwind" fn select(
     if any() {
         attend_to(selected(count, read));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::select(count, read, write, except, timeout) }
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
@@ -126,12 +128,12 @@ pub unsafe extern "C-unwind" fn pselect(
     if any() {
         attend_to(selected(count, read));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::pselect(count, read, write, except, timeout, mask) }
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn epoll_ctl(
     epoll: c_int,
@@ -145,11 +147,11 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
             Ok(0)
         });
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::epoll_ctl(epoll, what, fd, event) }
 }
 
-/// The program puts a Homa socket in a set, or asks the set something else of it.
+/// Records that the program adds or modifies a Homa socket in an epoll set.
 fn note_in_epoll(fd: c_int, event: Option<epoll_event>) {
     if let Some(event) = event
         && let Ok(socket) = ProcessState::get().socket(fd)
@@ -162,7 +164,7 @@ fn note_in_epoll(fd: c_int, event: Option<epoll_event>) {
     }
 }
 
-/// Has the network driven while the program waits at a set.
+/// Drives the network while the program waits at an epoll set.
 fn attend_before_wait() {
     if any() {
         attend_to_epoll();
@@ -170,7 +172,7 @@ fn attend_before_wait() {
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn epoll_wait(
     epoll: c_int,
@@ -179,12 +181,12 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     timeout: c_int,
 ) -> c_int {
     attend_before_wait();
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::epoll_wait(epoll, events, room, timeout) }
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn epoll_pwait(
     epoll: c_int,
@@ -194,12 +196,12 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     mask: *const sigset_t,
 ) -> c_int {
     attend_before_wait();
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) }
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn epoll_pwait2(
     epoll: c_int,
@@ -209,6 +211,6 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     mask: *const sigset_t,
 ) -> c_int {
     attend_before_wait();
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::epoll_pwait2(epoll, events, room, timeout, mask) }
 }

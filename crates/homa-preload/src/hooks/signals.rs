@@ -1,4 +1,4 @@
-//! Handlers of signals: libc's own calls, and a note that there is one.
+//! Signal handlers: calls libc's functions, and records that the program has a handler.
 
 use std::ffi::c_int;
 
@@ -7,20 +7,20 @@ use libc::sighandler_t;
 use crate::{memory, real, signals};
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sigaction(
     signal: c_int,
     action: *const libc::sigaction,
     before: *mut libc::sigaction,
 ) -> c_int {
-    // Before a signal can come.
+    // Recorded before a signal can arrive.
     if !action.is_null()
         && let Ok(action) = memory::read(action)
     {
         signals::note(signal, action.sa_sigaction);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::sigaction(signal, action, before) }
 }
 
@@ -29,11 +29,11 @@ macro_rules! by_address {
     ($($name:ident)*) => {
         $(
             /// # Safety
-            /// As in libc.
+            /// The requirements of the libc function of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(signal: c_int, action: sighandler_t) -> sighandler_t {
                 signals::note(signal, action);
-                // SAFETY: the caller's.
+                // SAFETY: the caller meets the requirements of the libc function.
                 unsafe { real::$name(signal, action) }
             }
         )*

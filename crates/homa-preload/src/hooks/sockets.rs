@@ -1,4 +1,4 @@
-//! Making, naming and ending sockets, and their options.
+//! Opening, naming and shutting down sockets, and their options.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,18 +13,18 @@ use crate::memory;
 use crate::real;
 use crate::socket::Socket;
 
-/// Bits of a socket's type that are none.
+/// Flags in a socket's type argument that are no type.
 const KIND_FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let kind_alone = kind & !KIND_FLAGS;
     let ours = kind_alone == libc::SOCK_DGRAM || kind_alone == libc::SOCK_STREAM;
     if protocol != IPPROTO_HOMA || (domain != libc::AF_INET && domain != libc::AF_INET6) || !ours {
-        // A raw socket of this protocol is one as any; the transport's own may be.
-        // SAFETY: the caller's.
+        // A raw socket of this protocol is not a Homa socket; the transport opens such sockets itself.
+        // SAFETY: the caller meets the requirements of libc's socket.
         return opened(unsafe { real::socket(domain, kind, protocol) });
     }
     answer_int(|| {
@@ -33,7 +33,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         }
         let (socket, fd) = Socket::open(domain, kind & KIND_FLAGS)?;
         ProcessState::get().insert(fd, socket).inspect_err(|_| {
-            // SAFETY: the descriptor is new, and the program has not seen it.
+            // SAFETY: the descriptor is new, and was not returned to the program.
             unsafe { real::close(fd) };
         })?;
         Ok(fd)
@@ -41,57 +41,57 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::bind(fd, address, length) };
     }
     on_socket_int(fd, |socket| socket.bind(address, length))
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::connect(fd, address, length) };
     }
     on_socket_int(fd, |_| {
         if length as usize > size_of::<libc::sockaddr_storage>() {
             return Err(Refusal::plain(libc::EINVAL));
         }
-        // The kernel reads it, and it says nothing about where a message goes: each has its address.
+        // Like the kernel, reads the address but does not use it: each message carries its own address.
         memory::check(address as usize, length as usize, false)
     })
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::listen(fd, backlog) };
     }
     on_socket_int(fd, |_| Err(Refusal::plain(libc::EOPNOTSUPP)))
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return opened(unsafe { real::accept(fd, address, length) });
     }
     on_socket_int(fd, |_| Err(Refusal::plain(libc::EOPNOTSUPP)))
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn accept4(
     fd: c_int,
@@ -100,7 +100,7 @@ pub unsafe extern "C-unwind" fn accept4(
     flags: c_int,
 ) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return opened(unsafe { real::accept4(fd, address, length, flags) });
     }
     let errno = if flags & !KIND_FLAGS == 0 { libc::EOPNOTSUPP } else { libc::EINVAL };
@@ -108,7 +108,7 @@ pub unsafe extern "C-unwind" fn accept4(
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn getsockname(
     fd: c_int,
@@ -116,7 +116,7 @@ pub unsafe extern "C-unwind" fn getsockname(
     length: *mut socklen_t,
 ) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::getsockname(fd, address, length) };
     }
     on_socket_int(fd, |socket| {
@@ -130,7 +130,7 @@ pub unsafe extern "C-unwind" fn getsockname(
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn getpeername(
     fd: c_int,
@@ -138,14 +138,14 @@ pub unsafe extern "C-unwind" fn getpeername(
     length: *mut socklen_t,
 ) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::getpeername(fd, address, length) };
     }
     on_socket_int(fd, |_| Err(Refusal::plain(libc::ENOTCONN)))
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
@@ -155,14 +155,14 @@ pub unsafe extern "C-unwind" fn setsockopt(
     length: socklen_t,
 ) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::setsockopt(fd, level, name, value, length) };
     }
     on_socket_int(fd, |socket| socket.set_option(level, name, value, length))
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
@@ -172,18 +172,18 @@ pub unsafe extern "C-unwind" fn getsockopt(
     length: *mut socklen_t,
 ) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::getsockopt(fd, level, name, value, length) };
     }
     on_socket_int(fd, |socket| socket.get_option(level, name, value, length))
 }
 
 /// # Safety
-/// As in libc.
+/// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if !is_homa(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::shutdown(fd, how) };
     }
     on_socket_int(fd, |socket| {

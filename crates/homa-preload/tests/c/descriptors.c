@@ -123,12 +123,12 @@ static void closes_past(const union address *to)
 	CHECK(other == port.fd && getsockopt(other, SOL_SOCKET, SO_DOMAIN, &type, &length) == 0 && type == AF_UNIX && close(other) == 0);
 }
 
-/* The socket that another thread calls; -1: none, CLOSES_NO_MORE: there will be none. */
+/* The socket that another thread calls; -1: none yet, CLOSES_NO_MORE: there will be no further one. */
 static atomic_int called = -1;
 
 #define CLOSES_NO_MORE -2
 
-/* Asks each socket for its name until that is closed: it is a Homa socket, or there is none. */
+/* Calls getsockname() on each socket until it is closed: the result is that of a Homa socket, or EBADF. */
 static void *ask_for_names(void *family)
 {
 	union address name;
@@ -143,14 +143,15 @@ static void *ask_for_names(void *family)
 			CHECK(name.any.sa_family == *(int *)family);
 		} else {
 			CHECK(errno == EBADF);
-			/* From now on the number may be another file's. */
+			/* From now on the number may belong to another file. */
 			atomic_store(&called, -1);
 		}
 	}
 	return NULL;
 }
 
-/* A call at the moment of close has the socket or no descriptor, and never what lies beneath the socket. */
+/* A call concurrent with close gets the socket or no descriptor, and never the plain descriptor below the
+ * socket. */
 static void closes_beside_calls(const union address *to)
 {
 	int family = to->any.sa_family;
