@@ -7,20 +7,20 @@ use std::process::Command;
 /// Digits of a commit's hash; git adds more where these are ambiguous.
 const DIGITS: usize = 7;
 
-/// What git says about a crate's directory.
+/// The state of a crate's directory in git.
 #[derive(Debug)]
 pub struct GitState {
     /// The short hash, with `-dirty` behind it if tracked files differ from the commit.
     pub commit: String,
-    /// Files of git, one of which changes whenever the checked-out commit does. Uncommitted edits change none of
-    /// them, so that an edit costs no run of the build script: `-dirty` is as old as the last run.
+    /// Files of git, one of which changes whenever the checked-out commit does. Uncommitted edits change none
+    /// of them, so that an edit does not rerun the build script; `-dirty` is as of its last run.
     pub watched: Vec<PathBuf>,
 }
 
 /// The commit that `HOMA_COMMIT` names; `None` if the variable is empty.
 ///
 /// # Errors
-/// The text is more than one printable word, which would spoil the output of `homa --version`.
+/// The text is not one printable word, and would garble the output of `homa --version`.
 pub fn of_variable(text: &str) -> Result<Option<String>, String> {
     match text.trim() {
         "" => Ok(None),
@@ -39,15 +39,15 @@ pub fn of_package(directory: &Path) -> Option<String> {
     (!short.is_empty()).then(|| short + dirty)
 }
 
-/// The checked-out commit of the git repository that tracks the crate; `None` outside one, and where git is missing
-/// or refuses to read a repository of another user.
+/// The checked-out commit of the git repository that tracks the crate. `None` outside a repository, without
+/// git, or if git refuses to read a repository of another user.
 pub fn of_git(directory: &Path) -> Option<GitState> {
-    // A tarball may lie inside a repository of something else, whose commit says nothing about this source.
+    // A tarball may lie inside an unrelated repository, whose commit says nothing about this source.
     git(directory, &["ls-files", "--error-unmatch", "Cargo.toml"])?;
     let abbreviation = format!("--abbrev={DIGITS}");
-    // No tag matches, so that the name is the hash alone.
+    // No tag matches, so the name is the hash alone.
     let commit = git(directory, &["describe", "--always", "--dirty", "--exclude=*", &abbreviation])?;
-    // The log of HEAD grows with each change of HEAD. Where it is turned off, the branch's file or the packed
+    // The log of HEAD grows with each change of HEAD. If logs are disabled, the branch's file or the packed
     // references change.
     let mut names = vec!["HEAD".to_owned(), "logs/HEAD".to_owned(), "packed-refs".to_owned()];
     names.extend(git(directory, &["symbolic-ref", "-q", "HEAD"]));

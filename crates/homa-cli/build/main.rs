@@ -1,4 +1,4 @@
-//! Tells the compiler what `homa --version` prints: the version and the commit. It needs no other crate.
+//! Sets the text of `homa --version`: the version and the commit. It needs no other crate.
 
 mod commit;
 
@@ -7,11 +7,11 @@ use std::{env, process};
 
 use commit::{of_git, of_package, of_variable};
 
-/// The commit where none is known: a tarball, or a package that gave no `HOMA_COMMIT`.
+/// The commit if none is known: a tarball, or a package without `HOMA_COMMIT`.
 const UNKNOWN: &str = "unknown commit";
 
 fn main() {
-    // Cargo runs a build script again after any change of the crate, unless the script names what it depends on.
+    // Cargo reruns a build script after any change of the crate, unless the script names its dependencies.
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-env-changed=HOMA_COMMIT");
     let directory = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());

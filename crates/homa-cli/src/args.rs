@@ -21,7 +21,7 @@ use crate::watch::args::{MetricsArgs, TopArgs};
 #[derive(Debug, Parser)]
 #[command(
     name = "homa",
-    // Of build/main.rs: the version of the package, and the commit.
+    // Set by build/main.rs: the version of the package, and the commit.
     version = env!("HOMA_VERSION"),
     max_term_width = 110,
     after_help = "Example: `homa bench` compares Homa and TCP on this machine and writes report.html.\n\
@@ -29,56 +29,56 @@ use crate::watch::args::{MetricsArgs, TopArgs};
                   2 any other error."
 )]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Answer requests: an echo server, and the other side of `homa bench --servers`
+    /// Run an echo server; it is also the server of `homa bench --servers`
     Serve(ServeArgs),
-    /// Send one request, print or save the answer and its time
+    /// Send one request, print or save the response and its time
     Call(CallArgs),
-    /// Measure the tail latency of a workload over Homa and over TCP, on an emulated rack, over loopback or between machines
+    /// Compare the tail latency of a workload over Homa and over TCP, on an emulated rack, over loopback or
+    /// between machines
     Bench(Box<BenchArgs>),
     /// Print the Homa packets of a capture, one line each
     Decode(DecodeArgs),
-    /// Run a program that was written for Linux Homa's sockets, without the kernel module where that is missing
+    /// Run a program that was written for Linux Homa's sockets, without the kernel module if it is missing
     Run(crate::run::RunArgs),
     /// Run Homa and other transports in a simulated network of any size
     Sim(SimArgs),
     /// Build a rack of hosts on this machine, and run experiments on it
     Rack(RackArgs),
-    /// Forward frames between network devices as a top-of-rack switch does: link rates, priorities, bounded buffers
+    /// Forward frames between network devices like a top-of-rack switch: link rates, priorities, bounded
+    /// buffers
     Switch(Box<SwitchArgs>),
-    /// Choose the cores on which the kernel processes what network devices receive
+    /// Choose the cores on which the kernel processes packets received by network devices
     Steer(crate::steer::args::SteerArgs),
-    /// Say what time traces hold: of live hosts, of switches and of the simulator
+    /// Analyse time traces of live hosts, switches and the simulator
     Trace(crate::trace::TraceArgs),
-    /// Find what takes the processors of this machine away, for how long and how often
+    /// Measure interruptions of this machine's processors: duration, frequency and cause
     Jitter(JitterArgs),
-    /// Find what in this host's settings costs tail latency, and the command that changes it
+    /// Find settings of this host that cost tail latency, and the commands that change them
     Doctor(DoctorArgs),
-    /// Print what a process that runs with --metrics has counted, or what changed
+    /// Print the statistics of a process started with --metrics, or their changes
     Metrics(MetricsArgs),
-    /// Show what happens in processes that run with --metrics, again and again
+    /// Live view of processes started with --metrics
     Top(TopArgs),
-    /// Serve for a bench that has started this process
+    /// Run the server of a bench that has started this process
     #[command(name = homa_bench::server::CHILD_COMMAND, hide = true)]
     BenchServer,
-    /// Write the man pages and the shell completions of a package
+    /// Write the man pages and shell completions of a package
     #[cfg(feature = "packaging")]
     #[command(hide = true)]
     Packaging(crate::packaging::PackagingArgs),
 }
 
 impl Cli {
-    /// What the words of a command line mean.
+    /// Parses the words of a command line.
     ///
     /// # Errors
-    /// Clap's, help and version included.
+    /// The errors of clap, including help and version.
     pub fn of_words<W: Into<OsString> + Clone>(
         words: impl IntoIterator<Item = W>,
     ) -> Result<Cli, clap::Error> {
@@ -97,8 +97,7 @@ impl Cli {
     }
 }
 
-/// One line that says what is wrong with a command line, from clap's longer text: its first paragraph, and the tip if
-/// there is one.
+/// Reduces clap's error to one line: its first paragraph, and the tip if there is one.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut paragraphs = text.split("\n\n").map(|paragraph| {

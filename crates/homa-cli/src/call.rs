@@ -20,7 +20,6 @@ use crate::choice::choice;
 use crate::recording::RecordingArgs;
 use crate::values::{Queues, message_bytes, positive, queues};
 
-/// `homa call`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,19 +31,20 @@ Examples:
 
 A round-trip time is measured by messages so long that they need a grant.")]
 pub struct CallArgs {
-    /// What carries Homa's packets
+    /// Driver of Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
-    /// The network device for --driver packet or xdp [default: the one by which the server is reached]
+    /// The network device for --driver packet or xdp [default: that of the route to the server]
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
-    /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. What the device steers to others is lost
+    /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. Packets on other queues are lost
     #[arg(long, value_name = "LIST", value_parser = queues)]
     pub queues: Option<Queues>,
     /// Where the kernel runs the program of --driver xdp
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = choice::<XdpMode>())]
     pub xdp_mode: XdpMode,
-    /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has no UDP port
+    /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has
+    /// no UDP port
     #[arg(value_name = "ADDR")]
     pub addr: String,
     /// Send the content of this file
@@ -56,19 +56,19 @@ pub struct CallArgs {
     /// Send this many bytes of a pattern (the default, with 100 bytes)
     #[arg(long, value_name = "BYTES", group = "request", value_parser = message_bytes)]
     pub size: Option<u32>,
-    /// Save the answer in this file; `-` writes it to standard output and nothing else there
+    /// Save the response in this file; with `-`, standard output is the response and nothing else
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// Speed of the link, Mbit/s [default: what the network device tells; many virtual ones tell none]. Without it nothing
-    /// is paced, and unscheduled bytes follow no round-trip time
+    /// Link speed, Mbit/s [default: as reported by the network device; many virtual ones report none].
+    /// Without it nothing is paced, and unscheduled bytes do not depend on the round-trip time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub link_mbps: Option<u32>,
-    /// After the call, print on standard error (with --json: in the result) every counter that is not 0, and what is known of
-    /// the peer: round-trip time, how many bytes of a message go unscheduled to it, and the limit it sets for them. A call
-    /// that fails prints them too
+    /// After the call, also after a failed one, print on standard error (with --json: in the result) every
+    /// counter that is not 0 and the state of the peer: round-trip time, unscheduled bytes of a message to
+    /// it, and its limit for them
     #[arg(long)]
     pub metrics: bool,
     /// Give up after this many seconds
@@ -78,13 +78,12 @@ pub struct CallArgs {
     pub recording: RecordingArgs,
 }
 
-/// The request without an option, in bytes.
+/// Bytes of the default request.
 const DEFAULT_SIZE: u32 = 100;
 
-/// The largest answer that is taken, unless the request is larger.
+/// Maximum bytes of a response, unless the request is larger.
 const MAX_ANSWER: u32 = 64 << 20;
 
-/// The result as JSON.
 #[derive(Serialize)]
 struct Answered<'a> {
     schema: u32,
@@ -93,22 +92,22 @@ struct Answered<'a> {
     response_bytes: usize,
     same_as_request: bool,
     time_us: f64,
-    /// The answer, if it is text and was not saved.
+    /// The response, if it is text and was not saved.
     text: Option<&'a str>,
     output: Option<&'a Path>,
-    /// Only where they were asked for.
+    /// Only with --metrics.
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<&'a HostReport>,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 struct Called {
     answer: Result<Bytes, homa::error::CallError>,
     time: Duration,
     seen: HostReport,
 }
 
-/// Calls, and prints or saves the answer.
+/// Makes the call, and prints or saves the response.
 pub fn run(args: &CallArgs) -> Result<()> {
     let mut to = server(&args.addr)?;
     if args.driver == Driver::Raw {
@@ -121,7 +120,7 @@ pub fn run(args: &CallArgs) -> Result<()> {
     let Called { answer, time, seen } = call(args, to, &request)?;
     let seen = args.metrics.then_some(seen);
     if let (Err(_), Some(seen)) = (&answer, &seen) {
-        // What was counted may tell why.
+        // The counters may show the cause.
         eprint!("{seen}");
     }
     let answer = answer?;
@@ -162,7 +161,7 @@ pub fn run(args: &CallArgs) -> Result<()> {
     Ok(())
 }
 
-/// `HOST[:UDP_PORT][/HOMA_PORT]`; the host may be a name.
+/// Parses `HOST[:UDP_PORT][/HOMA_PORT]`; the host may be a name.
 fn server(text: &str) -> Result<ServerAddr> {
     let (host, port) = match text.split_once('/') {
         Some((host, port)) => {
@@ -193,12 +192,12 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     let deadline = Duration::try_from_secs_f64(args.deadline)?;
     let mut bind = client_bind(args.driver, to.host.ip(), 0);
     if args.interface.is_some() {
-        // The device's own address, which need not be that of the route.
+        // The address of the device, which may differ from that of the route.
         bind.set_ip(if bind.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() });
     }
     let length = u32::try_from(request.len()).ok().filter(|&length| length <= i32::MAX as u32);
     let length = length.context("the request is larger than any Homa message: 2147483647 bytes")?;
-    // A single call gains from polling all the time it waits, and costs a processor no longer than that.
+    // A single call gains from polling while it waits, and occupies a processor no longer than that.
     let poll = Duration::from_millis(1);
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
     config.protocol.link_mbps = args.link_mbps;
@@ -225,7 +224,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     Ok(Called { answer, time, seen })
 }
 
-/// The answer as text, if it can be shown as such.
+/// The response as text, if it is printable.
 fn printable(answer: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(answer).ok()?;
     text.chars().all(|char| !char.is_control() || matches!(char, '\n' | '\t' | '\r')).then_some(text)

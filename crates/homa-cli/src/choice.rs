@@ -1,4 +1,4 @@
-//! Options whose values are the variants of a library's enum.
+//! Command-line options whose values are the variants of a library's enum.
 
 use std::str::FromStr;
 

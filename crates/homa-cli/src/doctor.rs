@@ -1,4 +1,4 @@
-//! `homa doctor`: checks this host's settings for what costs tail latency, and probes whether the network
+//! `homa doctor`: checks this host's settings for causes of tail latency, and probes whether the network
 //! keeps priorities.
 
 use std::path::PathBuf;
@@ -14,7 +14,6 @@ use serde_json::json;
 
 use crate::addr::resolve;
 
-/// `homa doctor`.
 #[derive(Args, Clone, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -30,26 +29,25 @@ restart: /etc/sysctl.d and the boot options keep them. What takes the processors
 network keeps priorities, by `homa doctor listen` on one host and `homa doctor probe` on others."
 )]
 pub struct DoctorArgs {
-    /// Something else than to read this host's settings
+    /// Another action than checking this host's settings
     #[command(subcommand)]
     pub command: Option<DoctorCommand>,
-    /// A network device; can be given several times [default: those with a default route, else those with
-    /// any]
+    /// A network device; can be given several times [default: those with a default route, else those with any
+    /// route]
     #[arg(long = "dev", value_name = "NAME")]
     pub devices: Vec<String>,
     /// The rate that the links of these devices should have, Mbit/s
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub link_mbps: Option<u32>,
-    /// Also print what is fine
+    /// Also print checks without a finding
     #[arg(long)]
     pub all: bool,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard
-    /// error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
-/// The subcommands of `homa doctor`.
 #[derive(Subcommand, Clone, Debug)]
 pub enum DoctorCommand {
     /// Measure, with `homa doctor probe` on other hosts, whether the network keeps priorities
@@ -58,7 +56,6 @@ pub enum DoctorCommand {
     Probe(ProbeArgs),
 }
 
-/// `homa doctor listen`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -69,28 +66,27 @@ With one sender the load and the probes come from the same host, and the queue t
 or more the load of all but the first meets behind the last switch: its queues are measured then. The load takes all of the link that it
 can, or --load-rate: choose a time at which nobody minds.")]
 pub struct ListenArgs {
-    /// Address and port to listen on, by TCP for the probing hosts' orders and by UDP for probes
+    /// Address and port to listen on, by TCP for commands to the probing hosts and by UDP for probes
     #[arg(long, value_name = "IP[:PORT]", default_value = "0.0.0.0")]
     pub bind: String,
     /// Probing hosts to wait for
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub senders: u16,
-    /// How long probes are sent beside the load
+    /// How long probes are sent during the load
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration_ns)]
     pub seconds: u64,
-    /// Rate of each host's load, in bits per second of UDP payload [default: as fast as it goes]
+    /// Rate of each host's load, in bits per second of UDP payload [default: maximum]
     #[arg(long, value_name = "RATE", value_parser = rate_bps)]
     pub load_rate: Option<u64>,
-    /// Priority of the load, 0 to 6: what is above it should pass it
+    /// Priority of the load, 0 to 6: packets of higher priority should overtake it
     #[arg(long, value_name = "P", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=6))]
     pub load_priority: u8,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard
-    /// error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
-/// `homa doctor probe`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example:
@@ -101,8 +97,8 @@ pub struct ProbeArgs {
     /// The listener
     #[arg(value_name = "HOST[:PORT]")]
     pub to: String,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard
-    /// error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
@@ -130,7 +126,7 @@ impl TryFrom<&ListenArgs> for ListenOptions {
 /// Checks this host, or probes the network.
 ///
 /// # Errors
-/// There is no such device, a file cannot be written, or a probing host has no listener.
+/// The device does not exist, a file cannot be written, or a probing host has no listener.
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let notify = &mut |line: &str| eprintln!("{line}");
     match &args.command {

@@ -1,4 +1,4 @@
-//! `homa jitter`: what takes the processors away.
+//! `homa jitter`: measures interruptions of the processors.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use homa_doctor::jitter::{Options, allowed_cpus, measure};
 use homa_report::outputs::Outputs;
 use homa_report::units::duration_ns;
 
-/// `homa jitter`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -25,8 +24,8 @@ pub struct JitterArgs {
     /// How long to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub seconds: f64,
-    /// The shortest gap that counts, as in 1us. Below a microsecond the look at the clock itself shows: what
-    /// one cache miss or one busy sibling of a core costs
+    /// The shortest gap that counts, as in 1us. Below a microsecond, gaps include the cost of reading the
+    /// clock, of a cache miss or of a busy hyper-thread
     #[arg(long, value_name = "TIME", default_value = "1us", value_parser = threshold)]
     pub threshold: u64,
     /// Processors, as in 0-3,6 [default: all that this process may use]
@@ -36,8 +35,8 @@ pub struct JitterArgs {
     /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard
-    /// error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
@@ -72,7 +71,7 @@ impl TryFrom<&JitterArgs> for Options {
 /// Measures, and writes the results.
 ///
 /// # Errors
-/// A processor may not be used, or a file cannot be written.
+/// A processor is not permitted, or a file cannot be written.
 pub fn run(args: &JitterArgs) -> Result<()> {
     let options = args.try_into()?;
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;

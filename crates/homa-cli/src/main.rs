@@ -1,6 +1,7 @@
-//! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, a
-//! software switch, a rack of hosts on one machine, the steering of received packets, time traces, what this machine itself does to
-//! the tail, what happens in running processes, and programs written for Linux Homa's sockets.
+//! The `homa` command: an echo server, single calls, and a bench that compares Homa with TCP. It decodes
+//! captures, simulates networks, forwards frames as a software switch, and builds a rack of hosts on one
+//! machine. It also steers received packets, analyses time traces, measures the machine's interruptions,
+//! shows running processes, and runs programs written for Linux Homa's sockets.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -32,10 +33,10 @@ use clap::error::ErrorKind;
 use args::{Cli, Command};
 use homa_report::output;
 
-/// The bench ran, but not every RPC was answered exactly once and right.
+/// Exit code of a bench that ran, but where some RPC was not answered exactly once and correctly.
 const UNCLEAN: u8 = 1;
 
-/// Everything else that went wrong.
+/// Exit code of all other failures.
 pub const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version go to standard output; all else is an error in one line.
+/// Prints help and version on standard output, and errors in one line on standard error.
 fn refuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

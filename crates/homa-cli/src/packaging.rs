@@ -1,4 +1,5 @@
-//! `homa packaging`: the man pages and shell completions of a package, from the definition of the command line.
+//! `homa packaging`: generates the man pages and shell completions of a package from the definition of the
+//! command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,13 +13,12 @@ use homa_report::output::{Output, make_directory};
 
 use crate::args::Cli;
 
-/// The program's name, for which shells complete.
+/// The name of the program in completions.
 const PROGRAM: &str = "homa";
 
-/// Shells that the package has completions for.
+/// Shells with completions in the package.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// `homa packaging`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +33,7 @@ pub fn run(args: &PackagingArgs) -> Result<()> {
     let (man, completions) = (args.directory.join("man"), args.directory.join("completions"));
     make_directory(&man)?;
     make_directory(&completions)?;
-    // Each page would list `help` as a command of its own; `--help` is among the options.
+    // Each page would list `help` as a command; `--help` is among the options.
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     write_pages(&command, &man)?;
@@ -44,7 +44,7 @@ pub fn run(args: &PackagingArgs) -> Result<()> {
     Ok(())
 }
 
-/// The page of a command, and those of its subcommands.
+/// Writes the pages of a command and of its subcommands.
 fn write_pages(command: &Command, directory: &Path) -> Result<()> {
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         write_pages(subcommand, directory)?;
@@ -58,10 +58,10 @@ fn write_pages(command: &Command, directory: &Path) -> Result<()> {
     file.write(&page(&man, command).context("cannot render a man page")?)
 }
 
-/// The page as clap has it, but for the examples, whose lines must stay as they are.
+/// Clap's page, with the lines of the examples preserved.
 fn page(man: &Man, command: &Command) -> Result<Vec<u8>> {
     let text = String::from_utf8(sections(man, command)?).context("the page is not UTF-8")?;
-    // Each section comes with the macros that the first line of a page defines.
+    // Each section begins with the macros that the first line of a page defines.
     let macros = text.split(".TH").next().unwrap_or_default();
     Ok(format!("{macros}{}", text.replace(macros, "")).into_bytes())
 }
@@ -82,7 +82,7 @@ fn sections(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The text behind the options in `--help`. Indented lines are examples, others are sentences.
+/// The text after the options in `--help`. Indented lines are examples, others are sentences.
 fn examples(text: &str) -> Roff {
     let heading = if text.contains("Example") { "EXAMPLES" } else { "NOTES" };
     let text =
@@ -98,7 +98,7 @@ fn examples(text: &str) -> Roff {
         match (line.is_empty(), is_example) {
             (true, _) => roff.control("PP", []),
             (false, true) => roff.text([roman(line)]),
-            // Each sentence that begins a line of `--help` begins one of the page.
+            // Each sentence at the start of a line in `--help` starts a line of the page.
             (false, false) => roff.text([roman(line)]).control("br", []),
         };
     }
@@ -108,7 +108,7 @@ fn examples(text: &str) -> Roff {
     roff
 }
 
-/// The command without what `--help` hides: completions would offer it.
+/// The command without hidden parts, which completions would otherwise offer.
 fn shown(command: &Command) -> Command {
     let mut copy = Command::new(command.get_name().to_owned())
         .disable_help_flag(true)
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// The files written into a directory of the test's own, name and content.
+    /// The files, name and content, written to a directory of this test.
     fn written(test: &str) -> Vec<(String, String)> {
         let directory = std::env::temp_dir().join(format!("homa-packaging-{test}-{}", std::process::id()));
         run(&PackagingArgs { directory: directory.clone() }).expect("writes the files");

@@ -24,7 +24,6 @@ use crate::choice::choice;
 use crate::recording::RecordingArgs;
 use crate::values::{DEFAULT_POLL_US, Queues, message_bytes, poll_us, queues, wake_order};
 
-/// `homa serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -37,72 +36,74 @@ Examples:
 
 It serves until it gets SIGINT (ctrl-C) or SIGTERM, then says how many requests were run.")]
 pub struct ServeArgs {
-    /// What carries Homa's packets
+    /// Driver of Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
-    /// The network device for --driver packet or xdp [default: the one that has the address of --bind]
+    /// The network device for --driver packet or xdp [default: the one with the address of --bind]
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
-    /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. What the device steers to others is lost
+    /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. Packets on other queues are lost
     #[arg(long, value_name = "LIST", value_parser = queues)]
     pub queues: Option<Queues>,
     /// Where the kernel runs the program of --driver xdp
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = choice::<XdpMode>())]
     pub xdp_mode: XdpMode,
-    /// Address and UDP port of the Homa host (over raw IP the port means nothing to Homa); TCP listens on the same port
-    /// number (the next server port on the next number), gRPC and bare UDP
-    /// 1000 above, QUIC 2000. Port 0: any free ones
+    /// Address and UDP port of the Homa host (over raw IP the port has no meaning for Homa). TCP listens on
+    /// the same port number (further server ports on the following numbers), gRPC and plain UDP 1000 above,
+    /// QUIC 2000 above. Port 0: any free ports
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:14600")]
     pub bind: String,
-    /// Protocols to serve: homa, tcp, grpc, quic, udp (bare packets over --driver)
+    /// Protocols to serve: homa, tcp, grpc, quic, udp (plain packets over --driver)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp", value_parser = choice::<Protocol>())]
     pub protocol: Vec<Protocol>,
-    /// Server ports per protocol: Homa ports from 99 on, TCP ports from that of --bind on
+    /// Server ports per protocol: Homa ports from 99 upwards, TCP ports from that of --bind upwards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub server_ports: u16,
-    /// Server threads per protocol. A Homa port has at least one of its own; a port of bare packets has just one
+    /// Server threads per protocol. Each Homa port has at least one thread; a port of plain packets has
+    /// exactly one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub server_threads: u16,
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
     pub poll_us: u64,
-    /// Which of the threads of Homa that sleep and could do the same is woken: lifo, fifo or least-recent (whose core was without any
-    /// activity for longest)
+    /// Which sleeping Homa thread is woken if several could do the work: lifo, fifo or least-recent (the one
+    /// whose core was idle for longest)
     #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
     pub wake_order: WakeOrder,
-    /// Most datagrams, or frames of a device, that a thread of Homa takes at a time, 1 to 32: what came together is answered together
+    /// Maximum receive batch, 1 to 32 datagrams or frames; replies are sent after the whole batch
     #[arg(long, value_name = "PACKETS", default_value_t = HostConfig::default().batch_cap, value_parser = batch_cap)]
     pub batch_cap: BatchCap,
-    /// Endpoints of the Homa host, each with a packet path, a lock and its part of the RPCs: about one per core that the network
-    /// may fill
+    /// Endpoints of the Homa host, each with a packet path, a lock and its part of the RPCs: about one for
+    /// each core that the network traffic can saturate
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub endpoints: u16,
     /// Largest request, bytes
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_MAX_MESSAGE, value_parser = message_bytes)]
     pub max_message: u32,
-    /// Answer each request with 100 bytes instead of its own
+    /// Answer each request with 100 bytes instead of its own bytes
     #[arg(long)]
     pub one_way: bool,
-    /// Speed of the link, Mbit/s [default: what the network device tells; many virtual ones tell none]. Without it nothing
-    /// is paced, and unscheduled bytes follow no round-trip time
+    /// Link speed, Mbit/s [default: as reported by the network device; many virtual ones report none].
+    /// Without it nothing is paced, and unscheduled bytes do not depend on the round-trip time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub link_mbps: Option<u32>,
-    /// At the end, print every counter of Homa that is not 0, and a table of the peers: round-trip time, how many bytes of a
-    /// message go unscheduled to each, and the limit it sets for them. With an address also serve all of it meanwhile, over HTTP at
-    /// /metrics, in the format of Prometheus: IP:PORT, port 0 for any free one, or the path of a socket to make, as in
-    /// unix:/run/homa.sock
+    /// At the end, print every counter of Homa that is not 0 and a table of the peers: round-trip time,
+    /// unscheduled bytes of a message to each, and its limit for them. With an address, also serve these
+    /// metrics over HTTP at /metrics while running, in the format of Prometheus: IP:PORT, port 0 for any free
+    /// one, or the path of a new socket, as in unix:/run/homa.sock
     #[arg(long, value_name = "ADDR", num_args = 0..=1)]
     pub metrics: Option<Option<MetricsAddr>>,
-    /// Print what was served and the metrics as one JSON object, and nothing else on standard output
+    /// Print the numbers of served requests and the metrics as one JSON object, and nothing else on standard
+    /// output
     #[arg(long, requires = "metrics")]
     pub json: bool,
-    /// Keep the processors out of deep sleep while RPCs of Homa are in flight, which makes sleeping round trips shorter and costs
-    /// power; takes the right to write to /dev/cpu_dma_latency
+    /// Keep the processors out of deep sleep while RPCs of Homa are in flight, which shortens sleeping round
+    /// trips and costs power; needs write access to /dev/cpu_dma_latency
     #[arg(long)]
     pub low_latency: bool,
     #[command(flatten)]
     pub recording: RecordingArgs,
-    /// Exit when standard input ends, and print what was served: how a program ends a server that it has started
+    /// Print what was served and exit when standard input ends: for programs that start a server and end it
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
 }
@@ -142,7 +143,7 @@ struct Summary {
     metrics: HostReport,
 }
 
-/// Requests run over each protocol; `None`: it was not served.
+/// Number of requests over each protocol; `None` if it was not served.
 #[derive(Serialize)]
 struct Served {
     homa: Option<u64>,
@@ -164,7 +165,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let report =
         |report: Report| if args.json { note(report) } else { print(format!("{report}\n").as_bytes()) };
     let mut server = Server::start(&options, report)?;
-    // The server threads do the work.
+    // The server threads do the work meanwhile.
     end.wait();
     server.write_trace()?;
     let counts = server.served();
@@ -187,21 +188,21 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
 }
 
-/// Prints a report where it does not come between a program and the JSON it reads.
+/// Prints a report, unless standard output is reserved for JSON.
 fn note(report: Report) -> Result<()> {
     writeln!(io::stderr(), "{report}").context("cannot write to standard error")
 }
 
-/// What ends a server.
+/// The event that ends a server.
 enum End {
-    /// Standard input ends.
+    /// End of standard input.
     Stdin,
     /// SIGINT or SIGTERM.
     Signal(Signals),
 }
 
 impl End {
-    /// From now on a signal waits for [`End::wait`].
+    /// Starts catching signals, so that [`End::wait`] receives them.
     fn prepare(stdin: bool) -> Result<End> {
         if stdin {
             return Ok(End::Stdin);
@@ -212,7 +213,7 @@ impl End {
     fn wait(self) {
         match self {
             End::Stdin => {
-                // An error there is an end of it too.
+                // A read error counts as the end.
                 let _ = io::stdin().read_to_end(&mut Vec::new());
             }
             End::Signal(mut signals) => {

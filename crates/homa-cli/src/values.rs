@@ -1,5 +1,5 @@
-//! Parsers of option values that several commands share. Their errors are half a sentence: clap puts the option and
-//! the text before them.
+//! Parsers of option values that several commands share. Their errors are half sentences, after which clap
+//! puts the option and the text.
 
 use homa_bench::server::DEFAULT_POLL;
 use homa_bench::workloads::Truncation;
@@ -9,7 +9,7 @@ use homa_steer::wake::WakeOrder;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queues(pub Vec<u32>);
 
-/// Receive queues: numbers and ranges, as in 0-3,6.
+/// Parses receive queues: numbers and ranges, as in 0-3,6.
 pub fn queues(text: &str) -> Result<Queues, String> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -21,14 +21,14 @@ pub fn queues(text: &str) -> Result<Queues, String> {
     Ok(Queues(parts.into_iter().flatten().collect()))
 }
 
-/// The default time for which a thread polls, in microseconds, for help texts.
+/// The default polling time of a thread, in microseconds, for help texts.
 pub const DEFAULT_POLL_US: u64 = DEFAULT_POLL.as_micros() as u64;
-/// More would let the threads of an idle protocol disturb the other's turn.
+/// Longer polling would let the threads of an idle protocol disturb the turn of another one.
 const MAX_POLL_US: u64 = 10_000;
 /// Lengths on the wire are 32 bits, signed at some peers.
 const MAX_MESSAGE: u32 = i32::MAX as u32;
 
-/// The length at which messages are cut: bytes, or `none`.
+/// Parses the length at which messages are truncated: bytes, or `none`.
 pub fn truncation(text: &str) -> Result<Truncation, String> {
     if text == "none" {
         return Ok(Truncation::Off);
@@ -36,7 +36,7 @@ pub fn truncation(text: &str) -> Result<Truncation, String> {
     message_bytes(text).map(Truncation::At).map_err(|error| format!("{error}, or `none`"))
 }
 
-/// The length of a message in bytes.
+/// Parses the length of a message in bytes.
 pub fn message_bytes(text: &str) -> Result<u32, String> {
     match text.parse::<u64>() {
         Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
@@ -44,12 +44,12 @@ pub fn message_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The name of a wake order.
+/// Parses the name of a wake order.
 pub fn wake_order(text: &str) -> Result<WakeOrder, String> {
     text.parse().map_err(|error: homa_steer::SteerError| error.to_string())
 }
 
-/// A polling time in microseconds.
+/// Parses a polling time in microseconds.
 pub fn poll_us(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(us) if us <= MAX_POLL_US => Ok(us),
@@ -57,7 +57,7 @@ pub fn poll_us(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number above 0.
+/// Parses a number above 0.
 pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),

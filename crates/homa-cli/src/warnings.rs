@@ -1,6 +1,6 @@
-//! What the libraries warn of, on standard error, in the form of this command's own messages.
+//! Prints the libraries' warnings on standard error, in the format of this command's messages.
 //!
-//! A subscriber of its own, since all that is needed is a line for each of the few warnings: no spans, no filters, no times.
+//! This is a custom subscriber, since the few warnings need only a line each: no spans, no filters, no times.
 
 use std::fmt::{self, Write};
 
@@ -8,9 +8,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Prints warnings and errors from here on.
+/// Starts printing warnings and errors.
 pub fn print() {
-    // A second subscriber is refused, and then the first one prints.
+    // A second subscriber is rejected; the first one then prints.
     let _ = tracing::subscriber::set_global_default(Warnings);
 }
 
@@ -18,7 +18,7 @@ struct Warnings;
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Other libraries' warnings are about themselves.
+        // Warnings of other libraries do not concern the user.
         *metadata.level() <= Level::WARN && metadata.target().starts_with("homa")
     }
 
@@ -35,7 +35,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// The message, and the other fields behind it.
+/// The message, followed by the other fields.
 fn text(event: &Event<'_>) -> String {
     let mut line = Line::default();
     event.record(&mut line);
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what `Warnings` would print.
+    /// Collects the lines that `Warnings` would print.
     struct Kept(Arc<Mutex<Vec<String>>>);
 
     impl Subscriber for Kept {

@@ -95,8 +95,8 @@ impl Serve {
         self.process.wait().expect("a child").code()
     }
 
-    /// A server on the same port number for both protocols, as `--servers` expects it. Another program may take a
-    /// number between our finding it free and the server's binding it: then there is another.
+    /// A server on the same port number for both protocols, as `--servers` expects it. Another program may
+    /// take a number between our finding it free and the server's binding it: then there is another.
     fn on_one_number(words: &[&str]) -> (Serve, String) {
         for _ in 0..50 {
             let free = TcpListener::bind("127.0.0.1:0").expect("any port");
@@ -634,7 +634,8 @@ fn call_that_measures(server: &str, link: &[&str]) -> Value {
 #[test]
 fn the_metrics_of_a_call_show_what_was_measured_and_chosen() {
     let server = Serve::start(&["--bind", "127.0.0.1:0", "--protocol", "homa"]);
-    // A round trip is worth little on a slow link; without the option nothing is chosen, as the loopback device tells no speed.
+    // A round trip is worth little on a slow link; without the option nothing is chosen, as the loopback
+    // device tells no speed.
     for (link, chosen) in [(&["--link-mbps", "10"][..], 500..40_000), (&[], 40_000..40_001)] {
         let result = call_that_measures(&server.homa, link);
         let (counters, peer) = (&result["metrics"]["counters"], &result["metrics"]["peers"][0]);

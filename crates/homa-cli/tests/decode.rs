@@ -119,7 +119,8 @@ fn data(ack: Option<Ack>) -> Body {
     })
 }
 
-/// A request, an acknowledgement and a response's first packet in one datagram, which says that bundles are taken.
+/// A request, an acknowledgement and a response's first packet in one datagram, which says that bundles are
+/// taken.
 pub fn bundle() -> Vec<u8> {
     let mut acks = AckList::new();
     assert!(acks.push(Ack { client_id: 240, server_port: SERVER }));

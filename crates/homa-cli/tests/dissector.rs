@@ -1,4 +1,5 @@
-//! The Wireshark dissector, by tshark, against `homa decode`: the same packets, the same values in the same fields.
+//! The Wireshark dissector, by tshark, against `homa decode`: the same packets, the same values in the same
+//! fields.
 
 use std::collections::BTreeMap;
 use std::fs;

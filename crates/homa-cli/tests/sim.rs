@@ -409,7 +409,8 @@ fn a_sweep_that_goes_on_ends_as_one_that_was_never_stopped() {
     }
     let expected = written(&scratch, "whole");
     assert_eq!(expected.len(), 12 + 2);
-    // The oracle has no settings of Homa's: each of its runs stands beside all of Homa's with the same messages.
+    // The oracle has no settings of Homa's: each of its runs stands beside all of Homa's with the same
+    // messages.
     let results: Value = serde_json::from_str(&scratch.read("whole/results.json")).expect("JSON");
     for row in results["rows"].as_array().expect("rows") {
         let ratio = row["metrics"]["slowdown_mean_over_oracle"]["mean"].as_f64().expect("a number");

@@ -46,7 +46,8 @@ fn a_crate_of_a_registry_has_the_commit_in_a_file() {
     assert_eq!(of_package(&scratch.0), None);
 }
 
-/// Runs git in a repository of the test's own; `None`, with the reason on standard error, where there is no git.
+/// Runs git in a repository of the test's own; `None`, with the reason on standard error, where there is no
+/// git.
 fn git(directory: &Path, words: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     command.current_dir(directory).args(["-c", "user.name=Homa", "-c", "user.email=homa@localhost"]);

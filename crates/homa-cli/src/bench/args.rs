@@ -26,18 +26,19 @@ use crate::rack::PROGRAM;
 use crate::recording::TraceSettingsArgs;
 use crate::values::{DEFAULT_POLL_US, message_bytes, poll_us, positive, truncation, wake_order};
 
-/// What `homa bench` does beside comparing under a workload.
+/// Benchmarks other than the comparison under a workload.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Measure what each protocol and driver can do at best here: round trips, RPCs per second, long messages, processor time
+    /// Measure the limits of each protocol and driver here: round trips, RPCs per second, long messages,
+    /// processor time
     Limits(LimitsArgs),
-    /// Measure the switch: frames a second, how exact its rates are, what a probe meets, what overload does
+    /// Measure the switch: frames per second, precision of its rates, latency of a probe, behaviour under
+    /// overload
     Switch(SwitchBenchArgs),
-    /// Compare ways to build a bridge: bursts, locks, threads, memory of packets, and the kernel's own
+    /// Compare designs of a bridge: bursts, locks, threads, packet memory, and the kernel's own bridge
     Bridge(BridgeBenchArgs),
 }
 
-/// `homa bench`.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -59,29 +60,29 @@ Every latency counts from the moment the message was due, not from when it could
 those that waited behind it (no coordinated omission). Gbps are 10^9 bits of request payload per second, all clients
 together. An open-loop client polls rather than sleeps when its next message is due within 2 ms, for both protocols.")]
 pub struct BenchArgs {
-    /// Something else than the comparison under a workload.
+    /// Another benchmark than the comparison under a workload.
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
-    /// Compare between processes of this machine over its loopback device, where nothing congests, instead of on a rack
+    /// Compare between processes of this machine over its loopback device, which never congests, instead of
+    /// on a rack
     #[arg(long)]
     pub loopback: bool,
-    /// An option that describes the rack was given: a comparison over loopback would not answer the question.
+    /// Whether an option that describes the rack was given: a comparison over loopback would then be wrong.
     #[arg(skip)]
     pub is_rack_wanted: bool,
-    /// Of the rack.
     #[command(flatten)]
     pub rack: ComparisonArgs,
-    /// Write the time traces of Homa to this directory at the end, server.trace and one for each client; and on SIGUSR1, or when one
-    /// froze, as `homa serve` does
+    /// Write the time traces of Homa to this directory at the end, server.trace and one for each client.
+    /// SIGUSR1 and a frozen trace also write them, as with `homa serve`
     #[arg(long, value_name = "DIR", help_heading = "Time traces")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub recording: TraceSettingsArgs,
-    /// What carries Homa's packets; over raw IP the servers that the bench starts are at 127.0.0.1 and the clients at
+    /// Driver of Homa's packets. Over raw IP the bench starts its servers at 127.0.0.1 and its clients at
     /// 127.0.0.2 and up, so that they are different hosts
     #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
-    /// Remote `homa serve` hosts, `ADDRESS[:PORT]`; without, servers are started on this machine
+    /// Remote `homa serve` hosts, `ADDRESS[:PORT]`; without this option, servers are started on this machine
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub servers: Vec<String>,
     /// Message sizes: w1 to w8, short-long, one-medium, starve, a number of bytes, or a CSV file of
@@ -91,34 +92,35 @@ pub struct BenchArgs {
     /// All messages have this many bytes
     #[arg(long, value_name = "BYTES", value_parser = message_bytes)]
     pub size: Option<u32>,
-    /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
-    /// [default: 1000000; in a rack as many as a link carries in 1/100 of the measured time, if
-    /// those are fewer]
+    /// Longer messages are shortened to this many bytes; `none`: do not shorten [default: 1000000; on a rack
+    /// at most what a link carries in 1/100 of the measured time]
     #[arg(long, value_name = "BYTES|none", value_parser = truncation)]
     pub max_message: Option<Truncation>,
-    /// Protocols to measure, in turn: homa, tcp, grpc (tonic), quic (quinn), and udp: bare packets over --driver with no protocol at all, in which an RPC
-    /// of a lost packet is an error. A Homa server is needed in any case: slowdown is relative to Homa without load
+    /// Protocols to measure, in turn: homa, tcp, grpc (tonic), quic (quinn), and udp (plain packets over
+    /// --driver without any protocol, where an RPC with a lost packet is an error). A Homa server is always
+    /// needed: slowdown is relative to Homa without load
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp", value_parser = choice::<Protocol>())]
     pub protocol: Vec<Protocol>,
     /// Offered load of all clients, Gbps of request payload (open loop, Poisson arrivals)
     #[arg(long, value_name = "GBPS", group = "pace", value_parser = positive)]
     pub gbps: Option<f64>,
     /// Offered load (open loop, Poisson) as a fraction of each link's rate, headers included [default: 0.7,
-    /// with less than 20 seconds 0.5]; over loopback of the slower protocol's maximum, which is measured
-    /// first [default: 0.5]
+    /// with less than 20 seconds 0.5]; over loopback as a fraction of the slower protocol's maximum, which is
+    /// measured first [default: 0.5]
     #[arg(long, value_name = "FRACTION", group = "pace", value_parser = positive)]
     pub load: Option<f64>,
-    /// Closed loop: this many RPCs open per client port, each answer starts the next
+    /// Closed loop: this many RPCs open per client port; each response starts the next request
     #[arg(long, value_name = "N", group = "pace", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub outstanding: Option<u32>,
     /// Only measure each protocol's maximum goodput for the workload
     #[arg(long, conflicts_with = "pace")]
     pub find_max: bool,
-    /// Client hosts, all in this process; each has its own address (so that over raw IP, with --servers, there is one)
+    /// Client hosts, all in this process; each has its own address (hence only one over raw IP with
+    /// --servers)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub clients: u16,
-    /// Endpoints of each Homa host, of the clients and of the servers that the bench starts, between which its ports and RPCs are
-    /// divided
+    /// Endpoints of each Homa host of the clients and of the servers that the bench starts; ports and RPCs
+    /// are divided among them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub endpoints: u16,
     /// Client ports per client host [default: 4, but 1 with --outstanding]
@@ -130,66 +132,70 @@ pub struct BenchArgs {
     /// Threads per protocol of the servers that the bench starts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub server_threads: u16,
-    /// Threads per client port that only take answers; 0: the sending thread takes them between two sends, and so it always
-    /// does with gRPC, QUIC and bare packets
+    /// Threads per client port that only receive responses; 0: the sending thread receives them between two
+    /// sends, as always with gRPC, QUIC and plain packets
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub port_receivers: u16,
-    /// Answers have 100 bytes instead of the request's length (remote servers need the option too)
+    /// Responses have 100 bytes instead of the request's length (remote servers need the option too)
     #[arg(long)]
     pub one_way: bool,
-    /// Open RPCs per client port at which an open loop waits. Each hit is counted; a run with more than 1 % hits is
-    /// marked as closed-loop
+    /// Open RPCs per client port at which an open loop waits. Each hit is counted; a run with more than 1 %
+    /// hits is marked as closed-loop
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_outstanding: u32,
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
     pub poll_us: u64,
-    /// Which of the threads of Homa that sleep and could do the same is woken: lifo, fifo or least-recent (whose core was without any
-    /// activity for longest)
+    /// Which sleeping Homa thread is woken if several could do the work: lifo, fifo or least-recent (the one
+    /// whose core was idle for longest)
     #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
     pub wake_order: WakeOrder,
-    /// Most datagrams, or frames of a device, that a thread of Homa takes at a time, 1 to 32: what came together is answered together
+    /// Maximum receive batch, 1 to 32 datagrams or frames; replies are sent after the whole batch
     #[arg(long, value_name = "PACKETS", default_value_t = HostConfig::default().batch_cap, value_parser = batch_cap)]
     pub batch_cap: BatchCap,
-    /// Speed of the link as Homa takes it, Mbit/s; remote servers have an option of their own [default: what the network
-    /// device tells; loopback tells none]. Without it nothing is paced, and unscheduled bytes follow no round-trip time
+    /// Link speed that Homa assumes, Mbit/s; remote servers have their own option [default: as reported by
+    /// the network device; loopback reports none]. Without it nothing is paced, and unscheduled bytes do not
+    /// depend on the round-trip time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub link_mbps: Option<u32>,
-    /// Where the clients and servers of this machine run, with neither on the other's processors or wherever the scheduler
-    /// likes
+    /// Processors of the clients and servers on this machine: separate ones, or any that the scheduler
+    /// chooses
     #[arg(long, value_name = "HOW", default_value = "apart", value_parser = choice::<Placement>())]
     pub placement: Placement,
-    /// Seconds of load per protocol, in slices that take turns
+    /// Seconds of load per protocol, in alternating slices
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     pub duration: f64,
-    /// Seeds arrivals and sizes; both protocols get the same
+    /// Seed of arrivals and sizes; all protocols get the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Serve what the Homa hosts of the clients count, over HTTP at /metrics, in the format of Prometheus, for `homa top` too: IP:PORT,
-    /// port 0 for any free one, or the path of a socket to make. The server of this machine serves its own beside it: at a free port of the
-    /// same address, or the same path with `.server` behind it. Both say where on standard error
+    /// Serve the statistics of the client's Homa hosts over HTTP at /metrics, in the format of Prometheus and
+    /// for `homa top`: IP:PORT, port 0 for any free one, or the path of a new socket. The server on this
+    /// machine serves its own: at a free port of the same address, or at the same path with `.server`
+    /// appended. Both print their address on standard error
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<MetricsAddr>,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
-/// Options of `homa bench` that both the rack and loopback have.
+/// Options of `homa bench` for both the rack and loopback.
 const SHARED_BENCH_OPTIONS: [&str; 9] =
     ["workload", "size", "max_message", "load", "one_way", "seed", "out", "json", "loopback"];
 
-/// Options that only the rack has.
+/// Options for the rack only.
 const RACK_BENCH_OPTIONS: [&str; 6] = ["seconds", "quick", "hosts", "rate", "connections", "cc"];
 
-/// Those of them that only say how long the comparison may take, which holds over loopback, too.
+/// Rack options that only limit the time of the comparison, hence also valid over loopback.
 const RACK_TIMES: [&str; 2] = ["seconds", "quick"];
 
 impl BenchArgs {
-    /// The comparison on a rack.
+    /// The options of a comparison on a rack.
     pub fn on_rack(&self) -> comparison::Options {
         comparison::Options {
             program: PROGRAM,
@@ -206,7 +212,8 @@ impl BenchArgs {
         }
     }
 
-    /// Options that only loopback and other machines have imply it. `given`: ids of the options on the command line.
+    /// Selects rack or loopback: options that only loopback and other machines have imply loopback. `given`:
+    /// ids of the options on the command line.
     pub fn choose_place(&mut self, given: &[String]) -> Result<(), String> {
         let is_of_rack = |id: &&String| RACK_BENCH_OPTIONS.contains(&id.as_str());
         let is_shared = |id: &&String| SHARED_BENCH_OPTIONS.contains(&id.as_str());
@@ -224,17 +231,18 @@ impl BenchArgs {
         }
     }
 
-    /// What to compare over loopback, or with other machines.
+    /// The options of a comparison over loopback, or with other machines.
     ///
     /// # Errors
-    /// There is no such workload, or a server's name has no address.
+    /// The workload does not exist, or a server's name has no address.
     pub fn options(&self) -> Result<Options> {
         let load = match (self.gbps, self.load, self.outstanding) {
             _ if self.find_max => Load::FindMax,
             (Some(gbps), ..) => Load::Gbps(gbps),
             (_, Some(fraction), _) => Load::Fraction(fraction),
             (_, _, Some(outstanding)) => Load::Outstanding(outstanding),
-            // Sizes of one kind are for latency as much as for load, and at half of the maximum both show.
+            // Messages of one size are for measuring latency as well as throughput; half of the maximum load
+            // shows both.
             _ => Load::default(),
         };
         let resolve = |name: &String| -> Result<RemoteServer> {
@@ -262,7 +270,7 @@ impl BenchArgs {
             batch_cap: self.batch_cap,
             link_mbps: self.link_mbps,
             placement: self.placement,
-            // A time that is too long for the type is refused as any other that is too long.
+            // A duration beyond the type's range is rejected like any other that is too long.
             duration: Duration::try_from_secs_f64(self.duration).unwrap_or(Duration::MAX),
             seed: self.seed,
             metrics: self.metrics.clone(),
@@ -273,7 +281,7 @@ impl BenchArgs {
 
     fn workload(&self) -> Result<Workload> {
         match self.size {
-            // A size that was given by itself is not cut.
+            // A size from --size is not truncated.
             Some(size) => Ok(Workload::fixed(size)?),
             None => workloads::named(
                 self.workload.as_deref().unwrap_or("w4"),

@@ -12,7 +12,6 @@ use homa_report::outputs::Outputs;
 
 use crate::choice::choice;
 
-/// `homa bench bridge`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -29,10 +28,10 @@ to a device that drops them, since it works in the time of the sender. Each rati
 Variants: burst-1, burst-8, burst-32, burst-64, lock-burst, lock-packet, pool, allocator, apart, prefetch, both, handover, handover-2,
 handover-2-burst-1, handover-2-lock-burst, handover-2-lock-packet, both-2, both-2-lock-packet, linux.")]
 pub struct BridgeBenchArgs {
-    /// What to compare with burst-32, which is always there [default: all]
+    /// Designs to compare with burst-32, which is always included [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = variant)]
     pub variant: Vec<Variant>,
-    /// How frames come to the bridge and leave it
+    /// How frames enter and leave the bridge
     #[arg(long, value_name = "HOW", default_value = "xdp-generic", value_parser = choice::<PortPath>())]
     pub path: PortPath,
     /// Length of the frames, without the check sequence
@@ -44,15 +43,17 @@ pub struct BridgeBenchArgs {
     /// Repetitions, each with all variants in turn
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
-/// Measures. True: a slow variant is no error.
+/// Runs the benchmark. Always true: a slow design is no error.
 pub fn run(args: &BridgeBenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let findings = bridge::measure(&Options {
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// [`BridgeBenchArgs`] as a command.
+    /// [`BridgeBenchArgs`] as a command, for the test.
     #[derive(clap::Parser)]
     struct Command {
         #[command(flatten)]

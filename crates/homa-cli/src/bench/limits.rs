@@ -12,7 +12,6 @@ use homa_report::outputs::Outputs;
 
 use crate::choice::choice;
 
-/// `homa bench limits`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -40,25 +39,28 @@ messages of 1 MB go one way, 8 at a time, over one connection, and are answered 
 processes: per RPC and packet of 100 bytes with 32 open and both sides sleeping when idle, and per packet of 1 MB messages.
 Packets are those that Homa or the bench sends; what the kernel cuts and merges counts as what it is cut into.")]
 pub struct LimitsArgs {
-    /// Protocols to measure: homa, tcp, grpc, quic, udp (bare packets) [default: all that this program was built with]
+    /// Protocols to measure: homa, tcp, grpc, quic, udp (plain packets) [default: all that are compiled in]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<Protocol>())]
     pub protocol: Vec<Protocol>,
-    /// Drivers for Homa and for bare packets [default: all]; what cannot be opened is skipped, with the reason
+    /// Drivers for Homa and for plain packets [default: all]; those that cannot be opened are skipped, with
+    /// the reason
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<Driver>())]
     pub driver: Vec<Driver>,
-    /// What clients and servers are joined by
+    /// The link between clients and servers
     #[arg(long, value_name = "WHAT", default_value = "auto", value_parser = choice::<PathChoice>())]
     pub path: PathChoice,
     /// MTU of the veth pair, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: u32,
-    /// Have packets cross the veth pair one by one, as on a wire, and not as one of up to 64 KB that nobody ever cuts; needs the veth pair
+    /// Send packets over the veth pair one by one, as on a wire, instead of merged into packets of up to 64
+    /// KB that are never split; needs the veth pair
     #[arg(long)]
     pub wire: bool,
     /// Measure long messages only
     #[arg(long)]
     pub long_only: bool,
-    /// Measure only these, by their names in JSON; w1 to w5 are the highest rates of workloads [default: all]
+    /// Measure only these rows, by their names in JSON; w1 to w5 are the maximum rates of workloads [default:
+    /// all]
     #[arg(
         long,
         value_name = "LIST",
@@ -67,30 +69,33 @@ pub struct LimitsArgs {
         value_parser = metric
     )]
     pub rows: Vec<Metric>,
-    /// Judge the rows by the targets in this TOML file: a floor, and a goal, for each
+    /// Compare the rows with the targets in this TOML file: a minimum and a goal for each
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
     /// Repetitions, each with all rows in turn [default: 5, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: Option<u32>,
-    /// Measured time of each cell in a repetition, milliseconds; a quarter of it goes before [default: 200, with --quick 20]
+    /// Measured time of each cell in a repetition, milliseconds, after a quarter of it as warm-up [default:
+    /// 200, with --quick 20]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub slice_ms: Option<u64>,
     /// Also measure sleeping round trips while /dev/cpu_dma_latency is held at 0; as root
     #[arg(long)]
     pub low_latency: bool,
-    /// Only see whether it works
+    /// Only check that the benchmark works
     #[arg(long)]
     pub quick: bool,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
-/// Measures. True if every RPC was answered exactly once, and right; bare packets may be lost.
+/// Runs the benchmark. True if every RPC was answered exactly once and correctly; plain packets may be lost.
 pub fn run(args: &LimitsArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let limits = limits::measure(&Options::from(args))?;

@@ -1,4 +1,4 @@
-//! `homa bench`: the tail latency of a workload over Homa and over TCP, side by side.
+//! `homa bench`: compares the tail latency of a workload over Homa and over TCP.
 
 mod args;
 mod bridge;
@@ -15,10 +15,10 @@ use homa_report::progress::Progress;
 
 pub use args::{BenchArgs, BenchCommand};
 
-/// Share of the time of a comparison that each protocol gets over loopback, where there are two by default.
+/// Each protocol's share of the duration of a comparison over loopback, with two protocols by default.
 const LOOPBACK_SHARE: f64 = 0.4;
 
-/// Runs the bench. True if every RPC was answered exactly once, and right.
+/// Runs the bench. True if every RPC was answered exactly once and correctly.
 pub fn run(args: &BenchArgs) -> Result<bool> {
     match &args.command {
         Some(BenchCommand::Limits(args)) => return limits::run(args),
@@ -31,7 +31,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
             Err(error) if comparison::is_refusal(&error) && !args.is_rack_wanted => {
                 let duration = args.duration.min(args.rack.total_seconds() * LOOPBACK_SHARE);
                 let args = BenchArgs { duration, ..args.clone() };
-                // An error in the options is reported alone, in one line.
+                // Checked first, so that an error in the options is the only output, in one line.
                 let plan = Plan::new(args.options()?)?;
                 eprintln!("homa: {}", comparison::refusal(&in_words(&error)));
                 return over_loopback(&args, &plan);
@@ -42,7 +42,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
     over_loopback(args, &Plan::new(args.options()?)?)
 }
 
-/// On a rack of hosts on this machine.
+/// Compares on a rack of hosts on this machine.
 fn over_rack(args: &BenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let comparison = comparison::run(&args.on_rack())?;
@@ -50,7 +50,7 @@ fn over_rack(args: &BenchArgs) -> Result<bool> {
     Ok(comparison.is_clean)
 }
 
-/// Between processes of this machine over its loopback device, or from here to other machines.
+/// Compares between processes of this machine over its loopback device, or with other machines.
 fn over_loopback(args: &BenchArgs, plan: &Plan) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = compare::measure(plan, Progress::new(compare::total_time(plan)))?;

@@ -11,30 +11,31 @@ use crate::values::positive;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "On the rack")]
 pub struct ComparisonArgs {
-    /// Seconds from start to result
+    /// Total duration in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub seconds: f64,
     /// The same as --seconds 10
     #[arg(long, conflicts_with = "seconds")]
     pub quick: bool,
-    /// Number of hosts [default: what this machine carries]
+    /// Number of hosts [default: as many as this machine can emulate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_HOSTS)))]
     pub hosts: Option<u16>,
-    /// Rate of each host's link, each way: 10mbit to 5gbit [default: what this machine carries]
+    /// Rate of each host's link, each way: 10mbit to 5gbit [default: as much as this machine can emulate]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: Option<u64>,
     /// TCP connections between each pair of hosts, in each direction of requests
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: u16,
-    /// TCP's congestion control; several are each compared with Homa [default: the kernel's default, and DCTCP where the kernel has it]
+    /// TCP's congestion control; each of several is compared with Homa [default: the kernel's default, and
+    /// DCTCP if the kernel has it]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<Congestion>())]
     pub cc: Vec<Congestion>,
 }
 
-/// Below this nothing but the rack would be built.
+/// Minimum duration: a shorter one would be spent on building the rack.
 const MIN_SECONDS: f64 = 8.0;
 
-/// With --quick.
+/// Duration with --quick.
 const QUICK_SECONDS: f64 = 10.0;
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -47,7 +48,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl ComparisonArgs {
-    /// Seconds from start to result.
+    /// The total duration in seconds.
     pub fn total_seconds(&self) -> f64 {
         if self.quick { QUICK_SECONDS } else { self.seconds }
     }

@@ -11,7 +11,6 @@ use homa_report::outputs::Outputs;
 
 use crate::choice::choice;
 
-/// `homa bench switch`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +25,8 @@ capacity is therefore measured with a socket that receives at the sink and witho
 sink's device and drops them, as if the port led to a wire. What the machine takes is what is lost to a thread in the switch's place that
 only reads the clock: no switch is more exact than that, but by making up for it. Needs root.")]
 pub struct SwitchBenchArgs {
-    /// How frames come to the switch and leave it [default: all]; what cannot be had is skipped, with the reason
+    /// How frames enter and leave the switch [default: all]; ways that are not available are skipped, with
+    /// the reason
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<PortPath>())]
     pub path: Vec<PortPath>,
     /// What to measure [default: all]
@@ -38,18 +38,20 @@ pub struct SwitchBenchArgs {
     /// Measured time of each value in a repetition, milliseconds [default: 300, with --quick 30]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=60_000))]
     pub slice_ms: Option<u64>,
-    /// Only see whether it works
+    /// Only check that the benchmark works
     #[arg(long)]
     pub quick: bool,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
-/// Measures. True: a value that misses its bound is marked, and is no error.
+/// Runs the benchmark. Always true: a value out of its bound is marked, and is no error.
 pub fn run(args: &SwitchBenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = switch::measure(&Options {

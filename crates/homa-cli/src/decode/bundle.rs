@@ -1,7 +1,7 @@
-//! Divides a datagram into its packets (PROTOCOL.md WIRE-21, WIRE-22), even where the capture lacks its end.
+//! Divides a datagram into its packets (PROTOCOL.md WIRE-21, WIRE-22), even if the capture truncates it.
 //!
-//! `wire::packets` divides whole datagrams only; here a packet's length on the wire may exceed what was
-//! captured of it.
+//! `wire::packets` divides only complete datagrams; here a packet's length on the wire may exceed its
+//! captured bytes.
 
 use homa_pcap::frame::{Captured, Datagram};
 use homa_proto::wire::{COMMON_LEN, packet_length, stated_length};
@@ -10,31 +10,31 @@ use homa_proto::wire::{COMMON_LEN, packet_length, stated_length};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     pub packet: Captured<'a>,
-    /// `None`: the datagram is no bundle.
+    /// `None` if the datagram is not a bundle.
     pub place: Option<Place>,
-    /// The packet_length that does not fit, if it does not. `packet` is then the whole rest of the datagram.
+    /// The invalid packet_length, if it does not fit. `packet` is then the whole rest of the datagram.
     pub bad_length: Option<usize>,
 }
 
-/// Where a packet is in its bundle.
+/// The position of a packet in its bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Number of the packet in the bundle, from 1.
     pub number: u32,
     /// Offset of the packet in the datagram.
     pub offset: usize,
-    /// What follows the bundle's last packet.
+    /// The bytes after the bundle's last packet.
     pub padding: Option<Padding>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
     pub length: usize,
-    /// As senders have to make it, as far as it was captured.
+    /// Whether the captured bytes are zero, as senders must make them.
     pub is_zero: bool,
 }
 
-/// The packets of a datagram, in their order. Only UDP carries bundles.
+/// The packets of a datagram, in order. Only UDP carries bundles.
 pub fn parts<'a>(datagram: &Datagram<'a>) -> Parts<'a> {
     Parts {
         rest: Some(datagram.payload),
@@ -56,7 +56,8 @@ impl<'a> Iterator for Parts<'a> {
         let rest = self.rest.take()?;
         let length = if self.udp { packet_length(rest.bytes) } else { None };
         let Some(length) = length else {
-            // Behind a packet of a bundle: the capture lacks the header, or the header lacks our mark (WIRE-22).
+            // After the first packet of a bundle: the capture truncates the header, or the header lacks our
+            // mark (WIRE-22).
             let place = (self.next.number > 1).then_some(self.next);
             let bad_length = place.map(|_| stated_length(rest.bytes)).filter(|&length| length != 0);
             return Some(Part { packet: rest, place, bad_length });
@@ -74,7 +75,7 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// The padding behind a packet, unless another packet follows or the capture does not say.
+/// The padding after a packet. `None` if another packet follows, or if the capture is too short to tell.
 fn padding(after: Captured<'_>) -> Option<Padding> {
     let is_cut = after.bytes.len() < COMMON_LEN && after.wire_len >= COMMON_LEN;
     let is_padding = after.wire_len > 0 && !is_cut && stated_length(after.bytes) == 0;

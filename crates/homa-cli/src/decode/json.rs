@@ -1,8 +1,8 @@
 //! A packet as a JSON object.
 //!
-//! `header` has every field of the header as it is on the wire, under its name in PROTOCOL.md; names with dots and indices are
-//! paths (`.header.ack.client_id`, `.header.acks[0].server_port`). RPC ids are strings: they have 64 bits, and many readers of
-//! JSON keep only 53.
+//! `header` has every field of the header as on the wire, under its name in PROTOCOL.md. Names with dots and
+//! indices are paths (`.header.ack.client_id`, `.header.acks[0].server_port`). RPC ids are strings: they have
+//! 64 bits, and many JSON parsers keep only 53.
 
 use std::net::IpAddr;
 
@@ -18,9 +18,9 @@ use super::seen::{Decoded, Seen, Sighting, What};
 pub struct Object {
     /// Number of the record in the capture, from 1.
     number: u64,
-    /// UTC.
+    /// The time of day in UTC.
     time: String,
-    /// Since the capture began.
+    /// Time since the start of the capture.
     time_ns: i64,
     #[serde(flatten)]
     content: Content,
@@ -39,7 +39,7 @@ struct IcmpObject {
     source: IpAddr,
     destination: IpAddr,
     icmp: IcmpFields,
-    /// The packet that the error is about, as far as it is quoted.
+    /// The packet that caused the error, as far as it is quoted.
     about: PacketObject,
 }
 
@@ -58,46 +58,46 @@ struct PacketObject {
     udp_source_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     udp_dest_port: Option<u16>,
-    /// IPv4 type of service or IPv6 traffic class, and the priority in it.
+    /// IPv4 type of service or IPv6 traffic class, which includes the priority.
     tos: u8,
     tos_priority: u8,
     /// Bytes of the Homa packet on the wire.
     length: usize,
-    /// Packets that have a datagram of their own have none.
+    /// Position in the bundle; absent for a packet with a datagram of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<BundleFields>,
     r#type: Option<&'static str>,
-    /// As the client numbers it: even.
+    /// Id of the RPC as numbered by the client: even.
     #[serde(skip_serializing_if = "Option::is_none")]
     rpc: Option<String>,
-    /// Of the payload in its message, wherever the header has it; DATA alone.
+    /// Offset of the payload in its message, wherever the header has it; only DATA.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_offset: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_length: Option<u32>,
-    /// Of the sending host, if it is one of ours: ten digits of hexadecimal.
+    /// Incarnation of the sending host, if it is one of ours: ten hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     incarnation: Option<String>,
-    /// Why an RPC is unknown; RPC_UNKNOWN of ours alone.
+    /// Why an RPC is unknown; only in our RPC_UNKNOWN.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown_reason: Option<String>,
-    /// What is wrong with the packet.
+    /// The error in the packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// The same as a constant name.
+    /// A constant name of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     error_reason: Option<&'static str>,
     header: Tree,
 }
 
-/// Where a packet is in its bundle.
+/// The position of a packet in its bundle.
 #[derive(serde::Serialize)]
 struct BundleFields {
     /// Number of the packet, from 1.
     packet: u32,
     /// Offset of the packet in the datagram.
     offset: usize,
-    /// Bytes that follow the last packet, and whether all are zero as they must be.
+    /// Bytes after the last packet, and whether all are zero as required.
     #[serde(skip_serializing_if = "Option::is_none")]
     padding: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ impl From<Place> for BundleFields {
     }
 }
 
-/// The object for something seen.
+/// The JSON object of an item.
 pub fn object(seen: &Seen<'_>) -> Object {
     let content = match &seen.what {
         What::Packet(sighting) => Content::Packet(Box::new(packet(sighting))),
@@ -172,7 +172,7 @@ fn packet(sighting: &Sighting<'_>) -> PacketObject {
     object
 }
 
-/// What the fields mean, where one alone does not say it.
+/// Adds the meaning of fields that are not clear on their own.
 fn explain(object: &mut PacketObject, packet: &Packet) {
     let incarnation = packet.common.incarnation;
     object.incarnation = (!incarnation.is_none()).then(|| incarnation.to_string());
@@ -210,7 +210,7 @@ enum Tree {
 }
 
 impl Tree {
-    /// Puts a value at a path such as `acks[1].client_id`. Indices come in order.
+    /// Sets the value at a path such as `acks[1].client_id`. Indices must be in order.
     fn insert(&mut self, path: &'static str, value: Tree) {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let (name, index) = match first.split_once('[') {

@@ -1,4 +1,4 @@
-//! A packet in one line, in the manner of tcpdump.
+//! Formats a packet as one line, in the style of tcpdump.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use super::bundle::{Padding, Place};
 use super::seen::{Decoded, Seen, Sighting, What};
 
-/// How something seen is printed.
+/// An item as one line.
 pub struct Line<'a> {
     pub seen: &'a Seen<'a>,
-    /// The time of day in UTC; else seconds since the capture began.
+    /// Whether to print the time of day in UTC; else seconds since the start of the capture.
     pub absolute: bool,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Display for Line<'_> {
         if self.absolute {
             f.write_str(&time_of_day(seen.time_ns, seen.nanoseconds))?;
         } else {
-            // Records need not be in order of time.
+            // Records need not be in chronological order.
             let sign = if seen.time_ns < seen.start_ns { "-" } else { "" };
             let ns = seen.time_ns.abs_diff(seen.start_ns);
             write!(f, "{sign}{}.{}", ns / 1_000_000_000, fraction(ns, seen.nanoseconds))?;
@@ -37,7 +37,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// Source, destination, priority, and what the packet says.
+/// Source, destination, priority and content of a packet.
 struct Shown<'a>(&'a Sighting<'a>);
 
 impl fmt::Display for Shown<'_> {
@@ -68,7 +68,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The place of a packet in its bundle, and the padding behind the last packet.
+/// Writes the position of a packet in its bundle, and the padding after the last packet.
 fn bundled(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {
     write!(f, " (packet {} of a bundle", place.number)?;
     if let Some(Padding { length, is_zero }) = place.padding {
@@ -78,7 +78,8 @@ fn bundled(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {
     f.write_str(")")
 }
 
-/// As addresses of servers are written: `10.0.0.7/99` over raw IP, `10.0.0.7:14600/99` over UDP.
+/// A host and Homa port in the format of server addresses: `10.0.0.7/99` over raw IP, `10.0.0.7:14600/99`
+/// over UDP.
 struct Host {
     addr: SocketAddr,
     udp: bool,
@@ -96,7 +97,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// What an ICMP error says, by type and code, which the IP version gives their meaning.
+/// The meaning of an ICMP error's type and code, which depends on the IP version.
 pub fn icmp(from: &IpAddr, kind: u8, code: u8) -> String {
     let text = match (from, kind, code) {
         (IpAddr::V4(_), 3, 0) => "network unreachable",
@@ -114,7 +115,7 @@ pub fn icmp(from: &IpAddr, kind: u8, code: u8) -> String {
     text.to_owned()
 }
 
-/// UTC, as RFC 3339 has it.
+/// UTC in the format of RFC 3339.
 pub fn time_of_day(time_ns: u64, nanoseconds: bool) -> String {
     let seconds = time_ns / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -133,11 +134,11 @@ fn fraction(ns: u64, nanoseconds: bool) -> String {
     if nanoseconds { format!("{ns:09}") } else { format!("{:06}", ns / 1_000) }
 }
 
-/// Year, month and day of the Gregorian calendar, so many days after 1970 began.
+/// Year, month and day of the Gregorian calendar, for a number of days since 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
     let mut year = 1970;
     let mut left = days;
-    // Whole cycles of 400 years first: a damaged time may be centuries away.
+    // Whole cycles of 400 years are divided off first: a damaged time may be centuries away.
     const CYCLE_DAYS: u64 = 146_097;
     year += left / CYCLE_DAYS * 400;
     left %= CYCLE_DAYS;

@@ -1,4 +1,4 @@
-//! `homa decode`: what the packets of a capture say, one line a packet.
+//! `homa decode`: prints the packets of a capture, one line each.
 
 mod bundle;
 mod json;
@@ -19,7 +19,6 @@ use seen::{Kind, Seen, Selection};
 
 pub use seen::Kind as PacketKind;
 
-/// `homa decode`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples: homa decode trouble.pcap --rpc 4242\n          \
                         tcpdump -i eth0 -w - 'proto 146 or udp port 14600' | homa decode -\n\
@@ -30,17 +29,20 @@ pub use seen::Kind as PacketKind;
                         JSON: the names under `header` are PROTOCOL.md's, the values those on the wire; RPC ids are \
                         strings, since they have 64 bits.")]
 pub struct DecodeArgs {
-    /// The capture, pcap or pcapng, as tcpdump, Wireshark and this project's wrapper write them; `-`: standard input
+    /// The capture, pcap or pcapng, as written by tcpdump, Wireshark and this project's wrapper; `-`:
+    /// standard input
     #[arg(value_name = "FILE.pcap")]
     pub file: PathBuf,
-    /// Only packets about this RPC, by the id of either side, those that acknowledge it, and ICMP errors about it
+    /// Only packets of this RPC, by the id of either side, packets that acknowledge it, and ICMP errors about
+    /// it
     #[arg(long, value_name = "ID")]
     pub rpc: Option<u64>,
-    /// Only packets of these types: data, grant, resend, rpc_unknown, busy, cutoffs, freeze, need_ack, ack, icmp, cut, bad
+    /// Only packets of these types: data, grant, resend, rpc_unknown, busy, cutoffs, freeze, need_ack, ack,
+    /// icmp, cut, bad
     #[arg(long = "type", value_name = "LIST", value_delimiter = ',', value_parser = packet_kind)]
     pub types: Vec<PacketKind>,
-    /// UDP port of Homa hosts, can be given several times; packets of other UDP ports are then not looked at
-    /// [default: 14600, and whatever has the form of our packets]
+    /// UDP port of Homa hosts, can be given several times; packets of other UDP ports are then ignored
+    /// [default: 14600, and all packets in the format of ours]
     #[arg(long = "udp-port", value_name = "N")]
     pub udp_ports: Vec<u16>,
     /// Times of day in UTC, not seconds since the first packet
@@ -58,10 +60,10 @@ fn packet_kind(text: &str) -> Result<PacketKind, String> {
     })
 }
 
-/// Read from the file at a time, in bytes: a few hundred packets.
+/// Bytes to read from the file at a time: a few hundred packets.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Prints what the capture has. Nobody reading it any more is a reason to stop, and no error.
+/// Prints the packets of the capture. A closed output ends it, and is no error.
 pub fn run(args: &DecodeArgs) -> Result<()> {
     let from_stdin = args.file == Path::new("-");
     let name = if from_stdin { "standard input".to_owned() } else { args.file.display().to_string() };
@@ -77,7 +79,7 @@ pub fn run(args: &DecodeArgs) -> Result<()> {
         args,
         selection: Selection::new(args),
         out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
-        // Who decodes a capture while it is made wants each packet at once.
+        // A live capture is decoded packet by packet.
         flush_each: from_stdin,
         counts: BTreeMap::new(),
         others: 0,
@@ -113,7 +115,7 @@ struct Decoder<'a, W: Write> {
     flush_each: bool,
     /// Packets printed.
     counts: BTreeMap<Kind, u64>,
-    /// Frames that are not Homa, and packets not asked for.
+    /// Frames that are not Homa, and packets that were not requested.
     others: u64,
 }
 

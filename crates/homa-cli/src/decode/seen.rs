@@ -1,4 +1,4 @@
-//! Which frames of a capture are shown, and what they are.
+//! Selects and classifies the frames of a capture.
 
 use std::net::IpAddr;
 
@@ -9,13 +9,13 @@ use homa_proto::wire::{self, Body, DecodeError, OURS_MAGIC, Packet, PacketType};
 use super::DecodeArgs;
 use super::bundle::{Part, Place, parts};
 
-/// Something that is shown, and when it was captured.
+/// An item to print, with its capture time.
 pub struct Seen<'a> {
-    /// Of the record in the capture, from 1.
+    /// Number of the record in the capture, from 1.
     pub number: u64,
-    /// Since 1970.
+    /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// The capture's first time.
+    /// The first time in the capture, in nanoseconds since 1970.
     pub start_ns: u64,
     /// Whether the capture has nanoseconds.
     pub nanoseconds: bool,
@@ -32,37 +32,37 @@ pub enum What<'a> {
         code: u8,
         about: Sighting<'a>,
     },
-    /// Part of a packet that IP has cut.
+    /// A fragment of a packet that IP has divided.
     Fragment {
         from: IpAddr,
         to: IpAddr,
     },
 }
 
-/// A Homa packet as far as it is there.
+/// A Homa packet as far as it was captured.
 pub struct Sighting<'a> {
-    /// With this packet alone as its payload.
+    /// The datagram, with this packet alone as its payload.
     pub datagram: Datagram<'a>,
-    /// `None`: the datagram is no bundle.
+    /// `None` if the datagram is not a bundle.
     pub place: Option<Place>,
     pub decoded: Decoded,
 }
 
 pub enum Decoded {
     Valid(Packet),
-    /// The capture, or the ICMP error that quotes it, has less than its header.
+    /// The capture, or the quoting ICMP error, contains less than its header.
     Cut,
     Bad(DecodeError),
-    /// WIRE-22: the packet is as long as the rest of its datagram, and says that it has another length.
+    /// WIRE-22: the packet is as long as the rest of its datagram, but its header has another length.
     BadLength(usize),
 }
 
-/// What is counted, and what `--type` names.
+/// The categories of items, for the counters and for `--type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Type(PacketType),
     Icmp,
-    /// Cut before its type was.
+    /// Truncated before its type.
     Cut,
     Bad,
 }
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// By its name in any case, and with `-` for `_`.
+    /// Parses a name, in any case, and with `-` or `_`.
     pub fn from_name(text: &str) -> Option<Kind> {
         let wanted = text.to_ascii_uppercase().replace('-', "_");
         let types = PacketType::ALL.into_iter().map(Kind::Type);
@@ -119,7 +119,7 @@ impl<'a> Sighting<'a> {
         }
     }
 
-    /// What is wrong with a packet that is there, and a constant name for it.
+    /// The error in a captured packet, and a constant name for it.
     pub fn error(&self) -> Option<(String, &'static str)> {
         match &self.decoded {
             Decoded::Valid(_) | Decoded::Cut => None,
@@ -130,18 +130,18 @@ impl<'a> Sighting<'a> {
         }
     }
 
-    /// The type that the bytes say, whatever else is wrong with them.
+    /// The type in the header, whatever other errors the packet has.
     pub fn packet_type(&self) -> Option<PacketType> {
         PacketType::try_from(*self.datagram.payload.bytes.get(11)?).ok()
     }
 
-    /// The value of one of the fields that every packet begins with.
+    /// The value of one of the fields that all packets have in common.
     pub fn common(&self, name: &str) -> Option<u64> {
         let field = wire::COMMON_FIELDS.iter().find(|field| field.name == name)?;
         field.value(self.datagram.payload.bytes)
     }
 
-    /// Whether it is about the RPC that its client calls `id`, or acknowledges it.
+    /// Whether it belongs to the RPC with this id at the client, or acknowledges it.
     fn concerns(&self, id: u64) -> bool {
         if self.common("sender_id").is_some_and(|sender_id| sender_id & !1 == id) {
             return true;
@@ -158,7 +158,7 @@ impl<'a> Sighting<'a> {
     }
 }
 
-/// What the user wants to see.
+/// The user's selection.
 pub struct Selection<'a> {
     args: &'a DecodeArgs,
 }
@@ -191,8 +191,8 @@ impl<'a> Selection<'a> {
         kind_matches && rpc_matches
     }
 
-    /// The Homa packets in a datagram; none if it is not Homa's. IP says so itself; over UDP the ports do, or,
-    /// unless ports were given, bytes that only our packets have.
+    /// The Homa packets in a datagram; none if it is not Homa's. Over raw IP the protocol number decides.
+    /// Over UDP the given ports decide, or without them, header bytes that only our packets have.
     fn sight<'b>(&self, datagram: &Datagram<'b>) -> impl Iterator<Item = Sighting<'b>> + use<'b> {
         let datagram = *datagram;
         let mut sightings = parts(&datagram).map(move |part| Sighting::new(&datagram, part)).peekable();
@@ -212,21 +212,21 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Whether a datagram's first packet has what all our packets have over UDP: each byte that receivers ignore
-/// as we send it, and the exact length.
+/// Whether a datagram's first packet looks like ours over UDP: each byte that receivers ignore has the value
+/// that we send, and the length is exact.
 fn looks_like_ours(sighting: &Sighting<'_>) -> bool {
     let Decoded::Valid(packet) = &sighting.decoded else { return false };
     let kind = packet.body.packet_type();
     let doff = if kind == PacketType::Data { 0xe0 } else { 0x50 };
     let wire_len = kind.header_len() + packet.payload_len as usize;
-    // CUTOFFS between ours have four bytes more.
+    // CUTOFFS between our hosts have four more bytes.
     let longer = if kind == PacketType::Cutoffs { 4 } else { 0 };
     let marked = match sighting.common("urgent") {
-        // Without the mark our packets are those to Linux Homa.
+        // Without the mark, our packets have the format of those to Linux Homa.
         Some(0) => ["flags", "window", "checksum", "packet_length", "bundle_endpoints"]
             .iter()
             .all(|name| sighting.common(name) == Some(0)),
-        // WIRE-23: DATA alone says who takes bundles.
+        // WIRE-23: only DATA says whether the sender accepts bundles.
         urgent => {
             urgent == Some(u64::from(OURS_MAGIC))
                 && (kind == PacketType::Data || sighting.common("bundle_endpoints") == Some(0))

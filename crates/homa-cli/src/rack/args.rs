@@ -7,7 +7,6 @@ use homa_rack::{daemon, disturb, enter, experiment};
 
 use crate::choice::choice;
 
-/// `homa rack`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -20,26 +19,24 @@ Examples:
 A host is a network namespace: programs in it have its addresses and its link, and the machine's files. As root, or where the system
 lets users have namespaces of their own. Nothing of the machine's own network is touched.")]
 pub struct RackArgs {
-    /// What to do.
     #[command(subcommand)]
     pub command: RackCommand,
 }
 
-/// The subcommands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RackCommand {
     /// Build a rack: hosts, links and a switch
     Up(UpArgs),
-    /// Say what a rack is made of and whether it works
+    /// Show the parts of a rack and their state
     Status(StatusArgs),
     /// Run a command in a host of a rack
     #[command(name = enter::COMMAND)]
     Exec(ExecArgs),
-    /// Pull the cable between a host and the switch, or put it back
+    /// Disconnect a host from the switch, or reconnect it
     Link(LinkArgs),
     /// Run an experiment with a process in each host
     Run(Box<super::experiment::RunArgs>),
-    /// End a rack and whatever runs in it; clears away what a crash left
+    /// Stop a rack and all its processes; also removes the remains of a crash
     Down(DownArgs),
     /// The process that holds a rack's namespaces
     #[command(name = daemon::CHILD_COMMAND, hide = true)]
@@ -47,37 +44,39 @@ pub enum RackCommand {
     /// The process of an experiment in a host
     #[command(name = experiment::agent::CHILD_COMMAND, hide = true)]
     Agent,
-    /// What an experiment makes RPCs slow with
+    /// The load by which an experiment slows RPCs down
     #[command(name = disturb::CHILD_COMMAND, hide = true)]
     Disturb(ChildArgs),
 }
 
-/// What a rack is built of.
+/// The configuration of a rack.
 #[derive(Args, Clone, Debug)]
 pub struct BuildArgs {
     /// Number of hosts
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_HOSTS)))]
     pub hosts: u16,
-    /// Rate of each host's link, each way: 10mbit to 5gbit. Two processors carry eight hosts at some 100 Mbit/s
+    /// Rate of each host's link, each way: 10mbit to 5gbit. Two processors can emulate eight hosts at some
+    /// 100 Mbit/s
     #[arg(long, value_name = "RATE", default_value = "100mbit", value_parser = spec::rate)]
     pub rate: u64,
-    /// MTU of the links, bytes: 576 to 9000; below 1280 hosts have no IPv6 addresses. A slow link has more packets in its buffer where they
-    /// are smaller
+    /// MTU of the links, bytes: 576 to 9000; below 1280 hosts have no IPv6 addresses. With smaller packets,
+    /// the buffer of a slow link holds more of them
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(MTUS))]
     pub mtu: u32,
-    /// What a port of the switch may queue: a time at its rate, or a number of bytes
+    /// Queue limit of a switch port: a time at its rate, or a number of bytes
     #[arg(long, value_name = "TIME|BYTES", default_value = "1ms", value_parser = spec::buffer)]
     pub buffer: String,
     /// What forwards between the hosts
     #[arg(long, value_name = "WHAT", default_value = "homa", value_parser = choice::<SwitchKind>())]
     pub switch: SwitchKind,
-    /// A further option for `homa switch run`, as in --switch-option=--priorities=1; can be given several times
+    /// An additional option for `homa switch run`, as in --switch-option=--priorities=1; can be given several
+    /// times
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     pub switch_option: Vec<String>,
 }
 
 impl BuildArgs {
-    /// As the rack's library takes them.
+    /// The options in the format of the rack's library.
     pub fn options(&self) -> BuildOptions {
         BuildOptions {
             hosts: self.hosts,
@@ -90,7 +89,6 @@ impl BuildArgs {
     }
 }
 
-/// `homa rack up`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -101,22 +99,20 @@ Examples:
 A host's link is as fast both ways: the switch paces what goes to a host, and a token bucket what comes from it. The kernel cuts packets
 and computes checksums before they leave a host, for TCP too, so that only packets of the MTU cross the links.")]
 pub struct UpArgs {
-    /// Its name, for a second rack on this machine
+    /// Name of the rack, for a second one on this machine
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = spec::name)]
     pub name: String,
-    /// What it is built of.
     #[command(flatten)]
     pub build: BuildArgs,
-    /// Stay until ctrl-C, and end the rack then
+    /// Wait for ctrl-C, then stop the rack
     #[arg(long)]
     pub foreground: bool,
 }
 
-/// `homa rack status`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples: homa rack status\n          homa rack status --name old --json")]
 pub struct StatusArgs {
-    /// Which rack
+    /// Name of the rack
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = spec::name)]
     pub name: String,
     /// Print JSON
@@ -124,7 +120,6 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// `homa rack exec`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -134,7 +129,7 @@ Examples:
 
 The command's own exit code is that of this one.")]
 pub struct ExecArgs {
-    /// Which rack
+    /// Name of the rack
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = spec::name)]
     pub name: String,
     /// End with the process that started it
@@ -148,26 +143,24 @@ pub struct ExecArgs {
     pub command: Vec<String>,
 }
 
-/// `homa rack link`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa rack link h2 down; sleep 1; homa rack link h2 up")]
 pub struct LinkArgs {
-    /// Which rack
+    /// Name of the rack
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = spec::name)]
     pub name: String,
     /// The host: h1, h2 and so on
     #[arg(value_name = "HOST")]
     pub host: String,
-    /// What becomes of its link
+    /// New state of its link
     #[arg(value_name = "down|up", value_parser = choice::<LinkState>())]
     pub to: LinkState,
 }
 
-/// `homa rack down`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples: homa rack down\n          homa rack down --all")]
 pub struct DownArgs {
-    /// Which rack
+    /// Name of the rack
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = spec::name)]
     pub name: String,
     /// Every rack of this user
@@ -178,9 +171,9 @@ pub struct DownArgs {
 /// Commands that the rack's library starts.
 #[derive(Args, Clone, Debug)]
 pub struct ChildArgs {
-    /// The order, as the library wrote it
+    /// The command, as written by the library
     pub order: String,
 }
 
-/// The name of a rack without another.
+/// The default name of a rack.
 pub const DEFAULT_NAME: &str = "rack";

@@ -21,7 +21,6 @@ use crate::recording::TraceSettingsArgs;
 use crate::trace::tail::percentile;
 use crate::values::{positive, truncation};
 
-/// `homa rack run`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -31,12 +30,11 @@ Examples:
 
 A process in each host is both client and server. A rack that the command builds is gone when it ends.")]
 pub struct RunArgs {
-    /// Which experiment.
     #[command(subcommand)]
     pub experiment: Experiment,
 }
 
-/// Runs an experiment. False if not every RPC was answered once, and right.
+/// Runs an experiment. False unless every RPC was answered exactly once and correctly.
 pub fn run(args: &RunArgs) -> Result<bool> {
     if let Experiment::Config(args) = &args.experiment
         && args.list
@@ -53,70 +51,71 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     Ok(findings.clean)
 }
 
-/// The experiments.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Experiment {
-    /// Slowdown by message size and the tail of short messages, over Homa and over TCP, under the same load
+    /// Slowdown by message size and tail latency of short messages, over Homa and over TCP, under the same
+    /// load
     VsTcp(VsTcpArgs),
     /// Round trips by size without load, one message at a time, and the rates of one client and of one server
     Basic(BasicArgs),
     /// Many senders and one receiver
     Incast(IncastArgs),
-    /// The tail of short messages at several loads
+    /// Tail latency of short messages at several loads
     Load(LoadsArgs),
-    /// The highest load with which each protocol keeps up
+    /// Maximum load that each protocol sustains
     MaxLoad(MaxLoadArgs),
-    /// Homa and TCP at once on the same hosts, at several shares of the load
+    /// Homa and TCP at once on the same hosts, with several shares of the load
     Both(BothArgs),
-    /// A setting of Homa, its hosts or the switch over several values, beside what others found
+    /// Several values of a setting of Homa, its hosts or the switch, with published results
     Config(ConfigArgs),
-    /// Tails, throughput and cost by MTU
+    /// Tail latency, throughput and cost by MTU
     Mtu(MtuArgs),
-    /// How many threads of a client send, and how many take answers
+    /// Number of sending and of receiving threads of a client
     ClientThreads(ClientThreadsArgs),
-    /// How many ports a server has, and how many threads each
+    /// Number of ports of a server, and of threads for each
     ServerPorts(ServerPortsArgs),
-    /// The largest messages under more load than the links carry, by what is kept for the oldest one
+    /// The largest messages under overload, by the share of bandwidth reserved for the oldest one
     Starve(StarveArgs),
-    /// Causes of slow RPCs, planted, and whether `homa trace tail` finds them
+    /// Injected causes of slow RPCs, and whether `homa trace tail` finds them
     Causes(CausesArgs),
-    /// A few flows of TCP through a router, by how received packets are divided between the processors
+    /// A few TCP flows through a router, by the distribution of received packets over the processors
     Rps(RpsArgs),
 }
 
-/// What all experiments have in common.
+/// The options of all experiments.
 #[derive(Args, Clone, Debug)]
 pub struct CommonArgs {
-    /// A rack that is up [default: one that is built for the experiment]
+    /// A running rack [default: one that is built for the experiment]
     #[arg(long, value_name = "NAME", value_parser = spec::name,
           conflicts_with_all = ["hosts", "rate", "mtu", "buffer", "switch", "switch_option"])]
     pub name: Option<String>,
-    /// What a rack for the experiment is built of.
     #[command(flatten)]
     pub build: BuildArgs,
-    /// What carries Homa's packets
+    /// Driver of Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
     /// Where the kernel runs the program of --driver xdp
     #[arg(long, value_name = "MODE", default_value = "generic", value_parser = choice::<XdpMode>())]
     pub xdp_mode: XdpMode,
-    /// How TCP finds its rate; the kernel may offer fewer
+    /// TCP's congestion control; the kernel may offer fewer
     #[arg(long, value_name = "NAME", action = ArgAction::Set, default_value = "cubic",
           value_parser = choice::<Congestion>())]
     pub cc: Vec<Congestion>,
-    /// TCP connections from each host to each other host, between which its messages are spread
+    /// TCP connections from each host to each other host, over which its messages are distributed
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: u16,
-    /// Threads that answer requests, for each server port of a host; 0: one, but over Homa the thread that sends answers, too, where a host
-    /// has one, one server port and one endpoint, and none of these is what varies. Client and server of a Homa host wait at the same
-    /// endpoint, and two threads would take packets for each other
+    /// Threads that answer requests, for each server port of a host. 0: one; but over Homa the thread that
+    /// sends responses also answers, if the host has one server port and one endpoint and neither is varied.
+    /// Client and server of a Homa host share an endpoint, where two threads would receive each other's
+    /// packets
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub server_threads: u16,
-    /// How long an idle thread polls before it sleeps in the kernel, microseconds. Where hosts share processors, one that polls keeps
-    /// others from running
+    /// How long an idle thread polls before it sleeps in the kernel, microseconds. If hosts share processors,
+    /// a polling thread delays other threads
     #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub poll_us: u64,
-    /// A setting of the hosts, as in max_overcommit=4; `homa rack run config --list` names them; can be given several times
+    /// A setting of the hosts, as in max_overcommit=4; `homa rack run config --list` lists them; can be given
+    /// several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     pub set: Vec<Setting>,
     /// Measured seconds of each protocol in a repetition
@@ -128,19 +127,21 @@ pub struct CommonArgs {
     /// Repetitions, each with all protocols in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
-    /// Seeds arrivals, sizes and the choice of servers; all protocols get the same
+    /// Seed of arrivals, sizes and the choice of servers; all protocols get the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write time traces to this directory: of the hosts after each load (Homa's), and the switch's of a rack built for the experiment at
-    /// the end
+    /// Write time traces to this directory: of the hosts after each load (Homa's), and at the end of the
+    /// switch of a rack that was built for the experiment
     #[arg(long, value_name = "DIR", help_heading = "Time traces")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub recording: TraceSettingsArgs,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
@@ -168,32 +169,32 @@ impl CommonArgs {
     }
 }
 
-/// Messages, and at how many open ones a host waits.
+/// Message sizes and the limit of open RPCs.
 #[derive(Args, Clone, Debug)]
 pub struct LoadArgs {
     /// Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines
     #[arg(long, value_name = "NAME|FILE", default_value = "w4")]
     pub workload: String,
-    /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
+    /// Longer messages are shortened to this many bytes; `none`: do not shorten
     #[arg(long, value_name = "BYTES|none", default_value = "1000000", value_parser = truncation)]
     pub max_message: Truncation,
-    /// Answers have 100 bytes instead of the request's length
+    /// Responses have 100 bytes instead of the request's length
     #[arg(long)]
     pub one_way: bool,
-    /// Open RPCs of a host at which its arrivals wait. Each hit is counted; a run with more than 1 % hits is marked as closed-loop
+    /// Open RPCs of a host at which its arrivals wait. Each hit is counted; a run with more than 1 % hits is
+    /// marked as closed-loop
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_outstanding: u32,
 }
 
-/// The load of experiments that vary something else.
+/// The load of experiments that vary another parameter.
 #[derive(Args, Clone, Debug)]
 pub struct OfferedArgs {
-    /// Offered load as a share of the links' rate, headers included
+    /// Offered load as a fraction of the links' rate, headers included
     #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = positive)]
     pub load: f64,
 }
 
-/// `homa rack run vs-tcp`.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "\
@@ -214,19 +215,17 @@ messages at the same times. Every latency counts from the moment the message was
     mut_arg("cc", congestions)
 )]
 pub struct VsTcpArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// How many of them.
     #[command(flatten)]
     pub offered: OfferedArgs,
-    /// Whether to run the same in the simulator and show it beside: where it takes some ten seconds at most, always, or never
+    /// When to run the same in the simulator for comparison: if it takes at most some ten seconds, always, or
+    /// never
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = choice::<SimWhen>())]
     pub sim: SimWhen,
-    /// Rates of the links for some of the workloads, as in w2=20mbit,w3=50mbit; the others have --rate
+    /// Rates of the links for some of the workloads, as in w2=20mbit,w3=50mbit; all others use --rate
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "name", value_parser = rate_of_workload)]
     pub rates: Vec<(String, u64)>,
 }
@@ -262,86 +261,71 @@ fn setting(text: &str) -> Result<Setting, String> {
     text.parse()
 }
 
-/// `homa rack run basic`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa rack run basic --hosts 4 --rate 1gbit --duration 2")]
 pub struct BasicArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Only whether answers are short, and what slowdown would be of: sizes are those of the experiment.
+    /// Only the length of responses and the reference of slowdown: the experiment determines the sizes.
     #[command(flatten)]
     pub messages: LoadArgs,
 }
 
-/// `homa rack run incast`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa rack run incast --workload 10000 --one-way --senders 1,7,30,100")]
 pub struct IncastArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// Numbers of senders; more than there are hosts are several RPCs of each
+    /// Numbers of senders; numbers above the hosts' are several RPCs of each host
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,3,7,14,30,60,100",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub senders: Vec<u32>,
 }
 
-/// `homa rack run load`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa rack run load --workload w3 --loads 0.1,0.5,0.8 --duration 3")]
 pub struct LoadsArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// Loads, as shares of the links' rate, headers included
+    /// Loads, as fractions of the links' rate, headers included
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.1,0.3,0.5,0.7,0.8,0.9", value_parser = positive)]
     pub loads: Vec<f64>,
 }
 
-/// `homa rack run max-load`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa rack run max-load --workload w4 --loads 0.8,0.9,0.95")]
 pub struct MaxLoadArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// Loads to try, increasing, until one is too much
+    /// Loads to try, in increasing order, until one is too high
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.6,0.7,0.8,0.85,0.9,0.95,1", value_parser = positive)]
     pub loads: Vec<f64>,
-    /// RPCs that each host has open where there is always more to send
+    /// Open RPCs of each host in the measurement where it always has more to send
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub outstanding: u32,
 }
 
-/// `homa rack run both`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa rack run both --load 0.6 --shares 0,0.5,1")]
 pub struct BothArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// The load of both together, as a share of the links' rate
+    /// Total load of both, as a fraction of the links' rate
     #[arg(long, value_name = "FRACTION", default_value_t = 0.6, value_parser = positive)]
     pub load: f64,
-    /// Homa's shares of it, 0 to 1; TCP has the rest
+    /// Homa's shares of the load, 0 to 1; TCP has the rest
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,0.25,0.5,0.75,1")]
     pub shares: Vec<f64>,
 }
 
-/// `homa rack run config`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -353,16 +337,13 @@ Examples:
 Beside the results stand the findings of those who varied the same setting on real networks. A setting that only Homa has leaves
 nothing to compare with TCP, so that only Homa runs.")]
 pub struct ConfigArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// How many of them.
     #[command(flatten)]
     pub offered: OfferedArgs,
-    /// The setting
+    /// The setting to vary
     #[arg(
         long,
         value_name = "NAME",
@@ -371,15 +352,14 @@ pub struct ConfigArgs {
         hide_default_value = true
     )]
     pub setting: String,
-    /// Its values; those of several numbers have spaces between them
+    /// Its values; values of several numbers are separated by spaces
     #[arg(long, value_name = "LIST", value_delimiter = ',', required_unless_present = "list")]
     pub values: Vec<String>,
-    /// Print all settings with what was published about them, and run nothing
+    /// Print all settings with their published results, and run nothing
     #[arg(long)]
     pub list: bool,
 }
 
-/// `homa rack run mtu`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example: homa rack run mtu --workload w4 --mtus 1500,9000 --hosts 4 --duration 3
@@ -387,13 +367,10 @@ Example: homa rack run mtu --workload w4 --mtus 1500,9000 --hosts 4 --duration 3
 Builds a rack for each MTU, so that there is no --name. Slowdown is against Homa without load at the same MTU. The switch's buffer stays
 what it is: 1 ms of 100 Mbit/s is a packet and a half of 9000 bytes, and TCP loses most of what it sends; try --buffer 10ms.")]
 pub struct MtuArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// How many of them.
     #[command(flatten)]
     pub offered: OfferedArgs,
     /// MTUs of the links, bytes, each 576 to 9000
@@ -402,7 +379,6 @@ pub struct MtuArgs {
     pub mtus: Vec<u32>,
 }
 
-/// `homa rack run client-threads`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example: homa rack run client-threads --workload w2 --threads 1,2,3 --receivers 0,2 --hosts 4
@@ -410,71 +386,60 @@ Example: homa rack run client-threads --workload w2 --threads 1,2,3 --receivers 
 Each thread that sends has a client port, and over TCP connections, of its own; the load of a host is divided between them. With 0
 receivers it takes its answers itself.")]
 pub struct ClientThreadsArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// How many of them.
     #[command(flatten)]
     pub offered: OfferedArgs,
-    /// Threads of a host that send
+    /// Sending threads of a host
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3,4",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub threads: Vec<u16>,
-    /// Threads that take the answers for each of them
+    /// Threads that receive responses, for each of them
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,1",
           value_parser = clap::value_parser!(u16).range(0..=64))]
     pub receivers: Vec<u16>,
 }
 
-/// `homa rack run server-ports`.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Example: homa rack run server-ports --workload w3 --ports 1,3 --receivers 1,2 --hosts 4"
 )]
 pub struct ServerPortsArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// How many of them.
     #[command(flatten)]
     pub offered: OfferedArgs,
-    /// Server ports of a host, between which its clients choose
+    /// Server ports of a host, among which its clients choose
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub ports: Vec<u16>,
-    /// Threads that answer at each of them
+    /// Answering threads of each port
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub receivers: Vec<u16>,
 }
 
-/// `homa rack run starve`.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Example: homa rack run starve --workload w4 --load 1.2 --shares 0,5,10 --hosts 4 --duration 10"
 )]
 pub struct StarveArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// Offered load as a share of the links' rate, headers included: more than there is
+    /// Offered load as a fraction of the links' rate, headers included: above the capacity
     #[arg(long, value_name = "FRACTION", default_value_t = 1.1, value_parser = positive)]
     pub load: f64,
-    /// Percent of the granted bytes and of the bytes sent that go to the oldest message
+    /// Percent of the granted bytes and of the sent bytes that are reserved for the oldest message
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,5,10")]
     pub shares: Vec<String>,
 }
 
-/// `homa rack run causes`.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "\
@@ -492,10 +457,9 @@ anything planted, and where that is as slow, nothing can be found.",
     mut_arg("duration", |arg| arg.default_value("4"))
 )]
 pub struct CausesArgs {
-    /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// What to plant, one at a time
+    /// Causes to inject, one at a time
     #[arg(
         long,
         value_name = "LIST",
@@ -504,12 +468,12 @@ pub struct CausesArgs {
         value_parser = choice::<PlantedCause>()
     )]
     pub causes: Vec<PlantedCause>,
-    /// The tail begins at this percentile of slowdown [default: of short messages 99, of long ones, of which there are fewer, 90]
+    /// Percentile of slowdown at which the tail begins [default: 99 for short messages, 90 for long ones, of
+    /// which there are fewer]
     #[arg(long, value_name = "PERCENT", value_parser = percentile)]
     pub percentile: Option<f64>,
 }
 
-/// `homa rack run rps`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -525,18 +489,20 @@ pub struct RpsArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub flows: Vec<u16>,
-    /// Instead of flows, round trips of 100 bytes from the first host to the second, one at a time, over Homa and over TCP, to a
-    /// server with so many threads
+    /// Instead of flows, measure round trips of 100 bytes from the first host to the second, one at a time,
+    /// over Homa and over TCP, to a server with this many threads
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "flows",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub server_threads: Vec<u16>,
-    /// How received packets are divided between the processors
+    /// How received packets are distributed over the processors
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none,rps", value_parser = choice::<Policy>())]
     pub policies: Vec<Policy>,
-    /// Processors to divide packets between, as the kernel writes them, as in e for the second to the fourth [default: all]
+    /// Processors that receive packets, in the kernel's hexadecimal format, as in e for the second to the
+    /// fourth [default: all]
     #[arg(long, value_name = "HEX")]
     pub mask: Option<String>,
-    /// Have the router put its own address on what it forwards, by iptables or nft; without either it only routes, and says so
+    /// Make the router replace source addresses by its own (NAT), by iptables or nft; without both programs
+    /// it only routes, with a warning
     #[arg(long)]
     pub nat: bool,
     /// MTU of the links, bytes
@@ -548,13 +514,15 @@ pub struct RpsArgs {
     /// Flows run this long before the measured time, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = positive)]
     pub warmup: f64,
-    /// Runs of each
+    /// Runs of each combination
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all other output then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
@@ -597,7 +565,7 @@ impl Experiment {
         (common.out.as_deref(), common.json.as_deref())
     }
 
-    /// As the rack's library takes it.
+    /// The options in the format of the rack's library.
     fn options(&self) -> options::Experiment {
         use options::Experiment as To;
         match self {

@@ -12,10 +12,10 @@ use homa_switch::SwitchConfig;
 
 use args::{DownArgs, RackArgs, RackCommand, StatusArgs, UpArgs};
 
-/// This command, as the rack's library uses it.
+/// This command in the form that the rack's library uses.
 pub const PROGRAM: Program = Program { switch_config };
 
-/// The options of a switch without the words before them.
+/// The options of a switch without the words `homa switch run`.
 #[derive(Parser)]
 #[command(no_binary_name = true)]
 struct SwitchWords {
@@ -27,7 +27,7 @@ fn switch_config(words: &[String]) -> Result<SwitchConfig> {
     SwitchWords::try_parse_from(words).map_err(|error| anyhow!("{error}"))?.run.config()
 }
 
-/// Runs a subcommand. False if an experiment ran and not every RPC was answered right.
+/// Runs a subcommand. False if an experiment ran and some RPC was not answered correctly.
 pub fn run(args: &RackArgs) -> Result<bool> {
     match &args.command {
         RackCommand::Up(args) => up(args)?,

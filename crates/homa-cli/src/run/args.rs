@@ -2,17 +2,17 @@
 
 use clap::{Args, ValueEnum};
 
-/// What carries the packets of a preloaded program.
+/// Driver of a preloaded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Carrier {
     /// UDP, without privileges, between preloaded programs and `homa serve`
     Udp,
-    /// IP itself, for peers with the kernel's Homa; needs CAP_NET_RAW
+    /// Raw IP, for peers with the kernel's Homa; needs CAP_NET_RAW
     Raw,
 }
 
 impl Carrier {
-    /// As on the command line and in the environment.
+    /// The name on the command line and in the environment.
     pub fn name(self) -> &'static str {
         match self {
             Carrier::Udp => "udp",
@@ -21,7 +21,6 @@ impl Carrier {
     }
 }
 
-/// `homa run`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -31,13 +30,13 @@ Examples:
 
 Over UDP a server at Homa port N is at UDP port 14501 + N. The program's own exit code is that of this command.")]
 pub struct RunArgs {
-    /// Do not use the kernel's Homa, but this
+    /// Use this driver instead of the kernel's Homa
     #[arg(long, value_name = "HOW")]
     pub driver: Option<Carrier>,
-    /// Say how the program would be run, and do not run it
+    /// Print how the program would be run, and do not run it
     #[arg(long)]
     pub dry_run: bool,
-    /// The same as JSON
+    /// Print that as JSON
     #[arg(long, requires = "dry_run")]
     pub json: bool,
     /// The program and its arguments

@@ -1,4 +1,4 @@
-//! Whether a program calls libc as a library, so that another library can stand before it.
+//! Checks that a program is linked dynamically with libc, so that another library can be preloaded.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -16,26 +16,26 @@ const SCRIPT_LINE: u64 = 256;
 const HEADER: usize = 64;
 const ENTRY: usize = 56;
 
-/// Most entries of a program table that are looked at; programs have about a dozen.
+/// Maximum number of program table entries to read; programs have about a dozen.
 const MOST_ENTRIES: usize = 256;
 
-/// Most bytes of notes that are looked at.
+/// Maximum bytes of notes to read.
 const MOST_NOTES: u64 = 64 << 10;
 
-/// Kinds of entries: who loads the program, and notes about it.
+/// Kinds of entries: the program's loader, and notes.
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 
-/// The owner of the notes that Go's linker makes.
+/// The owner of notes from Go's linker.
 const GO: &[u8] = b"Go\0\0";
 
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 
-/// An error in words where the library cannot be preloaded into the program.
+/// Returns an error text if the library cannot be preloaded into the program.
 pub fn check(path: &Path) -> Result<()> {
     let mut path = path.to_owned();
-    // A script is its interpreter; `env` looks for the interpreter in its turn.
+    // A script stands for its interpreter; `env` searches for another interpreter.
     for _ in 0..3 {
         match interpreter(&path)? {
             Some(next) => path = next,
@@ -49,7 +49,7 @@ fn open(path: &Path) -> Result<File> {
     File::open(path).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
-/// What runs a script.
+/// The interpreter of a script.
 fn interpreter(path: &Path) -> Result<Option<PathBuf>> {
     let mut line = Vec::new();
     open(path)?
@@ -76,7 +76,7 @@ fn check_binary(path: &Path) -> Result<()> {
     }
     let mut header = [0; HEADER];
     if file.read_exact(&mut header).is_err() || !header.starts_with(b"\x7fELF") {
-        // The kernel has its own word for it.
+        // Leaves the error message to the kernel.
         return Ok(());
     }
     let own = if cfg!(target_pointer_width = "64") { 2 } else { 1 };
@@ -135,7 +135,7 @@ fn read_entries(file: &mut File, header: &[u8]) -> Result<Found> {
     Ok(found)
 }
 
-/// Whether somebody's note is among these.
+/// Whether the notes include one of this owner.
 fn has_note_of(mut notes: &[u8], owner: &[u8]) -> bool {
     let padded = |length: u64| (length as usize).next_multiple_of(4);
     while notes.len() >= 12 {

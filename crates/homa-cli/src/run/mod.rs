@@ -1,4 +1,5 @@
-//! `homa run`: becomes a program that was written for Linux Homa's sockets, on the kernel's Homa or with the library preloaded.
+//! `homa run`: executes a program that was written for Linux Homa's sockets, on the kernel's Homa or with the
+//! preloaded library.
 
 mod args;
 mod elf;
@@ -17,34 +18,34 @@ use serde::Serialize;
 use args::Carrier;
 pub use args::RunArgs;
 
-/// The library's file.
+/// File name of the library.
 const LIBRARY: &str = "libhoma_preload.so";
 
-/// Directories of the library, relative to this program's: a build or `cargo install`, `make install`-like prefixes, and
-/// packages, which keep it out of the directory of libraries to link.
+/// Directories of the library, relative to this program's: for a build or `cargo install`, for installation
+/// prefixes, and for packages, which keep it apart from libraries for linking.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/homa"];
 
-/// Says where the library is.
+/// Environment variable with the path of the library.
 const LIBRARY_VARIABLE: &str = "HOMA_PRELOAD";
 
 /// Homa's number among the IP protocols.
 const IPPROTO_HOMA: u32 = 146;
 
-/// What a program runs on that is run as it is.
+/// The name for a program that runs without the preloaded library.
 const KERNEL: &str = "kernel";
 
-/// How a program is about to be run.
+/// The way a program will be run.
 #[derive(Debug, Serialize)]
 struct Plan {
-    /// Its file.
+    /// File of the program.
     program: PathBuf,
     /// `kernel`, `udp` or `raw`.
     homa: &'static str,
-    /// What is preloaded; none on the kernel's Homa.
+    /// The library to preload; none on the kernel's Homa.
     library: Option<PathBuf>,
 }
 
-/// Comes back with an error, or where nothing was to be run.
+/// Returns only with an error, or after a dry run.
 pub fn run(args: &RunArgs) -> Result<()> {
     let (program, words) = args.command.split_first().context("say what to run")?;
     let plan = plan(args, program)?;
@@ -69,7 +70,8 @@ fn plan(args: &RunArgs, program: &str) -> Result<Plan> {
     Ok(Plan { program: file, homa, library: Some(find_library()?) })
 }
 
-/// What carries the program's packets: what was asked for, else the kernel's Homa where there is one. The kernel is asked for it only then.
+/// Chooses the driver: the requested one, else the kernel's Homa if it exists. Only without a request is the
+/// kernel checked.
 fn choose(asked: Option<Carrier>, kernel_has_homa: impl FnOnce() -> bool) -> &'static str {
     match asked {
         Some(carrier) => carrier.name(),
@@ -89,13 +91,13 @@ fn say(args: &RunArgs, plan: &Plan) -> Result<()> {
     output::print(text.as_bytes())
 }
 
-/// Whether programs can have Homa sockets of the kernel.
+/// Whether programs can open Homa sockets of the kernel.
 fn kernel_has_homa() -> bool {
     let protocol = std::num::NonZeroU32::new(IPPROTO_HOMA).map(Protocol::from_raw);
     socket(AddressFamily::INET, SocketType::DGRAM, protocol).is_ok()
 }
 
-/// What is preloaded, before what was to be preloaded anyway.
+/// The value of LD_PRELOAD: the library, then its previous value.
 fn preload(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -105,7 +107,7 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// The library: where the environment says, beside this program, or where packages put it.
+/// Finds the library: at the path in the environment, next to this program, or where packages install it.
 fn find_library() -> Result<PathBuf> {
     if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
         let path = PathBuf::from(path);
@@ -126,12 +128,12 @@ fn find_library() -> Result<PathBuf> {
     })
 }
 
-/// The program may change its directory.
+/// Makes a path absolute, since the program may change its directory.
 fn absolute(path: PathBuf) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
 }
 
-/// The file that a name means: a path, or a program of the PATH.
+/// Resolves a name: a path, or a program in PATH.
 fn find_program(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));

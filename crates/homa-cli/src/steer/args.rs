@@ -5,31 +5,29 @@ use homa_report::units::duration_ns;
 use homa_steer::{Cores, PolicyName};
 use homa_steer_xdp::IN_KERNEL;
 
-/// `homa steer`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example: `homa steer attach eth0 --policy sparse --cpus 0-3` gives each of a few flows a core of its own.")]
 pub struct SteerArgs {
-    /// What to do.
     #[command(subcommand)]
     pub command: SteerCommand,
 }
 
-/// What there is to do with a device's packets.
+/// Actions on a device's packets.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SteerCommand {
-    /// Have a policy choose the core for each packet that devices receive
+    /// Choose the core for each packet that devices receive, by a policy
     Attach(AttachArgs),
     /// Show packets, cores, flows, drops and decisions of steered devices
     Status(StatusArgs),
-    /// Leave the packets of devices to the kernel again
+    /// Stop steering the packets of devices
     Detach(DetachArgs),
 }
 
-/// Which packets are steered.
+/// Classes of packets to steer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FilterChoice {
-    /// Homa in IP, and in UDP from or to --homa-port
+    /// Homa over raw IP, and over UDP from or to --homa-port
     Homa,
     /// TCP
     Tcp,
@@ -39,7 +37,7 @@ pub enum FilterChoice {
     All,
 }
 
-/// A policy that can run at a device.
+/// A policy that can run on a device.
 fn policy(name: &str) -> Result<PolicyName, String> {
     let names = || IN_KERNEL.map(|policy| policy.entry().name).join(", ");
     match name.parse::<PolicyName>() {
@@ -56,7 +54,7 @@ fn cores(text: &str) -> Result<Cores, String> {
     text.parse().map_err(|error: homa_steer::SteerError| error.to_string())
 }
 
-/// What each policy does, for the help.
+/// The policies and their descriptions, for the help text.
 fn policies() -> String {
     let line = |policy: PolicyName| format!("  {:<10}  {}", policy.entry().name, policy.entry().about);
     format!(
@@ -67,45 +65,44 @@ fn policies() -> String {
     )
 }
 
-/// `homa steer attach`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = policies())]
 pub struct AttachArgs {
     /// The network devices
     #[arg(value_name = "DEV", required = true)]
     pub devices: Vec<String>,
-    /// How a core is chosen
+    /// The policy that chooses the core
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     pub policy: PolicyName,
-    /// The cores to choose among, as in 0-3,6
+    /// The cores to choose from, as in 0-3,6
     #[arg(long, value_name = "LIST", value_parser = cores)]
     pub cpus: Cores,
-    /// With sparse: flows that a core may have before the hash decides
+    /// With sparse: maximum flows of a core before the hash decides
     #[arg(long, value_name = "N", default_value_t = homa_steer::Settings::default().levels,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(homa_steer::MAX_LEVELS)))]
     pub levels: u32,
-    /// Which packets are steered; the others go on as before
+    /// Packets to steer; others are not affected
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     pub filter: Vec<FilterChoice>,
-    /// UDP port of Homa servers, by which Homa over UDP is known
+    /// UDP port of Homa servers, which identifies Homa over UDP
     #[arg(long, value_name = "PORT", default_value_t = homa::ServerAddr::DEFAULT_UDP_PORT)]
     pub homa_port: u16,
-    /// Run in the device's driver, which hands packets over sooner; not on a veth whose other end leaves sums to the device
+    /// Run in the device's driver, which passes packets on earlier; not for a veth whose peer leaves
+    /// checksums to the device
     #[arg(long)]
     pub native: bool,
-    /// Packets that may wait for a core
+    /// Packets that may wait for each core
     #[arg(long, value_name = "N", default_value_t = homa_steer_xdp::SteerConfig::default().queue_packets,
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub queue: u32,
-    /// Stay until SIGINT (ctrl-C) or SIGTERM, and steer no longer than this process lives, however it ends
+    /// Wait for SIGINT (ctrl-C) or SIGTERM; steering stops when this process ends, for any reason
     #[arg(long)]
     pub until_exit: bool,
-    /// Say it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// `homa steer status`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example: homa steer status eth0 --cost 2s --json
@@ -113,25 +110,24 @@ Example: homa steer status eth0 --cost 2s --json
 Flows are about those of the last second or two. Drops are packets that found too many waiting for their core; while packets come without
 a pause, the few that are under way count with them.")]
 pub struct StatusArgs {
-    /// The devices [default: all that are steered]
+    /// The devices [default: all steered devices]
     #[arg(value_name = "DEV")]
     pub devices: Vec<String>,
-    /// Have the kernel measure for so long what a decision takes (BPF run statistics)
+    /// Make the kernel measure the cost of a decision for this long (BPF run statistics)
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub cost: Option<u64>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// `homa steer detach`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa steer detach eth0")]
 pub struct DetachArgs {
     /// The network devices
     #[arg(value_name = "DEV", required = true)]
     pub devices: Vec<String>,
-    /// Say it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,5 @@
-//! `homa steer`: which core processes what a device receives, by a program that the device runs on each frame.
+//! `homa steer`: chooses the core that processes each received packet, by a program that the device runs on
+//! each frame.
 
 pub mod args;
 mod show;
@@ -20,10 +21,10 @@ use serde_json::json;
 
 use args::{AttachArgs, DetachArgs, FilterChoice, StatusArgs, SteerArgs, SteerCommand};
 
-/// How often a process that holds a program looks whether it is still there.
+/// Interval at which a process that holds a program checks that it is still attached.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Does what the command line says.
+/// Runs the subcommand.
 pub fn run(args: &SteerArgs) -> Result<()> {
     match &args.command {
         SteerCommand::Attach(args) => attach(args),
@@ -32,7 +33,7 @@ pub fn run(args: &SteerArgs) -> Result<()> {
     }
 }
 
-/// A number that nobody can foresee.
+/// An unpredictable number.
 fn unforeseen() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
@@ -67,7 +68,7 @@ fn attach(args: &AttachArgs) -> Result<()> {
         ));
     }
     if let Err(error) = report(args, &steering) {
-        // Whoever is told of an error has nothing to take off.
+        // After an error, no program may stay attached that the user would have to detach.
         steering.detach().with_context(|| format!("{error:#}; and what was attached stays"))?;
         return Err(error);
     }
@@ -77,7 +78,7 @@ fn attach(args: &AttachArgs) -> Result<()> {
     }
 }
 
-/// Says what is attached.
+/// Prints what is attached.
 fn report(args: &AttachArgs, steering: &Steering) -> Result<()> {
     if args.json {
         return print(&json(&json!({ "attached": args.devices }))?);
@@ -86,7 +87,7 @@ fn report(args: &AttachArgs, steering: &Steering) -> Result<()> {
     print(format!("{}: {what}\n", args.devices.join(", ")).as_bytes())
 }
 
-/// Waits for the interruption, and says when a core is switched off.
+/// Waits for an interruption, and warns when a core is switched off.
 fn hold_on(steering: &Steering, interrupted: &AtomicBool) -> Result<()> {
     let mut offline = Vec::new();
     while !interrupted.load(Ordering::Relaxed) {
@@ -102,7 +103,7 @@ fn hold_on(steering: &Steering, interrupted: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// What is said where cores are off that were not before.
+/// The warning if cores are switched off that were on before.
 fn switched_off(before: &[Core], now: &[Core]) -> Option<String> {
     let new: Vec<String> = now.iter().filter(|core| !before.contains(core)).map(Core::to_string).collect();
     match new.as_slice() {
@@ -112,7 +113,7 @@ fn switched_off(before: &[Core], now: &[Core]) -> Option<String> {
     }
 }
 
-/// Warns. That nobody reads it ends nothing.
+/// Prints a warning. A closed standard error is no failure.
 fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "homa: warning: {text}");
 }

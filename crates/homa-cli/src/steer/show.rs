@@ -1,4 +1,4 @@
-//! What steers a device, as a table and as JSON.
+//! The steering state of a device, as a table and as JSON.
 
 use std::fmt::Write;
 
@@ -6,18 +6,18 @@ use homa_steer::PolicyName;
 use homa_steer_xdp::{CoreStatus, Cost, Status};
 use serde_json::{Value, json};
 
-/// A policy on some cores in a few words.
+/// A short description of a policy on some cores.
 pub fn what(policy: PolicyName, cores: &str, native: bool) -> String {
     let place = if native { "in the device's driver" } else { "in the kernel's receive path" };
     format!("{policy} over cores {cores}, {place}")
 }
 
-/// Nanoseconds of a decision, where any was measured.
+/// Mean nanoseconds of a decision, if any was measured.
 fn mean_ns(cost: &Cost) -> Option<f64> {
     (cost.runs > 0).then(|| cost.run_ns as f64 / cost.runs as f64)
 }
 
-/// For people.
+/// The state as a table for a terminal.
 pub fn table((status, cost): &(Status, Option<Cost>)) -> String {
     let cores: Vec<String> = status.cores.iter().map(|core| core.core.to_string()).collect();
     let mut text = format!("{}: {}", status.device, what(status.policy, &cores.join(","), status.is_native));
@@ -52,7 +52,7 @@ pub fn table((status, cost): &(Status, Option<Cost>)) -> String {
     text
 }
 
-/// For programs.
+/// The state as JSON.
 pub fn as_json((status, cost): &(Status, Option<Cost>)) -> Value {
     let core = |core: &CoreStatus| {
         json!({

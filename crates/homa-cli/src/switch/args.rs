@@ -9,33 +9,31 @@ use homa_metrics::MetricsAddr;
 use homa_report::units::{bytes, duration_ns, rate_bps};
 use homa_switch::{Buffer, ETHERNET_OVERHEAD_BYTES, Forwarding, SwitchConfig};
 
-/// `homa switch`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example: `homa switch run --ports sw0,sw1,sw2 --rate 1gbit` joins three devices. `homa rack up` builds a whole rack with its switch.")]
 pub struct SwitchArgs {
-    /// What to do.
     #[command(subcommand)]
     pub command: SwitchCommand,
 }
 
-/// What there is to do with a switch.
+/// Actions on a switch.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SwitchCommand {
     /// Forward frames between network devices until SIGINT (ctrl-C) or SIGTERM
     Run(RunArgs),
     /// Print the counters of a running switch
     Stats(StatsArgs),
-    /// Show a running switch, again and again
+    /// Live view of a running switch
     Top(TopArgs),
 }
 
-/// How frames come and go.
+/// How frames enter and leave the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PathChoice {
-    /// AF_XDP where it can be had, else packet sockets
+    /// AF_XDP if available, else packet sockets
     Auto,
-    /// AF_XDP: native where the device takes it, else generic
+    /// AF_XDP: native if the device supports it, else generic
     Xdp,
     /// AF_XDP in the device's driver
     XdpNative,
@@ -57,17 +55,17 @@ impl From<PathChoice> for FramePath {
     }
 }
 
-/// An amount of waiting bytes, or the time that a port's link takes for it.
+/// An amount of queued bytes, or the time that a port's link takes to send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// Bytes.
     Bytes(u64),
-    /// Nanoseconds of one port's rate.
+    /// Nanoseconds at a port's rate.
     TimeNs(u64),
 }
 
 impl Amount {
-    /// In bytes, at this rate; `None` where there is no rate to reckon with.
+    /// The amount in bytes at this rate; `None` for a time without a rate.
     pub fn bytes(self, rate: Option<u64>) -> Option<u64> {
         match (self, rate) {
             (Amount::Bytes(bytes), _) => Some(bytes),
@@ -100,7 +98,6 @@ fn rate(text: &str) -> Result<Rate, String> {
     if text == "none" { Ok(Rate(None)) } else { rate_bps(text).map(|bps| Rate(Some(bps))) }
 }
 
-/// `homa switch run`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -112,67 +109,68 @@ Examples:
 The queue of a frame is the upper half of its DSCP (IPv4 and IPv6). Needs root, or a user namespace with the devices. Have senders
 on the other ends of virtual devices do their own cutting and sums: ethtool -K DEVICE tso off gso off tx off.")]
 pub struct RunArgs {
-    /// The network devices, from two on
+    /// The network devices, at least two
     #[arg(long, value_name = "A,B,...", value_delimiter = ',', required = true)]
     pub ports: Vec<String>,
     /// Rate of each port's link, or `none`
     #[arg(long, value_name = "RATE", default_value = "1gbit", value_parser = rate)]
     pub rate: Rate,
-    /// What may wait at each port, in bytes or as the time that its link takes
+    /// Buffer of each port, in bytes or as the time that its link takes to send it
     #[arg(long, value_name = "AMOUNT", default_value = "1ms", value_parser = amount)]
     pub buffer: Amount,
-    /// What may wait at all ports together, shared between them as they need it, instead of --buffer
+    /// Instead of --buffer: common buffer of all ports, shared by need
     #[arg(long, value_name = "AMOUNT", value_parser = amount, overrides_with = "buffer")]
     pub shared_buffer: Option<Amount>,
-    /// With --shared-buffer: how much a queue may hold, as a multiple of the free bytes
+    /// With --shared-buffer: maximum of a queue, as a multiple of the free bytes
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "shared_buffer")]
     pub alpha: f64,
-    /// Queues of each port; 1: priorities mean nothing
+    /// Queues of each port; with 1, priorities have no effect
     #[arg(long, value_name = "N", default_value_t = homa_switch::PRIORITIES)]
     pub priorities: usize,
-    /// Mark what finds as much waiting at its port (ECN)
+    /// ECN threshold: mark frames that find this much queued at their port
     #[arg(long, value_name = "AMOUNT", value_parser = amount)]
     pub ecn: Option<Amount>,
-    /// Have every frame take so much longer
+    /// Additional delay of every frame
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration_ns)]
     pub delay: u64,
-    /// Lose this share of all frames
+    /// Drop this fraction of all frames
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub loss: f64,
-    /// For which frames are lost
+    /// Seed of the choice of dropped frames
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Let a frame leave when its first bit would, and not its last
+    /// Cut-through: send a frame at the time of its first bit instead of its last
     #[arg(long)]
     pub cut_through: bool,
-    /// What each frame takes on a link besides its own bytes
+    /// Bytes that each frame occupies on a link in addition to its own
     #[arg(long, value_name = "BYTES", default_value_t = ETHERNET_OVERHEAD_BYTES)]
     pub overhead: u32,
-    /// How frames come and go
+    /// How frames enter and leave the switch
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub path: PathChoice,
-    /// How long to poll without finding anything before sleeping
+    /// Time to poll without a frame before sleeping
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration_ns)]
     pub poll: u64,
-    /// How long to rest after each look that found nothing, so that others have the processor: frames are late by up to that and some 20 us;
-    /// a quarter of a frame's time is hardly seen where hosts share processors with the switch. 0: never
+    /// Pause after each poll without a frame, which leaves the processor to other threads. Frames may be late
+    /// by this time plus some 20 us; a quarter of a frame's time has little effect if hosts share processors
+    /// with the switch. 0: never
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = nap_ns, overrides_with = "nap")]
     pub nap: u64,
-    /// Make each frame take so much longer to handle: to see what overload does
+    /// Additional processing time of each frame, to test overload
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration_ns)]
     pub planted_work: u64,
-    /// Answer `homa switch stats` and `homa switch top` at this socket
+    /// Answer `homa switch stats` and `homa switch top` on this socket
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// Serve the counters over HTTP at /metrics, in the format of Prometheus: IP:PORT, port 0 for any free one, or the path of a socket to
-    /// make. Without a route to its namespace a switch is reached by a socket
+    /// Serve the counters over HTTP at /metrics, in the format of Prometheus: IP:PORT, port 0 for any free
+    /// one, or the path of a new socket. A socket also reaches a switch in a namespace without a route
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<MetricsAddr>,
-    /// Keep a time trace of frames that enter a queue, leave the link and are dropped, and write it to this file at the end, and whenever
-    /// SIGUSR1 comes
+    /// Record a time trace of frames that enter a queue, leave the link or are dropped; write it to this file
+    /// at the end and on each SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// The last events that the trace keeps, 32 bytes each
+    /// Number of last events in the trace, 32 bytes each
     #[arg(long, value_name = "N", default_value_t = 1 << 20, requires = "trace",
           value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub trace_records: u32,
@@ -182,10 +180,10 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The switch that is asked for.
+    /// The configuration of the switch.
     ///
     /// # Errors
-    /// A buffer is said as a time, and there is no rate.
+    /// A buffer is given as a time, and there is no rate.
     pub fn config(&self) -> anyhow::Result<SwitchConfig> {
         let rate = self.rate.0;
         let bytes = |amount: Amount, option: &str| {
@@ -197,7 +195,7 @@ impl RunArgs {
         };
         let buffer = match self.shared_buffer {
             Some(amount) => Buffer::Shared { bytes: bytes(amount, "--shared-buffer")?, alpha: self.alpha },
-            // What is not said need not be said in bytes.
+            // Without a rate a time cannot be converted to bytes: each port gets 1 MB.
             None if rate.is_none() && matches!(self.buffer, Amount::TimeNs(_)) => {
                 Buffer::PerPort { bytes: 1_000_000 }
             }
@@ -217,35 +215,33 @@ impl RunArgs {
     }
 }
 
-/// `homa switch stats`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa switch stats --control /run/switch.sock --prometheus")]
 pub struct StatsArgs {
-    /// The socket that the switch was given with --control
+    /// The socket of the switch's --control option
     #[arg(long, value_name = "PATH")]
     pub control: PathBuf,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// As Prometheus scrapes it
+    /// Print the text format of Prometheus
     #[arg(long, conflicts_with = "json")]
     pub prometheus: bool,
 }
 
-/// `homa switch top`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa switch top --control /run/switch.sock --interval 500ms")]
 pub struct TopArgs {
-    /// The socket that the switch was given with --control
+    /// The socket of the switch's --control option
     #[arg(long, value_name = "PATH")]
     pub control: PathBuf,
-    /// Time between two looks
+    /// Interval between updates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_ns)]
     pub interval: u64,
-    /// Looks before it ends [default: until ctrl-C, or the end of the switch]
+    /// Number of updates [default: until ctrl-C, or the end of the switch]
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Each look as a line of JSON
+    /// Print each update as a line of JSON
     #[arg(long)]
     pub json: bool,
 }

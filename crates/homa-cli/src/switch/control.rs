@@ -1,4 +1,5 @@
-//! The socket by which a running switch is asked for its counters. Whoever connects gets them as one JSON document.
+//! The control socket of a running switch. Each client that connects receives the counters as one JSON
+//! document.
 
 use std::fs;
 use std::io::Write;
@@ -12,10 +13,10 @@ use anyhow::{Context, Result};
 use homa_metrics::listen_unix;
 use homa_switch::Snapshot;
 
-/// How long an answer may take: a running switch looks for questions fifty times a second.
+/// Timeout of an answer: a running switch checks for requests fifty times per second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a running switch finds the questions that others have.
+/// Pending requests for the counters of a running switch.
 #[derive(Debug)]
 pub struct Questions {
     asker: Asker,
@@ -23,37 +24,37 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Nobody has asked.
+    /// A queue without requests.
     pub fn new() -> Questions {
         let (to_switch, questions) = channel();
         Questions { asker: Asker { to_switch }, questions }
     }
 
-    /// For whoever may ask.
+    /// A handle for threads that request the counters.
     pub fn asker(&self) -> Asker {
         self.asker.clone()
     }
 
-    /// Answers who has asked.
+    /// Answers all pending requests.
     pub fn answer(&self, mut snapshot: impl FnMut() -> Snapshot) {
         while let Ok(question) = self.questions.try_recv() {
-            // Who no longer waits needs no answer.
+            // A thread that no longer waits needs no answer.
             let _ = question.send(snapshot());
         }
     }
 }
 
-/// Asks a switch of this process.
+/// Requests counters from a switch of this process.
 #[derive(Clone, Debug)]
 pub struct Asker {
     to_switch: Sender<Sender<Snapshot>>,
 }
 
 impl Asker {
-    /// Its counters.
+    /// The counters of the switch.
     ///
     /// # Errors
-    /// It has ended, or is too busy.
+    /// The switch has ended, or is too busy.
     pub fn ask(&self) -> Result<Snapshot> {
         let (to_us, answer) = channel();
         self.to_switch.send(to_us).context("the switch has ended")?;
@@ -61,21 +62,22 @@ impl Asker {
     }
 }
 
-/// The socket at which a running switch is asked. It goes with this value.
+/// The listening control socket of a switch. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
 }
 
 impl Control {
-    /// Listens at a socket. One that a dead process has left is replaced.
+    /// Listens on a socket, replacing one that a dead process has left.
     pub fn listen(path: &Path, switch: Asker) -> Result<Control> {
         let listener = listen_unix(path, "--control")?;
         thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
                 for stream in listener.incoming().flatten() {
-                    // To write takes longer than to count, and whoever asked may be slow to read: not the switch's business.
+                    // Writing takes longer than counting, and the client may be slow: this thread does it
+                    // instead of the switch.
                     if let Ok(snapshot) = switch.ask() {
                         let _ = answer_to(stream, &snapshot);
                     }
@@ -88,7 +90,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Somebody else may have taken it away.
+        // Another process may have removed it.
         let _ = fs::remove_file(&self.path);
     }
 }

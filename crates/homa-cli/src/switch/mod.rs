@@ -1,4 +1,4 @@
-//! `homa switch`: a software top-of-rack switch between network devices, and what it tells of itself.
+//! `homa switch`: a software top-of-rack switch between network devices, and its counters.
 
 pub mod args;
 mod control;
@@ -12,7 +12,7 @@ use homa_report::output;
 
 use args::{StatsArgs, SwitchArgs, SwitchCommand};
 
-/// Does what the command line says.
+/// Runs the subcommand.
 pub fn run(args: &SwitchArgs) -> Result<()> {
     match &args.command {
         SwitchCommand::Run(args) => run::run(args),

@@ -3,10 +3,10 @@
 use homa::metrics::prometheus::{MetricKind, Text};
 use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
 
-/// A number of a port.
+/// A metric of a port.
 type OfPort = (&'static str, MetricKind, &'static str, fn(&PortSnapshot) -> f64);
 
-/// A number of a queue.
+/// A metric of a queue.
 type OfQueue = (&'static str, MetricKind, &'static str, fn(&QueueSnapshot) -> f64);
 
 const PORTS: &[OfPort] = &[
@@ -49,7 +49,7 @@ const QUEUES: &[OfQueue] = &[
     ("depth_max_bytes", MetricKind::Gauge, "Most bytes that waited", |queue| queue.depth.max_bytes as f64),
 ];
 
-/// The text.
+/// The counters as text.
 pub fn text(snapshot: &Snapshot) -> String {
     let mut text = Text::new();
     let whole = [

@@ -18,13 +18,13 @@ use super::args::RunArgs;
 use super::control::{Control, Questions};
 use super::{prometheus, table};
 
-/// Bytes of a waiting frame, on average, that there is room for.
+/// Assumed mean bytes of a queued frame, for sizing the memory.
 const AVERAGE_FRAME_BYTES: u64 = 512;
 
-/// Fewest and most frames that there is memory for: 8 MB and 512 MB with slots for the usual MTU.
+/// Minimum and maximum number of frames in memory: 8 MB and 512 MB with slots for the usual MTU.
 const HELD_FRAMES: (u64, u64) = (4_096, 262_144);
 
-/// Forwards until told to stop.
+/// Forwards frames until a signal ends it.
 pub fn run(args: &RunArgs) -> Result<()> {
     if args.ports.len() < 2 {
         bail!("a switch has two ports or more: name them, as in --ports sw0,sw1");
@@ -71,7 +71,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         if let Some(path) = args.trace.as_deref().filter(|_| trace_wanted.swap(false, Ordering::Relaxed))
             && let Err(error) = write_trace(bridge, path)
         {
-            // The frames of others do not wait for that.
+            // Forwarding does not wait for this.
             tracing::warn!("{error:#}");
         }
         stop.load(Ordering::Relaxed)

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use homa_switch::{DepthSummary, PortSnapshot, Snapshot};
 
-/// Everything since the switch was made: a line for each port, and one for each of its queues that anything went through.
+/// The counters since the switch was created: a line for each port, and one for each queue that had traffic.
 pub fn whole(snapshot: &Snapshot) -> String {
     let mut text = head();
     for port in &snapshot.ports {
@@ -38,7 +38,7 @@ pub fn head() -> String {
     text
 }
 
-/// A port's or a queue's line.
+/// Writes the line of a port or a queue.
 pub fn line(text: &mut String, name: &str, cells: &[String; 6], depth: &DepthSummary) {
     let [received, frames, bytes, used, dropped, marked] = cells;
     let _ = writeln!(
@@ -48,7 +48,7 @@ pub fn line(text: &mut String, name: &str, cells: &[String; 6], depth: &DepthSum
     );
 }
 
-/// The cells of a port whose link was used to this part.
+/// The cells of a port; `used` is the utilisation of its link.
 pub fn port_cells(port: &PortSnapshot, used: f64) -> [String; 6] {
     let sum =
         |of: fn(&homa_switch::QueueSnapshot) -> u64| port.queues.iter().map(of).sum::<u64>().to_string();
@@ -62,7 +62,7 @@ pub fn port_cells(port: &PortSnapshot, used: f64) -> [String; 6] {
     ]
 }
 
-/// What else there is to say: only what is not 0.
+/// The remaining counters that are not 0.
 pub fn others(snapshot: &Snapshot) -> String {
     let of_ports = |of: fn(&PortSnapshot) -> u64| snapshot.ports.iter().map(of).sum::<u64>();
     let counts = [

@@ -1,4 +1,4 @@
-//! `homa switch top`: what happens now.
+//! `homa switch top`: a live view of a switch.
 
 use std::thread;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
 use super::args::TopArgs;
 use super::table;
 
-/// Shows what has changed from look to look.
+/// Shows the changes after each interval.
 pub fn run(args: &TopArgs) -> Result<()> {
     let mut before = homa_switch::ask(&args.control)?;
     let mut looks = 0;
     while args.count.is_none_or(|count| looks < count) {
         thread::sleep(Duration::from_nanos(args.interval));
         let now = match homa_switch::ask(&args.control) {
-            // It is what was looked at until now that has ended.
+            // The switch has ended while it was watched, which is no error.
             Err(_) if looks > 0 && args.count.is_none() => return Ok(()),
             asked => asked?,
         };
@@ -42,7 +42,8 @@ fn screen(change: &Snapshot) -> String {
     text + &table::others(change) + "\n"
 }
 
-/// What came between two looks. Depths are those since the switch was made, since their distribution has no difference.
+/// The difference of two snapshots. Depths remain those since the switch was created, since their
+/// distributions have no difference.
 fn change(before: &Snapshot, now: &Snapshot) -> Snapshot {
     let time_ns = now.time_ns.saturating_sub(before.time_ns);
     let ports = now.ports.iter().zip(&before.ports).map(|(now, before)| {

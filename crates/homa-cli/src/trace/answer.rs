@@ -1,4 +1,4 @@
-//! What the commands that ask traces something have in common: their options, and how they answer.
+//! Options and output of the commands that analyse traces.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -17,39 +17,38 @@ use super::columns::Table;
 use super::load::{Inputs, node_option};
 use super::shown::us;
 
-/// Where to look, and where the answer goes.
+/// Options for the input and output of an analysis.
 #[derive(Args, Clone, Debug)]
 pub struct Question {
-    /// Where the traces are.
     #[command(flatten)]
     pub inputs: Inputs,
     /// Only this node; can be given several times
     #[arg(long, value_name = "NAME")]
     pub node: Vec<String>,
-    /// Only what began so long after the first event, or later, as in 10ms
+    /// Only events that began at least this long after the first event, as in 10ms
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub from: Option<u64>,
-    /// Only what began before that
+    /// Only events that began before that time
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub until: Option<u64>,
-    /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
 }
 
-/// Where an answer goes besides to the terminal.
+/// Options for the output.
 #[derive(Args, Clone, Debug)]
 pub struct Answer {
-    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard
+    /// error)
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
 }
 
 impl Answer {
-    /// Checks that it can be written.
+    /// Opens the output, so that an error is found before the analysis.
     ///
     /// # Errors
-    /// Names the file.
+    /// The file cannot be written.
     pub fn outputs(&self) -> Result<Outputs> {
         Outputs::json_only(self.json.as_deref())
     }
@@ -59,7 +58,7 @@ impl Question {
     /// Reads the traces.
     ///
     /// # Errors
-    /// Names the file that cannot be read or written, or the node that is not there.
+    /// A file cannot be read or written, or the node does not exist.
     pub fn open(&self) -> Result<Opened> {
         let outputs = self.answer.outputs()?;
         let model = self.inputs.model()?;
@@ -72,52 +71,51 @@ impl Question {
     }
 }
 
-/// The links that the hosts are on.
+/// The links of the hosts.
 #[derive(Args, Clone, Debug)]
 pub struct Link {
-    /// The rate of the hosts' links, as in 25gbit [default: what the densest packets show]
+    /// The rate of the hosts' links, as in 25gbit [default: derived from the densest packets]
     #[arg(long, value_name = "RATE", value_parser = rate_bps)]
     pub rate: Option<u64>,
-    /// Bytes that a link adds to each packet of Homa [default: those of Ethernet, of IP and, where peers have ports, of UDP]
+    /// Bytes that a link adds to each packet of Homa [default: those of Ethernet, of IP and, if peers have
+    /// ports, of UDP]
     #[arg(long, value_name = "BYTES")]
     pub overhead: Option<u32>,
 }
 
 impl Link {
-    /// The rate, if it is given or the traces show it.
+    /// The rate, if it is given or can be derived from the traces.
     pub fn rate(&self, model: &Model) -> Option<LinkRate> {
         LinkRate::of(model, self.rate, self.overhead)
     }
 
-    /// The same where nothing can be said without.
+    /// The rate, for analyses that need it.
     ///
     /// # Errors
-    /// There are too few packets.
+    /// There are too few packets to derive it.
     pub fn needed(&self, model: &Model) -> Result<LinkRate> {
         self.rate(model)
             .ok_or_else(|| anyhow!("too few packets to tell the links' rate from: give it with --rate"))
     }
 }
 
-/// A question that reckons with the links' rate, and whose answer lists some of what it found.
+/// Options of an analysis that uses the links' rate and lists some of its findings.
 #[derive(Args, Clone, Debug)]
 pub struct LinkQuestion {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
-    /// The links.
     #[command(flatten)]
     pub link: Link,
-    /// How many rows to list of what there may be many of
+    /// Maximum rows of long lists
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub list: usize,
 }
 
 impl LinkQuestion {
-    /// Reads the traces, and finds the rate where it is not given.
+    /// Reads the traces, and derives the rate if it is not given.
     ///
     /// # Errors
-    /// As [`Question::open`] and [`Link::needed`].
+    /// Those of [`Question::open`] and [`Link::needed`].
     pub fn open(&self) -> Result<(Opened, LinkRate)> {
         let opened = self.question.open()?;
         let rate = self.link.needed(&opened.model)?;
@@ -125,7 +123,7 @@ impl LinkQuestion {
     }
 }
 
-/// A rate and how it is known.
+/// A rate and its source, as a line of text.
 pub fn rate_line(rate: Option<LinkRate>) -> String {
     let Some(rate) = rate else {
         return "Link rate: not known, give it with --rate".to_owned();
@@ -146,9 +144,9 @@ pub fn rate_line(rate: Option<LinkRate>) -> String {
 /// Traces that were read.
 pub struct Opened {
     outputs: Outputs,
-    /// All that they say.
+    /// The events of all traces.
     pub model: Model,
-    /// What is asked about.
+    /// The selection.
     pub select: Select,
     files: String,
 }
@@ -157,12 +155,12 @@ impl Opened {
     /// Prints the text and writes the JSON.
     ///
     /// # Errors
-    /// Names the file that cannot be written.
+    /// A file cannot be written.
     pub fn answer(&self, text: &Text, found: &impl Serialize) -> Result<()> {
         self.outputs.answer(&text.0, found)
     }
 
-    /// Nothing can be said, for this reason.
+    /// The error that an analysis is impossible, with the reason.
     pub fn nothing(&self, why: Lack) -> anyhow::Error {
         anyhow!("{}: {why}", self.files)
     }
@@ -185,7 +183,7 @@ impl Text {
         let _ = write!(self.0, "\n{heading}\n{}", table.text());
     }
 
-    /// What cannot be told, and why.
+    /// Adds the list of missing data and the reasons.
     pub fn lacks(&mut self, lacks: &[Lack]) {
         for lack in lacks {
             self.line(format!("\nnote: {lack}"));
@@ -193,7 +191,7 @@ impl Text {
     }
 }
 
-/// Percentiles side by side: a row for each percentile, a column for each name. What is missing is `-`.
+/// A table of percentiles: a row for each percentile, a column for each name. A missing value is `-`.
 pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -> String) -> Table {
     let mut head = vec!["<percentile"];
     head.extend(columns.iter().map(|(name, _)| *name));
@@ -207,12 +205,12 @@ pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -
     table
 }
 
-/// Nanoseconds as microseconds where there may be none.
+/// Nanoseconds as microseconds, or `-` without a value.
 pub fn us_or(ns: Option<i64>) -> String {
     ns.map_or_else(|| "-".to_owned(), us)
 }
 
-/// One percentile of values that may not be there.
+/// One percentile of values, if there are any.
 pub fn at(
     found: Option<Percentiles>,
     percentile: fn(Percentiles) -> i64,
@@ -221,7 +219,7 @@ pub fn at(
     found.map_or_else(|| "-".to_owned(), |found| show(percentile(found)))
 }
 
-/// A share of a whole in per cent.
+/// A part of a whole in percent.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.2} %", part as f64 * 100.0 / whole as f64) }
 }

@@ -1,4 +1,4 @@
-//! `homa trace clocks`: the clocks of this machine against each other.
+//! `homa trace clocks`: compares the clocks of this machine.
 
 mod cores;
 mod measure;
@@ -16,7 +16,6 @@ use super::answer::Answer;
 use cores::Skew;
 use measure::Measured;
 
-/// `homa trace clocks`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -27,10 +26,10 @@ Examples:
 Drift is what a clock gains on CLOCK_MONOTONIC_RAW, and +- what reading the two one after the other may hide. A processor whose counter
 is not the same as another's would show packets that arrive before they were sent.")]
 pub struct ClocksArgs {
-    /// Traces whose calibration is to be shown
+    /// Traces whose clock calibration is to be shown
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How long drift is measured
+    /// Duration of the drift measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
     #[command(flatten)]
@@ -44,7 +43,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Measures and tells.
+/// Measures the clocks and prints the result.
 ///
 /// # Errors
 /// A trace cannot be read, or a file cannot be written.
@@ -63,14 +62,14 @@ pub fn run(args: &ClocksArgs) -> Result<()> {
     outputs.answer(&text, &to_json(&measured, &skews, &calibrations))
 }
 
-/// How good the clock of a trace is.
+/// The calibration of a trace's clock.
 struct Calibration {
     file: String,
     node: String,
     clock: &'static str,
     frequency_hz: u64,
     span_ns: u64,
-    /// `None` where the clock counts nanoseconds itself.
+    /// `None` if the clock counts nanoseconds itself.
     error_ppm: Option<f64>,
 }
 
@@ -121,7 +120,7 @@ fn table(measured: &[Measured]) -> String {
     text
 }
 
-/// A processor may read its counter so much before what stands before it in the program, in nanoseconds.
+/// Nanoseconds by which a processor may read its counter before preceding instructions of the program.
 const UNFENCED_NS: f64 = 50.0;
 
 fn processors(skews: &[Skew]) -> String {

@@ -1,4 +1,4 @@
-//! Rows in columns, as text or as a page's table.
+//! Tables of rows and columns, as text or as HTML.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use homa_report::chart::escape;
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     head: Vec<String>,
-    /// Whether a column stands to the left.
+    /// Whether each column is left-aligned.
     words: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A head of names; those that begin with `<` are of columns that stand to the left.
+    /// A table with this head; names that begin with `<` are of left-aligned columns.
     pub fn new(head: &[&str]) -> Table {
         Table {
             head: head.iter().map(|name| name.trim_start_matches('<').to_owned()).collect(),
@@ -23,7 +23,7 @@ impl Table {
         }
     }
 
-    /// One more row, of as many cells as the head has.
+    /// Adds a row, with as many cells as the head.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
@@ -33,7 +33,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// For a terminal.
+    /// The table as text for a terminal.
     pub fn text(&self) -> String {
         let lines = || std::iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| {
@@ -56,7 +56,7 @@ impl Table {
         out
     }
 
-    /// For a page.
+    /// The table as HTML.
     pub fn html(&self) -> String {
         let mut out = "<div class=\"scroll\"><table>\n".to_owned();
         for (tag, line) in std::iter::once(("th", &self.head)).chain(self.rows.iter().map(|row| ("td", row)))

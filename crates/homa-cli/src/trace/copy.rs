@@ -1,4 +1,4 @@
-//! `homa trace copy`: how fast bytes are copied in and out.
+//! `homa trace copy`: throughput of copying messages in and out.
 
 use anyhow::Result;
 use clap::Args;
@@ -7,7 +7,6 @@ use homa_analysis::answers::{Lack, copy};
 use super::answer::{Question, Text, percentiles};
 use super::shown::us;
 
-/// `homa trace copy`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,15 +17,12 @@ Examples:
 which copies their payload. `taken`: from the last byte until the application has the message, with its wake-up. Throughputs are of
 10,000 bytes and more; a message's first packets go out before all of it is copied, so that `hand over` is no more than a bound.")]
 pub struct CopyArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &CopyArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = copy(&opened.model, &opened.select);

@@ -1,4 +1,4 @@
-//! `homa trace cores`: what ran on which core.
+//! `homa trace cores`: the activity of each core.
 
 use anyhow::Result;
 use clap::Args;
@@ -8,7 +8,6 @@ use super::answer::{Question, Text};
 use super::columns::Table;
 use super::shown::us;
 
-/// `homa trace cores`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,18 +17,15 @@ Examples:
 A migration: an endpoint reads a burst on another core than the one before. Not running: who drives noticed that it had not run
 although it was not asleep.")]
 pub struct CoresArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
-    /// How many cores to list, the busiest first
+    /// Maximum number of cores to list, the busiest first
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub list: usize,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &CoresArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = cores(&opened.model, &opened.select);

@@ -1,4 +1,4 @@
-//! `homa trace decompose`: what delayed each packet.
+//! `homa trace decompose`: the causes of each packet's delay.
 
 use anyhow::Result;
 use clap::Args;
@@ -8,7 +8,6 @@ use super::answer::{LinkQuestion, Text, percentiles, rate_line, share, us_or};
 use super::columns::Table;
 use super::shown::{packet_type, us};
 
-/// `homa trace decompose`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -20,15 +19,12 @@ and more that took the same, and none less. Of it the sender has what was queued
 the link's rate; `receive` what the packet waited in its burst beyond the least; `poll` what its receiver's link did not bring meanwhile, up
 to the time since its queue was last seen empty; the switch has the rest. Where switches recorded, the switch's part is checked.")]
 pub struct DecomposeArgs {
-    /// What is asked.
     #[command(flatten)]
     pub asked: LinkQuestion,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &DecomposeArgs) -> Result<()> {
     let (opened, rate) = args.asked.open()?;
     let Some(found) = decompose(&opened.model, &opened.select, rate, args.asked.list) else {

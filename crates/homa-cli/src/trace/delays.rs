@@ -1,4 +1,4 @@
-//! `homa trace delays`: where packets spend their time.
+//! `homa trace delays`: the delay of packets in each stage.
 
 use anyhow::Result;
 use clap::Args;
@@ -9,7 +9,6 @@ use super::answer::{Question, Text, at, percentiles};
 use super::columns::Table;
 use super::shown::us;
 
-/// `homa trace delays`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -22,18 +21,15 @@ until the receiver's device has it, or it has left the last switch; `wake-up` un
 read; `batch` in its burst until it is its turn. They sum up to `total`. `rest` is what the rest of its burst takes after it. A
 stage without stamps is `-`, and the next one with stamps has its time.")]
 pub struct DelaysArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
-    /// Also for each pair of nodes
+    /// Also list each pair of nodes
     #[arg(long)]
     pub pairs: bool,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &DelaysArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = delays(&opened.model, &opened.select, args.pairs);

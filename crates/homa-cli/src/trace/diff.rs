@@ -1,4 +1,4 @@
-//! `homa trace diff`: two runs, and what changed.
+//! `homa trace diff`: compares two runs.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,6 @@ use super::select::SelectionArgs;
 use super::shown::us;
 use super::summary::size_json;
 
-/// `homa trace diff`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example:
@@ -30,15 +29,13 @@ pub struct DiffArgs {
     /// The traces of the second run
     #[arg(value_name = "B")]
     pub after: PathBuf,
-    /// Which RPCs are compared.
     #[command(flatten)]
     pub meant: SelectionArgs,
-    /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
 }
 
-/// A number of both runs.
+/// A value of both runs.
 struct Change {
     what: String,
     before: f64,
@@ -46,7 +43,7 @@ struct Change {
 }
 
 impl Change {
-    /// How often the larger holds the smaller, as a logarithm; 0 where one of them is nothing.
+    /// The ratio of the larger to the smaller value, as a logarithm; 0 if one of them is 0.
     fn weight(&self) -> f64 {
         if self.before > 0.0 && self.after > 0.0 { (self.after / self.before).ln().abs() } else { 0.0 }
     }
@@ -59,13 +56,11 @@ impl Change {
     }
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written.
+/// A file cannot be read or written.
 pub fn run(args: &DiffArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
-    // One after the other: each may be large.
+    // One after the other, since each may be large.
     let [before, after] = [of(&args.before, args)?, of(&args.after, args)?];
     let changes = by_size(&before.sizes, &after.sizes);
     let causes = by_cause(&before.sizes, &after.sizes);
@@ -88,7 +83,7 @@ fn of(path: &Path, args: &DiffArgs) -> Result<Summary> {
     Ok(Summary::of(explainer, costs, chosen))
 }
 
-/// The biggest changes first.
+/// Changes by message size, the largest first.
 fn by_size(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     let mut changes = Vec::new();
     for old in before {
@@ -108,7 +103,7 @@ fn by_size(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     changes
 }
 
-/// The biggest differences first.
+/// Changes by cause, the largest first.
 fn by_cause(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     let mean = |sizes: &[SizeSummary], cause: Cause| {
         let rpcs: usize = sizes.iter().map(|size| size.rpcs).sum();

@@ -8,7 +8,6 @@ use super::answer::{Question, Text, at};
 use super::columns::Table;
 use super::shown::us;
 
-/// `homa trace first-grant`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,15 +17,12 @@ Examples:
 `round`: at the sender, from a message's first packet until its first grant is there. `granting`: at the receiver, from the first packet
 until the grant goes out. `way`: of the grant.")]
 pub struct FirstGrantArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &FirstGrantArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = first_grant(&opened.model, &opened.select);

@@ -1,4 +1,4 @@
-//! `homa trace grants`: how late grants were, to whom they went, and which were of no use.
+//! `homa trace grants`: the delay, recipients and use of grants.
 
 use anyhow::Result;
 use clap::Args;
@@ -9,7 +9,6 @@ use super::answer::{LinkQuestion, Text, at, percentiles, rate_line};
 use super::columns::Table;
 use super::shown::us;
 
-/// `homa trace grants`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -19,18 +18,15 @@ Examples:
 Late: the sender had been waiting for it; wasted: what the receiver's link could have brought meanwhile and did not. Unused: its sender
 did not send what it allowed for longer than --unused.")]
 pub struct GrantsArgs {
-    /// What is asked.
     #[command(flatten)]
     pub asked: LinkQuestion,
-    /// How long a grant may be unused, as in 100us
+    /// A grant is of no use if it is unused for this long, as in 100us
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration_ns)]
     pub unused: u64,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &GrantsArgs) -> Result<()> {
     let opened = args.asked.question.open()?;
     let rate = args.asked.link.rate(&opened.model);

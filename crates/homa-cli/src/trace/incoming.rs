@@ -1,4 +1,4 @@
-//! `homa trace incoming`: what receivers had granted and not received.
+//! `homa trace incoming`: bytes that receivers had granted and not yet received.
 
 use anyhow::Result;
 use clap::Args;
@@ -7,7 +7,6 @@ use homa_analysis::answers::{Lack, incoming};
 use super::answer::{Link, Question, Text, rate_line};
 use super::columns::Table;
 
-/// `homa trace incoming`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -16,18 +15,14 @@ Examples:
 
 Bytes of messages that had a grant; shares and percentiles are of time.")]
 pub struct IncomingArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
-    /// The links.
     #[command(flatten)]
     pub link: Link,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &IncomingArgs) -> Result<()> {
     let opened = args.question.open()?;
     let rate = args.link.rate(&opened.model);

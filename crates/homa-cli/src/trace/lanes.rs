@@ -1,4 +1,4 @@
-//! RPCs as lanes of time, and causes as bars: SVG that takes its colours from the page.
+//! RPCs as timelines and causes as bars, in SVG with the colours of the page.
 
 use std::fmt::Write;
 
@@ -11,11 +11,11 @@ use super::shown::{percent, time};
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 90.0;
 const LANE: f64 = 22.0;
-/// With more spans than that, neighbours are drawn together: nobody could point at them.
+/// Maximum spans drawn separately. Beyond it, neighbours are merged: they would be too small to point at.
 const SPANS: usize = 500;
 const LANES: [&str; 3] = ["client", "network", "server"];
 
-/// The colours of the causes, for the page's style sheet: neighbours of the list are far apart in hue.
+/// The colours of the causes, for the page's style sheet: neighbours in the list differ strongly in hue.
 pub fn style() -> String {
     let mut out = String::from(
         "td.words, th.words { text-align: left; }\n.key { display: inline-block; width: .8em; height: .8em; }\n",
@@ -28,7 +28,7 @@ pub fn style() -> String {
     out
 }
 
-/// Names beside their colours, of the causes that are there.
+/// A legend of the causes that occur.
 pub fn key(amounts: &Amounts) -> String {
     let shown = Cause::ALL.iter().filter(|cause| amounts[**cause] > 0);
     let one = |cause: &Cause| {
@@ -40,7 +40,7 @@ pub fn key(amounts: &Amounts) -> String {
     format!("<p class=\"quiet\">{}</p>\n", shown.map(one).collect::<Vec<_>>().join(" &nbsp; "))
 }
 
-/// Bars of one width, each with its shares.
+/// Bars of equal width, each divided by cause.
 pub fn bars(rows: &[(String, Amounts)]) -> String {
     let height = 8.0 + rows.len() as f64 * (LANE + 6.0);
     let mut out =
@@ -70,7 +70,7 @@ pub fn bars(rows: &[(String, Amounts)]) -> String {
     out
 }
 
-/// A part of a lane.
+/// A part of a timeline.
 struct Part {
     from_ns: u64,
     to_ns: u64,
@@ -79,7 +79,7 @@ struct Part {
     title: String,
 }
 
-/// The critical path of an RPC.
+/// Draws the critical path of an RPC.
 pub fn rpc(model: &Model, rpc: &Rpc, path: &Path) -> String {
     let (Some(first), Some(last)) = (path.spans.first(), path.spans.last()) else { return String::new() };
     let (start, all) = (first.from_ns, (last.to_ns - first.from_ns).max(1) as f64);
@@ -136,7 +136,7 @@ fn parts(model: &Model, rpc: &Rpc, path: &Path) -> Vec<Part> {
     if all.len() <= SPANS {
         return all;
     }
-    // So many equal pieces of time, each the cause that has most of it.
+    // Divides the time into equal pieces, each with its most frequent cause.
     let (start, end) = (path.spans[0].from_ns, path.spans[path.spans.len() - 1].to_ns);
     let step = (end - start).div_ceil(SPANS as u64).max(1);
     let mut pieces: Vec<Part> = Vec::new();

@@ -1,4 +1,4 @@
-//! The options that name trace files, and the traces read, checked and brought to one time.
+//! Options that name trace files, and reading, checking and aligning the traces.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,29 +10,31 @@ use homa_analysis::align::{ClockChoice, Clocks};
 use homa_analysis::selection::{UnknownNode, nodes_named};
 use homa_trace::{Dump, files};
 
-/// Which traces, and how their clocks are compared.
+/// The traces, and how their clocks are compared.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Inputs {
     /// Traces, each of one node or of several; a directory stands for all *.trace in it
     #[arg(value_name = "FILE|DIR", required = true)]
     pub files: Vec<PathBuf>,
-    /// The node whose time the others get, by its name [default: the first host that others have packets of]
+    /// The node whose clock is the reference, by its name [default: the first host from which other nodes
+    /// have packets]
     #[arg(long, value_name = "NODE", conflicts_with = "same_clock")]
     pub reference: Option<String>,
-    /// All nodes are namespaces or processes of one machine: trust its clock, and use packets only to check it [default: where the
-    /// traces say that they are of one machine or of a simulation, and no --reference is named]
+    /// All nodes are namespaces or processes of one machine: trust its clock, and use packets only to check
+    /// it [default: if the traces say that they come from one machine or from a simulation, and no
+    /// --reference is given]
     #[arg(long)]
     pub same_clock: bool,
-    /// Compare clocks by packets, also those of one machine
+    /// Compare clocks by packets, even on one machine
     #[arg(long, conflicts_with = "same_clock")]
     pub by_packets: bool,
 }
 
 impl Inputs {
-    /// Reads all of them, each node once, whatever alignment they have.
+    /// Reads all traces, each node once, regardless of their alignment.
     ///
     /// # Errors
-    /// Names the file that is no trace, damaged, or does not go with the others.
+    /// A file is no trace, is damaged, or does not match the others.
     pub fn read(&self) -> Result<Vec<Dump>> {
         Ok(files::read_together(&self.files)?)
     }
@@ -40,7 +42,7 @@ impl Inputs {
     /// How the clocks of these traces are compared.
     ///
     /// # Errors
-    /// There is no such reference.
+    /// The reference does not exist.
     fn choice(&self, dumps: &[Dump]) -> Result<ClockChoice> {
         let named = |name: &String| nodes_named(dumps.iter().map(|dump| &*dump.node.name), name);
         let reference = self.reference.as_ref().map(named).transpose().map_err(of_option("--reference"))?;
@@ -51,18 +53,18 @@ impl Inputs {
         })
     }
 
-    /// Compares the clocks. Nothing is changed.
+    /// Compares the clocks, without changing the traces.
     ///
     /// # Errors
-    /// There is no such reference.
+    /// The reference does not exist.
     pub fn clocks(&self, dumps: &[Dump]) -> Result<Clocks> {
         Ok(self.choice(dumps)?.clocks(dumps))
     }
 
-    /// Reads all of them, and brings them to one time where they are not yet; says on standard error what is in doubt.
+    /// Reads all traces, aligns those that are not yet aligned, and prints doubts on standard error.
     ///
     /// # Errors
-    /// As [`Inputs::read`] and [`Inputs::clocks`].
+    /// Those of [`Inputs::read`] and [`Inputs::clocks`].
     pub fn aligned(&self) -> Result<Vec<Dump>> {
         let mut dumps = self.read()?;
         for warning in self.choice(&dumps)?.apply(&mut dumps) {
@@ -71,10 +73,10 @@ impl Inputs {
         Ok(dumps)
     }
 
-    /// Reads all of them on one time, and puts their events together.
+    /// Reads and aligns all traces, and merges their events.
     ///
     /// # Errors
-    /// As [`Inputs::aligned`]; or there are no events, or too many.
+    /// Those of [`Inputs::aligned`], or there are no events or too many.
     pub fn model(&self) -> Result<Model> {
         Model::new(self.aligned()?).with_context(|| self.to_string())
     }
@@ -87,15 +89,15 @@ impl fmt::Display for Inputs {
     }
 }
 
-/// The error of an option that names no node of the traces.
+/// The error for an option that names an unknown node.
 pub fn of_option(option: &str) -> impl Fn(UnknownNode) -> anyhow::Error + '_ {
     move |error| anyhow!("{option}: {error}")
 }
 
-/// The numbers of the nodes that `--node` names.
+/// Numbers of the nodes that `--node` names.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no node of this name.
 pub fn node_option(model: &Model, name: &str) -> Result<Vec<usize>> {
     model.nodes_named(name).map_err(of_option("--node"))
 }

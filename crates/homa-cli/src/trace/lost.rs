@@ -1,4 +1,4 @@
-//! `homa trace lost`: which packets were lost.
+//! `homa trace lost`: lists lost packets.
 
 use anyhow::Result;
 use clap::Args;
@@ -9,7 +9,6 @@ use super::answer::{Question, Text, percentiles, share, us_or};
 use super::columns::Table;
 use super::shown::{packet_type, us};
 
-/// `homa trace lost`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -19,18 +18,15 @@ Examples:
 A packet is lost where a switch or its receiver dropped it, or where its receiver's trace goes on for 20 ms without it. `found` is
 how: the receiver asked for it (resend), or its sender sent it again. Cost: how much earlier its message would have been complete.")]
 pub struct LostArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
-    /// How many losses to list, the most costly first
+    /// Maximum number of losses to list, the most costly first
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub list: usize,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written.
+/// A file cannot be read or written.
 pub fn run(args: &LostArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = lost(&opened.model, &opened.select);

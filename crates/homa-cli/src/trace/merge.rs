@@ -1,4 +1,4 @@
-//! `homa trace merge`: the clocks of many nodes, and one file.
+//! `homa trace merge`: aligns the clocks of many nodes, and writes one file.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::load::Inputs;
 
-/// `homa trace merge`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -28,17 +27,17 @@ the reference, since no packet arrives before it was sent.")]
 pub struct MergeArgs {
     #[command(flatten)]
     inputs: Inputs,
-    /// Write all traces here as one file, each with its correction [default: only the table]
+    /// Write all traces to this file, each with its clock correction [default: only print the table]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     answer: Answer,
 }
 
-/// Aligns, tells and writes.
+/// Aligns the clocks, prints the table and writes the file.
 ///
 /// # Errors
-/// Names the file that cannot be read, does not go with the others, or cannot be written.
+/// A file cannot be read, does not match the others, or cannot be written.
 pub fn run(args: &MergeArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let out = args.out.as_deref().map(Output::check).transpose()?;

@@ -1,4 +1,4 @@
-//! `homa trace`: what time traces say.
+//! `homa trace`: analyses time traces.
 
 mod answer;
 mod clocks;
@@ -33,7 +33,6 @@ mod timeline;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// `homa trace`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -52,58 +51,58 @@ pub struct TraceArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum TraceCommand {
-    /// Give the traces of many nodes one time, say how well that is known, and write them as one file
+    /// Align the clocks of many nodes' traces, print the precision, and write them as one file
     Merge(merge::MergeArgs),
     /// Write traces for a viewer (Perfetto, Chrome) or as text
     Export(export::ExportArgs),
-    /// Compare the clocks of this machine, and say how well those of traces were calibrated
+    /// Compare the clocks of this machine, and show the clock calibration of traces
     Clocks(clocks::ClocksArgs),
-    /// Say what is in the traces: nodes, RPCs, durations and slowdowns by size, losses, grants, rates
+    /// Summarise traces: nodes, RPCs, durations and slowdowns by size, losses, grants, rates
     Summary(summary::SummaryArgs),
-    /// List RPCs: by size, node, time, slowdown, or those that failed
+    /// List RPCs: by size, node, time or slowdown, or those that failed
     Rpcs(rpcs::RpcsArgs),
-    /// Tell everything about one RPC: what happened, what its time went to, and what went on around it
+    /// Show everything about one RPC: its events, the causes of its duration, and concurrent activity
     Rpc(rpc::RpcArgs),
-    /// Tell what made the slowest RPCs slow, and which cause accounts for how much
+    /// Explain the slowest RPCs: the causes and the share of each
     Tail(tail::TailArgs),
-    /// Average the stages of short RPCs, of client and server: the fastest, the median and the slowest
+    /// Average the stages of short RPCs at client and server: the fastest, the median and the slowest
     Timeline(timeline::TimelineArgs),
-    /// Compare two runs: what changed by size and by cause
+    /// Compare two runs: changes by size and by cause
     Diff(diff::DiffArgs),
-    /// Tell how fast bytes are copied in and out
+    /// Show the throughput of copying messages in and out
     Copy(copy::CopyArgs),
-    /// Tell what ran on which core
+    /// Show the activity of each core
     Cores(cores::CoresArgs),
-    /// Split each packet's extra delay: the sender's queue, switches, polling, receiving
+    /// Divide each packet's extra delay by cause: the sender's queue, switches, polling, receiving
     Decompose(decompose::DecomposeArgs),
-    /// Tell where packets spend their time, stage by stage
+    /// Show the delay of packets in each stage
     Delays(delays::DelaysArgs),
-    /// Tell how long messages wait for their first grant
+    /// Show how long messages wait for their first grant
     FirstGrant(first_grant::FirstGrantArgs),
-    /// Tell how late grants were, to whom they went, and which were of no use
+    /// Show the delay and recipients of grants, and which were of no use
     Grants(grants::GrantsArgs),
-    /// Tell what receivers had granted and not received over time
+    /// Show the bytes that receivers had granted and not yet received, over time
     Incoming(incoming::IncomingArgs),
-    /// Tell which packets were lost, where, how it was found and what it cost
+    /// List lost packets: where they were lost, how the loss was detected and what it cost
     Lost(lost::LostArgs),
-    /// Tell how the pacer held packets back
+    /// Show how the pacer delayed packets
     Pacer(pacer::PacerArgs),
-    /// Tell who looks for packets in vain, and whether clients or servers are the bottleneck
+    /// Show unsuccessful polling, and whether clients or servers are the bottleneck
     Polls(polls::PollsArgs),
-    /// Tell who uses which priorities, and where lower ones went first
+    /// Show the use of priorities, and priority inversions
     Priorities(priorities::PrioritiesArgs),
-    /// Tell how many bytes have to be on their way on each path, and what packets take by length
+    /// Show the bytes in flight needed on each path, and packet delays by length
     RttBytes(rtt_bytes::RttBytesArgs),
-    /// Tell what each host sent and received, interval after interval
+    /// Show what each host sent and received in each interval
     Throughput(throughput::ThroughputArgs),
-    /// Write all of it as one HTML page, with the slowest RPCs as timelines
+    /// Write an HTML page with all analyses and the slowest RPCs as timelines
     Report(report::ReportArgs),
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// Names the file or the option, and what to do.
+/// The error names the file or the option, and the remedy.
 pub fn run(args: &TraceArgs) -> Result<()> {
     match &args.command {
         TraceCommand::Merge(args) => merge::run(args),

@@ -1,4 +1,4 @@
-//! `homa trace pacer`: how the pacer held packets back.
+//! `homa trace pacer`: delays of packets by the pacer.
 
 use anyhow::Result;
 use clap::Args;
@@ -8,7 +8,6 @@ use super::answer::{Question, Text, at};
 use super::columns::Table;
 use super::shown::us;
 
-/// `homa trace pacer`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -17,15 +16,12 @@ Examples:
 
 A wait lasts until the host sends DATA again. Backlog: what the link had still to send. Held: bytes of the message that could have gone.")]
 pub struct PacerArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &PacerArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = pacer(&opened.model, &opened.select);

@@ -1,4 +1,4 @@
-//! `homa trace polls`: who looks for packets in vain, and who has no time to.
+//! `homa trace polls`: unsuccessful polling and bottlenecks.
 
 use anyhow::Result;
 use clap::Args;
@@ -7,7 +7,6 @@ use homa_analysis::answers::{Bottleneck, Lack, polls};
 use super::answer::{Question, Text};
 use super::columns::Table;
 
-/// `homa trace polls`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -16,15 +15,12 @@ Examples:
 
 A host whose looks bring packets nearly each time has no time to spare. Those that are clients more often than servers are the clients.")]
 pub struct PollsArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &PollsArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = polls(&opened.model, &opened.select);

@@ -1,4 +1,4 @@
-//! `homa trace priorities`: who uses which, and where lower ones went first.
+//! `homa trace priorities`: the use of priorities, and inversions.
 
 use anyhow::Result;
 use clap::Args;
@@ -8,7 +8,6 @@ use super::answer::{Question, Text, share};
 use super::columns::Table;
 use super::shown::us;
 
-/// `homa trace priorities`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -20,18 +19,15 @@ DATA of a lower priority was sent while a message waited to begin. Homa keeps a 
 shows as the latter. A priority one level lower than it was sent with: the packet shared a datagram with one of that level. Any
 other change: something in the network rewrites the DSCP, and queues behind it do not know short messages from long ones.")]
 pub struct PrioritiesArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
-    /// How many inversions to list, the longest waits first
+    /// Maximum number of inversions to list, the longest waits first
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub list: usize,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written.
+/// A file cannot be read or written.
 pub fn run(args: &PrioritiesArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = priorities(&opened.model, &opened.select);
@@ -50,7 +46,7 @@ pub fn run(args: &PrioritiesArgs) -> Result<()> {
     opened.answer(&text, &found)
 }
 
-/// What there is to say of the priorities with which packets came.
+/// Lines about the priorities of received packets.
 fn received(found: &Priorities) -> Vec<String> {
     let mut lines = Vec::new();
     if found.compared > 0 {

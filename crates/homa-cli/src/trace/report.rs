@@ -1,4 +1,4 @@
-//! `homa trace report`: everything in one page.
+//! `homa trace report`: all analyses in one page.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -20,12 +20,11 @@ use super::select::SelectionArgs;
 use super::shown::{at, ends, slowdown, time};
 use super::{lanes, summary, tail, timeline as stages};
 
-/// Points of a curve: the percentiles that are drawn.
+/// Percentiles drawn in a curve.
 const PERCENTILES: [f64; 13] = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 100.0];
-/// Curves of a chart: as many as the page has colours.
+/// Maximum curves of a chart: as many as the page has colours.
 const CURVES: usize = 8;
 
-/// `homa trace report`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example:
@@ -33,27 +32,23 @@ Example:
 
 One file that needs nothing else, to be opened in a browser: durations by size, what the tail's time went to, and the slowest RPCs.")]
 pub struct ReportArgs {
-    /// Where the traces are.
     #[command(flatten)]
     pub inputs: Inputs,
     /// The file to write
     #[arg(long, value_name = "FILE.html", default_value = "trace.html")]
     pub out: PathBuf,
-    /// The tail begins at this percentile of slowdown
+    /// Percentile of slowdown at which the tail begins
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = tail::percentile)]
     pub percentile: f64,
-    /// How many RPCs to draw, the slowest first
+    /// Maximum number of RPCs to draw, the slowest first
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub worst: usize,
-    /// Which RPCs are looked at.
     #[command(flatten)]
     pub meant: SelectionArgs,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written; or nothing is left to look at.
+/// A file cannot be read or written, or no RPC is selected.
 pub fn run(args: &ReportArgs) -> Result<()> {
     let output = Output::check(&args.out)?;
     let model = args.inputs.model()?;
@@ -144,7 +139,7 @@ fn durations(model: &Model, chosen: &[Cost]) -> Chart {
     }
     let mut shown: Vec<(usize, Vec<u64>)> =
         classes.into_iter().enumerate().filter(|(_, durations)| !durations.is_empty()).collect();
-    // The classes with the most RPCs, where there are more than colours.
+    // If there are more classes than colours, those with the most RPCs.
     shown.sort_by_key(|(_, durations)| std::cmp::Reverse(durations.len()));
     shown.truncate(CURVES);
     shown.sort_by_key(|(class, _)| *class);

@@ -1,4 +1,4 @@
-//! `homa trace rpc`: everything about one RPC.
+//! `homa trace rpc`: shows one RPC in full.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,11 @@ use super::select::BaselineArgs;
 use super::shown::{ends, packet_type, slowdown, time, us};
 use super::tail::amounts;
 
-/// Crowds of a packet that are listed.
+/// Maximum number of competing flows listed for a packet.
 const CROWDS: usize = 8;
-/// Packets whose surroundings are told.
+/// Maximum number of packets whose surroundings are shown.
 const PACKETS: usize = 3;
 
-/// `homa trace rpc`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -37,16 +36,13 @@ pub struct RpcArgs {
     /// The RPC's id, decimal or with 0x
     #[arg(value_name = "ID", value_parser = id)]
     pub id: u64,
-    /// Where the traces are.
     #[command(flatten)]
     pub inputs: Inputs,
-    /// How many events to list: the first ones and the last ones
+    /// Maximum number of events to list: the first ones and the last ones
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub events: usize,
-    /// Against what.
     #[command(flatten)]
     pub against: BaselineArgs,
-    /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
 }
@@ -59,10 +55,8 @@ fn id(text: &str) -> Result<u64, String> {
     parsed.map_err(|_| format!("`{text}` is no id: use a number, or 0x and a number in hex"))
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written; or there is no such RPC.
+/// A file cannot be read or written, or the RPC does not exist.
 pub fn run(args: &RpcArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;
@@ -117,13 +111,13 @@ fn head(model: &Model, rpc: &Rpc, cost: Option<&Cost>) -> String {
     )
 }
 
-/// Since the start of the RPC, in microseconds.
+/// Microseconds since the start of the RPC.
 fn since(rpc: &Rpc, ns: u64) -> String {
     let start = rpc.start.ns().unwrap_or(0);
     format!("{:.2}", (ns as f64 - start as f64) / 1e3)
 }
 
-/// The critical path.
+/// The critical path as a table.
 pub fn spans(model: &Model, rpc: &Rpc, path: &Path) -> Table {
     let mut table = Table::new(&["at us", "us", "<cause", "<where", "<packet"]);
     for span in &path.spans {
@@ -143,7 +137,7 @@ fn named(packet: &Packet) -> String {
     format!("{} {}{again}", packet_type(packet.packet_type), packet.offset)
 }
 
-/// The packets on the path that waited longest for others, the longest first.
+/// The packets on the path that waited longest for other packets, the longest first.
 fn longest<'m>(model: &'m Model, rpc: &Rpc, path: &Path) -> Vec<&'m Packet> {
     let waits = |span: &&Span| {
         matches!(
@@ -167,7 +161,8 @@ fn longest<'m>(model: &'m Model, rpc: &Rpc, path: &Path) -> Vec<&'m Packet> {
     packets.filter(|packet| model.rpcs[packet.rpc as usize].id == rpc.id).collect()
 }
 
-/// From when on a packet could have been sent: its message was there, and the packet before it was sent.
+/// The earliest time at which a packet could have been sent: its message existed, and the preceding packet
+/// was sent.
 fn ready(model: &Model, rpc: &Rpc, packet: &Packet) -> At {
     let message = rpc.message(packet.direction);
     let before = model.data_of(message).iter().rev().find(|other| other.offset < packet.offset);
@@ -257,7 +252,7 @@ fn events(model: &Model, rpc: &Rpc, most: usize) -> Table {
     table
 }
 
-/// The arguments of an event in words.
+/// The arguments of an event as text.
 fn what(model: &Model, node: NodeId, record: &Record) -> String {
     use EventKind as Kind;
     let (a, b) = (record.a, record.b);

@@ -13,10 +13,10 @@ use super::load::Inputs;
 use super::select::SelectionArgs;
 use super::shown::{ends, slowdown, us};
 
-/// By what the list is ordered.
+/// The order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
-    /// The slowest against its best first
+    /// The highest slowdown first
     Slowdown,
     /// The longest first
     Duration,
@@ -26,7 +26,6 @@ pub enum Order {
     Size,
 }
 
-/// `homa trace rpcs`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -36,10 +35,8 @@ Examples:
 
 An RPC that is not whole in the traces has no duration.")]
 pub struct RpcsArgs {
-    /// Where the traces are.
     #[command(flatten)]
     pub inputs: Inputs,
-    /// Which RPCs are listed.
     #[command(flatten)]
     pub meant: SelectionArgs,
     /// Only RPCs with at least this slowdown
@@ -48,21 +45,18 @@ pub struct RpcsArgs {
     /// Only RPCs that failed
     #[arg(long, conflicts_with = "min_slowdown")]
     pub failed: bool,
-    /// In which order
+    /// Order of the list
     #[arg(long, value_enum, default_value = "slowdown")]
     pub order: Order,
-    /// How many to list
+    /// Maximum number of RPCs to list
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
-    /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written.
+/// A file cannot be read or written.
 pub fn run(args: &RpcsArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;

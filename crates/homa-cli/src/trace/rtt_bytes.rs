@@ -1,4 +1,4 @@
-//! `homa trace rtt-bytes`: how many bytes have to be on their way, and what packets take by length.
+//! `homa trace rtt-bytes`: the bytes in flight needed on each path, and packet delays by length.
 
 use anyhow::Result;
 use clap::Args;
@@ -8,7 +8,6 @@ use super::answer::{LinkQuestion, Text, at, rate_line};
 use super::columns::Table;
 use super::shown::us;
 
-/// `homa trace rtt-bytes`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -19,15 +18,12 @@ Round: at the sender, from sending a packet until the grant that it caused is th
 round of 90 % of the grants, in whole packets: with less, a single large message waits for grants. Record it with one large message at a
 time. The line A x bytes + B goes through the least delay of each length.")]
 pub struct RttBytesArgs {
-    /// What is asked.
     #[command(flatten)]
     pub asked: LinkQuestion,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written, or says what the traces lack.
+/// A file cannot be read or written, or the traces lack the required events.
 pub fn run(args: &RttBytesArgs) -> Result<()> {
     let (opened, rate) = args.asked.open()?;
     let found = rtt_bytes(&opened.model, &opened.select, rate);

@@ -1,4 +1,4 @@
-//! Which RPCs of some traces are meant, and against what they are held.
+//! Options that select RPCs of traces, and the baseline of their slowdown.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -8,14 +8,14 @@ use homa_report::units::{bytes_u32, duration_ns, rate_bps};
 
 use super::load::of_option;
 
-/// Against what RPCs are held.
+/// The baseline of slowdown.
 #[derive(Args, Clone, Debug, Default)]
 pub struct BaselineArgs {
-    /// Rate of the hosts' links, as in 25gbit [default: as the traces show it]
+    /// Rate of the hosts' links, as in 25gbit [default: derived from the traces]
     #[arg(long, value_name = "RATE", value_parser = rate_bps)]
     pub rate: Option<u64>,
-    /// What an RPC without payload takes in an empty network, as in 15us: slowdown is then against this and --rate [default: what is left
-    /// of each RPC without what disturbed it]
+    /// Duration of an RPC without payload in an idle network, as in 15us: slowdown is then relative to this
+    /// and --rate [default: the duration of each RPC without its disturbances]
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub base: Option<u64>,
 }
@@ -27,7 +27,7 @@ impl BaselineArgs {
     }
 }
 
-/// Which RPCs are meant.
+/// Options that select RPCs.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilterArgs {
     /// Only RPCs whose longer message has at least this many bytes
@@ -39,16 +39,16 @@ pub struct FilterArgs {
     /// Only RPCs with this node as client or server
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Only RPCs that began so long after the first event, or later, as in 10ms
+    /// Only RPCs that began at least this long after the first event, as in 10ms
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub from: Option<u64>,
-    /// Only RPCs that began before that
+    /// Only RPCs that began before that time
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub until: Option<u64>,
 }
 
 impl FilterArgs {
-    /// The filter.
+    /// The options as a filter.
     pub fn to_filter(&self) -> Filter {
         Filter {
             min_size: self.min_size,
@@ -59,22 +59,18 @@ impl FilterArgs {
         }
     }
 
-    /// The RPCs that it takes.
-    ///
     /// # Errors
-    /// The filter's node is not there.
+    /// The filter's node does not exist.
     pub fn selection<'m>(&self, model: &'m Model, baseline: Baseline) -> Result<Selection<'m>> {
         Selection::of(model, &self.to_filter(), baseline).map_err(of_option("--node"))
     }
 }
 
-/// Which RPCs are meant, and against what they are held.
+/// Options that select RPCs, and the baseline.
 #[derive(Args, Clone, Debug)]
 pub struct SelectionArgs {
-    /// Which.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Against what.
     #[command(flatten)]
     pub against: BaselineArgs,
 }
@@ -83,15 +79,15 @@ impl SelectionArgs {
     /// The selected RPCs.
     ///
     /// # Errors
-    /// The filter's node is not there.
+    /// The filter's node does not exist.
     pub fn selection<'m>(&self, model: &'m Model) -> Result<Selection<'m>> {
         self.filter.selection(model, self.against.to_baseline())
     }
 
-    /// The selected RPCs, where nothing can be said without one.
+    /// The selected RPCs, for analyses that need at least one.
     ///
     /// # Errors
-    /// As [`SelectionArgs::selection`]; or there is none that is whole and meant.
+    /// Those of [`SelectionArgs::selection`], or no complete RPC is selected.
     pub fn non_empty<'m>(&self, model: &'m Model) -> Result<Selection<'m>> {
         let selection = self.selection(model)?;
         if selection.chosen.is_empty() {

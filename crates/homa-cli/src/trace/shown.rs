@@ -1,10 +1,10 @@
-//! Times, shares and places in words.
+//! Formats times, ratios and places.
 
 use homa_analysis::Model;
 use homa_analysis::model::Rpc;
 use homa_proto::wire::PacketType;
 
-/// Nanoseconds as microseconds in about three digits.
+/// Nanoseconds as microseconds with about three digits.
 pub fn us<N: Into<i128>>(ns: N) -> String {
     let ns = ns.into();
     let us = ns as f64 / 1e3;
@@ -30,23 +30,23 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// A share of 1 in percent.
+/// A fraction as percent.
 pub fn percent(share: f64) -> String {
     let percent = if share.is_finite() { share * 100.0 } else { 0.0 };
     if percent > 0.0 && percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// A slowdown in about three digits.
+/// A slowdown with about three digits.
 pub fn slowdown(value: f64) -> String {
     homa_report::number::brief(value)
 }
 
-/// The client and the server of an RPC.
+/// The names of an RPC's client and server.
 pub fn ends(model: &Model, rpc: &Rpc) -> String {
     format!("{} > {}", model.name(rpc.client), model.name(rpc.server))
 }
 
-/// Value at a percentile, 0 to 100, of values in order.
+/// The value at a percentile, 0 to 100, of sorted values.
 pub fn at<T: Copy>(sorted: &[T], percentile: f64) -> Option<T> {
     let rank = (percentile / 100.0 * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()

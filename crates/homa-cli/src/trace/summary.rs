@@ -1,4 +1,4 @@
-//! `homa trace summary`: what is in the traces.
+//! `homa trace summary`: an overview of traces.
 
 use anyhow::Result;
 use clap::Args;
@@ -15,7 +15,6 @@ use super::select::SelectionArgs;
 use super::shown::{percent, slowdown, time, us};
 use super::tail::{amounts, notes};
 
-/// `homa trace summary`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -25,21 +24,16 @@ Examples:
 An RPC is whole if its start and its successful end are in the traces; its size is that of its longer message. `homa trace tail` says
 how slowdown is found.")]
 pub struct SummaryArgs {
-    /// Where the traces are.
     #[command(flatten)]
     pub inputs: Inputs,
-    /// Whose durations are counted; packets and nodes are counted whole.
     #[command(flatten)]
     pub meant: SelectionArgs,
-    /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written.
+/// A file cannot be read or written.
 pub fn run(args: &SummaryArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;
@@ -81,7 +75,7 @@ pub fn totals(model: &Model, summary: &Summary) -> String {
     )
 }
 
-/// The nodes.
+/// The nodes as a table.
 pub fn nodes(model: &Model, summary: &Summary) -> Table {
     let mut table = Table::new(&[
         "<node",
@@ -163,7 +157,7 @@ pub fn sizes(sizes: &[SizeSummary]) -> Table {
     table
 }
 
-/// A class of size as JSON.
+/// A size class as JSON.
 pub fn size_json(size: &SizeSummary) -> Value {
     let [p50, p99, max] = size.duration_ns;
     let [slow50, slow99, slow_max] = size.slowdown;

@@ -1,4 +1,4 @@
-//! `homa trace tail`: what made the slowest RPCs slow.
+//! `homa trace tail`: the causes of the slowest RPCs.
 
 use anyhow::Result;
 use clap::Args;
@@ -13,7 +13,6 @@ use super::load::Inputs;
 use super::select::SelectionArgs;
 use super::shown::{at, ends, percent, slowdown, us};
 
-/// `homa trace tail`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -27,24 +26,21 @@ RPCs of its size have. Slowdown is the duration over the duration without the ex
 causes where it runs late, by what it had to do just then (submit, sender_late, grant_receiver_late, read_gap, not_running, wakeup): for the
 main cause those of one host count together.")]
 pub struct TailArgs {
-    /// Where the traces are.
     #[command(flatten)]
     pub inputs: Inputs,
-    /// The tail begins at this percentile of slowdown
+    /// Percentile of slowdown at which the tail begins
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = percentile)]
     pub percentile: f64,
-    /// How many RPCs to list, the slowest first
+    /// Maximum number of RPCs to list, the slowest first
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub worst: usize,
-    /// Which RPCs are looked at.
     #[command(flatten)]
     pub meant: SelectionArgs,
-    /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
 }
 
-/// A percentile at which a tail may begin.
+/// Parses a percentile at which a tail may begin.
 pub fn percentile(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..100.0).contains(&value) => Ok(value),
@@ -52,10 +48,8 @@ pub fn percentile(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written; or nothing is left to look at.
+/// A file cannot be read or written, or no RPC is selected.
 pub fn run(args: &TailArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;
@@ -89,7 +83,7 @@ fn head(out: &mut String, tail: &Tail, slowdowns: &[f64], percentile: f64) {
     ));
 }
 
-/// The one line that names the main cause, and the one that says what to do.
+/// One line that names the main cause, and one with the remedy.
 pub fn verdict(model: &Model, tail: &Tail) -> String {
     let Some(main) = tail.main_cause() else {
         return "Main cause: none; nothing was slower than its best.\n".to_owned();
@@ -110,7 +104,7 @@ pub fn verdict(model: &Model, tail: &Tail) -> String {
     )
 }
 
-/// The causes of the tail, most first.
+/// The causes of the tail as a table, the largest first.
 pub fn causes(model: &Model, tail: &Tail) -> Table {
     let mut table = Table::new(&[
         "<cause",
@@ -146,7 +140,7 @@ fn sites_of(tail: &Tail, cause: Cause) -> impl Iterator<Item = &(Site, u64)> {
     tail.sites.iter().filter(move |(site, ns)| site.cause == cause && *ns > 0)
 }
 
-/// The slowest RPCs.
+/// The slowest RPCs as a table.
 pub fn worst(model: &Model, tail: &Tail, count: usize) -> Table {
     let mut table = Table::new(&[
         "<RPC",
@@ -184,7 +178,7 @@ fn main_of(case: &Case) -> (Cause, f64) {
     (cause, ns as f64 / case.extra.total().max(1) as f64)
 }
 
-/// What the traces lack, and what became of the time there.
+/// Missing data of the traces, and where their time is counted instead.
 pub fn notes(explainer: &Explainer<'_>) -> Vec<String> {
     let gaps = explainer.gaps();
     let mut notes = Vec::new();
@@ -215,7 +209,7 @@ pub fn notes(explainer: &Explainer<'_>) -> Vec<String> {
     notes
 }
 
-/// Nanoseconds by cause.
+/// Nanoseconds by cause as JSON.
 pub fn amounts(amounts: &Amounts) -> Value {
     let pairs = Cause::ALL.iter().filter(|cause| amounts[**cause] > 0);
     Value::Object(pairs.map(|cause| (cause.name().to_owned(), json!(amounts[*cause]))).collect())

@@ -1,4 +1,4 @@
-//! `homa trace throughput`: what each host sent and received over time.
+//! `homa trace throughput`: bytes that each host sent and received over time.
 
 use anyhow::Result;
 use clap::Args;
@@ -8,14 +8,13 @@ use homa_report::units::duration_ns;
 use super::answer::{Question, Text, share};
 use super::columns::Table;
 
-/// Heights of the bars of a line of them.
+/// Characters of bars, by height.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Bars of a line: what fits beside the numbers.
+/// Number of bars in a line, next to the numbers.
 const LINE: usize = 48;
-/// Most intervals that are printed one by one: more are for programs.
+/// Maximum number of intervals to print individually; use JSON for more.
 const PRINTED: usize = 2_000;
 
-/// `homa trace throughput`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,13 +25,12 @@ Examples:
 Bytes are those of Homa's packets, without the headers around them. Goodput is payload that came for the first time. In a
 line of bars the highest is the highest of all nodes, which is printed.")]
 pub struct ThroughputArgs {
-    /// What is asked about.
     #[command(flatten)]
     pub question: Question,
     /// The length of an interval, as in 100us
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = interval)]
     pub interval: u64,
-    /// Print every interval
+    /// Print each interval
     #[arg(long)]
     pub table: bool,
 }
@@ -44,10 +42,8 @@ fn interval(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written.
+/// A file cannot be read or written.
 pub fn run(args: &ThroughputArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = throughput(&opened.model, &opened.select, args.interval);
@@ -106,7 +102,7 @@ fn intervals(found: &Throughput, node: &NodeThroughput) -> Table {
     table
 }
 
-/// A line of bars: each is the mean of as many intervals as it takes for all to fit.
+/// A line of bars, each the mean of as many intervals as are needed to fit all.
 fn bars(bytes: &[u64], highest: u64) -> String {
     let each = bytes.len().div_ceil(LINE).max(1);
     let bar = |part: &[u64]| {

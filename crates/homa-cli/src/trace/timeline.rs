@@ -11,7 +11,6 @@ use super::columns::Table;
 use super::load::Inputs;
 use super::select::FilterArgs;
 
-/// `homa trace timeline`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -21,24 +20,19 @@ Examples:
 Only RPCs whose request and response are one packet each, sent once. Each column is a mean in nanoseconds: of the fastest tenth, of those
 from P45 to P55, and of the slowest hundredth. A stage that no trace has is part of the next one that a trace has.")]
 pub struct TimelineArgs {
-    /// Where the traces are.
     #[command(flatten)]
     pub inputs: Inputs,
-    /// Which RPCs are looked at.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Where the answer goes.
     #[command(flatten)]
     pub answer: Answer,
 }
 
-/// Names of the bands, as they are in JSON.
+/// Names of the bands in JSON.
 const BANDS: [&str; 3] = ["fastest", "median", "p99"];
 
-/// Runs the command.
-///
 /// # Errors
-/// Names the file that cannot be read or written; or there are no short RPCs.
+/// A file cannot be read or written, or there are no short RPCs.
 pub fn run(args: &TimelineArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
     let model = args.inputs.model()?;
@@ -53,7 +47,7 @@ pub fn run(args: &TimelineArgs) -> Result<()> {
     outputs.answer(&text, &json!({ "rpcs": timeline.rpcs, "bands": bands }))
 }
 
-/// The stages, each band with its client and its server.
+/// The stages as a table, with client and server for each band.
 pub fn table(timeline: &Timeline) -> Table {
     let mut table = Table::new(&[
         "<stage",

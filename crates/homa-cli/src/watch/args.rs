@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use homa_report::units::duration_ns;
 
-/// Shorter looks would show noise, and cost the processes more than they show.
+/// Shorter intervals would show noise, and cost the processes more than they show.
 const SHORTEST_INTERVAL_NS: u64 = 100_000_000;
 
-/// `homa metrics`.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
@@ -21,29 +20,28 @@ Examples:
 
 A snapshot is the text that Prometheus reads, so that one made by `curl -s http://127.0.0.1:9100/metrics` will do.")]
 pub struct MetricsArgs {
-    /// Something else than to print a snapshot.
+    /// Another action than printing a snapshot.
     #[command(subcommand)]
     pub command: Option<MetricsCommand>,
-    /// Where the process tells its metrics: IP:PORT or the path of a socket, as its --metrics has it; or a
-    /// saved snapshot
+    /// Metrics of the process: IP:PORT or the path of a socket, as in its --metrics option; or a saved
+    /// snapshot
     #[arg(value_name = "ADDR|FILE", required = true)]
     pub from: Option<String>,
-    /// All of it as JSON; without, what is not 0
+    /// Print all metrics as JSON; without this option, only those that are not 0
     #[arg(long)]
     pub json: bool,
-    /// Save the snapshot here
+    /// Save the snapshot in this file
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
-/// What else there is to do with metrics.
+/// Other actions on metrics.
 #[derive(Clone, Debug, Subcommand)]
 pub enum MetricsCommand {
-    /// Print what changed between two snapshots, or since last time: differences, rates, shares of the time
+    /// Print changes between two snapshots, or since the last time: differences, rates, fractions of the time
     Diff(DiffArgs),
 }
 
-/// `homa metrics diff`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -53,22 +51,22 @@ Examples:
 Lines that did not change are left out. A share is that of the time in between: 50 % of a time that is counted in one thread means
 that it was so half of the time.")]
 pub struct DiffArgs {
-    /// The earlier snapshot, a file or an address; alone, the address whose last snapshot is kept in a file
+    /// The earlier snapshot, a file or an address; without B, an address whose last snapshot is kept in a
+    /// file
     #[arg(value_name = "A")]
     pub a: String,
-    /// The later one, a file or an address
+    /// The later snapshot, a file or an address
     #[arg(value_name = "B")]
     pub b: Option<String>,
-    /// Where the last snapshot is kept [default: a file named after the address in
-    /// $XDG_STATE_HOME/homa/metrics, or ~/.local/state/homa/metrics]
+    /// File of the last snapshot [default: a file named after the address in $XDG_STATE_HOME/homa/metrics, or
+    /// ~/.local/state/homa/metrics]
     #[arg(long, value_name = "FILE", conflicts_with = "b")]
     pub state: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// `homa top`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -79,19 +77,19 @@ Examples:
 Each column is a host; a process may have several. Rates are those since the last look. Times of calls are of calls that ended in that
 time, as far as buckets tell: at most a quarter too long. A host that only serves has none.")]
 pub struct TopArgs {
-    /// Where processes tell their metrics: IP:PORT or the path of a socket, as their --metrics has it
+    /// Metrics of processes: IP:PORT or the path of a socket, as in their --metrics option
     #[arg(value_name = "ADDR", required = true)]
     pub addrs: Vec<String>,
-    /// Time between two looks, 100ms or more
+    /// Interval between updates, at least 100ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: u64,
-    /// One look, after one interval
+    /// A single update, after one interval
     #[arg(long, conflicts_with = "count")]
     pub once: bool,
-    /// Looks before it ends [default: until ctrl-C]
+    /// Number of updates [default: until ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Each look as a line of JSON
+    /// Print each update as a line of JSON
     #[arg(long)]
     pub json: bool,
 }

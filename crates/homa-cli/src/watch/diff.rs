@@ -8,7 +8,7 @@ use homa_report::output::print;
 use super::args::DiffArgs;
 use super::state::State;
 
-/// Prints what changed.
+/// Prints the changes.
 pub fn run(args: &DiffArgs) -> Result<()> {
     let first = Source::of(&args.a);
     let Some(second) = &args.b else { return since_last_time(args, &first) };
@@ -32,7 +32,7 @@ fn since_last_time(args: &DiffArgs, source: &Source) -> Result<()> {
         format!("no earlier snapshot in {}: everything is since the process began\n", state.path().display())
     });
     show(args, &changes, first)?;
-    // Kept only after it was shown: a change that could not be shown stays for the next time.
+    // Saved only after printing: a change that could not be printed appears again next time.
     state.keep(&now)
 }
 

@@ -11,7 +11,7 @@ use anyhow::Result;
 use args::{MetricsArgs, MetricsCommand};
 pub use top::run as top;
 
-/// `homa metrics`.
+/// Runs `homa metrics` or its subcommand.
 pub fn metrics(args: &MetricsArgs) -> Result<()> {
     match &args.command {
         Some(MetricsCommand::Diff(args)) => diff::run(args),

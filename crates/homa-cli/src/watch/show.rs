@@ -1,4 +1,4 @@
-//! `homa metrics`: a snapshot.
+//! `homa metrics`: prints a snapshot.
 
 use anyhow::{Context, Result};
 use homa_metrics::Source;
@@ -6,7 +6,7 @@ use homa_report::output::{Output, print};
 
 use super::args::MetricsArgs;
 
-/// Prints a snapshot, and saves it.
+/// Prints a snapshot, and saves it if requested.
 pub fn run(args: &MetricsArgs) -> Result<()> {
     let from = args.from.as_deref().context("say where the metrics are: homa metrics ADDR")?;
     let out = args.out.as_deref().map(Output::check).transpose()?;

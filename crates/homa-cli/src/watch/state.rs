@@ -1,4 +1,4 @@
-//! Where the last snapshot of an address is kept.
+//! The file with the last snapshot of an address.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,17 +8,17 @@ use anyhow::{Context, Result, ensure};
 use homa_metrics::{MetricsAddr, Scrape};
 use homa_report::output::Output;
 
-/// A file with the last snapshot.
+/// The file of the last snapshot.
 #[derive(Debug)]
 pub struct State {
     path: PathBuf,
 }
 
 impl State {
-    /// The file that was chosen, or the usual one for this address.
+    /// The file `chosen`, or the default one for this address.
     ///
     /// # Errors
-    /// There is no home to have it in, or it cannot be written there.
+    /// There is no home directory, or the file cannot be written.
     pub fn of(addr: &MetricsAddr, chosen: Option<&Path>) -> Result<State> {
         let path = match chosen {
             Some(path) => path.to_owned(),
@@ -39,15 +39,15 @@ impl State {
         Ok(State { path })
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The last snapshot; `None`: there is none yet.
+    /// The last snapshot; `None` if there is none yet.
     ///
     /// # Errors
-    /// The file is damaged, or of another address.
+    /// The file is damaged, or belongs to another address.
     pub fn last(&self, addr: &MetricsAddr) -> Result<Option<Scrape>> {
         let path = self.path.display();
         if !self.path.exists() {
@@ -65,14 +65,14 @@ impl State {
         Ok(Some(scrape))
     }
 
-    /// Keeps this one for the next time.
+    /// Saves this snapshot for the next time.
     pub fn keep(&self, scrape: &Scrape) -> Result<()> {
         Output::check(&self.path)?.write(scrape.to_file().as_bytes())
     }
 }
 
 fn usual(addr: &MetricsAddr, state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    // What the XDG specification says of paths that are not absolute: they are to be ignored.
+    // By the XDG specification, relative paths are ignored.
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let base = state_home
         .and_then(absolute)

@@ -19,7 +19,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     let mut updates = 0;
     while count.is_none_or(|count| updates < count) {
         thread::sleep(Duration::from_nanos(args.interval));
-        // A process that does not answer is shown as such.
+        // A process that does not answer is shown as unreachable.
         top.update();
         if args.json {
             output::print(top.json()?.as_bytes())?;
@@ -31,7 +31,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     Ok(())
 }
 
-/// Characters in a line of the terminal, or of a page if standard output is a file.
+/// Width of the terminal in characters; a fixed width if standard output is a file.
 fn width() -> usize {
     let out = stdout();
     let size = if out.is_terminal() { rustix::termios::tcgetwinsize(&out).ok() } else { None };

@@ -23,8 +23,8 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether a bench gives this reason for a missing value because the machine was busy, and not because it lacks something. Such a
-/// value may be there in the next run: the test is not counted as skipped.
+/// Whether a bench gives this reason for a missing value because the machine was busy, and not because it
+/// lacks something. Such a value may be there in the next run: the test is not counted as skipped.
 pub fn is_busy(why: &str) -> bool {
     let reasons = [
         "forwarded nothing",

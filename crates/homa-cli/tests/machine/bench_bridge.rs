@@ -1,4 +1,5 @@
-//! `homa bench bridge` as a user meets it: how it fails, and, as root, that every variant gives values or says why not.
+//! `homa bench bridge` as a user meets it: how it fails, and, as root, that every variant gives values or
+//! says why not.
 
 use std::process::Output;
 

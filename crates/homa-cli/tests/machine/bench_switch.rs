@@ -1,4 +1,5 @@
-//! `homa bench switch` as a user meets it: how it fails, and, as root, that every path gives every metric or says why not.
+//! `homa bench switch` as a user meets it: how it fails, and, as root, that every path gives every metric or
+//! says why not.
 
 use std::process::Output;
 
@@ -44,7 +45,8 @@ fn every_path_gives_every_metric_or_says_why_not() {
     assert_eq!(paths.len(), 3);
     for path in paths {
         if let Some(why) = path["skipped"].as_str() {
-            // What was measured before, if anything, stays: on a busy machine the source may be too slow for the rest.
+            // What was measured before, if anything, stays: on a busy machine the source may be too slow for
+            // the rest.
             if !is_busy(why) && path["metrics"].as_object().is_none_or(serde_json::Map::is_empty) {
                 homa_testkit::skip(format_args!("{}: {why}", path["name"]));
             }

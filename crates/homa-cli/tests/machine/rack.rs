@@ -173,7 +173,8 @@ fn a_pulled_cable_stops_calls_and_a_plugged_one_lets_them_go_on() {
     let _ = server.wait();
 }
 
-/// The verdict itself depends on processors that a busy machine does not have. Unit tests of the delays check it.
+/// The verdict itself depends on processors that a busy machine does not have. Unit tests of the delays check
+/// it.
 #[test]
 fn probes_of_all_priorities_cross_a_rack_beside_the_load() {
     let Some(rack) = Rack::up("probe", "--hosts 4 --rate 20mbit --buffer 200ms") else { return };
@@ -360,7 +361,8 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
         assert!(run["rpcs"].as_u64().is_some_and(|count| count > 100), "{run}");
         assert_eq!((&run["lost"], &run["duplicated"]), (&0.into(), &0.into()), "{run}");
     }
-    // Both had the same messages to send, if not the time to send all. The measured times may differ by microseconds.
+    // Both had the same messages to send, if not the time to send all. The measured times may differ by
+    // microseconds.
     let due = |run: &Value| ["started", "unsent"].map(|name| run[name].as_f64().expect("a number"));
     let due = |run: &Value| due(run).iter().sum::<f64>();
     assert!((due(&runs[0]) / due(&runs[1]) - 1.0).abs() < 0.05, "{runs:?}");
@@ -478,7 +480,8 @@ fn seen(file: &String) -> Seen {
     seen
 }
 
-/// Packets of the hosts are those of the switch, whose file is the last, and everything happened in its order.
+/// Packets of the hosts are those of the switch, whose file is the last, and everything happened in its
+/// order.
 fn assert_traces_agree(files: &[String]) {
     let (switch, hosts) = files.split_last().expect("files");
     let switch = seen(switch);

@@ -41,9 +41,8 @@ fn what_cannot_be_is_refused_in_one_line() {
     }
 }
 
-/// What a script of a shell prints and says in a namespace with two veth pairs; `None`, with the reason printed, where that needs
-/// a privilege or a tool that
-/// the test lacks.
+/// What a script of a shell prints and says in a namespace with two veth pairs; `None`, with the reason
+/// printed, where that needs a privilege or a tool that the test lacks.
 fn in_namespace(script: &str) -> Option<Output> {
     in_namespace_after(script, |_| {})
 }
@@ -220,7 +219,8 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
     assert!(answered > 0 && sent - answered <= 1, "{said}");
 }
 
-/// Lines of standard error, each of which is an error of the command; and as many times "2" on standard output.
+/// Lines of standard error, each of which is an error of the command; and as many times "2" on standard
+/// output.
 fn refusals(output: &Output) -> Vec<String> {
     let (said, errors) = (printed(output), stderr(output));
     let lines: Vec<String> = errors.lines().map(str::to_owned).collect();
@@ -340,7 +340,8 @@ type BpfCommand = Option<u32>;
 const MAP_CREATE: BpfCommand = Some(0);
 const PROG_LOAD: BpfCommand = Some(5);
 
-/// Has the command, and whatever it starts, answered so by bpf(2), as a kernel answers that was built without something.
+/// Has the command, and whatever it starts, answered so by bpf(2), as a kernel answers that was built without
+/// something.
 fn without_bpf(command: &mut Command, bpf: BpfCommand, errno: i32) {
     const NUMBER: u32 = 0;
     const FIRST_ARGUMENT: u32 = 16;

@@ -1,4 +1,5 @@
-//! `homa switch` as a user meets it: how it fails, and what it tells of itself while it runs (as root, in namespaces).
+//! `homa switch` as a user meets it: how it fails, and what it tells of itself while it runs (as root, in
+//! namespaces).
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};

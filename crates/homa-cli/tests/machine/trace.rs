@@ -6,7 +6,8 @@ use super::common::traces::{dump_of, merged, planted, write};
 use super::common::{Scratch, run, stderr};
 use homa_trace::{Dump, read_dumps};
 
-/// Moves the clock of a live dump: at its start it is ahead by the offset, and from there on it is fast. Nobody knows its machine any more.
+/// Moves the clock of a live dump: at its start it is ahead by the offset, and from there on it is fast.
+/// Nobody knows its machine any more.
 fn plant_live(dump: &mut Dump, (offset_ns, ppm): (i64, f64)) {
     assert_ne!(dump.node.machine, 0, "live traces know their machine");
     dump.node.machine = 0;
@@ -41,16 +42,17 @@ fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     }
     let out = scratch.path("merged.trace");
     let found = merged(&[&scratch.path("traces"), "--out", &out]);
-    // Where a busy machine delays packets one way more than the other, the times of two hosts may contradict a packet between them. That
-    // there are no warnings otherwise is tested in simulated time.
+    // Where a busy machine delays packets one way more than the other, the times of two hosts may contradict
+    // a packet between them. That there are no warnings otherwise is tested in simulated time.
     assert!(found["warnings"].is_array());
     let dumps = read_dumps(&mut File::open(&out).expect("written")).expect("traces");
     for (number, (dump, truth)) in dumps.iter().zip(&truths).enumerate() {
         let node = &found["nodes"][number];
         let of = |name: &str| node[name].as_f64().expect("a number");
-        // How near it comes hangs on how busy the machine is; what it says of that must be true. The first node has its own time. The
-        // likely error of the drift is no bound, and the bound of the times does not include it: ten times as much would be less than the
-        // smallest drift that was planted, if the machine was quiet.
+        // How near it comes hangs on how busy the machine is; what it says of that must be true. The first
+        // node has its own time. The likely error of the drift is no bound, and the bound of the times does
+        // not include it: ten times as much would be less than the smallest drift that was planted, if the
+        // machine was quiet.
         let most_ppm = 10.0 * of("likely_error_ppm").max(1.0);
         let middle = dump.records.len() / 2;
         let error = dump.time_ns(&dump.records[middle]).abs_diff(truth.time_ns(&truth.records[middle]));

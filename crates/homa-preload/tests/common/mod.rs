@@ -1,4 +1,5 @@
-//! What the tests of this crate share: C programs that are compiled here, and processes with the library preloaded.
+//! What the tests of this crate share: C programs that are compiled here, and processes with the library
+//! preloaded.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{BufRead, BufReader};
@@ -45,8 +46,8 @@ pub fn ports(count: u16) -> u16 {
     1_000 + first + NEXT.fetch_add(count, Relaxed)
 }
 
-/// A command with the library preloaded. It gives peers half a minute to answer: a machine that builds and measures beside the tests was seen to give a
-/// process no processor for as long as RPCs last.
+/// A command with the library preloaded. It gives peers half a minute to answer: a machine that builds and
+/// measures beside the tests was seen to give a process no processor for as long as RPCs last.
 pub fn preloaded(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env("LD_PRELOAD", library());

@@ -1,4 +1,5 @@
-//! C programs that were written for Linux Homa, with the library preloaded, over raw IP: in two network namespaces joined by a veth.
+//! C programs that were written for Linux Homa, with the library preloaded, over raw IP: in two network
+//! namespaces joined by a veth.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

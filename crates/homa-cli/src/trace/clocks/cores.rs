@@ -1,4 +1,4 @@
-//! The counters of two processors, compared by values that they hand each other.
+//! Compares the counters of two processors by values that they exchange.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -10,22 +10,23 @@ use anyhow::Result;
 use homa_trace::{Source, Ticks};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How far a processor's counter is ahead of another's.
+/// The difference between two processors' counters.
 pub struct Skew {
     pub cpus: (usize, usize),
-    /// At least and at most, in nanoseconds.
+    /// Lower and upper bound, in nanoseconds.
     pub bounds_ns: (f64, f64),
 }
 
-/// Values handed over each way. Some hundred nanoseconds each where both processors run.
+/// Values exchanged in each direction, at some hundred nanoseconds each if both processors run.
 const ROUNDS: u64 = 20_000;
-/// Time for all of it, in nanoseconds: where processors are shared with others, threads may have to wait for each other.
+/// Maximum time of the exchange, in nanoseconds: on shared processors, the threads may have to wait for each
+/// other.
 const PATIENCE_NS: u64 = 500_000_000;
 
-/// The first processor that this process may use against each of the others.
+/// Compares the first processor that this process may use with each of the others.
 ///
 /// # Errors
-/// The processors cannot be asked for or chosen.
+/// The processors cannot be listed or selected.
 pub fn skews() -> Result<Vec<Skew>> {
     let allowed = sched_getaffinity(None)?;
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
@@ -40,8 +41,8 @@ pub fn skews() -> Result<Vec<Skew>> {
     Ok(skews)
 }
 
-/// Bounds of how far the second one's counter is ahead, in ticks: what it reads after it has got a value of the first cannot be
-/// earlier than that, and the other way round.
+/// Bounds of how far the second processor's counter is ahead, in ticks. A counter that is read after
+/// receiving a value cannot be earlier than that value, in either direction.
 fn exchange(first: usize, second: usize) -> Result<Option<(i64, i64)>> {
     let there = AtomicU64::new(0);
     let back = AtomicU64::new(0);
@@ -74,7 +75,7 @@ fn exchange(first: usize, second: usize) -> Result<Option<(i64, i64)>> {
     })
 }
 
-/// What the other one has put there, once.
+/// Takes the value that the other thread has stored.
 fn take(from: &AtomicU64, begin: u64) -> Option<u64> {
     let mut looks = 0_u64;
     loop {

@@ -1,34 +1,35 @@
-//! Cost, resolution, steps back and drift of each clock.
+//! Cost, resolution, backward steps and drift of each clock.
 
 use std::time::Duration;
 
 use homa_trace::Source;
 
-/// What was found of a clock.
+/// The measurements of a clock.
 pub struct Measured {
     pub source: Source,
-    /// What reading it costs, in nanoseconds.
+    /// Cost of a read, in nanoseconds.
     pub read_ns: f64,
-    /// The smallest step that it made, in nanoseconds.
+    /// The smallest observed step, in nanoseconds.
     pub resolution_ns: f64,
-    /// How often it said less than before.
+    /// Number of backward steps.
     pub back: u64,
-    /// What it counts in a second.
+    /// Ticks per second.
     pub hz: f64,
-    /// What it gains on `CLOCK_MONOTONIC_RAW`, in parts per million; of the counter, against the rate found in the first half of the
-    /// measurement.
+    /// Drift against `CLOCK_MONOTONIC_RAW`, in parts per million; for the counter, against its rate in the
+    /// first half of the measurement.
     pub drift_ppm: f64,
     pub error_ppm: f64,
 }
 
-/// Reads of a clock in a row.
+/// Consecutive reads of a clock.
 const READS: u32 = 100_000;
-/// They are timed in so many parts.
+/// Parts of the reads, each timed separately.
 const BATCHES: u32 = 50;
-/// A coarse clock makes a step every few milliseconds: so long one is waited for, in nanoseconds.
+/// Maximum wait for the step of a coarse clock, in nanoseconds; such a clock makes a step every few
+/// milliseconds.
 const STEP_WAIT_NS: u64 = 100_000_000;
 
-/// A moment on two clocks, and how far apart they were read, in nanoseconds.
+/// Simultaneous readings of two clocks, and the time between the two reads in nanoseconds.
 #[derive(Clone, Copy)]
 struct Pair {
     raw_ns: u64,
@@ -37,7 +38,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The tightest of some tries. A coarse clock is read when it has just made a step.
+    /// The pair with the shortest time between its reads, of several tries. A coarse clock is read just after
+    /// a step.
     fn read(source: Source) -> Pair {
         const TRIES: usize = 64;
         let coarse = matches!(source, Source::MonotonicCoarse | Source::RealtimeCoarse | Source::TimeOfDay);
@@ -66,7 +68,7 @@ impl Pair {
     }
 }
 
-/// All clocks that there are, over this time.
+/// Measures all available clocks over this time.
 pub fn all(span: Duration) -> Vec<Measured> {
     let sources: Vec<Source> = Source::ALL.into_iter().filter(|source| source.is_available()).collect();
     let starts: Vec<Pair> = sources.iter().map(|source| Pair::read(*source)).collect();
@@ -90,12 +92,12 @@ fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> Measured {
     let span_ns = (end.raw_ns - from.raw_ns) as f64;
     let mut apart_ns = from.apart_ns + end.apart_ns;
     if source == Source::Tsc {
-        // The rate that it is held against is as uncertain.
+        // The rate that it is compared with has the same uncertainty.
         apart_ns += start.apart_ns + middle.apart_ns;
     }
     let per_ns = rate(start, end);
     let (read_ns, least, back) = reads(source);
-    // What all others are held against.
+    // The reference of all other clocks.
     let (drift, error) = match source {
         Source::MonotonicRaw => (0.0, 0.0),
         _ => (rate(from, end) / expected - 1.0, apart_ns / span_ns),
@@ -111,7 +113,7 @@ fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> Measured {
     }
 }
 
-/// What a read costs, the smallest step and the steps back of many reads in a row.
+/// The cost of a read, the smallest step and the number of backward steps over many consecutive reads.
 fn reads(source: Source) -> (f64, Option<f64>, u64) {
     let batch = || {
         let begin = Source::MonotonicRaw.now();
@@ -120,7 +122,7 @@ fn reads(source: Source) -> (f64, Option<f64>, u64) {
         }
         (Source::MonotonicRaw.now() - begin) as f64 / f64::from(READS / BATCHES)
     };
-    // What disturbs a batch only makes it longer.
+    // A disturbance only makes a batch longer.
     let cost = (0..BATCHES).map(|_| batch()).fold(f64::INFINITY, f64::min);
     let (mut least, mut back) = (u64::MAX, 0);
     let mut last = source.now();
@@ -136,7 +138,7 @@ fn reads(source: Source) -> (f64, Option<f64>, u64) {
     (cost, (least != u64::MAX).then_some(least as f64), back)
 }
 
-/// The step that a clock makes which has made none in all those reads.
+/// The step of a clock that made none during those reads.
 fn step(source: Source) -> f64 {
     let begin = Source::MonotonicRaw.now();
     let mut changes = Vec::new();

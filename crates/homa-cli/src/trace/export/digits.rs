@@ -1,8 +1,9 @@
-//! Numbers and names in lines, of which there are tens of millions: the standard formatting was most of what writing them took.
+//! Formats numbers and names for lines, of which there are tens of millions: standard formatting took most of
+//! the time.
 
 use std::iter;
 
-/// A number without a sign.
+/// Appends an unsigned number.
 pub fn push_number(line: &mut String, mut number: u64) {
     let mut digits = [0_u8; 20];
     let mut from = digits.len();
@@ -14,7 +15,7 @@ pub fn push_number(line: &mut String, mut number: u64) {
     line.push_str(str::from_utf8(&digits[from..]).unwrap_or_default());
 }
 
-/// Nanoseconds as microseconds with all their places, in so many characters and more where they do not do.
+/// Appends nanoseconds as microseconds with three decimals, in at least `width` characters.
 pub fn push_us(line: &mut String, ns: u64, width: usize) {
     let (us, places) = (ns / 1_000, ns % 1_000);
     let digits = us.checked_ilog10().map_or(1, |tens| tens as usize + 1);
@@ -26,18 +27,18 @@ pub fn push_us(line: &mut String, ns: u64, width: usize) {
     }
 }
 
-/// A text with blanks behind it, up to so many characters.
+/// Appends a text, padded with spaces to `width` characters.
 pub fn pad(line: &mut String, text: &str, width: usize) {
     line.push_str(text);
     line.extend(iter::repeat_n(' ', width.saturating_sub(text.chars().count())));
 }
 
-/// A text as JSON has it, between its quotes.
+/// Appends a text with the escapes of a JSON string, without quotes.
 pub fn push_escaped(line: &mut String, text: &str) {
     for letter in text.chars() {
         match letter {
             '"' | '\\' => line.extend(['\\', letter]),
-            // Names have none; whoever makes one up must not break the document.
+            // Names have no control characters; an invented one must not break the document.
             letter if letter < ' ' => line.push('\u{fffd}'),
             letter => line.push(letter),
         }

@@ -1,4 +1,4 @@
-//! `homa trace export`: traces for viewers and for readers.
+//! `homa trace export`: writes traces for viewers and as text.
 
 mod digits;
 mod perfetto;
@@ -18,7 +18,6 @@ use homa_trace::Record;
 
 use super::load::{Inputs, node_option};
 
-/// `homa trace export`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,19 +31,19 @@ arrows lead from where a packet was sent to where it was received, and a switch'
 pub struct ExportArgs {
     #[command(flatten)]
     inputs: Inputs,
-    /// What to write
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Perfetto)]
     format: Format,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(long, value_name = "FILE|-")]
     out: PathBuf,
     /// Only this RPC, by its id at the client or at the server
     #[arg(long, value_name = "ID")]
     rpc: Option<u64>,
-    /// Nothing before this, counted from the first event of all, as in 1.5ms
+    /// No events before this time, counted from the very first event, as in 1.5ms
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     from: Option<u64>,
-    /// Nothing after this
+    /// No events after this time
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     to: Option<u64>,
     /// Only this node; may be given several times
@@ -60,14 +59,14 @@ enum Format {
     Text,
 }
 
-/// What of the traces is wanted.
+/// The selected events.
 #[derive(Debug)]
 struct Filter {
-    /// The client's id.
+    /// Id of the RPC at the client.
     rpc: Option<u64>,
     from_ns: u64,
     to_ns: u64,
-    /// By the node's number.
+    /// Whether each node is selected, by its number.
     nodes: Vec<bool>,
 }
 
@@ -89,10 +88,10 @@ impl Filter {
     }
 }
 
-/// Writes what is asked for. Nobody reading standard output any more is a reason to stop, and no error.
+/// Writes the selected events. A closed standard output ends it, and is no error.
 ///
 /// # Errors
-/// Names the file that is no trace or cannot be written, and the node that is not there.
+/// A file is no trace or cannot be written, or the node does not exist.
 pub fn run(args: &ExportArgs) -> Result<()> {
     let to_stdout = args.out == Path::new("-");
     let out = if to_stdout { None } else { Some(Output::check(&args.out)?) };

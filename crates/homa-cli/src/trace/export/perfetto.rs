@@ -1,7 +1,7 @@
-//! Chrome's trace event format, which Perfetto opens too.
+//! Chrome's trace event format, which Perfetto also opens.
 //!
-//! Events are written one by one as they come: a trace of a million events is a file of a few hundred megabytes, of which nothing is
-//! kept. The viewer sorts them.
+//! Events are written one by one, without sorting, which the viewer does: a trace of a million events is a
+//! file of a few hundred megabytes, and none of it is kept in memory.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -16,7 +16,7 @@ use super::digits::{push_escaped, push_number, push_us};
 use super::words::Words;
 use crate::trace::shown::packet_type;
 
-/// Writes the whole document.
+/// Writes the complete document.
 pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
     let mut list = List { out, empty: true, line: String::new() };
@@ -37,16 +37,16 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
     out.write_all(b"\n]}\n")
 }
 
-/// The events of the document, with commas between them.
+/// Writes the events of the document, separated by commas.
 struct List<'a, W> {
     out: &'a mut W,
     empty: bool,
-    /// One line's memory for all of them.
+    /// The buffer of a line, reused for all lines.
     line: String,
 }
 
 impl<W: Write> List<'_, W> {
-    /// An event of this phase. `rest` are further members, each with a comma before it.
+    /// Writes an event of this phase. `rest` are further members, each after a comma.
     fn event(
         &mut self,
         phase: char,
@@ -61,7 +61,7 @@ impl<W: Write> List<'_, W> {
         self.end()
     }
 
-    /// The first members of an event.
+    /// Writes the first members of an event.
     fn begin(&mut self, phase: char, node: NodeId, thread: u32, ns: u64) {
         self.line.clear();
         self.line.push_str(if std::mem::take(&mut self.empty) { "" } else { ",\n" });
@@ -81,12 +81,13 @@ impl<W: Write> List<'_, W> {
     }
 }
 
-/// A string as JSON has it.
+/// A JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Number of the thread that an event is shown in: of a host its core, of a switch the port, both plus one; 0 where no core is known.
+/// Number of the thread in which an event is shown: the host's core or the switch's port, plus one; 0 if the
+/// core is unknown.
 fn thread(node: &Node, record: &Record) -> u32 {
     match node.kind {
         NodeKind::Host => record.place.core().map_or(0, |core| u32::from(core) + 1),
@@ -122,7 +123,7 @@ fn instant<W: Write>(
     record: &Record,
     words: &mut String,
 ) -> io::Result<()> {
-    // What an arrow begins or ends at has to be a slice.
+    // An arrow must begin and end at a slice.
     let way = match record.event() {
         Some(EventKind::PacketSent) => Some("sent"),
         Some(EventKind::PacketReceived) => Some("received"),
@@ -158,7 +159,8 @@ fn instant<W: Write>(
     list.end()
 }
 
-/// The bytes in each queue of a switch, as far as the trace tells: what was in it before the first event is not known.
+/// The queued bytes of each queue of a switch, as far as the trace shows them: the bytes before its first
+/// event are unknown.
 fn queues<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node, filter: &Filter) -> io::Result<()> {
     let mut bytes: BTreeMap<(u16, u16), u64> = BTreeMap::new();
     for record in &node.records {
@@ -185,7 +187,7 @@ fn queues<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node, filter: &Fi
     Ok(())
 }
 
-/// An RPC at its client and at its server, and in it its messages.
+/// Writes an RPC at its client and at its server, with its messages nested in it.
 fn slices<W: Write>(list: &mut List<'_, W>, model: &Model, rpc: &Rpc, filter: &Filter) -> io::Result<()> {
     let (request, response) = (&rpc.request, &rpc.response);
     let client_end = rpc.end.or(response.arrived()).or(response.complete);
@@ -233,7 +235,7 @@ struct Slice {
     to: At,
 }
 
-/// A slice and those in it, each on the track of its RPC.
+/// Writes a slice and its nested slices on the track of the RPC.
 fn nested<W: Write>(
     list: &mut List<'_, W>,
     filter: &Filter,
@@ -264,7 +266,7 @@ fn nested<W: Write>(
     Ok(())
 }
 
-/// An arrow for each packet whose both ends are shown.
+/// Writes an arrow for each packet with both ends shown.
 fn arrows<W: Write>(list: &mut List<'_, W>, model: &Model, filter: &Filter) -> io::Result<()> {
     for (number, packet) in model.packets.iter().enumerate() {
         let rpc = &model.rpcs[packet.rpc as usize];
@@ -288,7 +290,7 @@ fn arrows<W: Write>(list: &mut List<'_, W>, model: &Model, filter: &Filter) -> i
     Ok(())
 }
 
-/// The thread that shows this end of the packet.
+/// The thread in which this end of the packet is shown.
 fn thread_of(model: &Model, node: NodeId, ns: u64, kind: EventKind, rpc: &Rpc, packet: &Packet) -> u32 {
     let same = |record: &&Record| record.id & !1 == rpc.id && record.b == packet.offset;
     let found = model.between(node, ns, ns, std::slice::from_ref(&kind)).find(same).copied();

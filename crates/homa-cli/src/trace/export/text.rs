@@ -1,4 +1,4 @@
-//! A line for each event, in the order of time.
+//! One line for each event, in chronological order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,16 +13,16 @@ use super::Filter;
 use super::digits::{pad, push_us};
 use super::words::Words;
 
-/// Characters of a time, of the time since the line before, and of an event's name.
+/// Widths of a time, of the time since the previous line, and of an event's name.
 const TIME: usize = 14;
 const SINCE: usize = 9;
 const EVENT: usize = 16;
 
-/// Time and time since the line before, both in microseconds, node, core, event, RPC, arguments.
+/// Columns: time and time since the previous line, both in microseconds, node, core, event, RPC, arguments.
 pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {
     let width = model.nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0);
     let mut before = None;
-    // One line's memory for all of them.
+    // The buffer of a line, reused for all lines.
     let mut line = String::new();
     for (time, EventRef { node, index }) in InOrder::new(model, filter) {
         let node = &model.nodes[usize::from(node)];
@@ -52,12 +52,12 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
     Ok(())
 }
 
-/// The events that are wanted by time, those of one moment in the order of their nodes and as these recorded them. Nothing is sorted, since
-/// each node's are in order.
+/// The selected events in chronological order. Simultaneous events are in the order of nodes, then of each
+/// node's records. A merge without sorting suffices, since each node's events are in order.
 struct InOrder<'a> {
     model: &'a Model,
     filter: &'a Filter,
-    /// The next event of each node that has one.
+    /// The next event of each node.
     next: BinaryHeap<Reverse<(u64, NodeId, u32)>>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> InOrder<'a> {
         all
     }
 
-    /// The first event of a node that is wanted, at this place of its events or behind it.
+    /// The first selected event of a node, at this index or later.
     fn first_from(&self, node: NodeId, index: u32) -> Option<Reverse<(u64, NodeId, u32)>> {
         let records = self.model.nodes[usize::from(node)].records.get(index as usize..)?;
         let (ahead, record) = (0..).zip(records).find(|(_, record)| self.filter.has(record))?;
@@ -86,7 +86,7 @@ impl Iterator for InOrder<'_> {
         let following = self.first_from(node, index.saturating_add(1));
         let mut place = self.next.peek_mut()?;
         match following {
-            // Changed in place: most often it stays near the top.
+            // Changed in place: usually it stays near the top.
             Some(following) => *place = following,
             None => drop(std::collections::binary_heap::PeekMut::pop(place)),
         }

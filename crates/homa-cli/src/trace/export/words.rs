@@ -1,4 +1,4 @@
-//! What an event says, in words.
+//! The arguments of an event as text.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use homa_trace::{EventKind, NodeKind, Record, drop_reason_name, packet_word_part
 
 use crate::trace::shown::packet_type;
 
-/// The arguments of an event and where it happened; nothing where it has none.
+/// The arguments and place of an event; empty if it has none.
 pub struct Words<'a> {
     pub node: &'a Node,
     pub record: &'a Record,
@@ -38,7 +38,7 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// A port of a switch or a peer of a host, by name where it has one.
+/// A port of a switch or a peer of a host, by name if it has one.
 struct Port<'a>(&'a Node, u16);
 
 impl fmt::Display for Port<'_> {

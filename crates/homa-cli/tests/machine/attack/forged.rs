@@ -73,7 +73,8 @@ impl Forger {
         let _ = rustix::net::sendto(&self.socket, packet, rustix::net::SendFlags::empty(), &to);
     }
 
-    /// An ICMP report to the client's host about a packet to the server. A forger knows the addresses and guesses the rest.
+    /// An ICMP report to the client's host about a packet to the server. A forger knows the addresses and
+    /// guesses the rest.
     fn report(&self, kind: [u8; 2], rest: [u8; 4], n: u32) {
         let guess = homa((32_768, 99), u64::from(n) * 2, 7, &Body::Busy, 0);
         let quoted = udp(self.client, self.attacked, &guess);

@@ -1,8 +1,9 @@
-//! Hostile peers and forged packets beside an honest client, against a server in a process of its own: SECURITY.md has what is promised.
+//! Hostile peers and forged packets beside an honest client, against a server in a process of its own:
+//! SECURITY.md has what is promised.
 //!
-//! Each attack sends [`RATE`] packets a second. Honest calls must all be answered, and the server's memory must stay within a bound and
-//! come back. How long honest calls take is printed and judged by nobody here: `cargo test -p homa-cli --test machine attack -- --ignored
-//! --nocapture` takes longer and prints the table.
+//! Each attack sends [`RATE`] packets a second. Honest calls must all be answered, and the server's memory
+//! must stay within a bound and come back. How long honest calls take is printed and judged by nobody here:
+//! `cargo test -p homa-cli --test machine attack -- --ignored --nocapture` takes longer and prints the table.
 
 mod forged;
 mod honest;
@@ -22,7 +23,8 @@ const RATE: u32 = 10_000;
 /// Where an attacker that hides nothing is.
 pub const ATTACKER: &str = "10.146.0.3";
 
-/// Bytes that the server may hold beyond what it held before: the largest share of one peer, and what its buffers keep in hand.
+/// Bytes that the server may hold beyond what it held before: the largest share of one peer, and what its
+/// buffers keep in hand.
 const MEMORY: u64 = 192 << 20;
 
 pub fn at(ip: &str, port: u16) -> SocketAddr {

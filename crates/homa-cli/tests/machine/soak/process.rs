@@ -25,8 +25,8 @@ const ROLE: &str = "SOAK_ROLE";
 
 /// The variable of glibc for the size from which on memory is mapped, and returned to the system when freed.
 ///
-/// Otherwise glibc raises that size to that of the largest buffer freed so far. Freed buffers then stay resident
-/// in its arenas, in an amount that depends on their order, and hide what the host itself keeps.
+/// Otherwise glibc raises that size to that of the largest buffer freed so far. Freed buffers then stay
+/// resident in its arenas, in an amount that depends on their order, and hide what the host itself keeps.
 const MMAP_THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
 
 /// A call that is not answered by then has hung: silence ends it after a second.
