@@ -25,7 +25,7 @@ use crate::watch::args::{MetricsArgs, TopArgs};
     version = env!("HOMA_VERSION"),
     max_term_width = 110,
     after_help = "Example: `homa bench` compares Homa and TCP on this machine and writes report.html.\n\
-                  Exit codes: 0 success; 1 the bench ran, but not every RPC was answered exactly once and right; \
+                  Exit codes: 0 success; 1 the bench ran, but some RPC was not answered exactly once and correctly; \
                   2 any other error."
 )]
 pub struct Cli {

@@ -27,9 +27,9 @@ Examples:
   homa call --driver raw 10.0.0.1/99 --size 500000  in IP protocol 146, to Linux Homa too; as root
   homa call 10.0.0.1 --trace c.trace                and a time trace of it
   homa call 10.0.0.1 --size 500000 --link-mbps 10000 --metrics
-                                                    and what was counted, measured and chosen on the way
+                                                    and the counters and the state of the peer
 
-A round-trip time is measured by messages so long that they need a grant.")]
+Only messages long enough to need a grant measure a round-trip time.")]
 pub struct CallArgs {
     /// Driver of Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]

@@ -20,13 +20,14 @@ use crate::addr::resolve;
     after_help = "\
 Examples:
   homa doctor                                       the devices with a default route
-  homa doctor --dev eth1 --link-mbps 25000          and whether the link has the rate that it should
-  homa doctor --all --json -                        also what is fine; and nothing else on standard output
+  homa doctor --dev eth1 --link-mbps 25000          also checks the rate of the link
+  homa doctor --all --json -                        also checks without a finding; only JSON on standard output
 
-It reads, and changes nothing: each finding has the command that would. Severities: COST, what costs tail latency or loses packets;
-NOTE, what may, depending on the use; UNKNOWN, what the system does not tell; FINE. Settings in /proc and /sys do not outlive a
-restart: /etc/sysctl.d and the boot options keep them. What takes the processors away in fact is measured by `homa jitter`; whether the
-network keeps priorities, by `homa doctor listen` on one host and `homa doctor probe` on others."
+The command only reads; each finding names the command that changes the setting. Severities: COST, a setting
+that costs tail latency or loses packets; NOTE, one that may, depending on the use; UNKNOWN, one that the
+system does not reveal; FINE. Settings in /proc and /sys are lost at a restart: /etc/sysctl.d and boot options
+keep them. `homa jitter` measures actual interruptions of the processors. `homa doctor listen` on one host and
+`homa doctor probe` on others measure whether the network keeps priorities."
 )]
 pub struct DoctorArgs {
     /// Another action than checking this host's settings
@@ -60,11 +61,11 @@ pub enum DoctorCommand {
 #[command(after_help = "\
 Examples:
   homa doctor listen                                one `homa doctor probe` from another host
-  homa doctor listen --senders 3 --seconds 5s       three hosts: the first to come probes, the others send the load
+  homa doctor listen --senders 3 --seconds 5s       three hosts: the first to connect probes, the others send load
 
-With one sender the load and the probes come from the same host, and the queue that they meet first is mostly that host's own. With three
-or more the load of all but the first meets behind the last switch: its queues are measured then. The load takes all of the link that it
-can, or --load-rate: choose a time at which nobody minds.")]
+With one sender, load and probes come from the same host, and mainly meet in that host's own queue. With three
+or more senders, the load of all but the first meets at the last switch, whose queues are then measured. The
+load uses the full link, or --load-rate: choose a time at which that disturbs nobody.")]
 pub struct ListenArgs {
     /// Address and port to listen on, by TCP for commands to the probing hosts and by UDP for probes
     #[arg(long, value_name = "IP[:PORT]", default_value = "0.0.0.0")]
@@ -90,9 +91,10 @@ pub struct ListenArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Example:
-  homa doctor probe 10.0.0.2                        beside a `homa doctor listen` at that host
+  homa doctor probe 10.0.0.2                        with a running `homa doctor listen` on that host
 
-Start it on as many hosts as the listener waits for. The listener says when to begin, and everybody prints the result.")]
+Start it on as many hosts as the listener waits for. The listener starts the measurement, and all hosts print
+the result.")]
 pub struct ProbeArgs {
     /// The listener
     #[arg(value_name = "HOST[:PORT]")]

@@ -13,13 +13,14 @@ use homa_report::units::duration_ns;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  homa jitter                                       every processor that this process may use; as root it can tell more
+  homa jitter                                       all processors that this process may use; more detail as root
   homa jitter --seconds 60 --threshold 5us --cpus 2-7
-  taskset -c 3 homa jitter --json -                 one processor, and nothing else on standard output
+  taskset -c 3 homa jitter --json -                 one processor; only JSON on standard output
 
-A thread on each processor looks at the clock without a pause. Where two looks are further apart than the threshold, something else
-had the processor: another program, an interrupt, the firmware (management interrupts) or a hypervisor. What can be told apart
-is told apart. It takes all these processors for as long as it measures. The page has the distribution.")]
+A thread on each processor reads the clock without a pause. If two readings are further apart than the
+threshold, something else had the processor: another program, an interrupt, the firmware (management
+interrupts) or a hypervisor. Causes are distinguished as far as possible. The measurement fully occupies these
+processors. The page shows the distribution.")]
 pub struct JitterArgs {
     /// How long to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]

@@ -30,11 +30,11 @@ Examples:
   homa serve --bind 0.0.0.0:14600 --protocol homa,tcp --server-ports 2
   homa serve --driver raw --bind 10.0.0.1           in IP protocol 146, for Linux Homa too; as root
   homa serve --driver packet --interface eth0       for any peer over UDP, but faster; as root
-  homa serve --link-mbps 10000 --metrics            says at the end what it counted, and what it knows of each peer
-  homa serve --metrics 127.0.0.1:9100               also tells it meanwhile: to Prometheus, `homa top` and `homa metrics`
+  homa serve --link-mbps 10000 --metrics            prints counters and a table of peers at the end
+  homa serve --metrics 127.0.0.1:9100               also serves them to Prometheus, `homa top` and `homa metrics`
   homa serve --trace s.trace                        a time trace at the end, and at once on SIGUSR1
 
-It serves until it gets SIGINT (ctrl-C) or SIGTERM, then says how many requests were run.")]
+The command serves until SIGINT (ctrl-C) or SIGTERM, then prints the number of requests.")]
 pub struct ServeArgs {
     /// Driver of Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]

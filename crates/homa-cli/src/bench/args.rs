@@ -43,22 +43,23 @@ pub enum BenchCommand {
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:
-  homa bench                                        Homa and TCP on a rack of hosts that this machine emulates; one minute
+  homa bench                                        Homa and TCP on an emulated rack; one minute
   homa bench --quick --workload w4 --load 0.5       the same for 10 s, with other messages
-  homa bench limits                                 what each protocol and driver can do at best: see its own --help
-  homa bench switch                                 what the switch between devices can do: see its own --help
-  homa bench --loopback                             without a network: both protocols at half of what this machine holds
+  homa bench limits                                 limits of each protocol and driver: see its own --help
+  homa bench switch                                 limits of the switch between devices: see its own --help
+  homa bench --loopback                             without a network: both at half of this machine's maximum
   homa bench --loopback --workload w3 --load 0.8    at 80 % of the slower protocol's measured maximum
   homa bench --size 100 --outstanding 1 --json -    round trips of 100 bytes, one at a time
   homa bench --servers 10.0.0.2,10.0.0.3 --gbps 5   against `homa serve` on two other hosts
   homa bench --driver raw --servers 10.0.0.2        Homa in IP protocol 146, against `homa serve --driver raw`; as root
 
-The rack needs no privileges where users may have namespaces of their own. Options that only loopback or other machines have, such as
---servers, --outstanding or --driver, imply --loopback.
+The rack needs no privileges if users may create namespaces. Options that only loopback or other machines
+have, such as --servers, --outstanding or --driver, imply --loopback.
 
-Every latency counts from the moment the message was due, not from when it could be sent: a stall also counts for
-those that waited behind it (no coordinated omission). Gbps are 10^9 bits of request payload per second, all clients
-together. An open-loop client polls rather than sleeps when its next message is due within 2 ms, for both protocols.")]
+Every latency counts from the time when the message was due, not from when it could be sent: a stall also
+counts for the messages queued behind it (no coordinated omission). Gbps are 10^9 bits of request payload per
+second, all clients together. For both protocols, an open-loop client polls instead of sleeping if its next
+message is due within 2 ms.")]
 pub struct BenchArgs {
     /// Another benchmark than the comparison under a workload.
     #[command(subcommand)]

@@ -15,15 +15,17 @@ use crate::choice::choice;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  homa bench bridge --out bridge                               every variant, two minutes; bridge/report.html has the plots
-  homa bench bridge --variant burst-1,burst-8,burst-64         bursts alone
+  homa bench bridge --out bridge                               all variants, two minutes; plots in bridge/report.html
+  homa bench bridge --variant burst-1,burst-8,burst-64         only variants of the burst
   homa bench bridge --frame-bytes 1514 --path ring --json -    full frames over packet sockets
 
-A bridge between two devices is built in many ways, which take turns. It has a processor of its own; source and sink of all frames have the
-other one. First, frames wait for the bridge before it may begin: how fast it is by itself, while the source sleeps. Then the source sends
-as fast as it can: what comes through, and how many packets are found at once. Where two threads on two processors share the work,
-the second has the processor of the source. The speed of the kernel's bridge is what it adds to the time in which the same frames are sent
-to a device that drops them, since it works in the time of the sender. Each ratio is that of two values of the same repetition. Needs root.
+Compares designs of a bridge between two devices, in alternating turns. The bridge has a processor of its own;
+source and sink of all frames share the other one. The first measurement starts the bridge with queued frames
+while the source sleeps, which gives the speed of the bridge alone. In the second one, the source sends at
+maximum speed; it gives the throughput and the number of packets found at once. If two threads on two
+processors share the work, the second thread has the processor of the source. The kernel's bridge works in the
+sender's time: its speed is the additional time over sending the same frames to a device that drops them. Each
+ratio is of two values of the same repetition. Needs root.
 
 Variants: burst-1, burst-8, burst-32, burst-64, lock-burst, lock-packet, pool, allocator, apart, prefetch, both, handover, handover-2,
 handover-2-burst-1, handover-2-lock-burst, handover-2-lock-packet, both-2, both-2-lock-packet, linux.")]

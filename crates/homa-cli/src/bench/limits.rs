@@ -15,29 +15,31 @@ use crate::choice::choice;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  homa bench limits                             everything; some minutes. As root also the drivers that need it
-  homa bench limits --low-latency --json l.json with the processors kept from deep sleep in one more column
+  homa bench limits                             everything; some minutes. As root also drivers that need root
+  homa bench limits --low-latency --json l.json additional column without deep sleep of the processors
   homa bench limits --quick --protocol homa,tcp a smoke test
   homa bench limits --driver udp --targets docs/perf/targets.toml
-                                                Homa, TCP and bare UDP, against the targets of this project
+                                                Homa, TCP and plain UDP, against the targets of this project
   homa bench limits --driver udp --rows w1,w2,rpcs_per_s_32,rtt_polling_p99_us
                                                 a part of the table
 
-The first table compares Homa over UDP with TCP and with bare/udp-offload. W1 to W5 are the highest rates of
-workloads: what `homa bench --loopback --workload W --find-max` measures, 6 slices for each level of open RPCs.
-A file of targets has an entry for each row, by its name in JSON (of `comparisons` or `figures`). The bounds are
-ratios to TCP, or with as = \"absolute\" values in the unit of the JSON; for times they are maxima:
+The first table compares Homa over UDP with TCP and with bare/udp-offload. W1 to W5 are the maximum rates of
+workloads, as measured by `homa bench --loopback --workload W --find-max`: 6 slices for each level of open
+RPCs. A file of targets has an entry for each row, by its name in JSON (of `comparisons` or `figures`). The
+bounds are ratios to TCP, or with as = \"absolute\" values in the unit of the JSON; for times they are maxima:
   [[target]]
   name = \"rpcs_per_s_32\"
   floor = 0.85
   goal = 1.1
 
-The other tables: homa/DRIVER; bare/DRIVER, request and response with no protocol, one packet each where they fit; bare/udp-offload
-and bare/packet-offload, the same with runs of equal packets passed to the kernel as one; tcp; grpc (tonic); quic (quinn). Each has one client thread and one
-server thread, on different processors. Polling: both sides poll for 10 ms before they sleep. Sleeping: they sleep at once. The
-messages of 1 MB go one way, 8 at a time, over one connection, and are answered with 100 bytes. CPU is the time of both
-processes: per RPC and packet of 100 bytes with 32 open and both sides sleeping when idle, and per packet of 1 MB messages.
-Packets are those that Homa or the bench sends; what the kernel cuts and merges counts as what it is cut into.")]
+The other tables: homa/DRIVER; bare/DRIVER, request and response without a protocol, one packet each if they
+fit; bare/udp-offload and bare/packet-offload, the same with runs of equal packets passed to the kernel as
+one; tcp; grpc (tonic); quic (quinn). Each has one client thread and one server thread, on different
+processors. Polling: both sides poll for 10 ms before they sleep. Sleeping: they sleep at once. Messages of 1
+MB go one way, 8 at a time, over one connection, with responses of 100 bytes. CPU is the time of both
+processes: per RPC and packet of 100 bytes with 32 open RPCs and both sides sleeping when idle, and per packet
+of 1 MB messages. Packets are those that Homa or the bench sends; a packet that the kernel divides counts as
+its parts.")]
 pub struct LimitsArgs {
     /// Protocols to measure: homa, tcp, grpc, quic, udp (plain packets) [default: all that are compiled in]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<Protocol>())]

@@ -18,12 +18,14 @@ Examples:
   homa bench switch --path xdp-generic --measure probe  one part
   homa bench switch --quick --json -                    a smoke test
 
-The switch runs in a thread on one processor; a thread on the other is source and sink of all frames, by AF_XDP where there is, so that all
-times are of one clock. Both have network namespaces of their own, joined by two veth pairs. The work that a veth does for its
-receiver counts for the sender: what brings frames to the switch is the source's, and what brings them to the sink the switch's. The
-capacity is therefore measured with a socket that receives at the sink and without: there the kernel counts the frames that come to the
-sink's device and drops them, as if the port led to a wire. What the machine takes is what is lost to a thread in the switch's place that
-only reads the clock: no switch is more exact than that, but by making up for it. Needs root.")]
+The switch runs in a thread on one processor. A thread on the other processor is source and sink of all
+frames, by AF_XDP if available, so that all times are from one clock. Both have network namespaces of their
+own, joined by two veth pairs. A veth's work for its receiver counts for the sender: bringing frames to the
+switch counts for the source, and bringing them to the sink counts for the switch. Hence the capacity is
+measured twice: with a socket that receives at the sink, and without one, where the kernel counts and drops
+the frames at the sink's device, as if the port led to a wire. The machine's own interruptions are measured by
+a thread in the switch's place that only reads the clock: no switch can be more precise, unless it compensates
+for them. Needs root.")]
 pub struct SwitchBenchArgs {
     /// How frames enter and leave the switch [default: all]; ways that are not available are skipped, with
     /// the reason

@@ -25,7 +25,7 @@ pub use seen::Kind as PacketKind;
                         Each line: time, source > destination, priority, type, RPC id (odd from the server), and the \
                         fields of the type; ranges exclude their end. Hosts are ADDRESS/HOMA_PORT over IP protocol 146, \
                         ADDRESS:UDP_PORT/HOMA_PORT over UDP. Packets that share a datagram have a line each, with \
-                        their number in the bundle. The last line goes to standard error and counts.\n\
+                        their number in the bundle. The last line, on standard error, has the counts.\n\
                         JSON: the names under `header` are PROTOCOL.md's, the values those on the wire; RPC ids are \
                         strings, since they have 64 bits.")]
 pub struct DecodeArgs {

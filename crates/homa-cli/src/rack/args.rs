@@ -12,12 +12,12 @@ use crate::choice::choice;
 Examples:
   homa rack up --hosts 8 --rate 1gbit               hosts h1 to h8, each with a link of 1 Gbit/s to one switch
   homa rack exec h1 -- ping -c 1 10.146.0.2         any command in a host; 10.146.0.N is hN, and so is fd00:146::N
-  homa rack status; homa rack link h2 down          what it is and does; pull a cable
-  homa rack down                                    nothing is left, after a crash neither
+  homa rack status; homa rack link h2 down          show the rack; disconnect a host
+  homa rack down                                    removes everything, also after a crash
   homa rack run vs-tcp --workload w4                Homa against TCP at 80 % load, on a rack of its own
 
-A host is a network namespace: programs in it have its addresses and its link, and the machine's files. As root, or where the system
-lets users have namespaces of their own. Nothing of the machine's own network is touched.")]
+A host is a network namespace: programs in it have its addresses and its link, and the machine's files. Needs
+root, or a system that permits users to create namespaces. The machine's own network is not changed.")]
 pub struct RackArgs {
     #[command(subcommand)]
     pub command: RackCommand,
@@ -96,8 +96,9 @@ Examples:
   homa rack up --name old --hosts 4 --switch linux-bridge
   homa rack up --foreground                         until ctrl-C
 
-A host's link is as fast both ways: the switch paces what goes to a host, and a token bucket what comes from it. The kernel cuts packets
-and computes checksums before they leave a host, for TCP too, so that only packets of the MTU cross the links.")]
+A host's link has the same rate in both directions: the switch paces packets to a host, and a token bucket
+packets from it. The kernel divides packets and computes checksums before they leave a host, also for TCP, so
+that only packets of the MTU cross the links.")]
 pub struct UpArgs {
     /// Name of the rack, for a second one on this machine
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = spec::name)]
@@ -125,9 +126,9 @@ pub struct StatusArgs {
 Examples:
   homa rack exec h1 ip -brief addr
   homa rack exec h1 -- homa serve --driver packet & homa rack exec h2 homa call 10.146.0.1 --text hello
-  homa rack exec switch tcpdump -i p1               what crosses the link of h1
+  homa rack exec switch tcpdump -i p1               packets on the link of h1
 
-The command's own exit code is that of this one.")]
+The exit code is that of the command.")]
 pub struct ExecArgs {
     /// Name of the rack
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = spec::name)]

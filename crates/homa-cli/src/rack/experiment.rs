@@ -28,7 +28,7 @@ Examples:
   homa rack run vs-tcp --hosts 4 --rate 200mbit --workload w3 --repetitions 3 --out w3
   homa rack run basic --name rack                   on the rack that `homa rack up` has built
 
-A process in each host is both client and server. A rack that the command builds is gone when it ends.")]
+A process in each host is both client and server. A rack that the command builds is removed at its end.")]
 pub struct RunArgs {
     #[command(subcommand)]
     pub experiment: Experiment,
@@ -204,12 +204,13 @@ Examples:
   homa rack run vs-tcp --hosts 4 --duration 1 --repetitions 1 --json - --sim never
   homa rack run vs-tcp --workload w2,w3,w4,w5 --buffer 1ms,10ms --rates w2=20mbit,w3=50mbit --cc cubic,bbr --out all
 
-Of several workloads and buffers each pair is a cell: a rack of its own, on which all protocols take turns, the other way round in every
-other repetition. The results then begin with a table of all cells. A cell that fails after others have ended is named, and theirs are
-written; the exit code is 1.
+With several workloads or buffers, each pair is a cell: a rack of its own, on which all protocols take turns,
+in reverse order in every other repetition. The results then begin with a table of all cells. If a cell fails,
+it is named, the results of completed cells are written, and the exit code is 1.
 
-The load is a share of each link's rate, each way, and counts headers: those of Homa, for both protocols, so that both get the same
-messages at the same times. Every latency counts from the moment the message was due.",
+The load is a fraction of each link's rate, each way, and includes headers: those of Homa, for both protocols,
+so that both get the same messages at the same times. Every latency counts from the time when the message was
+due.",
     mut_arg("workload", workloads),
     mut_arg("buffer", buffers),
     mut_arg("cc", congestions)
@@ -332,10 +333,10 @@ Examples:
   homa rack run config --setting max_overcommit --values 1,2,4,8
   homa rack run config --setting link_margin --values 0,10,50      thousandths of the link's rate that Homa leaves unused
   homa rack run config --setting batch_cap --values 1,5,10,32      1: a grant for each packet, else for each burst
-  homa rack run config --list                                      all settings, and what was published about them
+  homa rack run config --list                                      all settings, with published results
 
-Beside the results stand the findings of those who varied the same setting on real networks. A setting that only Homa has leaves
-nothing to compare with TCP, so that only Homa runs.")]
+The results include published findings for the same setting on real networks. If only Homa has the setting, a
+comparison with TCP would be meaningless, and only Homa runs.")]
 pub struct ConfigArgs {
     #[command(flatten)]
     pub common: CommonArgs,
@@ -364,8 +365,9 @@ pub struct ConfigArgs {
 #[command(after_help = "\
 Example: homa rack run mtu --workload w4 --mtus 1500,9000 --hosts 4 --duration 3
 
-Builds a rack for each MTU, so that there is no --name. Slowdown is against Homa without load at the same MTU. The switch's buffer stays
-what it is: 1 ms of 100 Mbit/s is a packet and a half of 9000 bytes, and TCP loses most of what it sends; try --buffer 10ms.")]
+Builds a rack for each MTU, hence there is no --name. Slowdown is relative to Homa without load at the same
+MTU. The switch's buffer does not change: 1 ms of 100 Mbit/s is one and a half packets of 9000 bytes, and TCP
+loses most of its packets; try --buffer 10ms.")]
 pub struct MtuArgs {
     #[command(flatten)]
     pub common: CommonArgs,
@@ -383,8 +385,8 @@ pub struct MtuArgs {
 #[command(after_help = "\
 Example: homa rack run client-threads --workload w2 --threads 1,2,3 --receivers 0,2 --hosts 4
 
-Each thread that sends has a client port, and over TCP connections, of its own; the load of a host is divided between them. With 0
-receivers it takes its answers itself.")]
+Each sending thread has its own client port, and over TCP its own connections; the load of a host is divided
+among them. With 0 receivers, a sending thread receives its responses itself.")]
 pub struct ClientThreadsArgs {
     #[command(flatten)]
     pub common: CommonArgs,
@@ -446,11 +448,11 @@ pub struct StarveArgs {
 Examples:
   homa rack run causes --repetitions 10
   homa rack run causes --causes hog,stop --trace traces
-  homa trace tail traces/hog-1                      what was found there, in full
+  homa trace tail traces/hog-1                      the full analysis of that run
 
-Each run has a rack, processes and traces of its own, and messages that feel its cause: short ones what the processors do, long ones what
-links, windows and losses do. Hosts and the switch share this machine's processors: `none` and `none-long` are what is there without
-anything planted, and where that is as slow, nothing can be found.",
+Each run has its own rack, processes and traces, and messages that its cause affects: short ones for causes in
+processors, long ones for links, windows and losses. Hosts and the switch share this machine's processors.
+`none` and `none-long` are runs without an injected cause; if they are equally slow, no cause can be found.",
     mut_arg("hosts", |arg| arg.default_value("4")),
     mut_arg("rate", |arg| arg.default_value("40mbit")),
     mut_arg("buffer", |arg| arg.default_value("50ms")),
@@ -479,11 +481,12 @@ pub struct CausesArgs {
 Examples:
   homa rack run rps --flows 1,2,4 --duration 5 --repetitions 10
   homa rack run rps --policies none,rps,rss-hash,sparse --mask e --nat --out rps
-  homa rack run rps --server-threads 1,18           what it costs a lone round trip
+  homa rack run rps --server-threads 1,18           effect on a single round trip
 
-Two hosts and a router between them, each a network namespace, and no switch. Flows run from the first host to the second, and then back.
-Where a veth has no policy, a packet is handled to its end on the processor that sent it. Policies take turns in each repetition. Mind that
-senders, router and receivers share the processors of one machine. rss-hash and sparse (`homa steer`) need root.")]
+Two hosts with a router between them, each a network namespace, without a switch. Flows run from the first
+host to the second, and then back. On a veth without a policy, a packet is processed completely on the
+processor that sent it. Policies take turns in each repetition. Note that senders, router and receivers share
+the processors of one machine. rss-hash and sparse (`homa steer`) need root.")]
 pub struct RpsArgs {
     /// Parallel flows
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32",

@@ -24,11 +24,11 @@ impl Carrier {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  homa run -- ./server --port 4000                  on the kernel's Homa where it is there, else over UDP
+  homa run -- ./server --port 4000                  on the kernel's Homa if it exists, else over UDP
   homa run --driver raw -- ./client 10.0.0.7 4000   never on the kernel's
   HOMA_MAX_INCOMING=400000 homa run ./server        the sysctls net.homa.* by name
 
-Over UDP a server at Homa port N is at UDP port 14501 + N. The program's own exit code is that of this command.")]
+Over UDP a server at Homa port N is at UDP port 14501 + N. The exit code is that of the program.")]
 pub struct RunArgs {
     /// Use this driver instead of the kernel's Homa
     #[arg(long, value_name = "HOW")]

@@ -59,8 +59,9 @@ fn policies() -> String {
     let line = |policy: PolicyName| format!("  {:<10}  {}", policy.entry().name, policy.entry().about);
     format!(
         "Policies:\n{}\n\nExamples:\n  homa steer attach eth0 --policy sparse --cpus 0-3\n  homa steer attach left right --policy sparse --cpus 0-1 \
-         --filter tcp --until-exit\n\nNeeds root, Linux 5.15 with XDP and CPUMAP, and nothing else. The kernel's own steering (rps_cpus) should be off for \
-         the devices, or both steer. Devices named together share one state. Where standard output is closed or full nothing stays attached.",
+         --filter tcp --until-exit\n\nNeeds only root and Linux 5.15 with XDP and CPUMAP. The kernel's own steering (rps_cpus) should be off for \
+         the devices, or both steer. Devices named together share one state. If standard output is closed or full, nothing \
+         stays attached.",
         IN_KERNEL.map(line).join("\n")
     )
 }
@@ -107,8 +108,8 @@ pub struct AttachArgs {
 #[command(after_help = "\
 Example: homa steer status eth0 --cost 2s --json
 
-Flows are about those of the last second or two. Drops are packets that found too many waiting for their core; while packets come without
-a pause, the few that are under way count with them.")]
+Flows are approximately those of the last second or two. Drops are packets that found their core's queue full;
+during continuous traffic, the few packets in flight are counted as drops, too.")]
 pub struct StatusArgs {
     /// The devices [default: all steered devices]
     #[arg(value_name = "DEV")]

@@ -106,8 +106,9 @@ Examples:
   homa switch run --ports sw0,sw1 --rate none --path ring         a bridge without limits, over packet sockets
   homa switch run --ports sw0,sw1 --control /run/switch.sock &  homa switch top --control /run/switch.sock
 
-The queue of a frame is the upper half of its DSCP (IPv4 and IPv6). Needs root, or a user namespace with the devices. Have senders
-on the other ends of virtual devices do their own cutting and sums: ethtool -K DEVICE tso off gso off tx off.")]
+The queue of a frame is the upper half of its DSCP (IPv4 and IPv6). Needs root, or a user namespace with the
+devices. Senders at the other ends of virtual devices must divide packets and compute checksums themselves:
+ethtool -K DEVICE tso off gso off tx off.")]
 pub struct RunArgs {
     /// The network devices, at least two
     #[arg(long, value_name = "A,B,...", value_delimiter = ',', required = true)]

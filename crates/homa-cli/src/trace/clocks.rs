@@ -21,10 +21,10 @@ use measure::Measured;
 Examples:
   homa trace clocks                                     the clocks of this machine, over a second
   homa trace clocks --seconds 60 --json -               drifts to better than a hundredth of a part per million
-  homa trace clocks h1.trace h2.trace                   how well the clocks of these traces were calibrated, too
+  homa trace clocks h1.trace h2.trace                   also the clock calibration of these traces
 
-Drift is what a clock gains on CLOCK_MONOTONIC_RAW, and +- what reading the two one after the other may hide. A processor whose counter
-is not the same as another's would show packets that arrive before they were sent.")]
+Drift is a clock's gain over CLOCK_MONOTONIC_RAW; +- is the uncertainty from reading the two one after the
+other. If the counters of two processors differ, packets may appear to arrive before they were sent.")]
 pub struct ClocksArgs {
     /// Traces whose clock calibration is to be shown
     #[arg(value_name = "FILE")]

@@ -13,9 +13,10 @@ Examples:
   homa trace copy traces/
   homa trace copy --node host-03 traces/
 
-`hand over`: from the application's send until the first packet is made. `burst in`: from reading a burst until its packets are processed,
-which copies their payload. `taken`: from the last byte until the application has the message, with its wake-up. Throughputs are of
-10,000 bytes and more; a message's first packets go out before all of it is copied, so that `hand over` is no more than a bound.")]
+`hand over`: from the application's send until the first packet is created. `burst in`: from reading a burst
+until its packets are processed, which includes copying their payload. `taken`: from the last byte until the
+application has the message, including its wake-up. Throughputs are of messages of at least 10,000 bytes. A
+message's first packets are sent before all of it is copied: its `hand over` throughput is only a bound.")]
 pub struct CopyArgs {
     #[command(flatten)]
     pub question: Question,

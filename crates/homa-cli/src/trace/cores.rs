@@ -14,8 +14,8 @@ Examples:
   homa trace cores traces/
   homa trace cores --list 100 --node host-03 traces/
 
-A migration: an endpoint reads a burst on another core than the one before. Not running: who drives noticed that it had not run
-although it was not asleep.")]
+A migration: an endpoint reads a burst on another core than the previous one. Not running: the driving thread
+noticed that it had not run although it was not asleep.")]
 pub struct CoresArgs {
     #[command(flatten)]
     pub question: Question,

@@ -14,10 +14,11 @@ Examples:
   homa trace decompose traces/
   homa trace decompose --rate 25gbit --list 50 --json - traces/
 
-The extra delay is what a packet took over the best case for its length on its path, where packets that nothing delayed show that: three
-and more that took the same, and none less. Of it the sender has what was queued there over
-the link's rate; `receive` what the packet waited in its burst beyond the least; `poll` what its receiver's link did not bring meanwhile, up
-to the time since its queue was last seen empty; the switch has the rest. Where switches recorded, the switch's part is checked.")]
+The extra delay is a packet's delay beyond the best case for its length on its path. The best case is known if
+at least three undelayed packets took the same time and none took less. The sender's part is the data queued
+there divided by the link's rate. `receive` is the packet's wait in its burst beyond the minimum. `poll` is
+the time in which the receiver's link brought nothing, at most since its queue was last seen empty. The
+remainder is the switch's part, which is checked if switches recorded traces.")]
 pub struct DecomposeArgs {
     #[command(flatten)]
     pub asked: LinkQuestion,

@@ -16,10 +16,12 @@ Examples:
   homa trace delays --pairs --node host-03 traces/
   homa trace delays --json - client.trace server.trace
 
-Stages: `out` made, until its burst goes to the driver; `driver` until the device has sent it or the driver has come back; `network`
-until the receiver's device has it, or it has left the last switch; `wake-up` until the thread that reads it runs; `gap` until it is
-read; `batch` in its burst until it is its turn. They sum up to `total`. `rest` is what the rest of its burst takes after it. A
-stage without stamps is `-`, and the next one with stamps has its time.")]
+Stages: `out`, from creation until the burst goes to the driver; `driver`, until the device has sent the
+packet or the driver has returned; `network`, until the receiver's device has the packet, or the packet has
+left the last switch; `wake-up`, until the reading thread runs; `gap`, until the packet is read; `batch`,
+until its turn in its burst. They add up to `total`. `rest` is the processing time of the burst after the
+packet. A stage without time stamps is shown as `-`, and its time is included in the next stage with time
+stamps.")]
 pub struct DelaysArgs {
     #[command(flatten)]
     pub question: Question,

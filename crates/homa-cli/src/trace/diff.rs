@@ -21,7 +21,7 @@ use super::summary::size_json;
 Example:
   homa trace diff before/ after/
 
-Durations are in microseconds. Of each cause the mean over all RPCs is compared: what it took of them beyond their best.")]
+Durations are in microseconds. For each cause, the mean extra time over all RPCs is compared.")]
 pub struct DiffArgs {
     /// The traces of the first run: a file or a directory of .trace files
     #[arg(value_name = "A")]

@@ -14,8 +14,8 @@ Examples:
   homa trace first-grant traces/
   homa trace first-grant --json - --node host-03 traces/
 
-`round`: at the sender, from a message's first packet until its first grant is there. `granting`: at the receiver, from the first packet
-until the grant goes out. `way`: of the grant.")]
+`round`: at the sender, from a message's first packet until the arrival of its first grant. `granting`: at the
+receiver, from the first packet until the grant is sent. `way`: delay of the grant in the network.")]
 pub struct FirstGrantArgs {
     #[command(flatten)]
     pub question: Question,

@@ -15,8 +15,8 @@ Examples:
   homa trace grants traces/
   homa trace grants --unused 50us --rate 25gbit --node host-03 traces/
 
-Late: the sender had been waiting for it; wasted: what the receiver's link could have brought meanwhile and did not. Unused: its sender
-did not send what it allowed for longer than --unused.")]
+Late: the sender had been waiting for the grant. Wasted: bytes that the receiver's link could have carried
+meanwhile and did not. Unused: the sender did not send the granted bytes for longer than --unused.")]
 pub struct GrantsArgs {
     #[command(flatten)]
     pub asked: LinkQuestion,

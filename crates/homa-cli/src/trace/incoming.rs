@@ -13,7 +13,7 @@ Examples:
   homa trace incoming traces/
   homa trace incoming --rate 25gbit --node host-03 traces/
 
-Bytes of messages that had a grant; shares and percentiles are of time.")]
+Counts bytes of messages that had a grant; shares and percentiles are of time.")]
 pub struct IncomingArgs {
     #[command(flatten)]
     pub question: Question,

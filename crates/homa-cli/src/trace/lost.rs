@@ -15,8 +15,9 @@ Examples:
   homa trace lost traces/
   homa trace lost --list 100 --node host-03 traces/
 
-A packet is lost where a switch or its receiver dropped it, or where its receiver's trace goes on for 20 ms without it. `found` is
-how: the receiver asked for it (resend), or its sender sent it again. Cost: how much earlier its message would have been complete.")]
+A packet is lost if a switch or its receiver dropped it, or if its receiver's trace continues for 20 ms
+without it. `found` is how the loss was detected: the receiver requested the packet (resend), or the sender
+retransmitted it. Cost: how much earlier the message would have been complete.")]
 pub struct LostArgs {
     #[command(flatten)]
     pub question: Question,

@@ -20,10 +20,11 @@ Examples:
   homa trace merge traces/ --reference 10.0.0.1:4000     only the table of all *.trace there
   homa trace merge traces/ --same-clock --out merged.trace
 
-Clocks are compared by packets that two nodes have both recorded. The drift is how fast the difference of two clocks grows. The offset
-is found as if the quickest packets took equally long there and back: `likely` says what their scatter leaves open then. Where one
-way takes longer, the offset is wrong by half of the difference, and never by more than `at most`: half of the quickest round trip to
-the reference, since no packet arrives before it was sent.")]
+Clocks are compared by packets that two nodes have both recorded. The drift is the rate at which the
+difference of two clocks grows. The offset assumes that the fastest packets took equally long in both
+directions: `likely` is the remaining uncertainty from their scatter. If one direction takes longer, the
+offset is wrong by half of the difference. The error never exceeds `at most`, half of the fastest round trip
+to the reference, since no packet arrives before it was sent.")]
 pub struct MergeArgs {
     #[command(flatten)]
     inputs: Inputs,

@@ -36,14 +36,14 @@ use clap::{Args, Subcommand};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  homa trace summary traces/                        what is in them
-  homa trace tail traces/                           what made the slowest 1 % slow
+  homa trace summary traces/                        an overview
+  homa trace tail traces/                           causes of the slowest 1 %
   homa trace rpc 0x1234 traces/                     everything about one RPC
-  homa trace delays traces/                         where packets spend their time
+  homa trace delays traces/                         delay of packets in each stage
 
-Traces come from live hosts, from a rack (`homa rack run --trace`) and from the simulator (`homa sim run --trace`): name files, or
-directories of .trace files. Those of several machines are to be merged first; those of one machine, or of one simulation, have one
-clock.")]
+Traces come from live hosts, from a rack (`homa rack run --trace`) and from the simulator (`homa sim run
+--trace`). Name files, or directories of .trace files. Merge traces of several machines first; those of one
+machine, or of one simulation, have a common clock.")]
 pub struct TraceArgs {
     #[command(subcommand)]
     command: TraceCommand,

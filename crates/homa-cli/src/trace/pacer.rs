@@ -14,7 +14,8 @@ Examples:
   homa trace pacer traces/
   homa trace pacer --node host-03 --json - traces/
 
-A wait lasts until the host sends DATA again. Backlog: what the link had still to send. Held: bytes of the message that could have gone.")]
+A wait lasts until the host sends DATA again. Backlog: bytes that the link had not yet sent. Held: bytes of the message
+that could have been sent.")]
 pub struct PacerArgs {
     #[command(flatten)]
     pub question: Question,

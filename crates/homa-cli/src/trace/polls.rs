@@ -13,7 +13,8 @@ Examples:
   homa trace polls traces/
   homa trace polls --from 10ms --until 20ms traces/
 
-A host whose looks bring packets nearly each time has no time to spare. Those that are clients more often than servers are the clients.")]
+A host is saturated if almost every poll finds packets. Hosts that are more often client than server count as
+clients.")]
 pub struct PollsArgs {
     #[command(flatten)]
     pub question: Question,

@@ -14,10 +14,11 @@ Examples:
   homa trace priorities traces/
   homa trace priorities --json - --node tor traces/
 
-An inversion in a switch: a packet went while one of a higher queue had been waiting for longer than a packet takes. At a sender:
-DATA of a lower priority was sent while a message waited to begin. Homa keeps a share for the oldest message on purpose, which
-shows as the latter. A priority one level lower than it was sent with: the packet shared a datagram with one of that level. Any
-other change: something in the network rewrites the DSCP, and queues behind it do not know short messages from long ones.")]
+An inversion in a switch: a packet was sent while a packet of a higher queue had been waiting for longer than
+one packet's time. At a sender: DATA of a lower priority was sent while a message waited to begin. Homa
+deliberately reserves a share for the oldest message, which shows as the latter. A priority one level below
+the sent one: the packet shared a datagram with a packet of that level. Any other change: the network rewrites
+the DSCP, and queues behind that point cannot tell short messages from long ones.")]
 pub struct PrioritiesArgs {
     #[command(flatten)]
     pub question: Question,

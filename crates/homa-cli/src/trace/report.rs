@@ -30,7 +30,7 @@ const CURVES: usize = 8;
 Example:
   homa trace report --out page.html traces/
 
-One file that needs nothing else, to be opened in a browser: durations by size, what the tail's time went to, and the slowest RPCs.")]
+Writes one self-contained file for a browser: durations by size, the causes of the tail, and the slowest RPCs.")]
 pub struct ReportArgs {
     #[command(flatten)]
     pub inputs: Inputs,

@@ -30,8 +30,9 @@ Examples:
   homa trace rpc 0x3f2a traces/
   homa trace rpc 16170 --events 1000 traces/
 
-The id is the client's or the server's, as `homa trace rpcs` and `tail` list it: they differ by one. Printed are what its time went to,
-from its start to its end without a gap; what was before, in front of and beside the packets that waited longest; and all its events.")]
+The id is the client's or the server's, as `homa trace rpcs` and `tail` list it: they differ by one. The
+output has the causes of the RPC's time, from start to end without a gap; the packets around those that waited
+longest; and all events of the RPC.")]
 pub struct RpcArgs {
     /// The RPC's id, decimal or with 0x
     #[arg(value_name = "ID", value_parser = id)]

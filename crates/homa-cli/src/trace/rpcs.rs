@@ -33,7 +33,7 @@ Examples:
   homa trace rpcs --failed --order start traces/
   homa trace rpcs --min-size 100kB --node host-03 --from 10ms --until 12ms --limit 1000 traces/
 
-An RPC that is not whole in the traces has no duration.")]
+An RPC whose start or end is missing in the traces has no duration.")]
 pub struct RpcsArgs {
     #[command(flatten)]
     pub inputs: Inputs,

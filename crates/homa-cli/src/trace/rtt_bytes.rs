@@ -14,9 +14,10 @@ Examples:
   homa trace rtt-bytes traces/
   homa trace rtt-bytes --rate 25gbit --node client --node server traces/
 
-Round: at the sender, from sending a packet until the grant that it caused is there. RTTbytes: the payload that the link takes in the
-round of 90 % of the grants, in whole packets: with less, a single large message waits for grants. Record it with one large message at a
-time. The line A x bytes + B goes through the least delay of each length.")]
+Round: at the sender, from sending a packet until the arrival of the grant that it caused. RTTbytes: the
+payload that the link carries in the round of 90 % of the grants, in whole packets; with fewer bytes in
+flight, a single large message waits for grants. Record the trace with one large message at a time. The line A
+x bytes + B is fitted to the minimum delay of each length.")]
 pub struct RttBytesArgs {
     #[command(flatten)]
     pub asked: LinkQuestion,

@@ -21,8 +21,8 @@ Examples:
   homa trace summary traces/
   homa trace summary --node host-03 --json - host-*.trace
 
-An RPC is whole if its start and its successful end are in the traces; its size is that of its longer message. `homa trace tail` says
-how slowdown is found.")]
+An RPC is whole if its start and its successful end are in the traces; its size is that of its longer message.
+`homa trace tail --help` defines slowdown.")]
 pub struct SummaryArgs {
     #[command(flatten)]
     pub inputs: Inputs,

@@ -20,11 +20,12 @@ Examples:
   homa trace tail --percentile 99.9 --worst 30 --max-size 1000 traces/
   homa trace tail --json - merged.trace
 
-Each nanosecond of an RPC has one cause: the way from its end back to its start is followed along what each moment waited for. Of
-that, the extra is what was avoidable, and of what every RPC has (processing, wake-ups) what is more than the least disturbed tenth of the
-RPCs of its size have. Slowdown is the duration over the duration without the extra. The thread that drives a host shows as several
-causes where it runs late, by what it had to do just then (submit, sender_late, grant_receiver_late, read_gap, not_running, wakeup): for the
-main cause those of one host count together.")]
+Each nanosecond of an RPC has one cause: the analysis goes from its end back to its start along the
+dependencies. The extra time is the avoidable part of it. For causes that every RPC has (processing,
+wake-ups), only the excess over the least disturbed tenth of the RPCs of its size is extra. Slowdown is the
+duration divided by the duration without the extra time. If the thread that drives a host is late, this shows
+as several causes, depending on its work at that time (submit, sender_late, grant_receiver_late, read_gap,
+not_running, wakeup). For the main cause, those of one host are counted together.")]
 pub struct TailArgs {
     #[command(flatten)]
     pub inputs: Inputs,

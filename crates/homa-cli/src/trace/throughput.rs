@@ -22,8 +22,8 @@ Examples:
   homa trace throughput --interval 100us --table --node host-03 traces/
   homa trace throughput --json rates.json traces/
 
-Bytes are those of Homa's packets, without the headers around them. Goodput is payload that came for the first time. In a
-line of bars the highest is the highest of all nodes, which is printed.")]
+Bytes are those of Homa's packets, without lower headers. Goodput is payload that was received for the first
+time. The highest bar in a line is the maximum of all nodes, which is printed.")]
 pub struct ThroughputArgs {
     #[command(flatten)]
     pub question: Question,

@@ -17,8 +17,9 @@ Examples:
   homa trace timeline traces/
   homa trace timeline --max-size 100 --node client traces/
 
-Only RPCs whose request and response are one packet each, sent once. Each column is a mean in nanoseconds: of the fastest tenth, of those
-from P45 to P55, and of the slowest hundredth. A stage that no trace has is part of the next one that a trace has.")]
+Includes only RPCs whose request and response are one packet each, sent once. Each column is a mean in
+nanoseconds: of the fastest tenth, of those from P45 to P55, and of the slowest hundredth. A stage without
+data is included in the next stage with data.")]
 pub struct TimelineArgs {
     #[command(flatten)]
     pub inputs: Inputs,

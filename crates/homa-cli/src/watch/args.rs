@@ -12,13 +12,13 @@ const SHORTEST_INTERVAL_NS: u64 = 100_000_000;
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Examples:
-  homa serve --metrics 127.0.0.1:9100               a process that tells its metrics
-  homa metrics 127.0.0.1:9100                       what it has counted so far
+  homa serve --metrics 127.0.0.1:9100               a process that serves its metrics
+  homa metrics 127.0.0.1:9100                       its counters so far
   homa metrics 127.0.0.1:9100 --out before.prom     and save it
-  homa metrics diff 127.0.0.1:9100                  what changed since the last time that this was asked
-  homa metrics diff before.prom after.prom          what changed between two saved snapshots
+  homa metrics diff 127.0.0.1:9100                  changes since the last time
+  homa metrics diff before.prom after.prom          changes between two saved snapshots
 
-A snapshot is the text that Prometheus reads, so that one made by `curl -s http://127.0.0.1:9100/metrics` will do.")]
+A snapshot is in the text format of Prometheus: the output of `curl -s http://127.0.0.1:9100/metrics` is one, too.")]
 pub struct MetricsArgs {
     /// Another action than printing a snapshot.
     #[command(subcommand)]
@@ -45,11 +45,11 @@ pub enum MetricsCommand {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  homa metrics diff 127.0.0.1:9100                  since the last time that this was asked
-  homa metrics diff before.prom 127.0.0.1:9100      since a snapshot that was saved
+  homa metrics diff 127.0.0.1:9100                  since the last time
+  homa metrics diff before.prom 127.0.0.1:9100      since a saved snapshot
 
-Lines that did not change are left out. A share is that of the time in between: 50 % of a time that is counted in one thread means
-that it was so half of the time.")]
+Unchanged lines are omitted. A share is a fraction of the time between the snapshots: 50 % of a time counted
+in one thread means half of that time.")]
 pub struct DiffArgs {
     /// The earlier snapshot, a file or an address; without B, an address whose last snapshot is kept in a
     /// file
@@ -72,10 +72,11 @@ pub struct DiffArgs {
 Examples:
   homa top 127.0.0.1:9100                           a process that runs with `--metrics 127.0.0.1:9100`, until ctrl-C
   homa top 10.0.0.1:9100 10.0.0.2:9100 --interval 5s
-  homa top unix:/run/homa.sock --once --json        one look, for a program
+  homa top unix:/run/homa.sock --once --json        one update, for a program
 
-Each column is a host; a process may have several. Rates are those since the last look. Times of calls are of calls that ended in that
-time, as far as buckets tell: at most a quarter too long. A host that only serves has none.")]
+Each column is a host; a process may have several. Rates are since the last update. Call times are of calls
+that ended since then, at the precision of histogram buckets: at most a quarter too long. A host that only
+serves has none.")]
 pub struct TopArgs {
     /// Metrics of processes: IP:PORT or the path of a socket, as in their --metrics option
     #[arg(value_name = "ADDR", required = true)]

@@ -25,9 +25,10 @@ Examples:
   homa trace export traces/ --format text --rpc 7340032 --out -
   homa trace export merged.trace --from 1.5ms --to 2ms --node 10.0.0.1:4000 --out part.json
 
-The clocks of several traces are compared first, unless `homa trace merge` did that. Times are relative to the first event of all.
-In a viewer each node is a process: its RPCs are slices, its cores and a switch's ports are threads with the packets and other events,
-arrows lead from where a packet was sent to where it was received, and a switch's queues are counters.")]
+The clocks of several traces are aligned first, unless `homa trace merge` has done that. Times are relative to
+the first event of all. In a viewer each node is a process: its RPCs are slices, its cores (or a switch's
+ports) are threads with packets and other events, arrows connect the sending and the receipt of packets, and a
+switch's queues are counters.")]
 pub struct ExportArgs {
     #[command(flatten)]
     inputs: Inputs,
