@@ -196,7 +196,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
         bind.set_ip(if bind.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() });
     }
     let length = u32::try_from(request.len()).ok().filter(|&length| length <= i32::MAX as u32);
-    let length = length.context("the request is larger than any Homa message: 2147483647 bytes")?;
+    let length = length.context("the request is longer than a Homa message can be: 2147483647 bytes")?;
     // A single call gains from polling while it waits, and occupies a processor no longer than that.
     let poll = Duration::from_millis(1);
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);

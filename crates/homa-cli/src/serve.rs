@@ -158,7 +158,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let with_homa = args.protocol.contains(&Protocol::Homa);
     ensure!(
         with_homa || args.metrics.is_none(),
-        "--metrics are those of Homa: serve it too (--protocol homa,tcp)"
+        "--metrics shows metrics of Homa: serve it too (--protocol homa,tcp)"
     );
     let options = args.options()?;
     let end = End::prepare(args.until_stdin_ends)?;

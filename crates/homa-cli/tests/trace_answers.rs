@@ -1,11 +1,11 @@
-//! `homa trace` as a user meets it: traces of the simulator in, tables and JSON out, and how it fails.
+//! `homa trace` from the user's view: traces of the simulator, tables and JSON, and its errors.
 
 use std::fs;
 
 use super::common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
 
-/// A run of the simulator with traces, in `scratch`; returns their directory.
+/// Runs the simulator with traces in `scratch`; returns their directory.
 fn simulated(scratch: &Scratch, name: &str, seed: u32, more: &[&str]) -> String {
     let traces = scratch.path(name);
     let (json, seed) = (scratch.path("run.json"), seed.to_string());
@@ -28,7 +28,8 @@ fn text(words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Of ten seeds at least nine must be told what was planted, at a place whose name ends in `place`.
+/// For at least nine of ten seeds, the analysis must find the injected cause, at a place whose name ends in
+/// `place`.
 fn assert_found(name: &str, (causes, place): (&[&str], &str), planted: &[&str]) {
     let found = (1..=10).filter(|seed| {
         let scratch = Scratch::new(&format!("trace-{name}-{seed}"));
@@ -70,7 +71,7 @@ fn a_pacer_at_half_the_rate_is_found() {
     assert_found("pacer", (&["pacer"], ""), &[&planted[..], &half].concat());
 }
 
-/// Seven hosts send to one, unasked and faster than its link takes it.
+/// Seven hosts send unscheduled packets to one, faster than its link.
 #[test]
 fn a_queue_that_stands_at_a_port_is_found_there() {
     let planted = ["--workload", "w2", "--senders", "7", "--incast-interval", "10us", "--duration", "1ms"];
@@ -92,11 +93,11 @@ fn everything_is_told_of_an_rpc_and_adds_up() {
         spans.iter().map(|span| span["to_ns"].as_u64().unwrap() - span["from_ns"].as_u64().unwrap()).sum();
     assert_eq!(Some(sum), worst["duration_ns"].as_u64());
     assert_eq!(rpc["duration_ns"], worst["duration_ns"]);
-    // The server's id is as good, and so is hex.
+    // The server's id and hexadecimal notation work, too.
     let of_server = answer(&["rpc", &format!("{:#x}", id + 1), &traces]);
     assert_eq!(of_server, rpc);
     let words = text(&["rpc", &id.to_string(), &traces]);
-    for part in ["What its time went to", "Around", "Events", "packet_sent", "slowdown"] {
+    for part in ["Causes of its time", "Around", "Events", "packet_sent", "slowdown"] {
         assert!(words.contains(part), "{part}: {words}");
     }
     let summary = answer(&["summary", &traces]);

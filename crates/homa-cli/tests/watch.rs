@@ -1,4 +1,4 @@
-//! Watching as a user does it: a server that tells its metrics, and the commands that ask for them.
+//! Metrics from the user's view: a server that serves its metrics, and the commands that read them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,13 +8,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use super::common::{Scratch, assert_output_refused, homa, run, stderr};
 use serde_json::Value;
 
-/// A running `homa serve` that tells its metrics.
+/// A running `homa serve` that serves its metrics.
 struct Served {
     process: Child,
     lines: BufReader<ChildStdout>,
-    /// Where a call goes.
+    /// The address for calls.
     homa: String,
-    /// Where the metrics are, as it says it.
+    /// The printed URL of the metrics.
     url: String,
 }
 
@@ -50,10 +50,10 @@ impl Served {
         self.url.trim_start_matches("http://").trim_end_matches("/metrics")
     }
 
-    /// Ends it as a user does, and returns what it said at the end.
+    /// Ends the server as a user would, and returns its output at the end.
     fn end(mut self) -> String {
         let pid = libc::pid_t::try_from(self.process.id()).expect("a process id");
-        // SAFETY: the process is a child that nobody has waited for, so the id is its.
+        // SAFETY: the process is a child that was not waited for, so the id still belongs to it.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
         assert_eq!(self.process.wait().expect("a child").code(), Some(0));
         let mut rest = String::new();
@@ -131,7 +131,7 @@ fn scrapers_that_say_nothing_keep_neither_calls_nor_the_end_waiting() {
 fn a_socket_in_the_file_system_does_as_well_and_goes_with_the_server() {
     let scratch = Scratch::new("watch-socket");
     let path = scratch.path("homa.sock");
-    // What a dead process has left is replaced.
+    // A socket left by a dead process is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
     let served = Served::start(&path);
     assert_eq!(served.url, format!("unix:{path}"));
@@ -177,7 +177,7 @@ fn one_that_goes_and_comes_back_is_told_and_one_that_never_came_is_an_error() {
     let mut top = homa(["top", stays.addr(), &path, "--interval", "100ms", "--json"]);
     let mut top = top.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut looks = BufReader::new(top.stdout.take().expect("piped"));
-    // The first look at which the second process is up or not; the first one always is.
+    // The first update in which the second process is up or not; the first process always is.
     let mut until = |up: bool| loop {
         let mut line = String::new();
         assert_ne!(looks.read_line(&mut line).expect("readable"), 0, "top ended");
@@ -224,7 +224,7 @@ fn what_changed_between_two_snapshots_and_since_last_time() {
     assert!(change(&changes, "homa_drop_invalid_total").is_none());
     let table = clean(&["metrics", "diff", &before, &after]);
     assert!(table.starts_with("time in between: ") && table.contains("per second"), "{table}");
-    // The last time was before the calls; the next one after them.
+    // The last snapshot was before the calls; the next one is after them.
     let changes = json(&since(&["--json"]));
     assert_eq!(change(&changes, "homa_requests_delivered_total").expect("it changed")["difference"], 2.0);
     assert!(change(&json(&since(&["--json"])), "homa_requests_delivered_total").is_none());
@@ -288,7 +288,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         (vec!["metrics", "diff", &good, &part], "its end is missing"),
         (vec!["metrics", "diff", &bad, &good], "is no whole snapshot"),
         (vec!["metrics", "diff", &good], "give a second snapshot"),
-        (vec!["metrics", "diff", served.addr(), "--state", &bad], "remove it to begin anew"),
+        (vec!["metrics", "diff", served.addr(), "--state", &bad], "remove it to start again"),
         (vec!["metrics", "diff", other.addr(), "--state", &good], "choose another --state"),
         (vec!["metrics", "diff", served.addr(), "--state", "/nowhere/a/b"], "/nowhere/a/b"),
         (vec!["metrics", served.addr(), "--out", "/nowhere/a/b"], "/nowhere/a/b"),
@@ -332,11 +332,11 @@ fn the_clients_of_a_bench_have_times_of_calls_and_its_server_has_requests() {
         let calls = |host: &Value| host["calls"]["count"].as_f64().is_some_and(|count| count > 0.0);
         look(&url).into_iter().find(calls)
     };
-    // At first there is no host yet; the bench ends long after these many looks.
+    // There is no host at first; the bench lasts longer than these updates.
     let host = (0..100).find_map(counted).expect("calls");
     assert!(host["calls"]["p99_s"].as_f64().expect("a time") > 0.0, "{host}");
     assert_eq!(host["calls_by_bytes"][0]["bytes"], "0-1000");
-    // Between two phases of the bench nobody calls it.
+    // Between two phases of the bench, the server gets no calls.
     let asked = |host: &Value| host["requests_per_s"].as_f64().is_some_and(|rate| rate > 0.0);
     let server = (0..100).find_map(|_| look(&of_server).into_iter().find(asked)).expect("requests");
     assert_eq!(server["calls"]["count"], 0.0, "a server calls nobody: {server}");

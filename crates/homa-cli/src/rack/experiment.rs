@@ -243,13 +243,13 @@ fn buffers(arg: Arg) -> Arg {
         text.split(',').map(spec::buffer).collect::<Result<Vec<_>, _>>().map(|each| each.join(","))
     };
     arg.value_name("LIST").value_parser(each).help(
-        "What a port of the switch may queue: a time at its rate, or a number of bytes; several, as in 60us,1ms,10ms, one after the other",
+        "Queue limit of a switch port: a time at its rate, or a number of bytes; several, as in 60us,1ms,10ms, one after the other",
     )
 }
 
 fn congestions(arg: Arg) -> Arg {
     arg.value_name("LIST").value_delimiter(',').help(
-        "How TCP finds its rate; the kernel may offer fewer. With several, as in cubic,bbr, each is compared with Homa",
+        "TCP's congestion control; the kernel may offer fewer. With several, as in cubic,bbr, each is compared with Homa",
     )
 }
 

@@ -46,7 +46,7 @@ pub fn run(args: &RackArgs) -> Result<bool> {
 fn up(args: &UpArgs) -> Result<()> {
     homa_rack::up(&args.build.options().spec(&args.name), args.foreground, |spec| {
         println!(
-            "rack {}: h1 (10.146.0.1) to h{} at {} Mbit/s; `homa rack exec h1 CMD` runs something there",
+            "rack {}: h1 (10.146.0.1) to h{} at {} Mbit/s; `homa rack exec h1 CMD` runs a command there",
             spec.name,
             spec.hosts,
             spec.rate_mbps()

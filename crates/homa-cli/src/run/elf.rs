@@ -72,7 +72,9 @@ fn check_binary(path: &Path) -> Result<()> {
     let shown = path.display();
     let mut file = open(path)?;
     if file.metadata().is_ok_and(|data| data.mode() & SET_ID != 0) {
-        bail!("`{shown}` is set-user-ID, and such programs preload nothing: run a copy without that bit");
+        bail!(
+            "`{shown}` is set-user-ID, and the system preloads no library into such programs: run a copy without that bit"
+        );
     }
     let mut header = [0; HEADER];
     if file.read_exact(&mut header).is_err() || !header.starts_with(b"\x7fELF") {
@@ -83,10 +85,11 @@ fn check_binary(path: &Path) -> Result<()> {
     if header[4] != own {
         bail!("`{shown}` is not a 64-bit program as the library is: build both for the same machine");
     }
-    let found = read_entries(&mut file, &header).with_context(|| format!("`{shown}` is no whole program"))?;
+    let found =
+        read_entries(&mut file, &header).with_context(|| format!("`{shown}` is not a complete program"))?;
     if found.go {
         bail!(
-            "`{shown}` is written in Go, whose programs make system calls without libc: it needs the kernel's Homa"
+            "`{shown}` is written in Go, whose programs call the system without libc: it needs the kernel's Homa"
         );
     }
     let Some(loader) = found.loader else {

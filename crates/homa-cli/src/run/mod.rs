@@ -116,13 +116,13 @@ fn find_library() -> Result<PathBuf> {
         }
         return absolute(path);
     }
-    let own = env::current_exe().context("cannot tell where this program is")?;
+    let own = env::current_exe().context("cannot find the path of this program")?;
     let beside = own.parent().unwrap_or(Path::new("/"));
     let found = PLACES.iter().map(|place| beside.join(place).join(LIBRARY)).find(|file| file.is_file());
     found.map(absolute).transpose()?.with_context(|| {
         format!(
-            "there is no {LIBRARY} in {}: `cargo build --release -p homa-preload` makes it; put it there, or say where it is \
-             with {LIBRARY_VARIABLE}",
+            "there is no {LIBRARY} in {}: `cargo build --release -p homa-preload` builds it; \
+             install it there, or set its path in {LIBRARY_VARIABLE}",
             beside.display()
         )
     })

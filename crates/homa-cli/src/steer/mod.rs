@@ -96,7 +96,9 @@ fn hold_on(steering: &Steering, interrupted: &AtomicBool) -> Result<()> {
             warn(&text);
         }
         if let Some(device) = steering.lost() {
-            bail!("{device} is steered no more: the device is gone, or somebody took the program off");
+            bail!(
+                "{device} is no longer steered: the device is gone, or another process removed the program"
+            );
         }
         thread::sleep(LOOK);
     }

@@ -251,7 +251,7 @@ fn nap_ns(text: &str) -> Result<u64, String> {
     let ns = duration_ns(text)?;
     if ns > homa_switch::LONGEST_NAP.as_nanos() as u64 {
         return Err(format!(
-            "a switch that rests longer than {:?} hears nobody who stops it",
+            "use at most {:?}: during a longer pause the switch would not react to signals",
             homa_switch::LONGEST_NAP
         ));
     }

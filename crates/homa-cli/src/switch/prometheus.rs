@@ -10,20 +10,20 @@ type OfPort = (&'static str, MetricKind, &'static str, fn(&PortSnapshot) -> f64)
 type OfQueue = (&'static str, MetricKind, &'static str, fn(&QueueSnapshot) -> f64);
 
 const PORTS: &[OfPort] = &[
-    ("received_frames_total", MetricKind::Counter, "Frames that came by the port", |port| {
+    ("received_frames_total", MetricKind::Counter, "Frames received by the port", |port| {
         port.received_frames as f64
     }),
-    ("received_bytes_total", MetricKind::Counter, "Bytes of frames that came by the port", |port| {
+    ("received_bytes_total", MetricKind::Counter, "Bytes of frames received by the port", |port| {
         port.received_bytes as f64
     }),
-    ("receive_drops_total", MetricKind::Counter, "Frames that came too fast for the switch", |port| {
+    ("receive_drops_total", MetricKind::Counter, "Frames dropped because the switch was too slow", |port| {
         port.receive_drops as f64
     }),
     ("too_long_frames_total", MetricKind::Counter, "Frames longer than the MTU", |port| port.too_long as f64),
-    ("refused_frames_total", MetricKind::Counter, "Frames that the device did not take", |port| {
+    ("refused_frames_total", MetricKind::Counter, "Frames that the device refused", |port| {
         port.refused as f64
     }),
-    ("lost_frames_total", MetricKind::Counter, "Frames lost on purpose", |port| port.lost as f64),
+    ("lost_frames_total", MetricKind::Counter, "Frames dropped by --loss", |port| port.lost as f64),
     ("link_busy_seconds_total", MetricKind::Counter, "Time that the link was sending", |port| {
         port.busy_ns as f64 / 1e9
     }),
@@ -32,37 +32,30 @@ const PORTS: &[OfPort] = &[
 const QUEUES: &[OfQueue] = &[
     ("sent_frames_total", MetricKind::Counter, "Frames sent", |queue| queue.frames as f64),
     ("sent_bytes_total", MetricKind::Counter, "Bytes of frames sent", |queue| queue.bytes as f64),
-    ("dropped_frames_total", MetricKind::Counter, "Frames dropped for want of buffer", |queue| {
+    ("dropped_frames_total", MetricKind::Counter, "Frames dropped because the buffer was full", |queue| {
         queue.dropped_frames as f64
     }),
     ("dropped_bytes_total", MetricKind::Counter, "Bytes of frames dropped", |queue| {
         queue.dropped_bytes as f64
     }),
     ("marked_frames_total", MetricKind::Counter, "Frames marked (ECN)", |queue| queue.marked_frames as f64),
-    ("depth_bytes", MetricKind::Gauge, "Bytes that wait", |queue| queue.depth.now_bytes as f64),
-    ("depth_mean_bytes", MetricKind::Gauge, "Bytes that waited, mean over time", |queue| {
-        queue.depth.mean_bytes
-    }),
-    ("depth_p99_bytes", MetricKind::Gauge, "Bytes that waited at most 99 % of the time", |queue| {
+    ("depth_bytes", MetricKind::Gauge, "Queued bytes", |queue| queue.depth.now_bytes as f64),
+    ("depth_mean_bytes", MetricKind::Gauge, "Queued bytes, mean over time", |queue| queue.depth.mean_bytes),
+    ("depth_p99_bytes", MetricKind::Gauge, "Queued bytes, 99th percentile over time", |queue| {
         queue.depth.p99_bytes as f64
     }),
-    ("depth_max_bytes", MetricKind::Gauge, "Most bytes that waited", |queue| queue.depth.max_bytes as f64),
+    ("depth_max_bytes", MetricKind::Gauge, "Queued bytes, maximum", |queue| queue.depth.max_bytes as f64),
 ];
 
 /// The counters as text.
 pub fn text(snapshot: &Snapshot) -> String {
     let mut text = Text::new();
     let whole = [
-        (
-            "flooded_frames_total",
-            MetricKind::Counter,
-            "Frames that went to all ports",
-            snapshot.flooded as f64,
-        ),
+        ("flooded_frames_total", MetricKind::Counter, "Frames flooded to all ports", snapshot.flooded as f64),
         (
             "filtered_frames_total",
             MetricKind::Counter,
-            "Frames for where they came from",
+            "Frames for the port of their arrival",
             snapshot.filtered as f64,
         ),
         (
@@ -72,7 +65,7 @@ pub fn text(snapshot: &Snapshot) -> String {
             snapshot.malformed as f64,
         ),
         ("no_memory_frames_total", MetricKind::Counter, "Frames without memory", snapshot.no_memory as f64),
-        ("addresses", MetricKind::Gauge, "Addresses that are known", snapshot.addresses as f64),
+        ("addresses", MetricKind::Gauge, "Known addresses", snapshot.addresses as f64),
     ];
     for (name, kind, help, value) in whole {
         let name = format!("homa_switch_{name}");

@@ -32,7 +32,7 @@ pub fn head() -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{:<14}{:>12}{:>12}{:>16}{:>8}{:>10}{:>10}   bytes that wait: mean, P99, most",
+        "{:<14}{:>12}{:>12}{:>16}{:>8}{:>10}{:>10}   queued bytes: mean, P99, max",
         "port", "frames in", "out", "bytes out", "used %", "dropped", "marked"
     );
     text
@@ -67,11 +67,14 @@ pub fn others(snapshot: &Snapshot) -> String {
     let of_ports = |of: fn(&PortSnapshot) -> u64| snapshot.ports.iter().map(of).sum::<u64>();
     let counts = [
         (snapshot.flooded, "frames to all ports"),
-        (snapshot.filtered, "for where they came from"),
-        (of_ports(|port| port.receive_drops), "came too fast for the switch"),
-        (of_ports(|port| port.too_long), "longer than the MTU (the sender's device was to cut them)"),
-        (of_ports(|port| port.refused), "not taken by their device"),
-        (of_ports(|port| port.lost), "lost on purpose"),
+        (snapshot.filtered, "for the port of their arrival"),
+        (of_ports(|port| port.receive_drops), "too fast for the switch"),
+        (
+            of_ports(|port| port.too_long),
+            "longer than the MTU (the sender's device should have divided them)",
+        ),
+        (of_ports(|port| port.refused), "refused by their device"),
+        (of_ports(|port| port.lost), "dropped by --loss"),
         (snapshot.no_memory, "without memory"),
         (snapshot.malformed, "malformed"),
     ];

@@ -94,8 +94,7 @@ impl Link {
     /// # Errors
     /// There are too few packets to derive it.
     pub fn needed(&self, model: &Model) -> Result<LinkRate> {
-        self.rate(model)
-            .ok_or_else(|| anyhow!("too few packets to tell the links' rate from: give it with --rate"))
+        self.rate(model).ok_or_else(|| anyhow!("too few packets to derive the links' rate: pass --rate"))
     }
 }
 
@@ -126,7 +125,7 @@ impl LinkQuestion {
 /// A rate and its source, as a line of text.
 pub fn rate_line(rate: Option<LinkRate>) -> String {
     let Some(rate) = rate else {
-        return "Link rate: not known, give it with --rate".to_owned();
+        return "Link rate: unknown, pass --rate".to_owned();
     };
     let how = match rate.source {
         RateSource::Given => "given",

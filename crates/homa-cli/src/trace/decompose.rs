@@ -46,8 +46,8 @@ pub fn run(args: &DecomposeArgs) -> Result<()> {
     ));
     if found.left_out > 0 {
         text.line(format!(
-            "{} packets of {} paths are left out: no three packets there took the same, so that the traces may have none that nothing delayed; \
-             record more (--trace-records), or of a time with less load",
+            "{} packets of {} paths are left out: no three packets there took the same time, so that all may have \
+             been delayed; record more events (--trace-records), or record at a lower load",
             found.left_out, found.paths_left_out
         ));
     }

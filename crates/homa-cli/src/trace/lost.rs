@@ -34,7 +34,7 @@ pub fn run(args: &LostArgs) -> Result<()> {
     let mut text = Text::default();
     let count = found.losses.len() as u64;
     text.line(format!(
-        "{count} of {} packets were lost ({}); of {} no trace tells what became",
+        "{count} of {} packets were lost ({}); the traces do not show the end of {}",
         found.packets,
         share(count, found.packets),
         found.unknown
@@ -47,7 +47,7 @@ pub fn run(args: &LostArgs) -> Result<()> {
             ("cost", found.cost_ns),
         ];
         text.table("Times in us", &percentiles(&columns, us));
-        text.table("The most costly ones, times in us", &list(&found, args.list));
+        text.table("The most costly losses, times in us", &list(&found, args.list));
     }
     opened.answer(&text, &found)
 }
@@ -69,8 +69,8 @@ fn why(reason: u16) -> &'static str {
     const DEVICE: u16 = Refused::Device as u16;
     match reason {
         FULL => "its buffer was full",
-        LOST => "lost on purpose",
-        DEVICE => "the device did not take it",
+        LOST => "dropped on purpose",
+        DEVICE => "the device refused it",
         _ => "dropped",
     }
 }

@@ -28,7 +28,7 @@ pub fn run(args: &PacerArgs) -> Result<()> {
     let found = pacer(&opened.model, &opened.select);
     let mut text = Text::default();
     if found.is_empty() {
-        text.line("Nothing waited for a pacer");
+        text.line("No packet waited for a pacer");
     }
     let mut table = Table::new(&[
         "<node",

@@ -30,11 +30,15 @@ pub fn run(args: &PollsArgs) -> Result<()> {
     }
     let mut text = Text::default();
     text.line(match found.bottleneck {
-        Bottleneck::Clients => "The clients are the bottleneck: servers look in vain most of the time, clients do not",
-        Bottleneck::Servers => "The servers are the bottleneck: clients look in vain most of the time, servers do not",
+        Bottleneck::Clients => {
+            "The clients are the bottleneck: most polls of servers find nothing, those of clients do"
+        }
+        Bottleneck::Servers => {
+            "The servers are the bottleneck: most polls of clients find nothing, those of servers do"
+        }
         Bottleneck::Both => "Clients and servers are busy most of the time",
-        Bottleneck::Neither => "Neither is the bottleneck: both look in vain most of the time",
-        Bottleneck::Unknown => "Whether clients or servers are the bottleneck cannot be told: only one side has polls in these traces",
+        Bottleneck::Neither => "Neither is the bottleneck: most polls of both find nothing",
+        Bottleneck::Unknown => "The bottleneck is unknown: only one side has polls in these traces",
     });
     let mut table =
         Table::new(&["<node", "as client", "as server", "full", "empty", "of all", "processing", "sleeps"]);

@@ -75,7 +75,7 @@ pub fn run(args: &RpcArgs) -> Result<()> {
     let waited = longest(&model, rpc, &path);
     let mut text = head(&model, rpc, cost);
     if !path.spans.is_empty() {
-        text.push_str("\nWhat its time went to:\n");
+        text.push_str("\nCauses of its time:\n");
         text.push_str(&spans(&model, rpc, &path).text());
     }
     for packet in &waited {
@@ -208,7 +208,7 @@ fn surroundings(model: &Model, rpc: &Rpc, packet: &Packet) -> String {
         }
     }
     match table.is_empty() {
-        true => out.push_str("nothing of other RPCs was in its way\n"),
+        true => out.push_str("no packets of other RPCs delayed it\n"),
         false => out.push_str(&table.text()),
     }
     out

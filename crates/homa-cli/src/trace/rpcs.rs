@@ -64,7 +64,7 @@ pub fn run(args: &RpcsArgs) -> Result<()> {
     let chosen = chosen(&model, &held.costs, args);
     let shown = &chosen[..chosen.len().min(args.limit)];
     let mut text = table(&model, shown).text();
-    text.push_str(&format!("{} of {} RPCs that are meant\n", shown.len(), chosen.len()));
+    text.push_str(&format!("{} of {} selected RPCs\n", shown.len(), chosen.len()));
     let listed: Vec<Value> = shown.iter().map(|(rpc, cost)| to_json(&model, rpc, *cost)).collect();
     outputs.answer(&text, &json!({ "meant": chosen.len(), "rpcs": listed }))
 }

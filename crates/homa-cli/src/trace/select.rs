@@ -91,7 +91,7 @@ impl SelectionArgs {
     pub fn non_empty<'m>(&self, model: &'m Model) -> Result<Selection<'m>> {
         let selection = self.selection(model)?;
         if selection.chosen.is_empty() {
-            bail!("no RPC of these traces is whole, from its start to its end, and meant by the options");
+            bail!("no selected RPC is complete in these traces, from its start to its end");
         }
         Ok(selection)
     }

@@ -184,28 +184,28 @@ pub fn notes(explainer: &Explainer<'_>) -> Vec<String> {
     let gaps = explainer.gaps();
     let mut notes = Vec::new();
     if gaps.no_switch {
-        notes.push("no switch's trace is here: its queues count as network_queue".to_owned());
+        notes.push("there is no trace of a switch: queues in switches count as network_queue".to_owned());
     }
     if gaps.no_bursts {
         notes.push("hosts without bursts in their traces (simulated ones): reading and batching count as processing or network".to_owned());
     }
     if gaps.no_application {
-        notes.push("no trace says when applications took messages: their time and the endpoint's own count as server_app".to_owned());
+        notes.push("no trace shows when applications received messages: their time and the endpoint's count as server_app".to_owned());
     }
     if gaps.one_sided > 0 {
         notes.push(format!(
-            "{} RPCs have a trace of one side alone: pass the traces of all hosts",
+            "{} RPCs have a trace of only one side: pass the traces of all hosts",
             gaps.one_sided
         ));
     }
     if gaps.cut_off > 0 {
-        notes.push(format!(
-            "{} RPCs reach beyond what their server's trace has: they are left out",
-            gaps.cut_off
-        ));
+        notes.push(format!("{} RPCs extend beyond their server's trace and are left out", gaps.cut_off));
     }
     if explainer.rate_bps().is_none() {
-        notes.push("the traces do not show the links' rate, so a slow pacer cannot be told from a busy link: pass --rate".to_owned());
+        notes.push(
+            "the traces do not show the links' rate, so a slow pacer looks like a busy link: pass --rate"
+                .to_owned(),
+        );
     }
     notes
 }

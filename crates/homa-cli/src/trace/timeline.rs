@@ -40,7 +40,7 @@ pub fn run(args: &TimelineArgs) -> Result<()> {
     let held = args.filter.selection(&model, Baseline::default())?;
     let timeline = timeline::timeline(&model, &held.chosen);
     if timeline.rpcs == 0 {
-        bail!("no RPC that is meant has a request and a response of one packet each");
+        bail!("no selected RPC has a request and a response of one packet each");
     }
     let text = format!("{} short RPCs; means in ns\n\n{}", timeline.rpcs, table(&timeline).text());
     let bands: serde_json::Map<String, Value> =

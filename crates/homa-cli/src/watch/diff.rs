@@ -29,7 +29,10 @@ fn since_last_time(args: &DiffArgs, source: &Source) -> Result<()> {
     let now = source.read()?;
     let changes = between(before.as_ref(), &now);
     let first = before.is_none().then(|| {
-        format!("no earlier snapshot in {}: everything is since the process began\n", state.path().display())
+        format!(
+            "no earlier snapshot in {}: all values are since the start of the process\n",
+            state.path().display()
+        )
     });
     show(args, &changes, first)?;
     // Saved only after printing: a change that could not be printed appears again next time.

@@ -54,8 +54,9 @@ impl State {
             return Ok(None);
         }
         let bytes = fs::read(&self.path).with_context(|| format!("cannot read {path}"))?;
-        let scrape = Scrape::parse(&bytes)
-            .with_context(|| format!("{path} is no whole snapshot of metrics, remove it to begin anew"))?;
+        let scrape = Scrape::parse(&bytes).with_context(|| {
+            format!("{path} is not a complete snapshot of metrics: remove it to start again")
+        })?;
         let (source, ours) = (scrape.source.as_deref(), addr.to_string());
         ensure!(
             source.is_none_or(|source| source == ours),

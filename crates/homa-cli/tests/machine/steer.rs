@@ -1,4 +1,4 @@
-//! `homa steer` as a user meets it: how it fails, and what it does at a device (as root, in a namespace).
+//! `homa steer` from the user's view: its errors, and its effect on a device (as root, in a namespace).
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -41,13 +41,13 @@ fn what_cannot_be_is_refused_in_one_line() {
     }
 }
 
-/// What a script of a shell prints and says in a namespace with two veth pairs; `None`, with the reason
-/// printed, where that needs a privilege or a tool that the test lacks.
+/// The output of a shell script in a namespace with two veth pairs; `None`, with the reason printed, without
+/// a required privilege or tool.
 fn in_namespace(script: &str) -> Option<Output> {
     in_namespace_after(script, |_| {})
 }
 
-/// The same, with this done to the command first.
+/// The same, after `prepare` has changed the command.
 fn in_namespace_after(script: &str, prepare: impl FnOnce(&mut Command)) -> Option<Output> {
     let begin = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && echo ready && set -e; steer() { \"$homa\" steer \"$@\"; }\n";
     let mut command = Command::new("timeout");
@@ -70,7 +70,7 @@ fn in_namespace_after(script: &str, prepare: impl FnOnce(&mut Command)) -> Optio
     None
 }
 
-/// What was printed after `ready`.
+/// The output after `ready`.
 fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", stderr(output));
     String::from_utf8_lossy(&output.stdout).trim_start_matches("ready\n").to_owned()
@@ -137,7 +137,7 @@ fn what_a_process_holds_ends_with_it_in_whatever_way() {
     let said = printed(&output);
     assert_eq!(said.matches("the process that attached it").count(), 3, "{said}");
     assert!(said.ends_with("ended 2\n"), "{said}");
-    assert!(stderr(&output).contains("a0 is steered no more"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("a0 is no longer steered"), "{}", stderr(&output));
 }
 
 #[test]
@@ -215,12 +215,12 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
     let summary = said.lines().find(|line| line.contains(" packets transmitted, ")).expect("of ping");
     let mut counts = summary.split(' ').filter_map(|word| word.parse::<u32>().ok());
     let [sent, answered] = [(); 2].map(|()| counts.next().expect("a number"));
-    // The answer to the last one may come after the signal that ends `ping`.
+    // The reply to the last one may arrive after the signal that ends `ping`.
     assert!(answered > 0 && sent - answered <= 1, "{said}");
 }
 
-/// Lines of standard error, each of which is an error of the command; and as many times "2" on standard
-/// output.
+/// Checks that each line of standard error is an error of the command, and that standard output has as many
+/// times "2".
 fn refusals(output: &Output) -> Vec<String> {
     let (said, errors) = (printed(output), stderr(output));
     let lines: Vec<String> = errors.lines().map(str::to_owned).collect();
@@ -314,7 +314,7 @@ fn a_user_without_rights_is_told_which_are_missing() {
     assert!(printed(&output).ends_with("\n1\n"), "a0 is steered as before");
 }
 
-/// Root of a user namespace has every capability there, and none of those that count.
+/// Root of a user namespace has all capabilities there, but not those of the first namespace.
 #[test]
 fn root_of_a_user_namespace_is_told_what_it_lacks() {
     let script = "
@@ -335,13 +335,13 @@ fn root_of_a_user_namespace_is_told_what_it_lacks() {
     assert!(errors.iter().all(|line| line.contains(part) && line.contains("user namespace")), "{errors:?}");
 }
 
-/// A command of bpf(2), `None`: all of them.
+/// A command of bpf(2); `None` stands for all.
 type BpfCommand = Option<u32>;
 const MAP_CREATE: BpfCommand = Some(0);
 const PROG_LOAD: BpfCommand = Some(5);
 
-/// Has the command, and whatever it starts, answered so by bpf(2), as a kernel answers that was built without
-/// something.
+/// Makes bpf(2) fail with this error for the command and its children, as in a kernel built without a
+/// feature.
 fn without_bpf(command: &mut Command, bpf: BpfCommand, errno: i32) {
     const NUMBER: u32 = 0;
     const FIRST_ARGUMENT: u32 = 16;
@@ -364,16 +364,17 @@ fn without_bpf(command: &mut Command, bpf: BpfCommand, errno: i32) {
     filter.extend([answer(libc::SECCOMP_RET_ERRNO | errno as u32), answer(libc::SECCOMP_RET_ALLOW)]);
     let begin = move || {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-        // SAFETY: it takes numbers.
+        // SAFETY: this prctl takes only numbers.
         let alone = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
         let mode = libc::SECCOMP_MODE_FILTER;
-        // SAFETY: the program points to so many instructions, which outlive the call and are only read.
+        // SAFETY: the program points to as many instructions as it states, which outlive the call and are
+        // only read.
         if alone != 0 || unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } != 0 {
             return Err(std::io::Error::last_os_error());
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it only makes system calls.
+    // SAFETY: the closure only makes system calls, which are permitted between fork and exec.
     unsafe { command.pre_exec(begin) };
 }
 

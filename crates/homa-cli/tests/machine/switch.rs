@@ -1,5 +1,4 @@
-//! `homa switch` as a user meets it: how it fails, and what it tells of itself while it runs (as root, in
-//! namespaces).
+//! `homa switch` from the user's view: its errors, and its counters while it runs (as root, in namespaces).
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -45,11 +44,11 @@ fn what_cannot_be_is_refused_in_one_line() {
     }
 }
 
-/// A switch between two devices whose other ends are there, in a namespace of its own.
+/// A switch between two devices with connected peers, in a namespace of its own.
 struct Running(Child);
 
 impl Running {
-    /// `None`, with the reason printed, where that needs a privilege or a tool that the test lacks.
+    /// `None`, with the reason printed, without a required privilege or tool.
     fn start(control: &str, metrics: &str) -> Option<Running> {
         let script = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && \
                       for d in a0 a1 b0 b1; do ip link set $d up; done && exec \"$@\"";
@@ -73,7 +72,7 @@ impl Running {
         None
     }
 
-    /// Ends it and returns what it said.
+    /// Ends the switch and returns its output.
     fn end(self) -> Output {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
@@ -101,7 +100,7 @@ fn a_running_switch_tells_its_counters_and_cleans_up() {
         assert!(port["queues"][7]["depth"]["p99_bytes"].is_u64());
     }
     let table = ask(&["stats"]);
-    assert!(table.contains("bytes that wait") && table.contains("a0"), "{table}");
+    assert!(table.contains("queued bytes") && table.contains("a0"), "{table}");
     let prometheus = ask(&["stats", "--prometheus"]);
     assert!(prometheus.contains("# TYPE homa_switch_sent_bytes_total counter"));
     assert!(prometheus.contains("homa_switch_depth_p99_bytes{port=\"b0\",priority=\"7\"} 0"), "{prometheus}");
