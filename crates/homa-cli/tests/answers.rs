@@ -1,4 +1,4 @@
-//! `homa trace` as a user meets it.
+//! `homa trace` from the user's view.
 
 use std::process::Output;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ fn trace(words: &[&str]) -> Output {
     run(["trace"].iter().chain(words).copied())
 }
 
-/// The traces of a simulated rack, made once: W4 at 80 % between 8 hosts, as RPCs.
+/// The traces of a simulated rack, created once: W4 at 80 % between 8 hosts, as RPCs.
 fn simulated() -> &'static str {
     static TRACES: OnceLock<Scratch> = OnceLock::new();
     TRACES
@@ -28,7 +28,7 @@ fn simulated() -> &'static str {
         .expect("a path of characters")
 }
 
-/// What a command finds in the simulated rack.
+/// The findings of a command for the simulated rack.
 fn found(words: &[&str]) -> Value {
     let output = trace(&[words, &["--json", "-", simulated()]].concat());
     assert!(output.status.success(), "{words:?}: {}", stderr(&output));
@@ -64,7 +64,7 @@ fn bytes_of_a_simulated_rack_are_kept() {
         bytes.map(|bytes| bytes.as_u64().expect("bytes")).sum()
     };
     let (out, came, good) = (sum("out_bytes"), sum("in_bytes"), sum("goodput_bytes"));
-    // What is on its way at the end is all that is missing.
+    // Only packets in flight at the end are missing.
     assert!(came <= out && came > out / 10 * 9, "{came} of {out}");
     assert!(good < came && good > came / 10 * 8, "{good} of {came}");
 }
@@ -95,7 +95,7 @@ fn extra_delays_sum_up() {
     let of = |name: &str| sums[name].as_i64().expect("a sum");
     assert!(of("extra_ns") > 0);
     assert_eq!(of("extra_ns"), of("sender_ns") + of("switch_ns") + of("poll_ns") + of("receive_ns"));
-    // 10 Gbit/s, as the densest packets show.
+    // 10 Gbit/s, derived from the densest packets.
     let bps = found["rate"]["bps"].as_f64().expect("a rate");
     assert!((9.99e9..10.01e9).contains(&bps), "{bps}");
     let check = &found["check"];
@@ -117,7 +117,7 @@ fn grants_of_a_simulated_rack_are_told() {
     assert!(first["sizes"].as_array().is_some_and(|sizes| !sizes.is_empty()));
     let bytes = found(&["rtt-bytes", "--rate", "10gbit"]);
     let path = &bytes["paths"][0];
-    // A round trip of a full packet and a grant over one switch takes more than the packet alone.
+    // A round trip of a full packet and a grant over one switch takes longer than the packet alone.
     assert!(path["round_ns"]["p0"].as_i64() > Some(2_000), "{path}");
     assert!(
         path["rtt_bytes"].as_u64() > Some(2_000) && path["line"]["ns_per_byte"].as_f64() > Some(0.8),

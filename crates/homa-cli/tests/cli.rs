@@ -1,4 +1,4 @@
-//! The binary as a user meets it: what it prints, what it writes, and how it fails.
+//! The binary from the user's view: its output, its files, and its errors.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -21,15 +21,15 @@ fn run(words: &[&str]) -> Output {
     homa(words).output().expect("the binary runs")
 }
 
-/// As [`assert_output_refused`].
+/// Checks a refusal like [`assert_output_refused`].
 fn assert_refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words), part);
 }
 
-/// A running `homa serve`, ended with the test.
+/// A running `homa serve`, which ends with the test.
 struct Serve {
     process: Child,
-    /// Where it says what it serves.
+    /// The stream with the addresses that it serves.
     lines: BufReader<Box<dyn Read>>,
     /// `HOST:PORT/HOMA_PORT` of the first Homa server port.
     homa: String,
@@ -47,7 +47,7 @@ impl Serve {
         Serve::spawn(command, false)
     }
 
-    /// Ended by a signal, as a user's server is; bound to any free port, serving Homa.
+    /// A server that a signal ends, like a user's; bound to any free port, serving Homa.
     fn until_a_signal(words: &[&str]) -> Serve {
         let mut command = homa(&["serve", "--bind", "127.0.0.1:0", "--protocol", "homa"]);
         let json = words.contains(&"--json");
@@ -82,21 +82,21 @@ impl Serve {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     fn tell(&self, signal: libc::c_int) {
         let pid = libc::pid_t::try_from(self.process.id()).expect("a process id");
-        // SAFETY: the process is a child that nobody has waited for, so the id is its.
+        // SAFETY: the process is a child that was not waited for, so the id still belongs to it.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
-    /// Sends it a signal and returns how it ended.
+    /// Sends the process a signal and returns its exit code.
     fn signal(&mut self, signal: libc::c_int) -> Option<i32> {
         self.tell(signal);
         self.process.wait().expect("a child").code()
     }
 
-    /// A server on the same port number for both protocols, as `--servers` expects it. Another program may
-    /// take a number between our finding it free and the server's binding it: then there is another.
+    /// A server with the same port number for both protocols, as `--servers` expects it. If another program
+    /// takes the number between the search and the bind, this tries another number.
     fn on_one_number(words: &[&str]) -> (Serve, String) {
         for _ in 0..50 {
             let free = TcpListener::bind("127.0.0.1:0").expect("any port");
@@ -123,7 +123,7 @@ fn json(bytes: &[u8]) -> Value {
     })
 }
 
-/// The fields that the format promises, that nothing went wrong, and that something was measured.
+/// Checks that the promised fields exist, that there were no errors, and that something was measured.
 fn check_results(results: &Value, protocols: &[&str]) {
     assert_eq!(results["schema"], 1);
     assert!(results["seed"].is_u64() && results["config"].is_object());
@@ -135,7 +135,7 @@ fn check_results(results: &Value, protocols: &[&str]) {
         for counter in ["errors", "lost", "duplicated"] {
             assert_eq!(run[counter], 0, "{counter}: {run}");
         }
-        // A run in which a busy machine gave one of its threads no processor measured nothing.
+        // On a busy machine, a run whose threads got no processor has measured nothing.
         let has_measured = run["rpcs"].as_u64().expect("a count") > 0;
         assert_eq!(run["achieved_gbps"].as_f64().expect("a rate") > 0.0, has_measured, "{run}");
         for field in ["cpu_busy", "slowdown_mean"] {
@@ -217,7 +217,8 @@ fn a_bad_workload_file_names_its_line() {
 
 #[test]
 fn an_unreachable_server_is_one_line() {
-    // Bound, so that nobody else takes it, and never answering over TCP; its UDP twin refuses.
+    // Bound, so that no other program takes the port; it never answers over TCP, and its UDP counterpart
+    // refuses.
     let silent = UdpSocket::bind("127.0.0.1:0").expect("any port");
     let mute = silent.local_addr().expect("bound").to_string();
     let nobody = {
@@ -413,7 +414,7 @@ fn the_limits_are_a_table_and_json_with_stable_names() {
 #[test]
 fn limits_are_judged_by_the_targets_of_a_file() {
     let scratch = Scratch::new("targets");
-    // Bounds that no machine misses, and one that none reaches.
+    // Bounds that every machine meets, and one that none meets.
     let targets = "\
 [[target]]
 name = \"max_gbps_w1\"
@@ -450,7 +451,7 @@ floor = 0.000001
     assert_eq!(verdict("comparisons", "rpcs_per_s_32"), "goal");
     assert_eq!(verdict("comparisons", "rtt_polling_p99_us"), "below_floor");
     assert_eq!(verdict("figures", "rpcs_32_over_bare"), "reached");
-    // Not among the rows that were asked for.
+    // The row was not requested.
     assert!(results["comparisons"].as_array().expect("rows").iter().all(|row| row["name"] != "gbps_1mb"));
     let table = stderr(&output);
     for part in ["below floor", "goal 0.00", "W1 max, Gbit/s"] {
@@ -458,7 +459,7 @@ floor = 0.000001
     }
     assert!(!table.contains("W2 max"), "{table}");
 
-    // A bad file is refused before anything is measured.
+    // A bad file is rejected before the measurement.
     for (from, to, part) in [
         ("gbps_1mb", "gbps_2mb", "targets.toml: line 14: unknown row `gbps_2mb`"),
         ("floor = 1\n", "floor = \"much\"\n", "targets.toml: line 7: invalid type"),
@@ -474,7 +475,7 @@ floor = 0.000001
 
 #[test]
 fn limits_without_root_say_what_they_leave_out() {
-    // A user without privileges; where the test has none itself, it is one.
+    // Runs as a user without privileges; if the test has none itself, it is that user.
     let words =
         ["bench", "limits", "--quick", "--slice-ms", "1", "--driver", "raw", "--protocol", "homa,tcp"];
     let words = [&words[..], &["--json", "/dev/null"]].concat();
@@ -616,7 +617,7 @@ fn a_server_of_the_bench_ends_with_its_input_and_says_what_it_served() {
     assert_eq!(server.process.wait().expect("a child").code(), Some(0));
 }
 
-/// A result with a round-trip time: a call in which a packet had to be sent again measures none.
+/// A result with a round-trip time: a call with a retransmission does not measure one.
 fn call_that_measures(server: &str, link: &[&str]) -> Value {
     for _ in 0..20 {
         let output = run(&[&["call", server, "--size", "200000", "--json", "--metrics"], link].concat());
@@ -634,8 +635,8 @@ fn call_that_measures(server: &str, link: &[&str]) -> Value {
 #[test]
 fn the_metrics_of_a_call_show_what_was_measured_and_chosen() {
     let server = Serve::start(&["--bind", "127.0.0.1:0", "--protocol", "homa"]);
-    // A round trip is worth little on a slow link; without the option nothing is chosen, as the loopback
-    // device tells no speed.
+    // The bytes of a round trip are few on a slow link. Without the option no value is derived, since the
+    // loopback device reports no speed.
     for (link, chosen) in [(&["--link-mbps", "10"][..], 500..40_000), (&[], 40_000..40_001)] {
         let result = call_that_measures(&server.homa, link);
         let (counters, peer) = (&result["metrics"]["counters"], &result["metrics"]["peers"][0]);
@@ -720,7 +721,7 @@ fn a_server_writes_its_trace_on_a_signal_when_it_froze_and_at_its_end() {
     assert!(run(&words).status.success());
     let call = read("c.trace").expect("a dump");
     assert!(call.records.iter().any(|record| record.event() == Some(homa_trace::EventKind::RpcEnd)));
-    // The client's trace froze as its call ended, and the server's with it.
+    // The client's trace froze at the end of its call, and the server's with it.
     wait_for(&scratch, "s.1.trace");
     let frozen = read("s.1.trace").expect("a dump");
     let last = frozen.records.last().expect("records").event();
@@ -733,7 +734,7 @@ fn a_server_writes_its_trace_on_a_signal_when_it_froze_and_at_its_end() {
     assert_eq!(end.node.name, addr.split('/').next().expect("an address"));
 }
 
-/// Waits until a file is there, whole.
+/// Waits until a file exists completely.
 fn wait_for(scratch: &Scratch, name: &str) {
     let begin = Instant::now();
     while !scratch.0.join(name).exists() {

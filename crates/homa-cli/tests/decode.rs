@@ -1,4 +1,4 @@
-//! `homa decode` as a user meets it, over small captures made here.
+//! `homa decode` from the user's view, with small captures that are created here.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use serde_json::Value;
 const START_S: u32 = 1_784_572_491;
 const CLIENT: u16 = 40_000;
 const SERVER: u16 = 99;
-/// Larger than what 53 bits hold.
+/// Larger than 53 bits.
 const ID: u64 = 0x7fff_ffff_ffff_fff0;
 
 fn homa(words: &[&str]) -> Command {
@@ -27,7 +27,7 @@ fn homa(words: &[&str]) -> Command {
     command
 }
 
-/// A capture that goes with the test.
+/// A capture that is removed with the test.
 struct Capture(PathBuf);
 
 impl Capture {
@@ -41,7 +41,7 @@ impl Capture {
         homa(words).arg(&self.0).output().expect("the binary runs")
     }
 
-    /// The lines printed.
+    /// The printed lines.
     fn lines(&self, words: &[&str]) -> Vec<String> {
         let output = self.run(words);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -119,8 +119,8 @@ fn data(ack: Option<Ack>) -> Body {
     })
 }
 
-/// A request, an acknowledgement and a response's first packet in one datagram, which says that bundles are
-/// taken.
+/// A request, an acknowledgement and a response's first packet in one datagram, which announces that bundles
+/// are accepted.
 pub fn bundle() -> Vec<u8> {
     let mut acks = AckList::new();
     assert!(acks.push(Ack { client_id: 240, server_port: SERVER }));
@@ -137,14 +137,14 @@ pub fn bundle() -> Vec<u8> {
     datagram
 }
 
-/// From the client to the server, or back.
+/// A packet from the client to the server, or back.
 fn raw(sender_id: u64, body: Body, payload: usize) -> Vec<u8> {
     let packet = homa_packet(sender_id, 0, body, payload);
     let (from, to) = if sender_id & 1 == 0 { (1, 2) } else { (2, 1) };
     ipv4(146, 0xc0, from, to, &packet)
 }
 
-/// One packet of each type, an ICMP error, and one of another protocol.
+/// One packet of each type, an ICMP error, and a packet of another protocol.
 fn everything() -> Vec<Vec<u8>> {
     let mut acks = AckList::new();
     assert!(acks.push(Ack { client_id: 240, server_port: 98 }));
@@ -323,7 +323,7 @@ fn over_udp_packets_are_found_by_port_or_by_their_form() {
     let found = capture.lines(&[]);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].ends_with("BUSY id 245") && found[1].contains("bad packet of 8 bytes"), "{found:?}");
-    // With a port given only that one counts, and all of it.
+    // If a port is given, only its packets are selected, and all of them.
     let found = capture.lines(&["--udp-port", "7", "--udp-port", "5002"]);
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[2].contains("is not the type of a Homa packet"), "{found:?}");
@@ -413,7 +413,7 @@ fn a_packet_length_that_does_not_fit_spoils_no_packet_before_it() {
             pcap(&[udp(14_600, 14_600, &dirty)]),
             &["1 of a bundle)", "2 of a bundle)", "then 12 bytes of padding, not all of it zero)"],
         ),
-        // An ICMP error is about all of them.
+        // An ICMP error concerns all of them.
         (pcap(&[quoted]), &["(packet 1 of a bundle)", "(packet 2 of a bundle)", "(packet 3 of a bundle)"]),
     ] {
         let capture = Capture::new("spoilt", &packets);
@@ -544,7 +544,7 @@ fn standard_input_is_decoded_as_it_comes() {
 
 #[test]
 fn nobody_reading_any_more_is_no_error() {
-    // More than any pipe holds.
+    // More than a pipe can hold.
     let packets = vec![raw(ID, Body::Busy, 0); 20_000];
     let capture = Capture::new("pipe", &pcap(&packets));
     let mut process =

@@ -1,5 +1,5 @@
-//! The Wireshark dissector, by tshark, against `homa decode`: the same packets, the same values in the same
-//! fields.
+//! Compares the Wireshark dissector, by tshark, with `homa decode`: the same packets with the same values in
+//! the same fields.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ fn no_tshark() -> bool {
     missing
 }
 
-/// The captures of Linux Homa; none, with the reason printed, where they or tshark are missing.
+/// The captures of Linux Homa; none, with the reason printed, if they or tshark are missing.
 fn captures() -> Vec<PathBuf> {
     if no_tshark() {
         return Vec::new();
@@ -52,7 +52,7 @@ fn captures() -> Vec<PathBuf> {
     files
 }
 
-/// What `homa decode` has of each packet that is whole: number of its frame, and the header's fields.
+/// The output of `homa decode` for each complete packet: the number of its frame, and the header's fields.
 fn decoded(capture: &Path, also: &[&str]) -> Vec<(u64, Value)> {
     let path = capture.to_string_lossy();
     let output = run(["decode", "--json"].into_iter().chain(also.iter().copied()).chain([&*path]));
@@ -63,7 +63,7 @@ fn decoded(capture: &Path, also: &[&str]) -> Vec<(u64, Value)> {
     whole.map(|packet| (packet["number"].as_u64().expect("a number"), packet["header"].clone())).collect()
 }
 
-/// What tshark has of each: number of the frame, and the values of these fields.
+/// The output of tshark for each packet: the number of its frame, and the values of these fields.
 fn dissected(capture: &Path, fields: &[&str]) -> BTreeMap<u64, Vec<String>> {
     let mut words =
         vec!["-Y", "homa && !icmp && !icmpv6", "-T", "fields", "-E", "occurrence=f", "-e", "frame.number"];
@@ -113,7 +113,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Compares all packets of a capture, and says how many there were.
+/// Compares all packets of a capture, and returns their number.
 fn assert_same(capture: &Path, decode: &[&str]) -> usize {
     let names: Vec<String> = FIELDS.iter().map(|name| format!("homa.{name}")).collect();
     let seen = dissected(capture, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -126,7 +126,7 @@ fn assert_same(capture: &Path, decode: &[&str]) -> usize {
                 Value::String(text) => number(text),
                 value => value.as_u64(),
             };
-            // Of DATA the dissector shows the offset that counts, wherever it stands in the header.
+            // For DATA the dissector shows the effective offset, wherever it is in the header.
             if want.is_some() {
                 assert_eq!(number(cell), want, "{}: {name} of frame {frame}", capture.display());
             }
@@ -145,7 +145,7 @@ fn every_field_of_what_the_kernel_sent_is_what_decode_says() {
     println!("{packets} packets");
 }
 
-/// A capture whose frames are changed, without those that are not Homa over IPv4.
+/// A capture with changed frames, without those that are not Homa over IPv4.
 fn rewritten(capture: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let mut out = capture[..PCAP_HEADER].to_vec();
@@ -185,7 +185,7 @@ fn over_udp_homa_is_known_by_its_form() {
             let mut frame = headers.to_vec();
             frame[ETHERNET + 2..][..2].copy_from_slice(&(IPV4 as u16 + length).to_be_bytes());
             frame[ETHERNET + 9] = 17;
-            // Not the port that is always Homa's.
+            // A port that is not always Homa's.
             frame.extend([40_000_u16, 50_000, length, 0].map(u16::to_be_bytes).concat());
             frame.extend(homa);
             frame
@@ -240,7 +240,7 @@ fn hijacked_tcp_is_homa_and_the_rest_of_tcp_is_not() {
                 frame
             })
         };
-        // The kernel has TCP's flags and urgent pointer as it hijacks them in every packet.
+        // The kernel sets TCP's flags and urgent pointer in every packet, as TCP hijacking requires.
         fs::write(&file, as_tcp(None)).expect("a temporary file");
         let seen = dissected(&file, &["homa.sender_id"]);
         frames += seen.len();
@@ -281,7 +281,7 @@ fn requests_and_responses_are_linked_and_what_was_lost_is_said() {
     assert!(!of("homa.gap", &["frame.number"]).is_empty());
 }
 
-/// Each field of each packet of each frame that has the filter: packets are separated by commas.
+/// Each field of each packet in the frames that match the filter: packets are separated by commas.
 fn all_of(capture: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let mut words = vec!["-Y", filter, "-T", "fields", "-E", "occurrence=a"];
     fields.iter().for_each(|field| words.extend(["-e", field]));
@@ -301,7 +301,7 @@ fn each_packet_of_a_bundle_has_a_tree_of_its_own() {
     let scratch = Scratch::new("dissector-bundle");
     let file = scratch.0.join("bundle.pcap");
     let padded = [bundle(), vec![0; 12]].concat();
-    // To Homa's port, and known by its form.
+    // To Homa's port, and recognised by its format.
     fs::write(&file, pcap(&[udp(14_600, 14_600, &padded), udp(5_001, 5_002, &bundle())])).expect("a file");
     let packets = decoded(&file, &[]);
     assert_eq!(packets.len(), 6);
@@ -333,7 +333,7 @@ fn each_packet_of_a_bundle_has_a_tree_of_its_own() {
     assert!(all_of(&file, "homa.bad_packet_length || homa.bad_padding", &["frame.number"]).is_empty());
 }
 
-/// WIRE-22, and bytes that mean nothing from Linux Homa.
+/// WIRE-22, and undefined bytes from Linux Homa.
 #[test]
 fn a_bundle_that_is_wrong_is_dissected_up_to_there() {
     if no_tshark() {
@@ -351,7 +351,7 @@ fn a_bundle_that_is_wrong_is_dissected_up_to_there() {
     foreign[18..20].fill(0);
     let frames = [short, long, dirty, foreign].map(|datagram| udp(14_600, 14_600, &datagram));
     let mut capture = pcap(&frames);
-    // The last frame once more, of which the capture has 20 bytes of the second packet.
+    // The last frame again, with 20 captured bytes of the second packet.
     let there = 28 + 156 + 20;
     let whole = udp(14_600, 14_600, &bundle());
     for word in [0, 0, there as u32, whole.len() as u32] {

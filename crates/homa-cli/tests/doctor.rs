@@ -1,4 +1,4 @@
-//! `homa doctor` as a user meets it.
+//! `homa doctor` from the user's view.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Output, Stdio};

@@ -1,4 +1,4 @@
-//! `homa jitter` as a user meets it.
+//! `homa jitter` from the user's view.
 
 use std::fs;
 use std::process::Output;

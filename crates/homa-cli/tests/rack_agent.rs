@@ -1,4 +1,4 @@
-//! `homa rack agent`, the process of an experiment in a host of a rack, as the experiment drives it.
+//! `homa rack agent`, the process of an experiment in a host of a rack, driven like by the experiment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -27,11 +27,11 @@ fn a_load_ordered_after_its_start_is_reported_and_the_next_one_runs() {
     }));
     assert_eq!(reply(), "ready");
     let load = |start_ns: u64| json!({"order": "load", "start_ns": start_ns, "warmup_ns": 0, "measured_ns": 1_000_000, "seed": 1});
-    // The first nanosecond after boot has passed.
+    // A start time that has already passed.
     say(&load(1));
     assert_eq!(reply(), "late");
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Late enough for a machine that does much else.
+    // Late enough for a busy machine.
     say(&load((now.tv_sec.unsigned_abs() + 10) * 1_000_000_000));
     assert_eq!(reply(), "loaded");
     drop(orders);

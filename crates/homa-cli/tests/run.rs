@@ -1,4 +1,4 @@
-//! `homa run`: what it makes of a program, and which programs it refuses.
+//! `homa run`: how it runs a program, and which programs it refuses.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use super::common::{Scratch, assert_output_refused, stderr};
 use serde_json::Value;
 
-/// `homa run` with a library that is an empty file: whoever loads it says so on standard error, and goes on.
+/// `homa run` with an empty file as the library: the loader reports it on standard error, and continues.
 fn run(scratch: &Scratch, words: &[&str]) -> Output {
     let library = library(scratch);
     let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
@@ -55,7 +55,7 @@ fn the_library_is_found_where_packages_install_it() {
     let (bin, lib) = (scratch.0.join("bin"), scratch.0.join("lib/homa"));
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&lib).unwrap();
-    // A link to the program would be followed.
+    // A link to the program would be resolved.
     let program = bin.join("homa");
     fs::hard_link(env!("CARGO_BIN_EXE_homa"), &program)
         .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_homa"), &program).map(drop))
@@ -76,13 +76,13 @@ fn programs_that_preload_nothing_are_refused() {
         let words = ["--driver", "udp", program.to_str().unwrap()];
         assert_output_refused(&words, &run(&scratch, &words), part);
     };
-    // A header of a program without a table: nobody loads it but the kernel.
+    // A program header without a table: only the kernel loads it.
     let mut header = [0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");
     let program = PathBuf::from(scratch.path("static"));
     executable(&program, &header);
     refused(&program, "linked statically");
-    // The same behind a script.
+    // The same program as the interpreter of a script.
     let script = PathBuf::from(scratch.path("script"));
     executable(&script, format!("#!{} -x\n", program.display()).as_bytes());
     refused(&script, "linked statically");
@@ -93,7 +93,7 @@ fn programs_that_preload_nothing_are_refused() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     refused(&program, "set-user-ID");
 
-    // One entry, a note of Go's linker behind it.
+    // One entry, followed by a note of Go's linker.
     let mut go = vec![0; 64 + 56];
     go[..6].copy_from_slice(b"\x7fELF\x02\x01");
     (go[32], go[56], go[64]) = (64, 1, 4);
@@ -105,7 +105,7 @@ fn programs_that_preload_nothing_are_refused() {
     refused(&program, "Go");
 }
 
-/// Compiles a C program; `None`, with the reason on standard error, where that cannot be done here.
+/// Compiles a C program; `None`, with the reason on standard error, without a compiler.
 fn compiled(scratch: &Scratch, name: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
     let (text, program) = (scratch.path(&format!("{name}.c")), PathBuf::from(scratch.path(name)));
     fs::write(&text, source).unwrap();
@@ -127,7 +127,7 @@ fn compiled(scratch: &Scratch, name: &str, source: &str, options: &[&str]) -> Op
 fn what_a_linker_makes_is_told_apart() {
     let scratch = Scratch::new("run-linked");
     let main = "int main(void) { return 9; }";
-    // No libc at all. One that was run after all would end at once.
+    // A program without libc. If it were run, it would end at once.
     let bare = "void _start(void) { __builtin_trap(); }";
     let all: [(&str, &str, &[&str]); 3] = [
         ("static", main, &["-static"]),
@@ -144,7 +144,7 @@ fn what_a_linker_makes_is_told_apart() {
     assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
 }
 
-/// A program in Go that opens a Homa socket; `None`, with the reason on standard error, where there is no Go.
+/// A program in Go that opens a Homa socket; `None`, with the reason on standard error, without Go.
 fn go_program(scratch: &Scratch) -> Option<PathBuf> {
     let (source, program) = (scratch.path("opens.go"), PathBuf::from(scratch.path("opens")));
     let text = "package main\n\nimport \"syscall\"\n\nfunc main() {\n\
@@ -152,7 +152,7 @@ fn go_program(scratch: &Scratch) -> Option<PathBuf> {
         \t\tsyscall.Exit(3)\n\t}\n}\n";
     fs::write(&source, text).unwrap();
     let mut go = Command::new("go");
-    // Nothing is to be downloaded, and no module is around.
+    // Nothing may be downloaded, and there is no module.
     go.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("GOFLAGS", "");
     match go.arg("build").arg("-o").arg(&program).arg(&source).output() {
         Ok(output) if output.status.success() => Some(program),
@@ -173,7 +173,7 @@ fn a_program_in_go_is_told_that_it_cannot_be_preloaded() {
     let Some(program) = go_program(&scratch) else { return };
     let words = ["--driver", "udp", program.to_str().unwrap()];
     assert_output_refused(&words, &run(&scratch, &words), "is written in Go");
-    // What it would have said otherwise: the library does not reach it.
+    // The result without the check: the library has no effect.
     let alone = Command::new(&program).status().unwrap();
     let kernel = run(&scratch, &["--dry-run", program.to_str().unwrap()]).status.success();
     assert_eq!(alone.code(), Some(if kernel { 0 } else { 3 }));

@@ -1,4 +1,4 @@
-//! `homa sim` as a user meets it: tables, JSON, files, and how it fails.
+//! `homa sim` from the user's view: tables, JSON, files, and its errors.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -22,12 +22,12 @@ fn stdout(words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// As [`assert_output_refused`].
+/// Checks a refusal like [`assert_output_refused`].
 fn assert_refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words), part);
 }
 
-/// A network and a time that take a moment.
+/// A network and a duration that simulate quickly.
 const SMALL: &[&str] =
     &["--hosts", "8", "--racks", "2", "--duration", "500us", "--warm-up", "100us", "--workload", "w2"];
 
@@ -392,7 +392,7 @@ load = [0.3, 0.6]
 overcommit = [1, 4]
 ";
 
-/// Everything that a sweep wrote, by name.
+/// All files that a sweep wrote, by name.
 fn written(scratch: &Scratch, out: &str) -> Vec<(String, String)> {
     let runs = scratch.files(&format!("{out}/runs")).into_iter().map(|name| format!("{out}/runs/{name}"));
     let all = runs.chain([format!("{out}/results.json"), format!("{out}/report.html")]);
@@ -409,7 +409,7 @@ fn a_sweep_that_goes_on_ends_as_one_that_was_never_stopped() {
     }
     let expected = written(&scratch, "whole");
     assert_eq!(expected.len(), 12 + 2);
-    // The oracle has no settings of Homa's: each of its runs stands beside all of Homa's with the same
+    // The oracle has no settings of Homa: each of its runs is compared with all of Homa's with the same
     // messages.
     let results: Value = serde_json::from_str(&scratch.read("whole/results.json")).expect("JSON");
     for row in results["rows"].as_array().expect("rows") {
@@ -417,7 +417,7 @@ fn a_sweep_that_goes_on_ends_as_one_that_was_never_stopped() {
         let is_oracle = row["transport"] == "oracle";
         assert!(if is_oracle { ratio == 1.0 } else { (1.01..3.0).contains(&ratio) }, "{ratio}: {row}");
     }
-    // A part of the runs, and one file that a crash cut off.
+    // A part of the runs, and one file that a crash has truncated.
     fs::create_dir_all(scratch.0.join("part/runs")).expect("writable");
     for name in scratch.files("whole/runs").iter().step_by(2) {
         fs::copy(scratch.0.join("whole/runs").join(name), scratch.0.join("part/runs").join(name))
@@ -462,7 +462,7 @@ fn a_sweep_is_shortened_without_a_change_of_its_file() {
 #[test]
 fn an_interrupted_sweep_keeps_what_is_finished() {
     let scratch = Scratch::new("interrupted");
-    // More than can be finished before the signal.
+    // More runs than can finish before the signal.
     let text = SWEEP.replace("seeds = [1, 2]", &format!("seeds = {:?}", (0..2_000).collect::<Vec<_>>()));
     let file = scratch.write("long.toml", &text);
     let out = scratch.path("out");

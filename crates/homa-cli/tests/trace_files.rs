@@ -1,11 +1,12 @@
-//! Every command of `homa trace` with every file that does not do: one line that names it, and exit code 2.
+//! Every command of `homa trace` with every kind of unusable file: one line of error that names it, and exit
+//! code 2.
 
 use std::fs;
 
 use super::common::{Scratch, assert_output_refused, run, stderr};
 use homa_trace::{Clock, DUMP_HEADER_BYTES, DUMP_VERSION, Dump, EventKind, Node, Trace, packet_word};
 
-/// Every command that reads traces: its words, of which `FILE` is where the traces go.
+/// Every command that reads traces, with its arguments; `FILE` stands for the traces.
 const COMMANDS: [&str; 23] = [
     "merge FILE",
     "export FILE --out -",
@@ -32,10 +33,10 @@ const COMMANDS: [&str; 23] = [
     "report FILE --out PAGE",
 ];
 
-/// What takes traces as they are, one by one, and need not put their events together.
+/// Commands that read traces one by one, without merging their events.
 const ONE_BY_ONE: [&str; 2] = ["merge", "clocks"];
 
-/// The commands as `homa trace --help` lists them: one that is new must be tried here, too.
+/// The commands in `homa trace --help`: a new one must be tested here, too.
 #[test]
 fn every_command_there_is_is_tried() {
     let help = run(["trace", "--help"]);
@@ -70,7 +71,7 @@ fn dump(name: &str) -> Dump {
     trace.dump(node)
 }
 
-/// Files that no command takes, by name, and what is said of each.
+/// Files that no command accepts, with their names and errors.
 fn damaged() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let whole = dump("h1").to_bytes();
     let changed = |at: usize, bytes: &[u8]| {
@@ -164,7 +165,7 @@ fn every_command_refuses_traces_that_do_not_go_together() {
     refused(&scratch, &together, &directory("without-events", &[empty]), "the traces hold no events");
 }
 
-/// What a terminal would obey, or take for the end of a line.
+/// Characters that a terminal interprets, or that end a line.
 #[test]
 fn names_in_a_trace_are_shown_and_not_obeyed() {
     let scratch = Scratch::new("trace-names");

@@ -1,4 +1,4 @@
-//! `homa --version`: the version and the commit, also where no git is around.
+//! `homa --version`: the version and the commit, also without git.
 
 #[path = "../build/commit.rs"]
 mod commit;
@@ -46,8 +46,7 @@ fn a_crate_of_a_registry_has_the_commit_in_a_file() {
     assert_eq!(of_package(&scratch.0), None);
 }
 
-/// Runs git in a repository of the test's own; `None`, with the reason on standard error, where there is no
-/// git.
+/// Runs git in a repository of the test; `None`, with the reason on standard error, without git.
 fn git(directory: &Path, words: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     command.current_dir(directory).args(["-c", "user.name=Homa", "-c", "user.email=homa@localhost"]);
@@ -93,7 +92,7 @@ fn a_commit_changes_a_watched_file_and_an_edit_does_not() {
     let content = || -> Vec<Vec<u8>> {
         of_git(&directory).unwrap().watched.iter().map(|file| fs::read(file).unwrap()).collect()
     };
-    // The first round has the branch in a file of its own, the second in the packed references.
+    // In the first round the branch is in a file of its own, in the second in the packed references.
     for round in ["second", "third"] {
         let before = content();
         assert!(!before.is_empty());

@@ -1,4 +1,4 @@
-//! All tests of this crate that need no other program of their own: one program links once.
+//! All tests of this crate that need no separate program: linking one program is faster.
 
 mod common;
 mod sockets;

@@ -8,7 +8,7 @@ use homa::{Host, ServerAddr};
 
 const FAMILIES: [&str; 2] = ["127.0.0.1", "::1"];
 
-/// A preloaded echo server with so many threads.
+/// A preloaded echo server with this number of threads.
 fn echo(program: &Path, host: &str, port: u16, threads: &str) -> Running {
     Running::server(preloaded(program, &["echo", host, &port.to_string(), threads]))
 }
@@ -99,7 +99,7 @@ fn a_handler_may_end_a_thread_that_waits() {
     run(client(&ends, "exits", FAMILIES[0], port, &[&silent.to_string()]));
 }
 
-/// A command of `memory`, with room for two messages of 1 MB.
+/// A command of `memory`, with memory for two messages of 1 MB.
 fn with_little_memory(memory: &Path, what: &str, host: &str, port: u16) -> Command {
     let mut command = client(memory, what, host, port, &[]);
     command.env("HOMA_WMEM_MAX", "2000000");
@@ -249,7 +249,7 @@ fn nobody_at_a_port_is_an_error_and_so_is_a_server_that_is_killed() {
     assert_eq!((waits.line(), server.line()), ("sent".to_owned(), "taken".to_owned()));
     server.kill();
     assert_eq!(waits.line(), "ENOTCONN");
-    // Its port is free for the next one.
+    // Its port is free for the next server.
     let _echo = echo(&program, FAMILIES[0], port, "1");
     run(client(&program, "round-trips", FAMILIES[0], port, &["100", "10", "0"]));
 }
@@ -273,7 +273,7 @@ fn a_server_that_stands_still_is_a_timeout() {
     let Some(program) = program("program") else { return };
     let port = ports(1);
     let server = echo(&program, FAMILIES[0], port, "1");
-    // Its machine is there, and nobody says a word.
+    // The machine exists, and is silent.
     run({
         let mut stop = Command::new("kill");
         stop.args(["-STOP", &server.child.id().to_string()]);
@@ -312,7 +312,7 @@ fn processes_share_the_ports_of_the_machine() {
 #[test]
 fn programs_of_the_rust_api_are_peers() {
     let Some(program) = program("program") else { return };
-    // A server at the UDP port that belongs to its Homa port, as `homa serve` is at Homa port 99.
+    // A server at the UDP port of its Homa port, as `homa serve` at Homa port 99.
     let port = ports(2);
     let udp_port = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT + port;
     let bind = format!("127.0.0.1:{udp_port}").parse().unwrap();
@@ -357,7 +357,7 @@ fn programs_without_homa_are_as_ever() {
     assert_eq!(run(shell), "one\n");
 }
 
-/// Descriptors and memory behind each half of so many calls.
+/// Descriptors and memory after each half of this number of calls.
 fn soak(calls: &str) {
     let Some(program) = program("program") else { return };
     let port = ports(1);

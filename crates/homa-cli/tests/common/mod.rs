@@ -1,4 +1,4 @@
-//! What tests of the binary have in common.
+//! Shared by the tests of the binary.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::process::{Command, Output, Stdio};
@@ -7,14 +7,14 @@ pub use homa_testkit::Scratch;
 
 pub mod traces;
 
-/// The binary with these words, and nothing to read.
+/// The binary with these arguments and an empty standard input.
 pub fn homa<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
     command.args(words).stdin(Stdio::null());
     command
 }
 
-/// The binary run to its end.
+/// Runs the binary to its end.
 pub fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Output {
     homa(words).output().expect("the binary runs")
 }
@@ -23,8 +23,8 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether a bench gives this reason for a missing value because the machine was busy, and not because it
-/// lacks something. Such a value may be there in the next run: the test is not counted as skipped.
+/// Whether a bench reports a missing value because the machine was busy, and not for lack of a resource. The
+/// next run may have the value: the test is not counted as skipped.
 pub fn is_busy(why: &str) -> bool {
     let reasons = [
         "forwarded nothing",
@@ -36,7 +36,8 @@ pub fn is_busy(why: &str) -> bool {
     reasons.iter().any(|reason| why.contains(reason))
 }
 
-/// Exit code 2 and one line that begins with our name and holds `part`; nothing on standard output.
+/// Checks exit code 2, an empty standard output, and one line of error that begins with our name and contains
+/// `part`.
 pub fn assert_output_refused(words: &[&str], output: &Output, part: &str) {
     let text = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");

@@ -1,4 +1,4 @@
-//! Time traces in files, and clocks that are moved in them.
+//! Time traces in files, with artificially changed clocks.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -18,14 +18,14 @@ pub fn write(scratch: &Scratch, name: &str, dump: &Dump) {
     dump.write(&mut out).expect("written");
 }
 
-/// What `homa trace merge` says as JSON.
+/// The JSON result of `homa trace merge`.
 pub fn merged(words: &[&str]) -> Value {
     let output = run(["trace", "merge"].iter().chain(words).chain(&["--json", "-"]).copied());
     assert!(output.status.success(), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Offsets in nanoseconds and drifts in parts per million that hosts get, by their number.
+/// Offsets in nanoseconds and drifts in parts per million of the hosts, by number.
 pub fn planted(host: usize) -> (i64, f64) {
     let sign = if host.is_multiple_of(2) { 1 } else { -1 };
     (sign * 1_000_000_007 * host as i64, sign as f64 * 13.7 * host as f64)

@@ -1,5 +1,5 @@
-//! `homa bench bridge` as a user meets it: how it fails, and, as root, that every variant gives values or
-//! says why not.
+//! `homa bench bridge` from the user's view: its errors, and, as root, that every variant gives values or a
+//! reason.
 
 use std::process::Output;
 
@@ -30,7 +30,7 @@ fn every_variant_gives_values_or_says_why_not() {
     let words = format!("--duration 30 --repetitions 1 --out {}", scratch.path(""));
     let output = bench(&words);
     if !output.status.success() {
-        // Without root, without `ip`, or where there are no namespaces.
+        // Without root, without `ip`, or without namespaces.
         assert_output_refused(&[&words], &output, "");
         return homa_testkit::skip(stderr(&output).trim());
     }
@@ -44,7 +44,7 @@ fn every_variant_gives_values_or_says_why_not() {
     let (mut measured, mut busy) = (0, 0);
     for row in rows {
         if let Some(why) = row["skipped"].as_str() {
-            // What was measured before, if anything, stays.
+            // Previous measurements, if any, are kept.
             if is_busy(why) {
                 busy += 1;
             } else if row["mpps"]["samples"].as_array().is_none_or(Vec::is_empty) {
@@ -53,7 +53,7 @@ fn every_variant_gives_values_or_says_why_not() {
             continue;
         }
         measured += 1;
-        // A thread that got no processor for the 30 ms of a measurement moved nothing.
+        // A thread that got no processor for the 30 ms of a measurement has moved nothing.
         let has_moved = |row: &Value| row["mpps"]["median"].as_f64() > Some(0.0);
         let mut values = vec![&row["mpps"]["median"], &row["flow_mpps"]["median"]];
         values.extend(has_moved(&rows[0]).then_some(&row["ratio"]["median"]));

@@ -1,5 +1,5 @@
-//! `homa bench switch` as a user meets it: how it fails, and, as root, that every path gives every metric or
-//! says why not.
+//! `homa bench switch` from the user's view: its errors, and, as root, that every path gives every metric or
+//! a reason.
 
 use std::process::Output;
 
@@ -31,7 +31,7 @@ fn every_path_gives_every_metric_or_says_why_not() {
     let scratch = Scratch::new("switch-bench");
     let output = bench(&format!("--quick --json - --out {}", scratch.path("")));
     if !output.status.success() {
-        // Without root, without `ip`, or where there are no namespaces.
+        // Without root, without `ip`, or without namespaces.
         assert_output_refused(&["--quick"], &output, "");
         homa_testkit::skip(stderr(&output).trim());
         return;
@@ -45,8 +45,8 @@ fn every_path_gives_every_metric_or_says_why_not() {
     assert_eq!(paths.len(), 3);
     for path in paths {
         if let Some(why) = path["skipped"].as_str() {
-            // What was measured before, if anything, stays: on a busy machine the source may be too slow for
-            // the rest.
+            // Previous measurements, if any, are kept: on a busy machine the source may be too slow for the
+            // rest.
             if !is_busy(why) && path["metrics"].as_object().is_none_or(serde_json::Map::is_empty) {
                 homa_testkit::skip(format_args!("{}: {why}", path["name"]));
             }

@@ -1,4 +1,4 @@
-//! A rack on this machine, as a user builds, uses and ends it.
+//! A rack on this machine, built, used and removed as by a user.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader};
@@ -20,11 +20,11 @@ fn run(words: &str) -> Output {
     homa(words).output().expect("the binary runs")
 }
 
-/// A rack that goes with the test.
+/// A rack that is removed with the test.
 struct Rack(String);
 
 impl Rack {
-    /// `None`, with the reason printed, where namespaces are not allowed.
+    /// `None`, with the reason printed, if namespaces are not permitted.
     fn up(name: &str, options: &str) -> Option<Rack> {
         let name = format!("{name}-{}", std::process::id());
         let output = run(&format!("rack up --name {name} {options}"));
@@ -63,8 +63,8 @@ impl Drop for Rack {
     }
 }
 
-/// The experiment ran to its end. Exit code 1 says that RPCs failed: on a busy machine a host that gets no
-/// processor for seconds is a silent peer, which is no fault of the experiment.
+/// Checks that the experiment ran to its end. Exit code 1 means that RPCs failed: on a busy machine, a host
+/// without a processor for seconds is a silent peer, which is no defect of the experiment.
 fn assert_ran(output: &Output) {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{:?}: {}", output.status, stderr(output));
 }
@@ -90,7 +90,7 @@ fn has_child(pid: u32, words: &str) -> bool {
     })
 }
 
-/// A server in a host, ready to be called.
+/// Starts a server in a host, and waits until it is ready.
 fn serve(rack: &Rack, host: &str) -> Child {
     let program = env!("CARGO_BIN_EXE_homa");
     let words = format!("{host} -- {program} serve --bind 0.0.0.0:14600 --protocol homa");
@@ -130,7 +130,7 @@ fn hosts_reach_each_other_and_nothing_is_left() {
     let output = rack.down();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(server.wait().is_ok());
-    // It ends right after it has let go of its name.
+    // It ends just after it has released its name.
     while lives(keeper) {}
     assert_eq!(devices(), before);
     assert_output_refused(&["rack", "status"], &run(&format!("rack status --name {}", rack.0)), "no rack");
@@ -173,7 +173,7 @@ fn a_pulled_cable_stops_calls_and_a_plugged_one_lets_them_go_on() {
     let _ = server.wait();
 }
 
-/// The verdict itself depends on processors that a busy machine does not have. Unit tests of the delays check
+/// The verdict itself depends on free processors, which a busy machine lacks. Unit tests of the delays check
 /// it.
 #[test]
 fn probes_of_all_priorities_cross_a_rack_beside_the_load() {
@@ -190,7 +190,7 @@ fn probes_of_all_priorities_cross_a_rack_beside_the_load() {
         .map(|host| {
             let words = format!("{host} -- {program} doctor probe 10.146.0.1");
             let probe = rack.exec(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-            // The first to be there probes.
+            // The first host to connect probes.
             assert!(line().ends_with(" is there"));
             probe.expect("it starts")
         })
@@ -232,15 +232,15 @@ fn what_a_crash_leaves_is_cleared_away() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(sleeper.wait().is_ok_and(|status| !status.success()));
     assert_output_refused(&["rack", "down"], &rack.down(), "no rack");
-    // Its name is free.
+    // The name of the rack is free again.
     assert!(run(&format!("rack up --name {} --hosts 2 --switch linux-bridge", rack.0)).status.success());
 }
 
-/// As somebody who is not root, in a user namespace.
+/// As a user other than root, in a user namespace.
 #[test]
 fn a_user_without_privileges_has_racks_too() {
     let scratch = Scratch::new("user-rack");
-    // Not everybody may look into the directory of the build.
+    // Other users may not have access to the build directory.
     let program = scratch.path("homa");
     std::fs::copy(env!("CARGO_BIN_EXE_homa"), &program).expect("a copy");
     let own = scratch.path("own");
@@ -275,7 +275,7 @@ fn a_user_without_privileges_has_racks_too() {
     assert!(!as_nobody("rack status").status.success());
 }
 
-/// The user without privileges, by its number everywhere.
+/// The user without privileges, whose number is the same on all systems.
 const NOBODY: u32 = 65_534;
 
 #[test]
@@ -298,14 +298,14 @@ fn a_rack_in_the_foreground_ends_with_ctrl_c() {
     assert!(!Path::new("/run/homa-rack").join(&name).exists());
 }
 
-/// A short experiment on four hosts; `None`, with the reason printed, where namespaces are not allowed.
+/// A short experiment on four hosts; `None`, with the reason printed, if namespaces are not permitted.
 fn experiment(options: &str) -> Option<Command> {
-    // Whether there can be a rack at all.
+    // Checks that a rack can be built.
     drop(Rack::up("probe", "--hosts 2 --switch linux-bridge")?);
     Some(homa(&format!("rack run vs-tcp --hosts 4 --rate 50mbit --warmup 0.2 --repetitions 1 {options}")))
 }
 
-/// Racks that an experiment with this process id has left.
+/// Whether racks remain of an experiment with this process id.
 fn left_by(pid: u32) -> bool {
     run(&format!("rack status --name run-{pid}")).status.success()
         || Path::new("/run/homa-rack").join(format!("run-{pid}")).exists()
@@ -321,7 +321,7 @@ fn agents(rack: &Value) -> Vec<u64> {
     pids.filter(is_agent).collect()
 }
 
-/// What a host was sent by the switch, frames.
+/// Frames that the switch sent to a host.
 fn forwarded(rack: &Value) -> u64 {
     let queues = rack["switch_stats"]["ports"][0]["queues"].as_array().into_iter().flatten();
     queues.filter_map(|queue| queue["frames"].as_u64()).sum()
@@ -361,7 +361,7 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
         assert!(run["rpcs"].as_u64().is_some_and(|count| count > 100), "{run}");
         assert_eq!((&run["lost"], &run["duplicated"]), (&0.into(), &0.into()), "{run}");
     }
-    // Both had the same messages to send, if not the time to send all. The measured times may differ by
+    // Both had the same messages to send, if not the time to send them all. The measured times may differ by
     // microseconds.
     let due = |run: &Value| ["started", "unsent"].map(|name| run[name].as_f64().expect("a number"));
     let due = |run: &Value| due(run).iter().sum::<f64>();
@@ -373,7 +373,7 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     assert_traces_agree(&files.iter().map(|file| traces.path(file)).collect::<Vec<_>>());
 }
 
-/// The part of an experiment on cells that is the same in the tests of them.
+/// The common options of the tests of cells.
 const CELL: &str = "--hosts 3 --max-message 20000 --load 0.2 --warmup 0.05 --sim never";
 
 #[test]
@@ -410,7 +410,7 @@ fn every_cell_has_a_rack_of_its_own_and_a_row_in_the_table() {
         };
         let all: [Value; 3] = [Value::Null, "cubic".into(), "reno".into()];
         assert_eq!((ways(&cell["runs"]), ways(&row["tcp"])), (all.to_vec(), all[1..].to_vec()));
-        // However they took turns, each repetition has them in the same order.
+        // In whatever order they took turns, each repetition has them in the same order.
         assert_eq!(ways(&cell["repetitions"]), [all.clone(), all].concat());
         assert!(
             row["tcp"]
@@ -421,7 +421,7 @@ fn every_cell_has_a_rack_of_its_own_and_a_row_in_the_table() {
         assert!(
             cell["runs"]
                 .as_array()
-                // On a busy machine those of one protocol may have had no processor.
+                // On a busy machine, the runs of one protocol may have got no processor.
                 .is_some_and(|runs| runs.iter().any(|run| run["rpcs"].as_u64() > Some(20))),
             "{cell}"
         );
@@ -463,7 +463,7 @@ fn a_cell_that_fails_is_named_and_the_others_are_kept() {
     assert!(!left_by(pid));
 }
 
-/// Records that say something of one way, and their times, by kind, RPC and arguments.
+/// Records that occur once for each direction, and their times, by kind, RPC and arguments.
 type Seen = HashMap<(u16, u64, u32, u32), (Record, u64)>;
 
 fn seen(file: &String) -> Seen {
@@ -475,12 +475,12 @@ fn seen(file: &String) -> Seen {
             twice.insert(key);
         }
     }
-    // One that was sent again, or whose id two hosts have, says nothing of one way.
+    // A retransmitted packet, or an id that two hosts have, gives no one-way time.
     seen.retain(|key, _| !twice.contains(key));
     seen
 }
 
-/// Packets of the hosts are those of the switch, whose file is the last, and everything happened in its
+/// Checks that the hosts' packets are those of the switch, whose file is the last, and that the events are in
 /// order.
 fn assert_traces_agree(files: &[String]) {
     let (switch, hosts) = files.split_last().expect("files");
@@ -512,15 +512,15 @@ fn assert_traces_agree(files: &[String]) {
     assert!(ways > 50, "only {ways} packets are in all three traces");
 }
 
-/// Experiments that somebody has done before.
+/// Experiments with published results.
 const PUBLISHED: [&str; 4] = ["config", "client-threads", "server-ports", "starve"];
 
-/// Whether a load had answers. One of 0.2 s in which a busy machine gave the hosts no processor has none.
+/// Whether a load had responses. On a busy machine, a load of 0.2 s whose hosts got no processor has none.
 fn has_carried(load: &Value) -> bool {
     load["score"]["rpcs_per_s"].as_f64().expect("a rate") > 0.0
 }
 
-/// What is the same in the results of all experiments, and how many loads each has in all that is said.
+/// The common part of the results of all experiments, and the number of loads of each.
 #[test]
 fn every_experiment_ends_with_results() {
     let Some(rack) = Rack::up("all", "--hosts 3 --rate 50mbit --switch linux-bridge") else { return };
@@ -546,14 +546,14 @@ fn every_experiment_ends_with_results() {
             let all = results["results"].as_array().expect("results");
             assert_eq!(all.len(), loads, "{words}");
             assert!(all.iter().any(has_carried), "{results}");
-            // What others found stands beside what is varied.
+            // Published results are listed with the varied parameter.
             assert_eq!(results["published"].is_array(), PUBLISHED.iter().any(|name| words.starts_with(name)));
         }
         assert!(stderr(&output).contains("In numbers") || words.starts_with("basic"), "{}", stderr(&output));
     }
 }
 
-/// These build what they run on, once for each value.
+/// These experiments build a rack for each value.
 #[test]
 fn a_rack_is_built_for_each_value_that_takes_one() {
     if Rack::up("probe2", "--hosts 2 --switch linux-bridge").is_none() {
@@ -598,7 +598,7 @@ fn causes_are_planted_one_at_a_time_and_each_run_has_its_verdict() {
     assert_eq!(planted, ["none", "hog", "stop", "none-long", "queue", "pacer", "windows", "loss"]);
     assert!(runs.iter().all(|run| run["rpcs"].as_u64() > Some(0) && run["cause"].is_string()), "{results}");
     assert_eq!(runs[0]["found"], false, "nothing was planted");
-    // What a run was judged by is there to be looked at.
+    // The evidence of a run is kept.
     let lost = run(&format!("trace lost {} --json -", traces.join("loss-1").display()));
     assert_eq!(lost.status.code(), Some(0), "{}", stderr(&lost));
     std::fs::remove_dir_all(&traces).expect("the traces");
@@ -620,7 +620,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     );
     let output = run(&words);
     let said = stderr(&output);
-    // Only root of the first user namespace may set which processors receive packets.
+    // Only root of the first user namespace may set the processors of received packets.
     let needs = ["namespace", "cannot run `ip`", "rps_cpus: Operation not permitted"];
     if output.status.code() != Some(0) && needs.iter().any(|part| said.contains(part)) {
         return homa_testkit::skip(said);
@@ -628,7 +628,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("Published"), "{said}");
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    // Where no program translates addresses, that is said.
+    // If no program translates addresses, the result reports it.
     assert_eq!(results["config"]["nat"].is_null(), said.contains("only routes"));
     let all = results["results"].as_array().expect("results");
     let measured: Vec<_> = all.iter().map(|one| (one["policy"].as_str(), one["flows"].as_u64())).collect();
@@ -637,7 +637,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     for one in all {
         for direction in ["forward", "backward", "sum"] {
             let runs = one[direction]["runs"].as_array().expect("runs");
-            // A run in which a busy machine gave the flows no processor carried nothing.
+            // On a busy machine, a run whose flows got no processor has transferred nothing.
             assert!(runs.len() == 2 && runs.iter().all(|run| run.as_f64() >= Some(0.0)), "{one}");
             assert!(runs.iter().any(|run| run.as_f64() > Some(0.0)), "{one}");
         }
@@ -659,12 +659,12 @@ fn a_host_that_dies_ends_the_experiment_in_one_line() {
     kill(victim);
     let output = child.wait_with_output().expect("it ends");
     assert_output_refused(&["rack", "run"], &output, "process of h");
-    // The rack is not the experiment's.
+    // The rack was not built by the experiment.
     assert!(rack.status()["processes"].as_array().is_some_and(Vec::is_empty));
 }
 
-/// What a pulled cable and a killed switch do to an experiment: it goes on, no answer is lost unnoticed, and
-/// the results say what happened.
+/// A pulled cable and a killed switch during an experiment: it continues, no response is lost silently, and
+/// the results report the events.
 #[test]
 fn an_experiment_goes_on_past_a_pulled_cable_and_a_killed_switch() {
     let Some(rack) = Rack::up("goes-on", "--hosts 2 --rate 50mbit") else { return };
@@ -676,7 +676,7 @@ fn an_experiment_goes_on_past_a_pulled_cable_and_a_killed_switch() {
             assert!(child.try_wait().expect("a child").is_none(), "it ended early");
         }
     };
-    // Those that measured round trips without load have gone: these are Homa's and TCP's.
+    // The agents for round trips without load have ended: these are Homa's and TCP's.
     until(&mut child, &|rack| agents(rack).len() == 4);
     let begin = forwarded(&rack.status());
     until(&mut child, &|rack| forwarded(rack) > begin + 500);
@@ -729,7 +729,7 @@ fn an_interrupted_experiment_leaves_nothing() {
     while !has_child(pid, "rack agent") {
         assert!(child.try_wait().expect("a child").is_none(), "it ended early");
     }
-    // As a terminal does: the whole foreground group, agents included.
+    // Signals the whole foreground group, agents included, as a terminal does.
     let group = format!("-{pid}");
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().expect("kill runs").success());
     let output = child.wait_with_output().expect("it ends");
@@ -739,7 +739,7 @@ fn an_interrupted_experiment_leaves_nothing() {
 
 #[test]
 fn bench_goes_on_over_loopback_where_namespaces_are_forbidden() {
-    // Root of a user namespace that allows no further ones, as in a container.
+    // Root of a user namespace that permits no further ones, as in a container.
     let forbid = "for kind in user net; do echo 0 > /proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "sh", "-c", forbid, "sh", env!("CARGO_BIN_EXE_homa")]);

@@ -1,4 +1,4 @@
-//! What `homa rack` refuses, each in one line.
+//! Errors of `homa rack`, each in one line.
 
 use super::common::{assert_output_refused, run};
 

@@ -6,7 +6,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 use super::serve::{Serve, homa};
 
-/// Runs the binary in a namespace to its end.
+/// Runs the binary in a namespace.
 fn run(namespace: &Namespace, words: &str) -> Output {
     let words = words.to_owned();
     namespace.run(move || homa(&words.split(' ').collect::<Vec<_>>()).output().expect("the binary runs"))
@@ -54,7 +54,7 @@ fn a_call_reaches_its_server_and_says_where_there_is_none() {
     assert!(said.trim_end().ends_with("from 10.146.0.2/99"), "{said}");
     for (to, part) in [
         (format!("{}/98", V4[1]), "10.146.0.2/98 has no server on Homa port 98"),
-        // Nobody has a socket of that IP version there.
+        // No host has a socket of that IP version there.
         (format!("{}/99", V6[1]), "does not speak Homa over IP protocol 146"),
     ] {
         let output = call(&to);
@@ -77,7 +77,7 @@ fn a_bench_alone_has_its_clients_at_other_addresses_than_its_servers() {
 
 #[test]
 fn without_the_capability_one_line_says_what_to_do() {
-    // A user without privileges; where the test has none itself, it is one.
+    // Runs as a user without privileges; if the test has none itself, it is that user.
     let program = env!("CARGO_BIN_EXE_homa");
     let words = ["--reuid=65534", "--clear-groups", "--bounding-set=-net_raw", program];
     let commands = [homa(&["serve", "--driver", "raw"]), {
@@ -85,7 +85,7 @@ fn without_the_capability_one_line_says_what_to_do() {
         command.args(words).args(["serve", "--driver", "raw"]).stdin(Stdio::null());
         command
     }];
-    // SAFETY: takes nothing and gives a number.
+    // SAFETY: geteuid has no requirements.
     let privileged = unsafe { libc::geteuid() } == 0;
     let [plain, without] = commands;
     let mut command = if privileged { without } else { plain };

@@ -11,11 +11,11 @@ pub fn homa(words: &[&str]) -> Command {
     command
 }
 
-/// A running `homa serve`, ended with the test.
+/// A running `homa serve`, which ends with the test.
 pub struct Serve(Child);
 
 impl Serve {
-    /// Returns it with what it says before it is ready.
+    /// Starts it, and returns its output until it is ready.
     pub fn start(namespace: &Namespace, words: &str) -> (Serve, String) {
         let words = words.to_owned();
         let mut process = namespace.run(move || {
@@ -29,7 +29,7 @@ impl Serve {
         (server, said.join("\n"))
     }
 
-    /// Memory of the process that is in use now.
+    /// Resident bytes of the process.
     pub fn resident_bytes(&self) -> u64 {
         homa_testkit::resident_bytes(self.0.id()).expect("it runs")
     }

@@ -1,4 +1,4 @@
-//! Time traces of a rack, as a user merges them.
+//! Time traces of a rack, merged as by a user.
 
 use std::fs::{self, File};
 
@@ -6,8 +6,8 @@ use super::common::traces::{dump_of, merged, planted, write};
 use super::common::{Scratch, run, stderr};
 use homa_trace::{Dump, read_dumps};
 
-/// Moves the clock of a live dump: at its start it is ahead by the offset, and from there on it is fast.
-/// Nobody knows its machine any more.
+/// Changes the clock of a live dump: at its start it is ahead by the offset, and from there on it is fast.
+/// Removes the identity of its machine.
 fn plant_live(dump: &mut Dump, (offset_ns, ppm): (i64, f64)) {
     assert_ne!(dump.node.machine, 0, "live traces know their machine");
     dump.node.machine = 0;
@@ -15,7 +15,7 @@ fn plant_live(dump: &mut Dump, (offset_ns, ppm): (i64, f64)) {
     dump.frequency_hz = (dump.frequency_hz as f64 / (1.0 + ppm / 1e6)).round() as u64;
 }
 
-/// Namespaces share a clock, so that what was planted is all that there is to find.
+/// Namespaces share a clock, so that the injected differences are the only ones.
 #[test]
 fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     let scratch = Scratch::new("trace-rack");
@@ -23,7 +23,7 @@ fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     fs::create_dir(&out).expect("a directory");
     let words = "rack run load --hosts 4 --rate 100mbit --workload w3 --loads 0.3 --duration 2";
     let output = run(words.split(' ').chain(["--out", &out, "--trace", &traces]));
-    // Exit code 1: RPCs failed, as on a busy machine; their traces are as good.
+    // Exit code 1 means failed RPCs, as on a busy machine; their traces are equally good.
     if !matches!(output.status.code(), Some(0 | 1)) {
         let said = stderr(&output);
         let no_rack = ["namespace", "cannot run `ip`", "cannot run `tc`"];
@@ -42,17 +42,17 @@ fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     }
     let out = scratch.path("merged.trace");
     let found = merged(&[&scratch.path("traces"), "--out", &out]);
-    // Where a busy machine delays packets one way more than the other, the times of two hosts may contradict
-    // a packet between them. That there are no warnings otherwise is tested in simulated time.
+    // If a busy machine delays packets more in one direction, the times of two hosts may contradict a packet
+    // between them. Tests in simulated time check that there are no warnings otherwise.
     assert!(found["warnings"].is_array());
     let dumps = read_dumps(&mut File::open(&out).expect("written")).expect("traces");
     for (number, (dump, truth)) in dumps.iter().zip(&truths).enumerate() {
         let node = &found["nodes"][number];
         let of = |name: &str| node[name].as_f64().expect("a number");
-        // How near it comes hangs on how busy the machine is; what it says of that must be true. The first
-        // node has its own time. The likely error of the drift is no bound, and the bound of the times does
-        // not include it: ten times as much would be less than the smallest drift that was planted, if the
-        // machine was quiet.
+        // The precision depends on the load of the machine, but the stated uncertainty must be true. The
+        // first node has its own time. The likely error of the drift is not a bound, and the bound of the
+        // times does not include it. On an idle machine, ten times the likely error is less than the smallest
+        // injected drift.
         let most_ppm = 10.0 * of("likely_error_ppm").max(1.0);
         let middle = dump.records.len() / 2;
         let error = dump.time_ns(&dump.records[middle]).abs_diff(truth.time_ns(&truth.records[middle]));

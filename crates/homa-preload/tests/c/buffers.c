@@ -1,10 +1,11 @@
-/* A Homa application's buffers: too few, taken away, and taken away too early. */
+/* The buffers of a Homa application: too few, unmapped, and unmapped too early. */
 #include "rpc.h"
 
 #include <pthread.h>
 #include <sys/epoll.h>
 
-/* Buffers for two long messages: a third waits until one is given back, a short one passes it, and poll knows. */
+/* Buffers for two long messages: a third waits until one is given back, a short one overtakes it, and poll
+ * shows it. */
 static void starves(const union address *to)
 {
 	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
@@ -34,7 +35,7 @@ static void starves(const union address *to)
 	args.id = 0;
 	CHECK(receive(port.fd, &args, &from, 0) == 100 && args.id == small);
 	CHECK(!readable(port.fd));
-	/* Given back by a call for something else, as by another thread. */
+	/* Given back by a call for another message, as another thread would. */
 	uint64_t private = send_request(port.fd, to, data, 100, 0, HOMA_SENDMSG_PRIVATE);
 	taken[0].id = private;
 	CHECK(receive(port.fd, &taken[0], &from, 0) == 100);
@@ -42,7 +43,8 @@ static void starves(const union address *to)
 	args.id = 0;
 	CHECK(receive(port.fd, &args, &from, 0) == HOMA_MAX_MESSAGE_LENGTH && args.id == large);
 	CHECK(!readable(port.fd));
-	/* To who watches by edges, it comes when it has room: also where the descriptor was readable for another. */
+	/* With edge triggering, a message arrives when it has room, even if the descriptor was already readable for
+	 * another. */
 	int edges = epoll_create1(0);
 	struct epoll_event edge = {EPOLLIN | EPOLLET, {.fd = port.fd}}, got;
 	CHECK(epoll_ctl(edges, EPOLL_CTL_ADD, port.fd, &edge) == 0 && epoll_wait(edges, &got, 1, 0) == 0);
@@ -61,7 +63,7 @@ static void starves(const union address *to)
 	struct homa_recvmsg_args last;
 	memset(&last, 0, sizeof(last));
 	CHECK(receive(port.fd, &last, &from, 0) == 100 && last.id == small && !readable(port.fd));
-	/* One that waits for room can be given up as any. */
+	/* A message that waits for room can be given up like any other. */
 	for (int tell = 0; tell < 2; tell++) {
 		memset(&none, 0, sizeof(none));
 		large = send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 97, 0);
@@ -86,7 +88,7 @@ static void *receive_large(void *argument)
 	return args;
 }
 
-/* A thread waits while another finds no room for a message: it gets that when there is room. */
+/* One thread waits while another finds no room for a message: the first gets it when there is room. */
 static void starves_another(const union address *to)
 {
 	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
@@ -128,7 +130,7 @@ static void starves_another(const union address *to)
 	}
 }
 
-/* A client whose buffers are the least that there may be, and have no room for one message more of this size. */
+/* A client with the minimum of buffers, which have no room for one more message of this size. */
 static struct port open_full(const union address *to, size_t length, struct homa_recvmsg_args *last)
 {
 	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
@@ -148,7 +150,7 @@ static struct port open_full(const union address *to, size_t length, struct homa
 	return port;
 }
 
-/* More messages wait for room than are held: there is nothing to be received, and poll says so. */
+/* More messages wait for room than can be held: nothing can be received, and poll shows nothing. */
 static void holds_many(const union address *to)
 {
 	const size_t length = 4 * HOMA_BPAGE_SIZE;
@@ -162,14 +164,14 @@ static void holds_many(const union address *to)
 	end_if_it_hangs();
 	for (unsigned i = 0; i < count; i++)
 		send_request(port.fd, to, data, length, i, 0);
-	/* Each is looked at as it comes. */
+	/* Each is checked as it arrives. */
 	for (int quiet = 0; quiet < 100;) {
 		FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
 		quiet = readable(port.fd) ? 0 : quiet + 1;
 		usleep(1000);
 	}
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == count);
-	/* One after the other they come all the same. */
+	/* They all arrive, one after the other. */
 	args = last;
 	for (unsigned i = 0; i < count; i++) {
 		args.id = 0;
@@ -204,8 +206,8 @@ static void *wait_for_private(void *argument)
 	return NULL;
 }
 
-/* Two threads wait for the same private response, for which there is no room: one gets it when there is, and until then neither hears that there
-   is no such call. */
+/* Two threads wait for the same private response, which has no room. One gets it when there is room. Until
+   then neither gets the error that the call does not exist. */
 static void private_for_two(const union address *to)
 {
 	const size_t length = 4 * HOMA_BPAGE_SIZE;
@@ -242,7 +244,8 @@ static void private_for_two(const union address *to)
 	CHECK(close(port.fd) == 0);
 }
 
-/* Buffers that the program takes away while messages are on their way: the messages come, and nothing is written where they were to be. */
+/* Buffers that the program unmaps while messages are in flight: the messages arrive, and nothing is written
+ * to the unmapped memory. */
 static void unmaps(const union address *to)
 {
 	for (int round = 0; round < 20; round++) {
@@ -267,7 +270,7 @@ static void unmaps(const union address *to)
 	}
 }
 
-/* Keeps eight large messages of its own under way. */
+/* Keeps eight large messages of its own in flight. */
 static void send_eight(struct port *port, const union address *to)
 {
 	for (uint32_t i = 0; i < 8; i++) {
@@ -276,7 +279,7 @@ static void send_eight(struct port *port, const union address *to)
 	}
 }
 
-/* Receives them; whoever comes whole is as it was sent. Returns how many did not come whole. */
+/* Receives them; a complete message must be as it was sent. Returns how many are incomplete. */
 static int receive_eight(struct port *port)
 {
 	struct homa_recvmsg_args args;
@@ -300,7 +303,8 @@ static int receive_eight(struct port *port)
 	return lost;
 }
 
-/* A part of the buffers taken away while messages are on their way, and attempts to that fail: nothing comes that was not sent. */
+/* A part of the buffers is unmapped while messages are in flight, or unmapping fails: nothing arrives that
+ * was not sent. */
 static void unmaps_in_part(const union address *to)
 {
 	struct homa_recvmsg_args args;
@@ -322,7 +326,7 @@ static void unmaps_in_part(const union address *to)
 		usleep(round * 100);
 		CHECK(munmap(port.region + part, part) == 0);
 		CHECK(receive_eight(&port) < 8);
-		/* All pages are lost by now that were in use, or given back: what has its place elsewhere comes as ever. */
+		/* All pages that were in use are lost by now, or given back: messages in other pages arrive as usual. */
 		memset(&args, 0, sizeof(args));
 		fill(data, 2 * part, 9);
 		send_request(port.fd, to, data, 2 * part, 9, 0);
@@ -346,7 +350,7 @@ static void *receive_one(void *argument)
 
 	memset(&args, 0, sizeof(args));
 	long length = receive(port->fd, &args, &from, 0);
-	/* It may have come too late to its call. */
+	/* The thread may have begun its call too late. */
 	if (length < 0 && errno == EBADF)
 		return port;
 	CHECK(length == HOMA_MAX_MESSAGE_LENGTH);
@@ -354,13 +358,14 @@ static void *receive_one(void *argument)
 	return NULL;
 }
 
-/* A socket that is closed while another thread receives, which gets what it waits for: the call has the socket until it returns. */
+/* A socket is closed while another thread receives: that thread gets its message, since its call keeps the
+ * socket until it returns. */
 static void closes(const union address *to)
 {
 	int late = 0;
 
 	end_if_it_hangs();
-	/* Until one was in time, on a machine where threads begin late. */
+	/* Repeats until one thread was in time, on a machine where threads start late. */
 	for (int round = 0; round < 40 || late == round; round++) {
 		struct port port = open_client(to->any.sa_family);
 		pthread_t waits;
@@ -386,12 +391,12 @@ static void *receive_somehow(void *argument)
 
 	memset(&args, 0, sizeof(args));
 	long length = receive(port->fd, &args, &from, 0);
-	/* It may have come too late to its call, and its message to its buffers. */
+	/* The thread may have begun its call too late, and the message may have arrived too late for its buffers. */
 	CHECK(length == HOMA_MAX_MESSAGE_LENGTH || (length < 0 && (errno == EBADF || errno == EFAULT)));
 	return length > 0 || errno == EFAULT ? NULL : port;
 }
 
-/* The same, and the buffers are taken away while the call goes on: nothing is written there. */
+/* Like closes(), but the buffers are unmapped during the call: nothing is written there. */
 static void closes_and_unmaps(const union address *to)
 {
 	int late = 0;

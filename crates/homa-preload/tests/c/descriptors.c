@@ -1,4 +1,5 @@
-/* A program that closes what it does not know, and descriptors that are closed past the library. */
+/* A program that closes descriptors of the library, and descriptors that are closed without the library's
+ * knowledge. */
 #include "rpc.h"
 
 #include <fcntl.h>
@@ -7,7 +8,7 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-/* Closes all descriptors but one, one by one, and puts another in the place of each that is not its own. */
+/* Closes all descriptors but one, one by one, and tries to replace each that is not the program's. */
 static void close_others(int kept)
 {
 	for (int fd = 3; fd < 400; fd++)
@@ -21,7 +22,8 @@ static void close_others(int kept)
 			close(fd);
 }
 
-/* The library's own descriptors: those that are open and that nothing can take the place of. Returns how many of the first 60 are, without `kept`. */
+/* The library's own descriptors: those that are open and cannot be replaced. Returns how many of the first 60
+ * are, without `kept`. */
 static int own_descriptors(int *own, int kept)
 {
 	int count = 0;
@@ -32,7 +34,7 @@ static int own_descriptors(int *own, int kept)
 	return count;
 }
 
-/* A child that has the parent's memory for a moment opens descriptors of its own by the numbers of the library's. */
+/* A vfork child opens its own descriptors with the numbers of the library's. */
 static void opens_in_child(int kept)
 {
 	int before[60], after[60], status, count;
@@ -51,7 +53,7 @@ static void opens_in_child(int kept)
 	CHECK(own_descriptors(after, kept) == count && !memcmp(before, after, count * sizeof(*before)));
 }
 
-/* As daemons do: the sockets that it has go, and new ones are as ever. */
+/* Closes all descriptors, as daemons do: the program's sockets end, and new ones work. */
 static void closes_all(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -103,7 +105,7 @@ static void closes_all(const union address *to)
 	CHECK(close(port.fd) == 0);
 }
 
-/* stdio closes by itself: the number is another file's then, or another socket's. */
+/* stdio closes a descriptor itself: the number then belongs to another file or another socket. */
 static void closes_past(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);

@@ -1,4 +1,4 @@
-/* Threads that end while they are in a call: cancelled, or by pthread_exit in a signal handler. */
+/* Threads that end during a call: cancelled, or by pthread_exit in a signal handler. */
 #include "rpc.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ static volatile pid_t waiter_id;
 static int pipe_ends[2], epoll_set, listener;
 static int cleaned;
 
-/* What a thread is in when it ends. */
+/* The call in which a thread ends. */
 enum what { RECEIVE, RECEIVE_PRIVATE, SEVERAL, POLLS, WAITS_AT_SET, READS, ACCEPTS, PENDING, NOT_WAITING, KINDS };
 
 static void clean(void *unused)
@@ -40,7 +40,7 @@ static void wait_for(enum what what)
 	switch (what) {
 	case PENDING:
 	case NOT_WAITING:
-		/* It was cancelled before it calls. */
+		/* Here the thread is cancelled before its call. */
 		CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
 		recvmsg(port.fd, &message, what == PENDING ? 0 : MSG_DONTWAIT);
 		break;
@@ -86,7 +86,7 @@ static void *wait_in_thread(void *argument)
 	return NULL;
 }
 
-/* Waits until the kernel says that the thread sleeps. */
+/* Waits until the kernel reports that the thread sleeps. */
 static void await_sleep(pid_t id)
 {
 	char path[64], line[512];
@@ -142,7 +142,7 @@ static void handle_nothing(int signal)
 	(void)signal;
 }
 
-/* Cancels a thread in each call, with and without a handler of some signal; the socket is as before. */
+/* Cancels a thread in each call, with and without a handler of some signal; the socket must be unaffected. */
 static void cancels(const union address *to)
 {
 	prepare(to);
@@ -170,7 +170,7 @@ static void end_thread(int signal)
 	pthread_exit((void *)7);
 }
 
-/* Threads end by a handler while they wait. */
+/* Threads that a handler ends while they wait. */
 static void exits(const union address *to)
 {
 	CHECK(signal(SIGUSR1, end_thread) != SIG_ERR);

@@ -1,4 +1,4 @@
-/* Wrong arguments of every call, and what the kernel's Homa says of them. */
+/* Wrong arguments of every call, and the errors of the kernel's Homa. */
 #include "rpc.h"
 
 #include <fcntl.h>
@@ -81,7 +81,7 @@ static void options(int family)
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &length) == 0 && value == family);
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &length) == 0 && value == 0);
 	FAILS(getsockopt(fd, IPPROTO_UDP, 1, &value, &length), ENOPROTOOPT);
-	/* What any socket has. */
+	/* Options that any socket has. */
 	struct timeval time = {7, 5}, kept;
 	length = sizeof(kept);
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kept, &length) == 0 && length == sizeof(kept) && kept.tv_sec == 0);
@@ -124,7 +124,7 @@ static void options(int family)
 	FAILS(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_RCVBUF, &told, &length), EINVAL);
 	FAILS(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_RCVBUF, &told, NULL), EFAULT);
 
-	/* Bind makes a server of a client, and the option can unmake it. */
+	/* bind makes a client's socket a server's, and the option can turn requests off. */
 	length = sizeof(value);
 	CHECK(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_SERVER, &value, &length) == 0 && value == 0);
 	union address at = address_of(family == AF_INET ? "0.0.0.0" : "::", base + 1);
@@ -171,10 +171,10 @@ static void sending(int family, const char *loopback)
 	FAILS(sendmsg(port.fd, NULL, 0), EFAULT);
 	message = (struct msghdr){.msg_name = &to, .msg_namelen = -1, .msg_iov = pieces, .msg_iovlen = 1, .msg_control = ARGS(0)};
 	FAILS(sendmsg(port.fd, &message, 0), EINVAL);
-	/* Nobody knows the id: the client may have given up. */
+	/* An unknown id is no error, since the client may have given up. */
 	CHECK(send_pieces(port.fd, &to, pieces, 1, ARGS(.id = 12345)) == 0);
 	FAILS(send_pieces(port.fd, &to, pieces, 1, ARGS(.id = 12345, .completion_cookie = 1)), EINVAL);
-	/* A message may come in pieces, some of them empty. */
+	/* A message may be passed in pieces, some of them empty. */
 	struct iovec three[3] = {{data, 5}, {NULL, 0}, {data, 7}};
 	CHECK(send_pieces(port.fd, &to, three, 3, ARGS(0)) == 0 && args.id != 0);
 
@@ -256,7 +256,7 @@ static void controlling(int family, const char *loopback)
 	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
 	FAILS(ioctl(port.fd, HOMAIOCINFO, NULL), EFAULT);
 	FAILS(ioctl(port.fd, _IO('h', 0x93)), EINVAL);
-	/* Programs of older headers have other numbers for the same. */
+	/* Programs built with older headers use other numbers for the same requests. */
 	CHECK(ioctl(port.fd, HOMAIOCABORT_FIRST, &abort) == 0 && ioctl(port.fd, HOMAIOCABORT_OF_2025, &abort) == 0);
 	CHECK(ioctl(port.fd, HOMAIOCFREEZE_FIRST) == 0 && ioctl(port.fd, HOMAIOCFREEZE_OF_2025) == 0);
 	FAILS(ioctl(port.fd, HOMAIOCABORT_FIRST, NULL), EFAULT);
@@ -268,14 +268,14 @@ static void controlling(int family, const char *loopback)
 	memset(&info, 0xff, sizeof(info));
 	info.rpc_info = 0;
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0 && info.error_msg[sizeof(info.error_msg) - 1] == 0);
-	/* What is told of each RPC begins with its id; its peer lies behind it. */
+	/* The information about an RPC begins with its id, followed by its peer. */
 	uint64_t id = send_request(port.fd, &to, "x", 1, 5, HOMA_SENDMSG_PRIVATE);
 	struct homa_rpc_info rpcs[2];
 	memset(rpcs, 0, sizeof(rpcs));
 	info.rpc_info = (uint64_t)(uintptr_t)rpcs;
 	info.rpc_info_length = sizeof(rpcs[0]);
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0);
-	/* Nobody listens there: it may be over already. */
+	/* The port has no server: the call may be over already. */
 	CHECK(info.num_rpcs == 1 && (rpcs[0].id == 0 || (rpcs[0].id == id && rpcs[0].completion_cookie == 5 && rpcs[0].tx_length == 1 && memcmp(&rpcs[0].peer, &to, 8) == 0)));
 	CHECK(rpcs[1].id == 0 && close(port.fd) == 0);
 	FAILS(ioctl(port.fd, HOMAIOCINFO, &info), EBADF);
@@ -334,7 +334,7 @@ static void closed(int family, const char *loopback)
 	CHECK(close(epoll) == 0 && munmap(port.region, REGION_BYTES) == 0);
 }
 
-/* Arguments that the kernel looks at before Homa does. */
+/* Arguments that the kernel checks before Homa does. */
 static void generic(int family, const char *loopback)
 {
 	struct port port = open_client(family);
@@ -364,7 +364,7 @@ static void generic(int family, const char *loopback)
 	FAILS(fcntl(port.fd, F_DUPFD, -1), EINVAL);
 	FAILS(poll(nowhere, 1, 0), EFAULT);
 	FAILS(select(-1, NULL, NULL, NULL, NULL), EINVAL);
-	/* A name that cannot be read. */
+	/* An unreadable name. */
 	struct iovec piece = {&value, 1};
 	struct homa_sendmsg_args args = {0, 0, 0, 0};
 	struct msghdr message = {.msg_name = nowhere, .msg_namelen = length_of(&to), .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &args};
@@ -372,7 +372,7 @@ static void generic(int family, const char *loopback)
 	CHECK(close(port.fd) == 0 && munmap(port.region, REGION_BYTES) == 0);
 }
 
-/* Every other socket, and every other file, is as ever. */
+/* All other sockets and files work as usual. */
 static void others(void)
 {
 	int pair[2], fd = socket(AF_INET, SOCK_DGRAM, 0), type;

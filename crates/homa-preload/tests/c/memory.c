@@ -1,4 +1,5 @@
-/* Memory of what is sent: sendmsg waits for it, and poll, select and epoll tell of it. HOMA_WMEM_MAX is 2 MB here. */
+/* Memory of sent messages: sendmsg waits for it, and poll, select and epoll show it. HOMA_WMEM_MAX is 2 MB
+ * here. */
 #include "rpc.h"
 
 #include <signal.h>
@@ -8,7 +9,7 @@
 #include <sys/wait.h>
 
 #define BYTES 1000000
-/* Messages that begin below the bound. */
+/* Number of messages that may begin below the bound. */
 #define FIT 2
 
 static unsigned char bytes[BYTES];
@@ -25,7 +26,7 @@ static long try_send(int fd, const union address *to, uint64_t *id)
 	return result;
 }
 
-/* Whether poll, select and epoll say that there is room; they agree, whatever there is to receive. */
+/* Whether poll, select and epoll show room; they must agree, regardless of messages to receive. */
 static int has_room(int fd, int epoll)
 {
 	struct pollfd entry = {fd, POLLOUT, 0};
@@ -59,7 +60,7 @@ static int watch(int fd)
 	return epoll;
 }
 
-/* Requests that nobody answers keep their memory until they are given up. */
+/* Unanswered requests keep their memory until they are given up. */
 static void requests(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -80,7 +81,7 @@ static void requests(const union address *to)
 		CHECK(!has_room(port.fd, epoll));
 		uint64_t none = 0;
 		FAILS(try_send(port.fd, to, &none), EAGAIN);
-		/* What can be received is told all the same: the outcome of a call that is given up. */
+		/* poll still shows receivable messages: the outcome of a call that is given up. */
 		CHECK(!(poll(&(struct pollfd){port.fd, POLLIN, 0}, 1, 0)));
 		abort.error = ECANCELED;
 		CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
@@ -96,7 +97,7 @@ static void requests(const union address *to)
 	CHECK(close(port.fd) == 0);
 }
 
-/* Answers keep their memory until their clients have them. */
+/* Responses keep their memory until their clients have received them. */
 static void answers(const char *host, int number)
 {
 	enum { CALLS = 6 };
@@ -109,7 +110,7 @@ static void answers(const char *host, int number)
 
 	memset(&args, 0, sizeof(args));
 	if (client == 0) {
-		/* It is not left behind, stopped, where a check fails. */
+		/* If a check fails, the stopped child must not be left behind. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		struct port own = open_client(to.any.sa_family);
 		union address server;
@@ -136,7 +137,7 @@ static void answers(const char *host, int number)
 	FAILS(try_send(port.fd, &from[FIT], &ids[FIT]), EAGAIN);
 	CHECK(kill(client, SIGCONT) == 0);
 	await_room(port.fd);
-	/* The answer that found no room is still to be given; those after it wait. */
+	/* The response without room still has to be sent; those after it wait. */
 	for (int at = FIT; at < CALLS; at++) {
 		struct homa_sendmsg_args answer = {ids[at], 0, 0, 0};
 		struct iovec piece = {bytes, BYTES};

@@ -1,4 +1,4 @@
-/* A Homa application as any: servers and clients that say by their exit what they found. */
+/* A typical Homa application: servers and clients whose exit code and output report their findings. */
 #include "rpc.h"
 
 #include <dirent.h>
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Says that it is ready, then answers each request with itself. */
+/* Prints that it is ready, then echoes each request. */
 static void *serve(void *argument)
 {
 	struct port *port = argument;
@@ -53,7 +53,7 @@ static void set_server(int fd, int value)
 	CHECK(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_SERVER, &told, &length) == 0 && told == (value != 0));
 }
 
-/* The same by a socket that is not bound: tells its port. */
+/* The same with an unbound socket: prints its port. */
 static void echo_unbound(const char *host)
 {
 	struct port port = open_client(address_of(host, 1).any.sa_family);
@@ -64,7 +64,7 @@ static void echo_unbound(const char *host)
 	serve(&port);
 }
 
-/* Takes requests and answers none. */
+/* Receives requests and answers none. */
 static void swallow(const char *host, int number)
 {
 	struct port port = open_server(host, number);
@@ -107,7 +107,8 @@ struct work {
 	unsigned seed, count, in_flight;
 };
 
-/* Keeps so many calls in flight on a socket that other threads use, too; whoever receives an outcome checks it. */
+/* Keeps this number of calls in flight on a socket that other threads use, too; the thread that receives an
+ * outcome checks it. */
 static void *work(void *argument)
 {
 	struct work *work = argument;
@@ -157,7 +158,7 @@ static void threads(const union address *to, unsigned count, unsigned in_flight,
 
 static _Atomic int storm_over;
 
-/* Gives up all calls of a socket, again and again. */
+/* Gives up all calls of a socket repeatedly. */
 static void *give_up(void *argument)
 {
 	struct port *port = argument;
@@ -170,7 +171,7 @@ static void *give_up(void *argument)
 	return NULL;
 }
 
-/* Sockets that are closed with calls in flight, and their buffers with them. */
+/* Sockets that are closed with calls in flight, together with their buffers. */
 static void *open_and_close(void *argument)
 {
 	const union address *to = argument;
@@ -189,7 +190,8 @@ static void *open_and_close(void *argument)
 	return NULL;
 }
 
-/* As many outcomes as it has sent calls, whosoever they are: answers, or the word that they were given up. */
+/* Receives as many outcomes as it has sent calls, of any thread: responses, or errors of calls that were
+ * given up. */
 static void *call_in_storm(void *argument)
 {
 	struct work *work = argument;
@@ -212,7 +214,8 @@ static void *call_in_storm(void *argument)
 	return NULL;
 }
 
-/* Threads that share a socket, whose calls are given up meanwhile, beside sockets that come and go. */
+/* Threads that share a socket while its calls are given up, and sockets that are opened and closed meanwhile.
+ * */
 static void storm(const union address *to, unsigned count, unsigned in_flight, unsigned calls)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -245,7 +248,7 @@ static void *await_shutdown(void *argument)
 	return NULL;
 }
 
-/* Calls given up by their client, and the end of a socket. */
+/* Calls given up by their client, and the shutdown of a socket. */
 static void aborts(const union address *silent)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -265,13 +268,13 @@ static void aborts(const union address *silent)
 	FAILS(receive(port.fd, &args, &from, 0), ECANCELED);
 	CHECK(args.id == one && args.completion_cookie == 1 && args.num_bpages == 0);
 	FAILS(ioctl(port.fd, HOMAIOCABORT, &abort), EINVAL);
-	/* Forgotten: nobody hears of it. */
+	/* Discarded: the call has no outcome. */
 	abort = (struct homa_abort_args){two, 0, 0, {0, 0}};
 	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
 	args.id = 0;
 	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
 	CHECK(!readable(port.fd));
-	/* All that are left. */
+	/* All remaining calls. */
 	uint64_t four = send_request(port.fd, silent, "four", 4, 4, 0);
 	abort = (struct homa_abort_args){0, ETIMEDOUT, 0, {0, 0}};
 	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
@@ -284,7 +287,7 @@ static void aborts(const union address *silent)
 	memset(&info, 0, sizeof(info));
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0 && info.error_msg[0] != 0);
 	CHECK(ioctl(port.fd, HOMAIOCFREEZE) == 0);
-	/* The end. */
+	/* The shutdown. */
 	pthread_t waits;
 	send_request(port.fd, silent, "five", 4, 5, 0);
 	CHECK(pthread_create(&waits, NULL, await_shutdown, &port) == 0);
@@ -299,7 +302,7 @@ static void aborts(const union address *silent)
 	CHECK(shutdown(port.fd, SHUT_RDWR) == 0);
 }
 
-/* A call that is refused. */
+/* A call that the peer refuses. */
 static void is_refused(struct port *port, const union address *to)
 {
 	struct homa_recvmsg_args args;
@@ -339,7 +342,7 @@ static void is_served(struct port *port, struct port *server, const union addres
 	CHECK(pthread_join(thread, NULL) == 0);
 }
 
-/* Who accepts requests: a socket that says so, at any port that it has, and no longer. */
+/* Acceptance of requests: a socket that enables it accepts requests at any port, until it disables it. */
 static void serves(const char *host, int number)
 {
 	int family = address_of(host, 1).any.sa_family;
@@ -355,7 +358,7 @@ static void serves(const char *host, int number)
 		set_server(server.fd, 0);
 		is_refused(&port, &at);
 	}
-	/* It calls meanwhile, its peer being what it is itself. */
+	/* Meanwhile it makes a call to itself. */
 	set_server(server.fd, 1);
 	set_server(port.fd, 1);
 	union address back = address_of(host, port_of(port.fd));
@@ -363,7 +366,7 @@ static void serves(const char *host, int number)
 	is_served(&port, &server, &at, 1000);
 	set_server(port.fd, 0);
 	is_refused(&server, &back);
-	/* What has arrived is received and answered all the same. */
+	/* A request that has arrived is still received and answered. */
 	memset(&args, 0, sizeof(args));
 	uint64_t id = send_request(port.fd, &at, data, 100, 9, 0);
 	await_message(server.fd);
@@ -371,7 +374,7 @@ static void serves(const char *host, int number)
 	serve_one(&server);
 	CHECK(receive(port.fd, &args, &from, 0) == 100 && args.id == id && args.completion_cookie == 9);
 	give_back(&port, &args);
-	/* Bind makes it a server anew, at another port. */
+	/* bind enables requests again, at another port. */
 	for (int i = 0; i < 2; i++) {
 		set_server(server.fd, i);
 		CHECK(bind(server.fd, &bound.any, length_of(&bound)) == 0 && port_of(server.fd) == number + i);
@@ -384,7 +387,7 @@ static void serves(const char *host, int number)
 		at = bound;
 		bound = address_of(host, number + 1);
 	}
-	/* Its end. */
+	/* The shutdown. */
 	CHECK(shutdown(server.fd, SHUT_RDWR) == 0);
 	set_server(server.fd, 0);
 	set_server(server.fd, 1);
@@ -392,7 +395,7 @@ static void serves(const char *host, int number)
 	CHECK(close(server.fd) == 0 && close(port.fd) == 0);
 }
 
-/* A call that ends in an error: says which. */
+/* A call that fails: prints its error. */
 static void fails(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -409,7 +412,7 @@ static void fails(const union address *to)
 	puts(strerrorname_np(error));
 }
 
-/* Several messages at once, for a time of which is told what is left of it. */
+/* Several messages at once, with a timeout of which the remainder is returned. */
 static void at_once(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -432,13 +435,14 @@ static void at_once(const union address *to)
 		args[i].id = 0;
 		several[i].msg_hdr.msg_controllen = sizeof(args[i]);
 	}
-	/* The time is looked at behind each. */
+	/* The timeout is checked after each message. */
 	FAILS(recvmmsg(port.fd, several, 2, MSG_DONTWAIT, &time), EAGAIN);
 	send_request(port.fd, to, "one", 3, 1, 0);
 	CHECK(recvmmsg(port.fd, several, 2, 0, &soon) == 1 && soon.tv_sec == 0 && soon.tv_nsec == 0);
 }
 
-/* Copies of a descriptor are the same socket, which ends with the last; a child has none of its parent's. */
+/* Copies of a descriptor are the same socket, which ends with the last one; a child has none of its parent's.
+ * */
 static void copies(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -459,7 +463,7 @@ static void copies(const union address *to)
 	call(&by, to, 5000, 1, &args);
 	pid_t child = fork();
 	CHECK(child >= 0);
-	/* One that makes no use of it. */
+	/* A child that does not use the socket. */
 	if (child == 0)
 		exit(0);
 	int status;
@@ -485,7 +489,8 @@ static void copies(const union address *to)
 	FAILS(receive(fourth, &args, &from, 0), EBADF);
 }
 
-/* What there is behind exec: nothing of the socket, whose port is free, and its descriptor only where it was not to be closed. */
+/* The state after exec: the socket is gone, its port is free, and its descriptor exists only without
+ * close-on-exec. */
 static void behind_exec(const char *host, int port_number, int closed, int kept)
 {
 	struct homa_recvmsg_args args;
@@ -494,7 +499,7 @@ static void behind_exec(const char *host, int port_number, int closed, int kept)
 	memset(&args, 0, sizeof(args));
 	FAILS(fcntl(closed, F_GETFD), EBADF);
 	CHECK(fcntl(kept, F_GETFD) == 0);
-	/* What is left of the socket is at its end. */
+	/* A remainder of the socket is at its end. */
 	struct msghdr nothing = {0};
 	CHECK(recvmsg(kept, &nothing, MSG_DONTWAIT) == 0);
 	struct port server = open_server(host, port_number + 1);
@@ -504,7 +509,7 @@ static void behind_exec(const char *host, int port_number, int closed, int kept)
 	CHECK(close(kept) == 0);
 }
 
-/* A server and client, with a call under way, becomes another program. */
+/* A server and client with a call in flight becomes another program. */
 static void execs(const char *host, int port_number, char *program)
 {
 	union address to = address_of(host, port_number);
@@ -541,7 +546,8 @@ static void ignore(int number)
 	(void)number;
 }
 
-/* Prints the median round trip of so many calls in microseconds, by recvmsg alone (0), behind poll (1), or with a signal handler (2). */
+/* Prints the median round trip of this number of calls in microseconds: by recvmsg alone (0), after poll (1),
+ * or with a signal handler (2). */
 static void round_trips(const union address *to, size_t length, unsigned count, int how)
 {
 	int polled = how == 1;
@@ -591,7 +597,7 @@ static unsigned long resident_kb(void)
 	return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* So many calls, then as many again: prints descriptors and memory after the first and after the second half. */
+/* Makes this number of calls twice: prints descriptors and memory after each half. */
 static void soak(const union address *to, unsigned count)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -611,7 +617,7 @@ static void soak(const union address *to, unsigned count)
 			CHECK(receive(port.fd, &args, &from, 0) > 0);
 			received++;
 		}
-		/* Sockets that come and go leave nothing, either. */
+		/* Sockets that are opened and closed leave nothing, either. */
 		for (int i = 0; i < 20; i++) {
 			struct port other = open_client(to->any.sa_family);
 

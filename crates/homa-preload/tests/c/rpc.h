@@ -1,4 +1,5 @@
-/* What the test programs share: a socket with its buffers, messages whose every byte says where it belongs, and checks that name their line. */
+/* Shared by the test programs: a socket with its buffers, messages whose bytes depend on their position, and
+ * checks that name their line. */
 #ifndef RPC_H
 #define RPC_H
 
@@ -24,7 +25,7 @@
 		}                                                                            \
 	} while (0)
 
-/* The call fails, with this errno. */
+/* The call must fail with this errno. */
 #define FAILS(call, number)                                                                  \
 	do {                                                                                 \
 		errno = 0;                                                                   \
@@ -36,7 +37,7 @@
 		}                                                                            \
 	} while (0)
 
-/* Ends a test that hangs, long after the slowest machine is done with it. */
+/* Ends a test that hangs, after a time that suffices on the slowest machine. */
 static inline void end_if_it_hangs(void)
 {
 	alarm(900);
@@ -49,7 +50,7 @@ struct port {
 	char *region;
 };
 
-/* An address that is none of the two families only in the test of errors. */
+/* An address; only the test of errors uses other families than the two. */
 union address {
 	struct sockaddr any;
 	struct sockaddr_in in4;
@@ -114,7 +115,7 @@ static inline struct port open_server(const char *host, int number)
 	return port;
 }
 
-/* Sends a request (id 0) or an answer; returns what sendmsg does. */
+/* Sends a request (id 0) or a response; returns the result of sendmsg. */
 static inline long send_pieces(int fd, const union address *to, struct iovec *pieces, size_t count, struct homa_sendmsg_args *args)
 {
 	struct msghdr message = {
@@ -133,7 +134,7 @@ static inline uint64_t send_request(int fd, const union address *to, const void 
 	return args.id;
 }
 
-/* Receives; args has the pages of the message before, which it gives back. */
+/* Receives a message; the pages of the previous message in args are given back. */
 static inline long receive(int fd, struct homa_recvmsg_args *args, union address *from, int flags)
 {
 	struct msghdr message = {.msg_name = from, .msg_namelen = sizeof(*from), .msg_control = args, .msg_controllen = sizeof(*args)};
@@ -170,7 +171,7 @@ static inline void fill(unsigned char *data, size_t length, uint32_t tag)
 		data[i] = (unsigned char)((i >> 3) * 31 + i * 7 + tag);
 }
 
-/* The message in the buffers is the one that fill makes. */
+/* Checks that the message in the buffers equals the one of fill(). */
 static inline void check_message(const struct port *port, const struct homa_recvmsg_args *args, size_t length, uint32_t tag)
 {
 	struct iovec pieces[HOMA_MAX_BPAGES];
@@ -191,7 +192,7 @@ static inline void give_back(const struct port *port, struct homa_recvmsg_args *
 	CHECK(args->num_bpages == 0);
 }
 
-/* What is sent. */
+/* The data to send. */
 static unsigned char data[HOMA_MAX_MESSAGE_LENGTH];
 
 /* One call by a blocking recvmsg. */
@@ -215,7 +216,7 @@ static inline void call(struct port *port, const union address *to, size_t lengt
 	check_message(port, args, length, tag);
 }
 
-/* Waits for a message, a minute at most, by poll for it alone. */
+/* Waits for a message by poll, for at most a minute. */
 static inline void await_message(int fd)
 {
 	struct pollfd entry = {fd, POLLIN, 0};
@@ -223,7 +224,7 @@ static inline void await_message(int fd)
 	CHECK(poll(&entry, 1, 60000) == 1 && entry.revents == POLLIN);
 }
 
-/* Whether there is a message now; a socket can be written to at any time. */
+/* Whether there is a message now; a socket is always writable here. */
 static inline int readable(int fd)
 {
 	struct pollfd entry = {fd, POLLIN | POLLOUT, 0};

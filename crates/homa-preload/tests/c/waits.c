@@ -1,4 +1,4 @@
-/* How a Homa application waits: in poll, select and epoll, and in calls that signals end. */
+/* The ways in which a Homa application waits: in poll, select and epoll, and in calls that signals end. */
 #include "rpc.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Waits for POLLIN alone, by each of the calls that there are. */
+/* Waits for POLLIN alone, by each of the available calls. */
 static void await_readable(int fd, int epoll, unsigned by)
 {
 	struct pollfd entry = {fd, POLLIN, 0};
@@ -39,7 +39,7 @@ static void await_readable(int fd, int epoll, unsigned by)
 	}
 }
 
-/* Readable while there is a message, and not a moment longer; private responses are nobody's but their own. */
+/* The descriptor is readable exactly while there is a message; private responses do not make it readable. */
 static void polls(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -72,7 +72,7 @@ static void polls(const union address *to)
 		args.id = private;
 		FAILS(receive(port.fd, &args, &from, 0), EINVAL);
 	}
-	/* A private call is looked for without waiting until it is there. */
+	/* Polls for a private response without blocking until it has arrived. */
 	uint64_t private = send_request(port.fd, to, "private", 7, 9, HOMA_SENDMSG_PRIVATE);
 	long length;
 	do {
@@ -81,7 +81,7 @@ static void polls(const union address *to)
 		CHECK(length == 7 || errno == EAGAIN);
 	} while (length < 0);
 	CHECK(args.id == private);
-	/* Descriptors that do not block, by each way to say so. */
+	/* Nonblocking descriptors, by each way to make them. */
 	int on = 1, off = 0;
 	CHECK(fcntl(port.fd, F_SETFL, fcntl(port.fd, F_GETFL) | O_NONBLOCK) == 0);
 	args.id = 0;
@@ -94,7 +94,7 @@ static void polls(const union address *to)
 	CHECK(fcntl(other.fd, F_GETFD) == FD_CLOEXEC);
 	memset(&args, 0, sizeof(args));
 	FAILS(receive(other.fd, &args, &from, 0), EAGAIN);
-	/* Nothing is left for who closes. */
+	/* Closing leaves nothing behind. */
 	CHECK(close(other.fd) == 0 && close(port.fd) == 0);
 	FAILS(receive(port.fd, &args, &from, 0), EBADF);
 }
@@ -109,7 +109,7 @@ static void handle(int number)
 
 static volatile int disturbed;
 
-/* Sends this thread signals until one has ended its call: those before it waits end none. */
+/* Sends this thread signals until one has ended its call: signals before the call do not. */
 static void *disturb(void *argument)
 {
 	pthread_t waits = *(pthread_t *)argument;
@@ -121,7 +121,7 @@ static void *disturb(void *argument)
 	return NULL;
 }
 
-/* Receives nothing, but EINTR. */
+/* Receives nothing but EINTR. */
 static void be_disturbed(int fd, struct homa_recvmsg_args *args)
 {
 	pthread_t self = pthread_self(), other;
@@ -134,7 +134,8 @@ static void be_disturbed(int fd, struct homa_recvmsg_args *args)
 	CHECK(args->id == 0 && pthread_join(other, NULL) == 0);
 }
 
-/* A signal ends a call that waits, whatever SA_RESTART says; one that is ignored does not, and a message that is there comes first. */
+/* A signal ends a waiting call, also with SA_RESTART. An ignored signal does not, and an available message
+ * has precedence. */
 static void signals(const union address *to, const union address *silent)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -152,7 +153,7 @@ static void signals(const union address *to, const union address *silent)
 			args.id = send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE);
 			be_disturbed(port.fd, &args);
 		}
-		/* Of the whole process: none of the library's threads may take it. */
+		/* A signal of the whole process: the library's threads must not take it. */
 		struct itimerval again = {{0, 10000}, {0, 10000}}, never = {{0, 0}, {0, 0}};
 		int before = handled;
 
@@ -160,7 +161,7 @@ static void signals(const union address *to, const union address *silent)
 		FAILS(receive(port.fd, &args, &from, 0), EINTR);
 		CHECK(handled > before && setitimer(ITIMER_REAL, &never, NULL) == 0);
 	}
-	/* Calls go on as ever, with a signal at any moment. */
+	/* Calls work as usual with a signal at any moment. */
 	struct itimerval often = {{0, 500}, {0, 500}};
 	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
 	for (unsigned i = 0; i < 3000; i++) {
@@ -173,14 +174,14 @@ static void signals(const union address *to, const union address *silent)
 			CHECK(length >= 0 || errno == EINTR);
 		} while (length < 0);
 		CHECK(length == (long)(100 + i) && args.id == id);
-		/* Nothing is to come, but signals. */
+		/* Nothing may arrive except signals. */
 		args.id = 0;
 		if (i % 100 == 0)
 			FAILS(receive(port.fd, &args, &from, 0), EINTR);
 	}
 	memset(&often, 0, sizeof(often));
 	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
-	/* Ignored: it goes on waiting, for the answer. */
+	/* An ignored signal: the call waits for the response. */
 	CHECK(signal(SIGALRM, SIG_IGN) != SIG_ERR);
 	struct itimerval once = {{0, 0}, {0, 1000}};
 	CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
@@ -194,7 +195,7 @@ struct waits {
 	volatile int ended;
 };
 
-/* Waits for what never comes, until a signal does. */
+/* Waits for a message that never arrives, until a signal. */
 static void *wait_for_signal(void *argument)
 {
 	struct waits *waits = argument;
@@ -208,7 +209,7 @@ static void *wait_for_signal(void *argument)
 	return NULL;
 }
 
-/* A child that has the parent's memory for a moment sets a handler of its own. */
+/* A vfork child installs a handler of its own. */
 static void handle_in_child(void)
 {
 	struct sigaction action = {.sa_handler = handle};
@@ -220,8 +221,8 @@ static void handle_in_child(void)
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* Two threads wait already when the program gets its first handler, and then signals until their calls have ended: a thread may not have been
-   told yet when the first one comes. */
+/* Two threads already wait when the program installs its first handler, and then receive signals until their
+   calls have ended. A thread may not have been notified when the first signal arrives. */
 static void first_handler(const union address *silent, int after_child)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -232,7 +233,7 @@ static void first_handler(const union address *silent, int after_child)
 	end_if_it_hangs();
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_create(&threads[i], NULL, wait_for_signal, &waits[i]) == 0);
-	/* They need some time to be there; a test that gives too little proves less, and fails no more. */
+	/* The threads need some time to start; with too short a time the test proves less, and does not fail. */
 	usleep(20000);
 	if (after_child)
 		handle_in_child();
@@ -246,7 +247,7 @@ static void first_handler(const union address *silent, int after_child)
 	}
 }
 
-/* What a set has to tell now, of one descriptor. */
+/* The current events of an epoll set for one descriptor. */
 static uint32_t told_by(int epoll, uint64_t datum)
 {
 	struct epoll_event got[3], other[3];
@@ -263,7 +264,8 @@ static uint32_t told_by(int epoll, uint64_t datum)
 	return 0;
 }
 
-/* A socket that has a message, in a set with others: it answers in the words in which it is asked, and so do they. */
+/* A socket with a message in an epoll set with other descriptors: it reports exactly the requested events,
+ * and so do they. */
 static void words_of_epoll(int fd)
 {
 	int epoll = epoll_create1(0), other[2];
@@ -280,7 +282,7 @@ static void words_of_epoll(int fd)
 		CHECK(epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) == 0 && event.events == asked[i]);
 		CHECK(told_by(epoll, event.data.u64) == (asked[i] & (both | writes)) && told_by(epoll, 7) == EPOLLIN);
 	}
-	/* Also where another has the same datum. */
+	/* Also if another descriptor has the same datum. */
 	struct epoll_event same = {both, {.u64 = event.data.u64}};
 	event.events = EPOLLRDNORM;
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) == 0 && told_by(epoll, same.data.u64) == EPOLLRDNORM);
@@ -290,18 +292,18 @@ static void words_of_epoll(int fd)
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL) == 0 && told_by(epoll, same.data.u64) == 0);
 	same.events = EPOLLIN;
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, other[0], &same) == 0 && told_by(epoll, same.data.u64) == EPOLLIN);
-	/* One that was there before it. */
+	/* A descriptor that was in the set before. */
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL) == 0 && told_by(epoll, same.data.u64) == EPOLLIN);
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 && told_by(epoll, same.data.u64) & both);
 	CHECK(close(epoll) == 0 && close(other[0]) == 0 && close(other[1]) == 0);
-	/* Of another set by the same number nothing is known. */
+	/* Nothing is recorded for another set with the same number. */
 	epoll = epoll_create1(0);
 	event.events = EPOLLRDNORM | EPOLLET;
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_wait(epoll, &event, 1, -1) == 1 && event.events == EPOLLRDNORM);
 	CHECK(close(epoll) == 0);
 }
 
-/* poll in all its words, and what is told of RPCs that wait. */
+/* All events of poll, and the information about waiting RPCs. */
 static void words(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -343,7 +345,7 @@ static void words(const union address *to)
 	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents & POLLIN);
 }
 
-/* Epoll sets in epoll sets and in poll; edges; a signal mask that is another's while a call waits. */
+/* Epoll sets within epoll sets and poll; edge triggering; another signal mask during a call. */
 static void sets(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -372,9 +374,9 @@ static void sets(const union address *to)
 		}
 		CHECK(epoll_wait(inner, &got, 1, 60000) == 1 && got.events == EPOLLIN && got.data.u64 == 1);
 		CHECK(epoll_wait(edges, &got, 1, 60000) == 1 && got.events == EPOLLRDNORM && got.data.u64 == 3);
-		/* Nothing new. */
+		/* No new event. */
 		CHECK(epoll_wait(edges, &got, 1, 0) == 0 && epoll_wait(outer, &got, 1, 0) == 1);
-		/* One more, while the first waits. */
+		/* Another message arrives while the first waits. */
 		uint64_t other = send_request(port.fd, to, "other", 5, 2, 0);
 		CHECK(epoll_wait(edges, &got, 1, 60000) == 1 && got.data.u64 == 3);
 		CHECK(receive(port.fd, &args, &from, 0) == 3 && args.id == one);
@@ -387,7 +389,7 @@ static void sets(const union address *to)
 	}
 	CHECK(epoll_ctl(edges, EPOLL_CTL_MOD, port.fd, &event) == 0 && epoll_ctl(edges, EPOLL_CTL_DEL, port.fd, NULL) == 0);
 	FAILS(epoll_ctl(edges, EPOLL_CTL_DEL, port.fd, NULL), ENOENT);
-	/* With the last descriptor the socket leaves its sets. */
+	/* Closing the last descriptor removes the socket from its sets. */
 	send_request(port.fd, to, "two", 3, 2, 0);
 	await_message(port.fd);
 	CHECK(close(port.fd) == 0 && epoll_wait(inner, &got, 1, 0) == 0);
@@ -395,7 +397,7 @@ static void sets(const union address *to)
 	CHECK(poll(&closed, 1, 0) == 1 && closed.revents == POLLNVAL);
 }
 
-/* A signal that is held back comes while a call waits that lets it through, and only there. */
+/* A blocked signal is delivered only during a call that unblocks it. */
 static void masks(const union address *silent)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -434,7 +436,7 @@ static void masks(const union address *silent)
 static volatile int polled[4];
 static volatile sig_atomic_t polls_done;
 
-/* Polls, in each of the ways that a signal handler may. */
+/* Polls in each of the ways that a signal handler may use. */
 static void poll_in_handler(int number)
 {
 	struct pollfd entries[3] = {{polled[0], POLLIN, 0}, {polled[1], POLLIN | POLLRDNORM, 0}, {polled[3], POLLIN, 0}};
@@ -453,7 +455,8 @@ static void poll_in_handler(int number)
 	errno = error;
 }
 
-/* A handler that polls, at any moment of a thread that calls, allocates, and makes, binds and closes sockets. */
+/* A handler that polls at any moment of a thread that calls, allocates, and opens, binds and closes sockets.
+ * */
 static void polls_in_handlers(const union address *to, int free_port)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -464,7 +467,7 @@ static void polls_in_handlers(const union address *to, int free_port)
 	union address own = address_of("0.0.0.0", free_port);
 	int pipes[2];
 
-	/* A thread that waits for itself does so for ever. */
+	/* A thread that deadlocks with itself never returns. */
 	end_if_it_hangs();
 	CHECK(pipe(pipes) == 0);
 	polled[0] = pipes[0], polled[1] = port.fd, polled[2] = epoll_create1(0), polled[3] = -1;

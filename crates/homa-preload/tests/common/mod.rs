@@ -1,4 +1,4 @@
-//! What the tests of this crate share: C programs that are compiled here, and processes with the library
+//! Shared by the tests of this crate: C programs that are compiled here, and processes with the library
 //! preloaded.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -8,18 +8,18 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// The library as cargo has built it for this test: beside it, or where `cargo build` puts it.
+/// The library that cargo has built for this test: next to it, or where `cargo build` puts it.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();
     deps.ancestors().map(|dir| dir.join("libhoma_preload.so")).find(|path| path.exists()).unwrap()
 }
 
-/// Compiles `c/<name>.c`, once; `None`, with the reason on standard error, where there is no C compiler.
+/// Compiles `c/<name>.c` once; `None`, with the reason on standard error, without a C compiler.
 pub fn program(name: &str) -> Option<PathBuf> {
     static COMPILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    // Of each test program its own: they may run at the same time.
+    // Each test program compiles its own, since they may run at the same time.
     let test = std::env::current_exe().unwrap().file_stem().unwrap().to_string_lossy().into_owned();
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{name}"));
     if compiled.iter().any(|known| known == name) {
@@ -39,15 +39,15 @@ pub fn program(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// So many Homa ports in a row that no other test has, of this process and most likely of others.
+/// Reserves this number of consecutive Homa ports, unique in this process and most likely on the machine.
 pub fn ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 250 * 100) as u16;
     1_000 + first + NEXT.fetch_add(count, Relaxed)
 }
 
-/// A command with the library preloaded. It gives peers half a minute to answer: a machine that builds and
-/// measures beside the tests was seen to give a process no processor for as long as RPCs last.
+/// A command with the library preloaded. Peers have half a minute to answer: on a machine that also builds
+/// and measures, a process may get no processor for as long as RPCs last.
 pub fn preloaded(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env("LD_PRELOAD", library());
@@ -55,7 +55,7 @@ pub fn preloaded(program: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs a program to its end, which must be a good one; what it printed.
+/// Runs a program, which must succeed, and returns its output.
 pub fn run(mut command: Command) -> String {
     let output = command.output().unwrap();
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -63,7 +63,7 @@ pub fn run(mut command: Command) -> String {
     out.into_owned()
 }
 
-/// A process that is killed in the end.
+/// A process that is killed at the end of the test.
 pub struct Running {
     pub child: Child,
     lines: BufReader<ChildStdout>,
@@ -76,7 +76,7 @@ impl Running {
         Running { child, lines }
     }
 
-    /// Starts a server, and waits until it says that it is ready.
+    /// Starts a server, and waits until it prints that it is ready.
     pub fn server(command: Command) -> Running {
         let mut server = Running::start(command);
         assert_eq!(server.line(), "ready");
@@ -90,7 +90,7 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// Ends it without giving it a chance.
+    /// Kills the process.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

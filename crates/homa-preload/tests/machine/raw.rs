@@ -1,5 +1,5 @@
-//! C programs that were written for Linux Homa, with the library preloaded, over raw IP: in two network
-//! namespaces joined by a veth.
+//! C programs that were written for Linux Homa, with the library preloaded, over raw IP between two network
+//! namespaces that a veth joins.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn raw(program: &Path, args: &[&str]) -> Command {
     let mut command = preloaded(program, args);
-    // Not where the hosts of this machine have theirs.
+    // A directory apart from that of other hosts on this machine.
     command.env("HOMA_DRIVER", "raw").env("HOMA_SEGMENT_DIR", env!("CARGO_TARGET_TMPDIR"));
     command
 }
@@ -47,10 +47,10 @@ fn calls_end_as_the_kernel_has_them_end() {
     {
         let _silent = server_in(&there, &program, &["swallow", V4[1], "4000"]);
         run_in(&here, &program, &["aborts", V4[1], "4000"]);
-        // Its machine has Homa, and nobody at this port.
+        // The machine runs Homa, and the port has no server.
         assert_eq!(run_in(&here, &program, &["fails", V4[1], "4001"]), "sent\nENOTCONN\n");
     }
-    // With the last process Homa has left that machine.
+    // With its last process, Homa no longer runs on that machine.
     assert_eq!(run_in(&here, &program, &["fails", V4[1], "4000"]), "sent\nEPROTONOSUPPORT\n");
 }
 
@@ -80,7 +80,7 @@ fn sockets_accept_requests_while_they_are_told_to_bound_or_not() {
     for ips in [V4, V6] {
         run_in(&there, &program, &["serves", ips[1], "4000"]);
         let mut server = server_in(&there, &program, &["echo-unbound", ips[1]]);
-        // One more process, for the ports that nobody has.
+        // Another process, for the ports without a server.
         let _other = server_in(&there, &program, &["swallow", ips[1], "4002"]);
         let port = server.line();
         run_in(&here, &program, &["sizes", ips[1], &port]);

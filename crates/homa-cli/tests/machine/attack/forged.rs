@@ -1,4 +1,4 @@
-//! Attacks of somebody who sees nothing: packets and ICMP reports under others' addresses.
+//! Attacks by a host that sees no packets: packets and ICMP reports with forged source addresses.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -19,7 +19,7 @@ pub fn attack(place: &Place, packet: fn(&Forger, u32)) -> Box<dyn Attack> {
         SocketAddr::V4(v4) => v4,
         SocketAddr::V6(_) => unreachable!("the namespaces' addresses are given here"),
     };
-    // Its packets have their own IP headers.
+    // The packets include their own IP headers.
     let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).expect("a raw socket");
     Box::new(Forger { socket, attacked: v4(place.attacked), client: v4(place.client), packet })
 }
@@ -69,7 +69,7 @@ fn homa(ports: (u16, u16), id: u64, incarnation: u64, body: &Body, payload: usiz
 
 impl Forger {
     fn put(&self, packet: &[u8], to: SocketAddrV4) {
-        // A full buffer loses the packet, as any queue may.
+        // A full buffer drops the packet, as any queue may.
         let _ = rustix::net::sendto(&self.socket, packet, rustix::net::SendFlags::empty(), &to);
     }
 
@@ -85,7 +85,7 @@ impl Forger {
     }
 }
 
-/// The client's host seems to have restarted, again and again.
+/// The client's host appears to restart repeatedly.
 pub fn restart_of_client(forger: &Forger, n: u32) {
     let data = Data {
         message_length: 1,
@@ -101,18 +101,18 @@ pub fn restart_of_client(forger: &Forger, n: u32) {
     forger.put(&udp(forger.client, forger.attacked, &request), forger.attacked);
 }
 
-/// The server's host seems to have restarted, again and again.
+/// The server's host appears to restart repeatedly.
 pub fn restart_of_server(forger: &Forger, n: u32) {
     let busy = homa((99, 32_768), u64::from(n) * 2 + 1, (1 << 39) + u64::from(n), &Body::Busy, 0);
     forger.put(&udp(forger.attacked, forger.client, &busy), forger.client);
 }
 
-/// A router seems to take no more than 600 bytes.
+/// A router appears to forward at most 600 bytes.
 pub fn narrow_path(forger: &Forger, n: u32) {
     forger.report([3, 4], [0, 0, 2, 88], n);
 }
 
-/// Nobody seems to be at the server's port.
+/// The server's port appears to be unreachable.
 pub fn unreachable(forger: &Forger, n: u32) {
     forger.report([3, 3], [0; 4], n);
 }

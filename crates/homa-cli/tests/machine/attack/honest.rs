@@ -1,4 +1,4 @@
-//! The client whose calls must not suffer.
+//! The client whose calls must not be affected.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use homa::error::CallError;
 use homa::{Host, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4};
 
-/// Lengths of the requests, which are echoed, one after the other.
+/// Lengths of the requests, which are echoed, in this order.
 const LENGTHS: [usize; 12] = [100, 100, 3_000, 100, 20_000, 100, 1, 100, 300_000, 100, 1_400, 100];
 
 /// A call that is not answered within this fails.
@@ -19,9 +19,9 @@ pub struct Client {
     to: ServerAddr,
 }
 
-/// How the calls of a while went.
+/// The calls of a period.
 pub struct Honest {
-    /// Request bytes and time of each call that was answered.
+    /// Request bytes and time of each answered call.
     times: Vec<(usize, Duration)>,
     pub failed: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl Client {
         self.host.local_addr()
     }
 
-    /// Calls one after the other for this long.
+    /// Makes calls one after the other for this long.
     pub fn call_for(&self, lasting: Duration) -> Honest {
         let client = self.host.client().expect("a port");
         let begin = Instant::now();

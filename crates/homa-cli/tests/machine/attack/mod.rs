@@ -1,9 +1,10 @@
-//! Hostile peers and forged packets beside an honest client, against a server in a process of its own:
-//! SECURITY.md has what is promised.
+//! Hostile peers and forged packets together with an honest client, against a server in a separate process:
+//! SECURITY.md has the guarantees.
 //!
-//! Each attack sends [`RATE`] packets a second. Honest calls must all be answered, and the server's memory
-//! must stay within a bound and come back. How long honest calls take is printed and judged by nobody here:
-//! `cargo test -p homa-cli --test machine attack -- --ignored --nocapture` takes longer and prints the table.
+//! Each attack sends [`RATE`] packets per second. All honest calls must be answered, and the server's memory
+//! must stay within a bound and return to its previous level. Times of honest calls are printed and not
+//! checked here: `cargo test -p homa-cli --test machine attack -- --ignored --nocapture` takes longer and
+//! prints the table.
 
 mod forged;
 mod honest;
@@ -17,35 +18,34 @@ use homa_testkit::namespace::{V4, pair};
 use super::serve::Serve;
 use honest::Honest;
 
-/// Attacking packets in a second.
+/// Attack packets per second.
 const RATE: u32 = 10_000;
 
-/// Where an attacker that hides nothing is.
+/// Address of an attacker that does not hide.
 pub const ATTACKER: &str = "10.146.0.3";
 
-/// Bytes that the server may hold beyond what it held before: the largest share of one peer, and what its
-/// buffers keep in hand.
+/// Additional bytes that the server may hold: the maximum share of one peer, and the retained buffers.
 const MEMORY: u64 = 192 << 20;
 
 pub fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), port)
 }
 
-/// Packets of an attack, one at a time: where it goes and comes from is up to it.
+/// Packets of an attack, one at a time; the attack chooses their addresses.
 pub trait Attack: Send {
-    /// What comes before the packets are counted: an honest exchange, if need be.
+    /// Runs before the packets are counted: an honest exchange, if needed.
     fn begin(&mut self) {}
 
     /// Sends the packet number `n`.
     fn send(&mut self, n: u32);
 
-    /// Bytes that the attacked host has sent to the attacker, and bytes that it got from it.
+    /// Bytes that the attacked host has sent to the attacker, and bytes that it has received from it.
     fn bytes(&mut self) -> (u64, u64) {
         (0, 0)
     }
 }
 
-/// Sends [`RATE`] packets a second for this long.
+/// Sends [`RATE`] packets per second for this long.
 pub fn run(attack: &mut dyn Attack, lasting: Duration) {
     attack.begin();
     let begin = Instant::now();
@@ -60,15 +60,15 @@ pub fn run(attack: &mut dyn Attack, lasting: Duration) {
     }
 }
 
-/// What an attack did.
+/// The effects of an attack.
 struct Outcome {
     name: &'static str,
-    /// Of honest calls beside the same packets sent elsewhere, and beside the attack.
+    /// Honest calls during the same packets sent elsewhere, and during the attack.
     control: Honest,
     attacked: Honest,
-    /// Resident bytes of the server before, at most, and afterwards.
+    /// Resident bytes of the server: before, maximum, and afterwards.
     memory: [u64; 3],
-    /// Bytes sent for each byte of the attacker.
+    /// Bytes sent for each byte from the attacker.
     amplification: f64,
 }
 
@@ -88,7 +88,7 @@ impl Outcome {
     }
 }
 
-/// Plays an attack for this long, and the same packets to a socket that nobody reads.
+/// Runs an attack for this long, and sends the same packets to a socket that is not read.
 fn play(name: &'static str, lasting: Duration, make: fn(&Place) -> Box<dyn Attack>) -> Option<Outcome> {
     let namespaces = pair(1_500)?;
     namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
@@ -110,7 +110,7 @@ fn play(name: &'static str, lasting: Duration, make: fn(&Place) -> Box<dyn Attac
             (honest, attacker.join().expect("the attacker attacks"))
         })
     };
-    // Buffers and threads are there before memory is compared.
+    // Buffers and threads must exist before memory is compared.
     client.call_for(lasting / 4);
     let (control, _) = beside(elsewhere);
     let before = server.resident_bytes();
@@ -126,14 +126,14 @@ fn play(name: &'static str, lasting: Duration, make: fn(&Place) -> Box<dyn Attac
     Some(Outcome { name, control, attacked, memory: [before, most, after], amplification })
 }
 
-/// Where an attack takes place.
+/// The place of an attack.
 pub struct Place {
     pub attacked: SocketAddr,
     /// The honest client's host.
     pub client: SocketAddr,
 }
 
-/// An attack by its name.
+/// An attack with its name.
 pub type Named = (&'static str, fn(&Place) -> Box<dyn Attack>);
 
 pub const PEERS: [Named; 8] = [

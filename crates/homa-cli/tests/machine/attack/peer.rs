@@ -1,4 +1,4 @@
-//! Attacks of a peer that hides nothing: it sends from its own address, and gets what is sent there.
+//! Attacks by a peer that does not hide: it sends from its own address, and receives the replies.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,13 +12,13 @@ use super::{ATTACKER, Attack, Place, at};
 const CLIENT_PORT: u16 = 40_000;
 const SERVER_PORT: u16 = 99;
 
-/// Most that Linux Homa has in a message.
+/// Maximum message of Linux Homa.
 const LARGE: u32 = 1_000_000;
 
 pub struct Peer {
     socket: UdpSocket,
     to: SocketAddr,
-    /// What each packet is.
+    /// Sends one packet of the attack.
     packet: fn(&mut Peer, u32),
     /// Whether it makes an honest call first.
     begins_honestly: bool,
@@ -33,7 +33,7 @@ pub fn attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
     Box::new(Peer { socket, to, packet, begins_honestly: false, next_id: 1 << 20, sent: 0 })
 }
 
-/// The same by a peer that has been answered, and so is no stranger.
+/// The same attack by a peer that has been answered, and is therefore verified.
 pub fn proven_attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
     let socket = UdpSocket::bind(at(ATTACKER, 0)).expect("the attacker's socket");
     let to = place.attacked;
@@ -57,7 +57,7 @@ impl Peer {
         let mut packet = wire::encode(&common, body).as_slice().to_vec();
         packet.resize(packet.len() + payload, 0);
         self.sent += packet.len() as u64;
-        // A full buffer loses the packet, as any queue may.
+        // A full buffer drops the packet, as any queue may.
         let _ = self.socket.send_to(&packet, self.to);
     }
 
@@ -95,12 +95,12 @@ impl Attack for Peer {
         self.socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
         let mut bytes = [0; 65_536];
         let mut missing = 60;
-        // Where the packets go to a socket that nobody reads, nothing comes.
+        // If the packets go to a socket that is not read, no reply arrives.
         while missing > 0 && self.socket.recv_from(&mut bytes).is_ok() {
             let Ok(packet) = wire::decode(&bytes, 65_536) else { continue };
             match packet.body {
                 Body::Data(_) => missing -= 1,
-                // Asked who it is, it says so.
+                // If the host verifies the peer, it answers.
                 Body::Resend(_) if packet.common.sender_id & !1 != id => {
                     let unknown = Body::RpcUnknown(wire::UnknownReason::Unknown);
                     self.say(packet.common.sender_id ^ 1, &unknown, 0);
@@ -128,19 +128,19 @@ impl Attack for Peer {
     }
 }
 
-/// Packets of 57 bytes that begin messages of the largest length far from their beginnings.
+/// Packets of 57 bytes from the middle of messages of the maximum length.
 pub fn far_first_packets(peer: &mut Peer, n: u32) {
     let id = peer.id();
     peer.data(id, LARGE, 1 + n % 900 * 1_000, 1);
 }
 
-/// Four large messages of which a byte comes now and then.
+/// Four large messages that receive a byte from time to time.
 pub fn crawling_messages(peer: &mut Peer, n: u32) {
     let id = (1 << 30) + u64::from(n % 4) * 2;
     peer.data(id, LARGE, n / 4, 1);
 }
 
-/// Requests that are acknowledged before anything was answered.
+/// Requests that are acknowledged before any response.
 pub fn own_acknowledgements(peer: &mut Peer, n: u32) {
     if n.is_multiple_of(2) {
         let id = peer.id();
@@ -151,32 +151,32 @@ pub fn own_acknowledgements(peer: &mut Peer, n: u32) {
     }
 }
 
-/// RESENDs for a response that was whole.
+/// RESENDs for a complete response.
 pub fn resends(peer: &mut Peer, _: u32) {
     let all = Resend { offset: 0, length: None, priority: 7 };
     peer.say((1 << 20) + 2, &Body::Resend(all), 0);
 }
 
-/// Requests of two bytes of which one comes.
+/// Requests of two bytes, of which only one is sent.
 pub fn half_open_short(peer: &mut Peer, _: u32) {
     let id = peer.id();
     peer.data(id, 2, 0, 1);
 }
 
-/// As many large messages as there are packets.
+/// As many large messages as packets.
 pub fn many_large_at_once(peer: &mut Peer, _: u32) {
     let id = peer.id();
     peer.data(id, LARGE, 0, 1);
 }
 
-/// Requests of one byte with ids far from each other, acknowledged by nobody.
+/// Requests of one byte with scattered ids, never acknowledged.
 pub fn scattered_ids(peer: &mut Peer, _: u32) {
     peer.next_id += 126;
     let id = peer.id();
     peer.data(id, 1, 0, 1);
 }
 
-/// Questions about what never was.
+/// NEED_ACKs for RPCs that never existed.
 pub fn need_acks(peer: &mut Peer, _: u32) {
     let id = peer.id();
     peer.say(id | 1, &Body::NeedAck, 0);

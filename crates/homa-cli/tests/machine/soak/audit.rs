@@ -1,4 +1,4 @@
-//! What the ledger of a soak proves: nothing lost, doubled, wrong or hung.
+//! Checks the ledger of a soak: nothing lost, doubled, wrong or hung.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,11 +11,11 @@ use super::ledger::{ANSWERED, BEGUN, DEADLINE, Failure, Ledger, OUTCOMES, Outcom
 use super::message::CallId;
 use super::process::{Carrier, Stream, Target};
 
-/// What lets calls fail.
+/// A disturbance during which calls may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     Cut,
-    /// Of the server that is started again.
+    /// Kill of the server, which is restarted.
     Kill,
     /// The two ends of the link differ in their MTU, and the receiving end drops longer packets silently.
     MtuMismatch,
@@ -36,9 +36,9 @@ impl Window {
 
     /// Whether a call that began after this kill may end with `PeerRestarted`.
     ///
-    /// A client that sent its request before the first packet of the new life came cannot know which life it
-    /// reached (PEER-6). Over raw IP a process that takes over a port does not know what its predecessor ran,
-    /// so that a lost packet has the same end (HOST-10).
+    /// A client that sent its request before the first packet of the new incarnation arrived cannot know
+    /// which incarnation it reached (PEER-6). Over raw IP a process that takes over a port does not know
+    /// which requests its predecessor ran, so that a lost packet has the same effect (HOST-10).
     fn may_confuse(&self, failure: &Failure, stream: Stream) -> bool {
         let restarted = failure.outcome.code() == PEER_RESTARTED && self.cause == Cause::Kill;
         let end_ns = self.end_ns + Config::default().max_packet_lifetime_ns;
@@ -50,7 +50,7 @@ impl Window {
     }
 }
 
-/// Counts of outcomes, read on from where the last reading ended.
+/// Counts of outcomes, read incrementally.
 #[derive(Default)]
 pub struct Progress {
     next: BTreeMap<u32, u32>,
@@ -74,7 +74,7 @@ impl Progress {
     }
 }
 
-/// Kinds of failures, and how many calls failed so.
+/// Kinds of failures, and the number of calls of each.
 pub fn kinds(outcomes: &[u64]) -> String {
     let failed = OUTCOMES.iter().zip(outcomes).skip(usize::from(WRONG)).filter(|(_, count)| **count > 0);
     let kinds: Vec<String> = failed.map(|(name, count)| format!("{name} {count}")).collect();
@@ -88,19 +88,20 @@ pub struct Streamed {
     pub killed: bool,
 }
 
-/// What was found in the ledger.
+/// The findings in the ledger.
 #[derive(Default)]
 pub struct Audit {
     pub outcomes: [u64; OUTCOMES.len()],
     pub executed: u64,
-    /// Each of these is a defect, with a line for it.
+    /// Defects, with a line for each.
     pub defects: Vec<String>,
-    /// Requests that two lives of a server have run, which AMO-11 does not exclude.
+    /// Requests that two incarnations of a server have run, which AMO-11 does not exclude.
     pub twice_over_lives: u64,
-    /// Failures by what explains them; `None` for those of calls that nothing disturbed.
+    /// Failures by cause; `None` for calls that nothing disturbed.
     pub failures: BTreeMap<Option<Cause>, [u64; OUTCOMES.len()]>,
     pub answered_by: BTreeMap<String, u64>,
-    /// Streams, and indices of kills among the windows after which a call of the stream got `PeerRestarted`.
+    /// Streams, with the indices of kills among the windows after which a call of the stream got
+    /// `PeerRestarted`.
     confused: BTreeSet<(u32, usize)>,
 }
 
@@ -163,7 +164,7 @@ impl Audit {
         let cause = windows.iter().filter(explains).map(|window| window.cause).min();
         let cause = cause.or_else(|| {
             let kill = windows.iter().rposition(|window| window.may_confuse(failure, stream))?;
-            // PEER-6: over UDP the stream's host knows the new life by then.
+            // PEER-6: over UDP the stream's host knows the new incarnation by then.
             let first = self.confused.insert((stream.number, kill));
             (first || stream.carrier == Carrier::Raw).then_some(Cause::Kill)
         });
@@ -243,7 +244,7 @@ fn udp_stream(target: Target) -> Stream {
     Stream { number: 0, carrier: Carrier::Udp, target }
 }
 
-/// Of a call from 100 to 200 ns.
+/// A failure of a call from 100 to 200 ns.
 fn failure(error: CallError) -> Failure {
     let id = CallId { stream: 0, number: 0 };
     let outcome = Outcome::begun(true).failed(&error);

@@ -1,4 +1,4 @@
-//! A process of a soak as its parent has it.
+//! A process of a soak, from its parent's view.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout};
@@ -9,7 +9,7 @@ use homa_testkit::resident_bytes;
 
 use super::process::{Role, Site};
 
-/// Ended with this value by SIGKILL, unless [`finish`](Process::finish) ended it.
+/// A child process. Dropping it sends SIGKILL, unless [`finish`](Process::finish) ended it.
 pub struct Process {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -42,7 +42,7 @@ impl Process {
     /// Ends the process and returns the lines that it printed.
     ///
     /// # Panics
-    /// It does not end within this time, or fails.
+    /// The process does not end within this time, or fails.
     pub fn finish(mut self, within: Duration) -> Vec<String> {
         drop(self.child.stdin.take());
         let end = Instant::now() + within;

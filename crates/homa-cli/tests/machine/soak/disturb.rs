@@ -1,4 +1,4 @@
-//! What happens to the hosts and the link of a soak.
+//! Disturbances of the hosts and the link of a soak.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::ledger::now_ns;
 use super::process::{Carrier, Target};
 use super::{CLIENT_UDP_PORT, Soak};
 
-/// How long each attack is played before memory is compared.
+/// Duration of each attack before memory is compared.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
@@ -24,14 +24,14 @@ pub enum Disturbance {
     KillClient,
     /// The device at this end of the link is down for this time.
     Cut { end: usize, lasting: Duration },
-    /// Another MTU at both ends, one after the other.
+    /// Changes the MTU at both ends, one after the other.
     Mtu([u32; 2]),
-    /// MTUs that differ for this time, then the larger one at both ends.
+    /// Different MTUs for this time, then the larger one at both ends.
     MtuMismatch { mtus: [u32; 2], lasting: Duration },
 }
 
 impl Disturbance {
-    /// One of them, none much more often than another.
+    /// A random disturbance; all kinds have similar probabilities.
     fn at_random(random: &mut Pcg64) -> Disturbance {
         let mut time = |from, to| Duration::from_millis(random.random_range(from..to));
         let (short, long) = (time(0, 1_500), time(1_000, 3_000));
@@ -53,7 +53,7 @@ impl Soak {
         [&PEERS[..], forgers].concat()
     }
 
-    /// Plays each attack once, so that the server has all buffers that it keeps, and returns its memory.
+    /// Runs each attack once, so that the server has all retained buffers, and returns its memory.
     pub fn warm_up(&mut self) -> u64 {
         for attack in self.attacks() {
             self.beside_attack(attack, WARM_UP, |_| {});
@@ -63,7 +63,7 @@ impl Soak {
         self.steady.resident_bytes()
     }
 
-    /// An attack half of the time, and a few disturbances; then all calls must work again.
+    /// An attack during half of the time, and a few disturbances; afterwards all calls must work again.
     pub fn round(&mut self, random: &mut Pcg64) {
         let disturbances: Vec<(Duration, Disturbance)> = (0..random.random_range(1..4))
             .map(|_| (Duration::from_millis(random.random_range(100..3_000)), Disturbance::at_random(random)))
@@ -85,7 +85,7 @@ impl Soak {
         self.await_answers(1);
     }
 
-    /// Does something while an attack on the steady server runs.
+    /// Runs an action during an attack on the steady server.
     pub fn beside_attack(&mut self, (name, make): Named, lasting: Duration, run: impl FnOnce(&mut Soak)) {
         let place =
             Place { attacked: Target::Steady.address(Carrier::Udp), client: at(V4[0], CLIENT_UDP_PORT) };
@@ -145,7 +145,7 @@ impl Soak {
         }
     }
 
-    /// Ends when packets pass again in both directions.
+    /// Returns when packets pass in both directions again.
     fn cut(&self, end: usize, lasting: Duration) {
         self.namespaces[end].ip(&format!("link set v{end} down")).expect("a device");
         std::thread::sleep(lasting);

@@ -1,6 +1,6 @@
-//! What calls came to and what servers executed, in files that outlive every process of a soak.
+//! Outcomes of calls and executions at servers, in files that outlive every process of a soak.
 //!
-//! Both files have a slot for each call. Sparse regions cost nothing, and a SIGKILL loses no write.
+//! Both files have a slot for each call. Holes in sparse files cost nothing, and a SIGKILL loses no write.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -45,11 +45,11 @@ pub const OUTCOMES: [&str; 16] = [
 ];
 
 const CODE: u8 = 0x1f;
-/// The request had a header, so that its execution is recorded.
+/// Set if the request had a header, so that its execution is recorded.
 const RECORDED: u8 = 0x20;
-/// The call ended later than its deadline permits.
+/// Set if the call ended later than its deadline permits.
 const LATE: u8 = 0x40;
-/// The error says that the request has not run.
+/// Set if the error says that the request has not run.
 const NOT_RUN: u8 = 0x80;
 
 fn code(error: &CallError) -> u8 {
@@ -69,7 +69,7 @@ fn code(error: &CallError) -> u8 {
     }
 }
 
-/// What a call came to, in a byte.
+/// The outcome of a call, in a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome(u8);
 
@@ -107,7 +107,7 @@ impl Outcome {
     }
 }
 
-/// Executions of a request: how often, and by which life of its server the last time.
+/// Executions of a request: their number, and the server's last incarnation that ran it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Executed([u8; 2]);
 
@@ -145,7 +145,7 @@ impl Executed {
 pub struct Failure {
     pub id: CallId,
     pub outcome: Outcome,
-    /// Nanoseconds of [`now_ns`].
+    /// Time in nanoseconds of [`now_ns`].
     pub begin_ns: u64,
     pub end_ns: u64,
     pub request_bytes: usize,
@@ -162,7 +162,7 @@ pub struct Ledger {
     outcomes: File,
     executions: File,
     failures: File,
-    /// Two threads of a server that have the same request must not both see it unexecuted.
+    /// If two threads of a server receive the same request, only one of them may see it unexecuted.
     executing: Mutex<()>,
 }
 
@@ -172,7 +172,7 @@ fn slot(id: CallId) -> u64 {
 }
 
 impl Ledger {
-    /// The ledger in this directory, made if it is not there.
+    /// Opens the ledger in this directory, and creates it if missing.
     pub fn open(directory: &Path) -> Ledger {
         let mut options = OpenOptions::new();
         options.read(true).create(true);
@@ -213,7 +213,7 @@ impl Ledger {
         Executed(bytes)
     }
 
-    /// Outcomes of a stream from the call with this number on, as many as there are, up to some thousand.
+    /// Outcomes of a stream starting with this call number: all available ones, up to some thousand.
     pub fn outcomes(&self, stream: u32, from: u32) -> Vec<Outcome> {
         let mut bytes = vec![0; 4_096];
         let length =
@@ -222,7 +222,7 @@ impl Ledger {
     }
 }
 
-/// All failures that were noted in this directory.
+/// All failures recorded in this directory.
 pub fn failures(directory: &Path) -> Vec<Failure> {
     let text = std::fs::read_to_string(directory.join("failures")).expect("readable");
     text.lines()

@@ -1,4 +1,4 @@
-//! Requests and responses whose bytes show which call they belong to.
+//! Requests and responses whose bytes identify their call.
 
 use std::sync::LazyLock;
 
@@ -9,8 +9,8 @@ use rand_pcg::Pcg64;
 /// Largest request and response in bytes.
 pub const LARGEST: usize = 500_000;
 
-/// Bytes in front of a request's content: [`MAGIC`], stream, number, response length. Shorter requests have
-/// no header. The server echoes them, and attackers' requests.
+/// Bytes before a request's content: [`MAGIC`], stream, number, response length. Shorter requests have no
+/// header. The server echoes those and attackers' requests.
 pub const HEADER: usize = 16;
 
 const MAGIC: u32 = 0x50a4_50a4;
@@ -22,7 +22,7 @@ static BLOCK: LazyLock<Bytes> = LazyLock::new(|| {
     bytes.into()
 });
 
-/// A call, which no two clients of a soak have in common.
+/// A call, unique among all clients of a soak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
     pub stream: u32,
@@ -53,11 +53,11 @@ pub fn response(id: CallId, request: &Bytes, length: usize) -> Bytes {
     if request.len() < HEADER { request.clone() } else { content(id, Side::Response, length) }
 }
 
-/// A request as the server reads it.
+/// A request as decoded by the server.
 pub struct Parsed {
     pub id: CallId,
     pub response_length: usize,
-    /// The content is what this call sends.
+    /// Whether the content is that of this call.
     pub right: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Calls during kills of servers and clients, cut links, MTU changes and attacks, in all mixtures.
+//! Calls during kills of servers and clients, cut links, MTU changes and attacks, in random combinations.
 //!
-//! Nothing may be lost, doubled, wrong or hung. A call may fail only while something that concerns it was
-//! disturbed, each answer has the right bytes, a server runs a request at most once, and each call ends. The
-//! server's memory must not grow. The long run is
+//! Nothing may be lost, doubled, wrong or hung. A call may fail only during a disturbance of its stream. Each
+//! response has the right bytes, a server runs a request at most once, and each call ends. The server's
+//! memory must not grow. The long run is
 //!
 //! ```text
 //! cargo test --release -p homa-cli --test machine soak -- --ignored --nocapture
@@ -35,13 +35,13 @@ use ledger::{ANSWERED, Ledger};
 use process::{Carrier, DEADLINE, Role, Site, Stream, Target};
 use report::Status;
 
-/// The UDP port of the client that is never killed, which forgers know.
+/// The UDP port of the client that is never killed; forgers know it.
 const CLIENT_UDP_PORT: u16 = 15_000;
 
-/// When no stream is disturbed any more, each has answers within this.
+/// After the last disturbance, each stream must have responses within this time.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// Bytes that the server may have beyond twice those after warm-up.
+/// Additional bytes that the server may have, beyond twice those after warm-up.
 const MEMORY: u64 = 16 << 20;
 
 pub struct Soak {
@@ -62,7 +62,7 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// `None`, with the reason printed, where this test lacks a privilege or a tool.
+    /// `None`, with the reason printed, without a required privilege or tool.
     fn start(seed: u64) -> Option<Soak> {
         let namespaces = pair(1_500)?;
         namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
@@ -111,7 +111,7 @@ impl Soak {
         self.status.streams.store(self.streams.len() as u32, Ordering::Relaxed);
     }
 
-    /// Kills the client that may be killed, and starts another.
+    /// Kills the client that may be killed, and starts another one.
     fn replace_victim(&mut self) {
         drop(self.victim.take());
         let number = self.streams.len() - self.site.carriers.len() * TARGETS.len();
@@ -119,12 +119,13 @@ impl Soak {
         self.start_victim();
     }
 
-    /// Waits until each stream has had so many more answers. Panics where one has none for long.
+    /// Waits until each stream has had this number of further responses. Panics if a stream has none for
+    /// long.
     fn await_answers(&self, count: usize) {
         let end = Instant::now() + RECOVERY;
         for Streamed { stream, .. } in self.streams.iter().filter(|streamed| !streamed.killed) {
             let mut from = 0;
-            // What was answered before does not count.
+            // Earlier responses do not count.
             loop {
                 let outcomes = self.ledger.outcomes(stream.number, from);
                 if outcomes.is_empty() {
@@ -146,7 +147,7 @@ impl Soak {
         }
     }
 
-    /// Ends all calls and processes, and says what the ledger proves, and what memory the server has by then.
+    /// Ends all calls and processes; returns the audit of the ledger and the server's memory at the end.
     fn end(mut self, idle: Duration, warm: u64) -> (Audit, u64, Vec<String>) {
         self.await_answers(2);
         let client_end = DEADLINE * 3;
@@ -167,14 +168,14 @@ impl Soak {
 
 const TARGETS: [Target; 2] = [Target::Steady, Target::Killed];
 
-/// So many streams for each carrier and server.
+/// This number of streams for each carrier and server.
 fn streams(site: &Site, first: u32, each: usize) -> Vec<Stream> {
     let ways = site.carriers.iter().flat_map(|&carrier| TARGETS.map(|target| (carrier, target)));
     let ways = ways.flat_map(|way| std::iter::repeat_n(way, each));
     (first..).zip(ways).map(|(number, (carrier, target))| Stream { number, carrier, target }).collect()
 }
 
-/// Whether raw IP can be had; if not, what is left out is printed.
+/// Whether raw IP is available; if not, prints the omitted part.
 fn raw_ip(namespace: &Namespace) -> bool {
     use rustix::net::{AddressFamily, SocketType, ipproto, socket};
     match namespace.run(|| socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).map(drop)) {
@@ -201,7 +202,7 @@ fn calls_survive_a_kill_a_cut_an_mtu_change_and_an_attack() {
         soak.disturb(disturbance);
         soak.await_answers(1);
     }
-    // Attacks by forged packets would need raw IP.
+    // Attacks by forged packets need raw IP.
     soak.beside_attack(PEERS[0], Duration::from_millis(400), |_| {});
     let (audit, resident, _) = soak.end(Duration::from_secs(10), warm);
     println!("{audit}");

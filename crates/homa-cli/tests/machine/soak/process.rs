@@ -20,19 +20,20 @@ use super::super::attack::at;
 use super::ledger::{Failure, Ledger, Outcome, now_ns};
 use super::message::{self, CallId, HEADER};
 
-/// The environment variable that says what a process of a soak is.
+/// The environment variable with the role of a process.
 const ROLE: &str = "SOAK_ROLE";
 
-/// The variable of glibc for the size from which on memory is mapped, and returned to the system when freed.
+/// The variable of glibc for the minimum size of mapped allocations, which are returned to the system when
+/// freed.
 ///
-/// Otherwise glibc raises that size to that of the largest buffer freed so far. Freed buffers then stay
-/// resident in its arenas, in an amount that depends on their order, and hide what the host itself keeps.
+/// Otherwise glibc raises that size to the largest buffer freed so far. Freed buffers then stay resident in
+/// its arenas, in an amount that depends on their order, and hide the host's own memory.
 const MMAP_THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
 
-/// A call that is not answered by then has hung: silence ends it after a second.
+/// A call without an outcome by then has hung: silence ends it after a second.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A thread of a busy machine may be woken so much later.
+/// On a busy machine, a thread may be woken later by this time.
 const SLACK: Duration = Duration::from_secs(20);
 
 const SERVER_THREADS: usize = 2;
@@ -46,9 +47,9 @@ pub enum Carrier {
 /// The two server processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// Lives as long as the soak.
+    /// A server that lives as long as the soak.
     Steady,
-    /// Is killed and started again.
+    /// A server that is killed and restarted.
     Killed,
 }
 
@@ -69,7 +70,7 @@ impl Target {
     }
 }
 
-/// Calls one after the other, through a client port of their own.
+/// A sequence of calls, through a client port of its own.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stream {
     pub number: u32,
@@ -83,7 +84,7 @@ pub enum Role {
     Client { udp_port: u16, streams: Vec<Stream>, seed: u64 },
 }
 
-/// What every process of a soak knows.
+/// The configuration of every process of a soak.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Site {
     pub directory: PathBuf,
@@ -125,7 +126,7 @@ fn a_process_of_a_soak() {
     }
 }
 
-/// Says that the process is ready, and waits until whoever started it closes its standard input, or is gone.
+/// Prints that the process is ready, and waits until its parent closes its standard input or has ended.
 fn await_end() {
     println!("\nready");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -147,7 +148,7 @@ fn serve(site: &Site, target: Target, life: u8) {
     for (kind, count) in &*refused.lock().expect("no thread panicked") {
         println!("reply refused: {kind} {count}");
     }
-    // The threads that serve end with the process.
+    // The server threads end with the process.
     std::process::exit(0);
 }
 
@@ -235,7 +236,7 @@ fn call_until(stop: &AtomicBool, stream: Stream, client: &Client, ledger: &Ledge
             ledger.note_failure(&Failure { id, outcome, begin_ns, end_ns, request_bytes, response_bytes });
         }
         ledger.note(id, outcome);
-        // Calls leave processor time to attackers and to other tests.
+        // Pauses leave processor time to attackers and to other tests.
         std::thread::sleep(Duration::from_micros(random.random_range(500..4_000)));
     }
 }

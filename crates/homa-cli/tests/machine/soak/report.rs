@@ -1,4 +1,4 @@
-//! What a soak says while it runs.
+//! Progress output of a soak.
 
 use std::fmt;
 use std::path::Path;
@@ -12,10 +12,10 @@ use homa_testkit::resident_bytes;
 use super::audit::{Progress, kinds};
 use super::ledger::{ANSWERED, Ledger};
 
-/// Between two lines.
+/// Time between two lines.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Counts of what was done, for the reports.
+/// Counters for the progress lines.
 pub struct Status {
     pub streams: AtomicU32,
     pub server_kills: AtomicU64,
@@ -29,7 +29,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Of a soak with so many streams and this server process.
+    /// Counters for a soak with this number of streams and this server process.
     pub fn new(streams: u32, server: u32) -> Status {
         let zero = || AtomicU64::new(0);
         Status {
@@ -74,7 +74,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A thread that prints a line now and then.
+/// A thread that prints a progress line periodically.
 pub struct Reporter {
     thread: JoinHandle<u64>,
     over: Arc<AtomicBool>,
@@ -89,7 +89,7 @@ pub fn start(status: &Arc<Status>, directory: &Path) -> Reporter {
 }
 
 impl Reporter {
-    /// Returns the largest memory of the server that was seen.
+    /// Returns the maximum memory of the server.
     pub fn end(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().expect("the reporter reports")
@@ -102,7 +102,7 @@ fn report(status: &Status, ledger: &Ledger, over: &AtomicBool) -> u64 {
     let mut progress = Progress::default();
     while !over.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
-        // Once the server has ended there is nothing to read.
+        // After the server has ended, its memory is unknown.
         let resident = resident_bytes(status.server).unwrap_or(0);
         most = most.max(resident);
         if begin.elapsed() < due {
