@@ -49,7 +49,7 @@ impl homa_address {
     /// exist.
     pub(crate) fn server(&self, without_udp: bool) -> Result<ServerAddr, Failure> {
         match self.port {
-            0 => Err(Failure::argument("the Homa port 0 is nobody's: choose 1 to 65535")),
+            0 => Err(Failure::argument("the Homa port 0 is invalid: choose 1 to 65535")),
             _ if self.udp_port > 0 || without_udp => Ok(self.shown()),
             _ => Err(Failure::argument("the address has no UDP port: give it one")),
         }

@@ -89,7 +89,7 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> homa_result 
         Ok(Err(failure)) => failure,
         Err(_) => Failure::new(
             homa_result::HOMA_INTERNAL,
-            "this is a mistake of libhoma, please report it: standard error has the details",
+            "this is a bug of libhoma, please report it: standard error has the details",
         ),
     };
     // Storing the reason fails only in a thread that ends and will not read it.

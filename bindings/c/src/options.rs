@@ -63,7 +63,8 @@ const FLAGS: [(&str, bool); 2] = [("true", true), ("false", false)];
 const SETTINGS: [Setting; 19] = [
     Setting {
         name: "bind",
-        meaning: "The IP address of the host, and its UDP port where the driver has any, as in 10.0.0.7:14600 or [::]:0. Port 0: any free one.",
+        meaning: "The IP address of the host, and its UDP port if the driver uses one, as in \
+                  10.0.0.7:14600 or [::]:0. Port 0: any free port.",
         get: |config| config.address.to_string(),
         set: |config, text| {
             config.address =
@@ -73,15 +74,17 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "driver",
-        meaning: "What carries the packets: udp, which takes no privileges; raw, IP itself (protocol 146) as Linux Homa has it, which takes \
-                  CAP_NET_RAW; packet, a network device itself, which takes CAP_NET_RAW; xdp, the receive queues of a device (AF_XDP), which takes \
-                  CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. Peers need the same, but that packet and xdp speak UDP.",
+        meaning: "The driver of packets: udp, without privileges; raw, raw IP (protocol 146) like Linux \
+                  Homa, needs CAP_NET_RAW; packet, a network device, needs CAP_NET_RAW; xdp, the receive \
+                  queues of a device (AF_XDP), needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. Peers need \
+                  the same protocol: udp, packet and xdp all use UDP.",
         get: |config| name_of(&DRIVERS, config.driver),
         set: |config, text| choose(&DRIVERS, text).map(|driver| config.driver = driver),
     },
     Setting {
         name: "interface",
-        meaning: "The network device for the drivers packet and xdp. Empty: the one that has the address of bind.",
+        meaning: "The network device for the drivers packet and xdp. Empty: the one with the address of \
+                  bind.",
         get: |config| config.packet.interface.clone().unwrap_or_default(),
         set: |config, text| {
             config.packet.interface = (!text.is_empty()).then(|| text.to_owned());
@@ -91,7 +94,8 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "queues",
-        meaning: "Receive queues for the driver xdp, as in 0-3,6; what the device steers to others is lost. Empty: all.",
+        meaning: "Receive queues for the driver xdp, as in 0-3,6; packets on other queues are lost. Empty: \
+                  all.",
         get: |config| {
             let queues = config.xdp.queues.iter().flatten().map(u32::to_string);
             queues.collect::<Vec<_>>().join(",")
@@ -103,15 +107,15 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "xdp-mode",
-        meaning: "Where the kernel runs the program of the driver xdp: native, in the device's driver; generic, on any device; auto, native where \
-                  the device takes it.",
+        meaning: "Where the kernel runs the program of the driver xdp: native, in the device's driver; \
+                  generic, on any device; auto, native if the device supports it.",
         get: |config| name_of(&XDP_MODES, config.xdp.mode),
         set: |config, text| choose(&XDP_MODES, text).map(|mode| config.xdp.mode = mode),
     },
     Setting {
         name: "segment-dir",
-        meaning: "The directory for the file by which processes share an address over raw IP, the same for all of them, in memory. The command homa \
-                  has no such option.",
+        meaning: "The directory of the file by which processes share an address over raw IP; it must be \
+                  the same for all of them, and in memory. The command homa has no such option.",
         get: |config| config.segment_dir.display().to_string(),
         set: |config, text| {
             config.segment_dir = text.into();
@@ -120,8 +124,10 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "endpoints",
-        meaning: "Endpoints of the host, 1 to 64, each with a packet path, a lock and its part of the client ports: about one per core that \
-                  the network may fill. A socket with a server port is in all of them, and each of its threads waits at one; another lives in one.",
+        meaning: "Endpoints of the host, 1 to 64, each with a packet path, a lock and its part of the \
+                  client ports: about one for each core that the network traffic can saturate. A socket \
+                  with a server port is in all endpoints, and each of its threads waits at one; any other \
+                  socket is in one endpoint.",
         get: |config| config.endpoints.to_string(),
         set: |config, text| {
             config.endpoints = number(text, 1, HostConfig::MAX_ENDPOINTS as u64)? as usize;
@@ -130,8 +136,8 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "poll-us",
-        meaning: "How long a thread that waits polls before it sleeps in the kernel, counted from the last packet, in microseconds, up to \
-                  1000000; 0: it sleeps at once.",
+        meaning: "How long a waiting thread polls before it sleeps in the kernel, since the last packet, \
+                  in microseconds, up to 1000000; 0: it sleeps at once.",
         get: |config| config.poll.as_micros().to_string(),
         set: |config, text| {
             config.poll = Duration::from_micros(number(text, 0, 1_000_000)?);
@@ -140,8 +146,8 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "wake-order",
-        meaning: "Which of the sleeping threads that could do the same is woken: lifo, the last to fall asleep; fifo, the first; least-recent, one \
-                  whose core has had the least to do lately.",
+        meaning: "Which sleeping thread is woken if several could do the work: lifo, the last to fall \
+                  asleep; fifo, the first; least-recent, the one whose core was idle for longest.",
         get: |config| config.wake_order.to_string(),
         set: |config, text| {
             config.wake_order = text.parse().map_err(|error: homa::steer::SteerError| error.to_string())?;
@@ -150,7 +156,7 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "batch-cap",
-        meaning: "Most packets that a thread takes at a time, 1 to 32; what answers them goes out afterwards.",
+        meaning: "Maximum receive batch, 1 to 32 packets; replies are sent after the whole batch.",
         get: |config| config.batch_cap.to_string(),
         set: |config, text| {
             let packets = number(text, 1, homa::driver::BURST_PACKETS as u64)? as u32;
@@ -161,13 +167,15 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "low-latency",
-        meaning: "true: keep the processors out of deep sleep while RPCs are in flight, which takes the right to write to /dev/cpu_dma_latency.",
+        meaning: "true: keep the processors out of deep sleep while RPCs are in flight, which needs write \
+                  access to /dev/cpu_dma_latency.",
         get: |config| name_of(&FLAGS, config.low_latency),
         set: |config, text| choose(&FLAGS, text).map(|flag| config.low_latency = flag),
     },
     Setting {
         name: "link-mbps",
-        meaning: "Speed of the link in Mbit/s. Empty: what the network device tells; where it tells none, nothing is paced.",
+        meaning: "Link speed in Mbit/s. Empty: as reported by the network device; if it reports none, \
+                  nothing is paced.",
         get: |config| config.protocol.link_mbps.map(|mbps| mbps.to_string()).unwrap_or_default(),
         set: |config, text| {
             let mbps = if text.is_empty() { None } else { Some(number(text, 1, u32::MAX.into())?) };
@@ -177,7 +185,7 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "max-message",
-        meaning: "The longest message in bytes that is sent or accepted, 1 to 2147483647.",
+        meaning: "Maximum bytes of a message to send or receive, 1 to 2147483647.",
         get: |config| config.protocol.max_message.to_string(),
         set: |config, text| {
             let bytes = number(text, 1, i32::MAX as u64)?;
@@ -193,8 +201,8 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "linger-ms",
-        meaning: "How long the end of the host waits at most for its last answers to be acknowledged, in milliseconds, up to 3600000. The command \
-                  homa has no such option.",
+        meaning: "Maximum time for which the end of the host waits until its last responses are \
+                  acknowledged, in milliseconds, up to 3600000. The command homa has no such option.",
         get: |config| config.linger.as_millis().to_string(),
         set: |config, text| {
             config.linger = Duration::from_millis(number(text, 0, 3_600_000)?);
@@ -203,8 +211,8 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "trace-records",
-        meaning: "Events that the time trace of each endpoint keeps, up to 16777216, rounded up to a power of two, 32 bytes of memory each; 0: no \
-                  trace. See homa_trace_save().",
+        meaning: "Events in the time trace of each endpoint, up to 16777216, rounded up to a power of two, \
+                  32 bytes of memory each; 0: no trace. See homa_trace_save().",
         get: |config| config.trace_records.to_string(),
         set: |config, text| {
             config.trace_records = number(text, 0, 1 << 24)? as usize;
@@ -213,7 +221,7 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "trace-slower-than",
-        meaning: "Freeze the trace when a call takes at least so long, as in 1ms or 250us. Empty: no call does.",
+        meaning: "Freeze the trace when a call takes at least this long, as in 1ms or 250us. Empty: never.",
         get: |config| {
             let bound = config.trace_freeze_slower_than;
             bound.map(|bound| format!("{}ns", bound.as_nanos())).unwrap_or_default()
@@ -225,20 +233,23 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "trace-freeze-peers",
-        meaning: "true: when the trace is frozen by a slow call or by homa_trace_freeze(), have all peers freeze theirs at the same moment.",
+        meaning: "true: when a slow call or homa_trace_freeze() freezes the trace, make all peers freeze \
+                  theirs at the same moment.",
         get: |config| name_of(&FLAGS, config.trace_freeze_peers),
         set: |config, text| choose(&FLAGS, text).map(|flag| config.trace_freeze_peers = flag),
     },
     Setting {
         name: "trace-obey-freeze",
-        meaning: "false: do not freeze the trace when a peer asks for it. The command homa has no such option.",
+        meaning: "false: do not freeze the trace at the request of a peer. The command homa has no such \
+                  option.",
         get: |config| name_of(&FLAGS, config.trace_obey_freeze),
         set: |config, text| choose(&FLAGS, text).map(|flag| config.trace_obey_freeze = flag),
     },
     Setting {
         name: "trace-device-times",
-        meaning: "true: record also when the kernel took each packet from its device, and gave each to it, not with the driver xdp; and with which \
-                  priority packets came, which drivers that see the IP header record anyway.",
+        meaning: "true: record also the times at which the kernel received each packet from the device and \
+                  passed each to it (not with the driver xdp). Also record the priority of received \
+                  packets; drivers that see the IP header always do.",
         get: |config| name_of(&FLAGS, config.trace_device_times),
         set: |config, text| choose(&FLAGS, text).map(|flag| config.trace_device_times = flag),
     },

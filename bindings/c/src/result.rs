@@ -113,7 +113,7 @@ impl From<RecvError> for Failure {
     fn from(error: RecvError) -> Failure {
         match error {
             // A static text, since polling programs get this result often.
-            RecvError::TimedOut => Failure::new(HOMA_TIMED_OUT, "nothing came in the time given"),
+            RecvError::TimedOut => Failure::new(HOMA_TIMED_OUT, "nothing arrived before the timeout"),
             RecvError::NoSuchCall { .. } => Failure::new(HOMA_NO_CALL, error.to_string()),
             RecvError::Closed => Failure::new(HOMA_CLOSED, SHUT_DOWN),
             _ => Failure::new(HOMA_INTERNAL, error.to_string()),

@@ -512,7 +512,7 @@ pub unsafe extern "C" fn homa_cancel(socket: *const homa_socket, id: u64) -> hom
             return Ok(());
         }
         let text =
-            format!("no call of this socket has the id {id}: its outcome was received, or it never was");
+            format!("no call of this socket has the id {id}: its outcome was received, or it never existed");
         Err(Failure::new(homa_result::HOMA_NO_CALL, text))
     })
 }

@@ -34,7 +34,7 @@ static SAVED: AtomicU64 = AtomicU64::new(0);
 
 /// Writes a temporary file in the target's directory, and renames it to the target.
 fn save(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let name = path.file_name().ok_or_else(|| std::io::Error::other("it names no file"))?;
+    let name = path.file_name().ok_or_else(|| std::io::Error::other("the path names no file"))?;
     let mut beside = name.to_owned();
     beside.push(format!(".{}-{}.part", std::process::id(), SAVED.fetch_add(1, Ordering::Relaxed)));
     let beside = path.with_file_name(beside);

@@ -46,7 +46,7 @@ impl Pages {
         let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.max(1) as u64;
         if length < processors * PAGE_BYTES as u64 + 2 * MAX_MESSAGE_BYTES as u64 {
             return refuse(
-                "the region of SO_HOMA_RCVBUF is too small: two messages and 64 KiB for each processor is the least",
+                "the region of SO_HOMA_RCVBUF is too small: use at least two messages and 64 KiB per processor",
             );
         }
         if length > MAX_REGION_BYTES {
@@ -213,7 +213,7 @@ impl Pages {
                 _ => {
                     return Err(Refusal::new(
                         libc::EINVAL,
-                        "a page that was given back is none, or was free",
+                        "a page number to give back is invalid, or the page is free",
                     ));
                 }
             }

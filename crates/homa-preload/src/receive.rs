@@ -561,7 +561,7 @@ impl Socket {
             }
             CallError::Closed => Refusal::new(libc::ESHUTDOWN, "the socket was shut down"),
             CallError::ResponseLost { .. } => {
-                Refusal::new(libc::ETIMEDOUT, "the server gave its response up before it had all arrived")
+                Refusal::new(libc::ETIMEDOUT, "the server gave up its response before it was complete")
             }
             CallError::NoAnswer { .. } => {
                 Refusal::new(libc::ETIMEDOUT, "the server did not answer; the request may have run")

@@ -98,7 +98,7 @@ impl Region {
             // message has got.
             return Some(Err(Refusal::new(
                 libc::EFAULT,
-                "the buffers of a message were taken away while it came",
+                "the buffers of a message were unmapped before it was complete",
             )));
         }
         self.pages().hand_over(offset as u32, message.len()).map(Ok)
@@ -113,7 +113,7 @@ impl Region {
         let mut chunks = place.chunks(message.len());
         let filled = match chunks.any(|(offset, length)| self.meets(&holes, offset, length)) {
             false => place.fill(message),
-            true => Err(Refusal::new(libc::EFAULT, "the buffers of a message were taken away")),
+            true => Err(Refusal::new(libc::EFAULT, "the buffers of a message were unmapped")),
         };
         drop(holes);
         filled.inspect_err(|_| self.free(place))

@@ -196,7 +196,7 @@ fn apply(config: &mut HostConfig, name: &str, value: &str) -> Result<(), String>
         config.driver = match value {
             "udp" => DriverChoice::Udp,
             "raw" => DriverChoice::Raw,
-            _ => return Err(format!("{name}={value} is ignored: it is udp or raw")),
+            _ => return Err(format!("{name}={value} is ignored: use udp or raw")),
         };
         return Ok(());
     }
@@ -209,7 +209,7 @@ fn apply(config: &mut HostConfig, name: &str, value: &str) -> Result<(), String>
         let cutoffs: Option<Vec<u32>> = value.split_whitespace().map(|word| word.parse().ok()).collect();
         let cutoffs = cutoffs.and_then(|cutoffs| cutoffs.try_into().ok());
         config.protocol.unsched_cutoffs = cutoffs
-            .ok_or_else(|| format!("{name}={value} is ignored: it is eight numbers with blanks between"))?;
+            .ok_or_else(|| format!("{name}={value} is ignored: use eight numbers separated by spaces"))?;
         return Ok(());
     }
     if let Some((_, set)) = SETTINGS.iter().find(|(known, _)| *known == sysctl) {
@@ -218,9 +218,7 @@ fn apply(config: &mut HostConfig, name: &str, value: &str) -> Result<(), String>
         return Ok(());
     }
     if WITHOUT_MEANING.contains(&sysctl.as_str()) {
-        return Err(format!(
-            "{name} is ignored: net.homa.{sysctl} is the kernel's own, and has no counterpart here"
-        ));
+        return Err(format!("{name} is ignored: net.homa.{sysctl} has no equivalent outside the kernel"));
     }
     Err(format!("{name} is ignored: there is no net.homa.{sysctl}"))
 }
@@ -280,7 +278,7 @@ mod tests {
             ("HOMA_UNSCHED_CUTOFFS", "1 2"),
         ]);
         let about =
-            ["udp or raw", "no counterpart", "not a number", "no net.homa.link_speed", "eight numbers"];
+            ["udp or raw", "no equivalent", "not a number", "no net.homa.link_speed", "eight numbers"];
         assert_eq!(complaints.len(), about.len());
         assert!(
             complaints.iter().zip(about).all(|(complaint, about)| complaint.contains(about)),

@@ -141,7 +141,7 @@ static void of_calls(homa_host *host) {
     FAILS(homa_cancel(socket, 2), HOMA_NO_CALL, "id 2");
     NULLS(homa_receive(NULL, 0, &message), "socket");
     NULLS(homa_receive(socket, 0, NULL), "message");
-    FAILS(homa_receive(socket, 0, &message), HOMA_TIMED_OUT, "nothing came");
+    FAILS(homa_receive(socket, 0, &message), HOMA_TIMED_OUT, "nothing arrived");
     to.port = 0;
     FAILS(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 0, NULL), HOMA_ARGUMENT, "Homa port 0");
     to.port = 6;

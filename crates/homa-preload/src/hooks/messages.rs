@@ -167,7 +167,7 @@ fn time(time: timespec) -> Result<Duration, Refusal> {
 
 /// The result of calls that cannot pass Homa's arguments.
 fn no_place(fd: c_int) -> ssize_t {
-    on_socket(fd, |_| Err(Refusal::new(libc::EINVAL, "Homa's messages go by sendmsg and recvmsg alone")))
+    on_socket(fd, |_| Err(Refusal::new(libc::EINVAL, "Homa's messages need sendmsg and recvmsg")))
 }
 
 /// Defines functions of libc that fail with EINVAL on a Homa socket.

@@ -19,7 +19,7 @@ use crate::ffi_border::{Refusal, answer};
 use crate::socket::Socket;
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-compile_error!("how variadic arguments are passed here has not been looked at: see hooks");
+compile_error!("the passing of variadic arguments on this machine is not verified: see hooks");
 
 /// Runs an operation on a Homa socket for C, and keeps its error text.
 fn on_socket(fd: RawFd, body: impl FnOnce(&Arc<Socket>) -> Result<isize, Refusal>) -> isize {
