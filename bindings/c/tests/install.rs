@@ -37,8 +37,9 @@ fn soname() -> String {
     format!("libhoma.so.{interface}")
 }
 
-/// The libraries are built where `make install` takes them from, without the rlib, which would cost them their
-/// link-time optimization. `echo` in place of cargo: building them once more is most of the time of these tests.
+/// The libraries are built in the directory that `make install` reads, without the rlib, which would prevent
+/// link-time optimization. `echo` stands for cargo: building them again would take most of the time of these
+/// tests.
 #[test]
 fn the_libraries_are_built_with_link_time_optimization() {
     if !are_there(&["make"]) {
@@ -57,7 +58,7 @@ fn the_libraries_are_built_with_link_time_optimization() {
         ("CARGOFLAGS", "--locked".as_ref()),
     ];
     assert_eq!(make("build", &variables), expected);
-    // Where there is nothing to install, it is built.
+    // If the libraries are missing, they are built.
     let said = make("/built/dist/libhoma_c.so", &variables);
     assert!(said.ends_with(&expected), "{said}");
 }

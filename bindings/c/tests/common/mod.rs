@@ -60,12 +60,12 @@ pub fn make(target: &str, variables: &[(&str, &OsStr)]) -> String {
     run(make.env_remove("MAKEFLAGS").env_remove("CARGO_BUILD_TARGET"))
 }
 
-/// The directory of the libraries that cargo has built for this test program: that of the program.
+/// The directory of the libraries that cargo has built for this test program: the one of the program.
 pub fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// Where the libraries of this build are installed.
+/// The prefix under which the libraries of this build are installed.
 pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
