@@ -157,6 +157,8 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         return unsafe { real::close(fd) };
     }
     // libc's `close` is a cancellation point; the call below is none, since it holds a lock.
+    // SAFETY: the function has no arguments. A cancelled thread unwinds from here, which this function's ABI
+    // permits, and no lock is held and no value needs to be dropped.
     unsafe { pthread_testcancel() };
     answer_int(|| {
         let mut result = 0;
