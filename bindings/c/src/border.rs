@@ -238,7 +238,7 @@ mod tests {
     fn a_panic_is_a_result_and_the_thread_lives_on() {
         let result = answer(|| panic!("on purpose"));
         assert_eq!(result, homa_result::HOMA_INTERNAL);
-        assert!(last().contains("mistake of libhoma"), "{}", last());
+        assert!(last().contains("bug of libhoma"), "{}", last());
         assert_eq!(value(7, || panic!("on purpose")), 7);
         assert_eq!(answer(|| Ok(())), homa_result::HOMA_OK);
     }
