@@ -291,7 +291,7 @@ fn names_and_numbers_that_make_no_run_are_refused() {
         (&["--sample", "0"], "sample interval: must be at least 1 ns"),
         (&["--bins", "0"], "bins: must be 1 to 1000"),
         (&["--priorities", "9"], "priorities: must be 1 to 8"),
-        (&["--set", "overcommit=3"], "homa.overcommit: there is no such setting: use unsched_bytes"),
+        (&["--set", "overcommit=3"], "homa.overcommit: there is no such setting: use wire_dialect"),
         (&["--set", "max_overcommit"], "use NAME=VALUE"),
         (&["--set", "max_overcommit=0"], "homa.max_overcommit: must be at least 1"),
         (&["--messages", "0"], "messages: must be at least 1"),

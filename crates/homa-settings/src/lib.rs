@@ -135,7 +135,7 @@ mod tests {
             );
         }
         let error = set_field(&mut config, "wire_dialect", "4").unwrap_err();
-        assert_eq!(error, "homa.wire_dialect: `4` is no value of its kind");
+        assert_eq!(error, "homa.wire_dialect: `4` is not a value of its type");
     }
 
     /// A new setting of the protocol must be settable here.
