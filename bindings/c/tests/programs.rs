@@ -4,6 +4,7 @@
 mod common;
 
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Link, Server, VALGRIND, are_there, command, prefix, program, run};
 
@@ -13,6 +14,13 @@ const TOOLS: [&str; 2] = ["make", "cc"];
 /// The words that run a program under valgrind, if it is installed.
 fn watched() -> &'static [&'static str] {
     if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] }
+}
+
+/// Until the guard is dropped, no other test runs a program under valgrind. Such a program needs seconds of a
+/// processor, and a host that gets none for half a second has left its peers without an answer.
+fn valgrind_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The environment variable with the number of endpoints of a program's hosts.
@@ -37,6 +45,7 @@ fn a_client_and_a_server_in_c_echo() {
 
 #[test]
 fn a_client_and_a_server_leak_nothing_and_touch_nothing_else() {
+    let _turn = valgrind_turn();
     if are_there(&TOOLS) && are_there(&VALGRIND[..1]) {
         echo("valgrind", &VALGRIND, "1");
     }
@@ -44,6 +53,7 @@ fn a_client_and_a_server_leak_nothing_and_touch_nothing_else() {
 
 #[test]
 fn wrong_arguments_are_errors_that_name_them() {
+    let _turn = valgrind_turn();
     if !are_there(&TOOLS) {
         return;
     }
@@ -54,6 +64,7 @@ fn wrong_arguments_are_errors_that_name_them() {
 
 #[test]
 fn handles_are_safe_whatever_a_program_does_with_them() {
+    let _turn = valgrind_turn();
     if are_there(&TOOLS) {
         let handles = program("handles", "handles.c", Link::Shared);
         run(&mut command(watched(), &handles));
@@ -63,6 +74,7 @@ fn handles_are_safe_whatever_a_program_does_with_them() {
 
 #[test]
 fn bytes_that_are_lent_are_not_read_once_they_are_back() {
+    let _turn = valgrind_turn();
     if are_there(&TOOLS) {
         let lent = program("lent", "lent.c", Link::Shared);
         run(&mut command(watched(), &lent));
@@ -86,6 +98,7 @@ fn a_lack_of_descriptors_or_stack_is_no_end() {
 
 #[test]
 fn traces_and_metrics_are_written() {
+    let _turn = valgrind_turn();
     if are_there(&TOOLS) {
         let trace = common::directory("seen.trace");
         run(command(watched(), &program("seen", "seen.c", Link::Shared)).arg(&trace));
@@ -95,6 +108,7 @@ fn traces_and_metrics_are_written() {
 
 #[test]
 fn cpp_has_handles_that_free_themselves() {
+    let _turn = valgrind_turn();
     if are_there(&["make", "c++"]) {
         run(&mut command(watched(), &program("cpp", "handles.cpp", Link::Shared)));
     }
