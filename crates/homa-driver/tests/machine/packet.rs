@@ -1,11 +1,13 @@
 //! Packet sockets on the ends of a veth between two network namespaces.
 
 use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::common::{is_readable, message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::packet::{Carrier, LinkError, PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
-use homa_driver::udp::{UdpConfig, UdpDriver};
+use homa_driver::udp::{BindError, UdpConfig, UdpDriver};
 use homa_driver::{Driver, ReceiveFilter, Refusal, RxBurst, TxPacket, Unreachable};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
@@ -29,8 +31,20 @@ fn open(carrier: Carrier, ip: &str) -> PacketDriver {
 fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     let bind = at(carrier, ip);
     match carrier {
-        Carrier::Udp => Box::new(UdpDriver::bind(&UdpConfig { bind, ..UdpConfig::default() }).unwrap()),
+        Carrier::Udp => Box::new(bind_when_free(&UdpConfig { bind, ..UdpConfig::default() })),
         Carrier::Ip => Box::new(RawDriver::bind(&RawConfig { bind, ..RawConfig::default() }).unwrap()),
+    }
+}
+
+/// Binds a UDP socket to an address whose socket this test has closed. A child that another test's thread has
+/// just forked keeps a copy of that socket until it executes its program.
+fn bind_when_free(config: &UdpConfig) -> UdpDriver {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        match UdpDriver::bind(config) {
+            Err(BindError::InUse(_)) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
+            bound => return bound.unwrap(),
+        }
     }
 }
 
@@ -506,7 +520,7 @@ fn what_is_missing_is_named() {
         assert_ne!(driver.local_addr().port(), 0);
     });
     namespaces[1].run(|| {
-        let opened = std::thread::spawn(|| {
+        let opened = thread::spawn(|| {
             // The system call itself, unlike the C library's, ends the privileges of this thread and of no other.
             // SAFETY: a system call with the number that it takes.
             unsafe { libc::syscall(libc::SYS_setuid, 65_534) };
