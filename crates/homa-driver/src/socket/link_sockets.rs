@@ -9,6 +9,9 @@
 //! of these is bound. Packets that arrive in between, some microseconds, may go to the new socket, whose
 //! filter drops them: a loss like any other. Over raw IP every socket is offered all packets, and the filter
 //! drops those, too.
+//!
+//! The address is shared until the last of these sockets is closed. A child process that was forked in
+//! between has copies of them until it executes a program.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
