@@ -1,3 +1,5 @@
-//! The part of the runtime that the models replace.
+//! The parts of the runtime that the models use; eventfds are replaced.
 
 pub(crate) mod sleep;
+#[path = "../../../crates/homa/src/runtime/task_wake.rs"]
+pub(crate) mod task_wake;
