@@ -78,6 +78,15 @@ impl Span {
     fn mean_bytes(&self) -> f64 {
         (f64::from(self.first) + f64::from(self.last)) / 2.0
     }
+
+    /// The smallest size that at least `fraction` of all messages do not exceed; `fraction` is at most `upto`.
+    fn quantile(&self, fraction: f64) -> u32 {
+        if self.first == self.last {
+            return self.first;
+        }
+        let sizes = ((fraction - self.below) / self.mass() * self.width()).ceil().clamp(1.0, self.width());
+        self.first + (sizes as u32 - 1)
+    }
 }
 
 /// A distribution of message sizes, in bytes. Clones share the table.
@@ -222,9 +231,15 @@ impl Workload {
     pub fn quantile(&self, fraction: f64) -> u32 {
         let fraction = fraction - ROUNDING;
         let at = self.spans.partition_point(|span| span.upto < fraction);
-        let Some(span) = self.spans.get(at) else { return self.max_bytes() };
-        let sizes = ((fraction - span.below) / span.mass() * span.width()).ceil().clamp(1.0, span.width());
-        span.first + (sizes as u32 - 1)
+        self.spans.get(at).map_or(self.max_bytes(), |span| span.quantile(fraction))
+    }
+
+    /// Sizes that represent equal numbers of messages, in increasing order: [`Workload::quantile`] at the middle
+    /// of each of `parts` equal parts of all messages.
+    ///
+    /// All quantiles together take one walk through the distribution instead of a search for each.
+    pub fn quantiles(&self, parts: u32) -> Quantiles<'_> {
+        Quantiles { workload: self, span: 0, part: 0, parts }
     }
 
     /// Draws one message length, in bytes, with one number from `rng`.
@@ -276,6 +291,41 @@ impl fmt::Display for Workload {
             None => f.write_str(&self.name),
             Some(max_bytes) => write!(f, "{} truncated to {max_bytes} bytes", self.name),
         }
+    }
+}
+
+/// Representative sizes of one workload, in bytes. See [`Workload::quantiles`].
+#[derive(Debug, Clone)]
+pub struct Quantiles<'a> {
+    workload: &'a Workload,
+    /// Index of the span of the last quantile.
+    span: usize,
+    /// Index of the next quantile.
+    part: u32,
+    parts: u32,
+}
+
+impl Iterator for Quantiles<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.part >= self.parts {
+            return None;
+        }
+        let fraction = (f64::from(self.part) + 0.5) / f64::from(self.parts) - ROUNDING;
+        self.part += 1;
+        while let Some(span) = self.workload.spans.get(self.span) {
+            if span.upto >= fraction {
+                return Some(span.quantile(fraction));
+            }
+            self.span += 1;
+        }
+        Some(self.workload.max_bytes())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let rest = (self.parts - self.part) as usize;
+        (rest, Some(rest))
     }
 }
 

@@ -17,6 +17,6 @@ pub mod slowdown;
 mod tables;
 
 pub use arrivals::Poisson;
-pub use dist::{SizeSampler, Workload};
+pub use dist::{Quantiles, SizeSampler, Workload};
 pub use error::WorkloadError;
 pub use slowdown::{BinSummary, ShortSummary, SlowdownRecorder};

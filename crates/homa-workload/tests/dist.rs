@@ -101,6 +101,19 @@ fn a_quantile_is_the_smallest_size_that_reaches_the_fraction() {
 }
 
 #[test]
+fn quantiles_in_one_walk_are_those_of_a_search_for_each() {
+    for workload in all() {
+        for parts in [1, 2, 7, 1_000, 20_000] {
+            let fraction = |part| (f64::from(part) + 0.5) / f64::from(parts);
+            let single = (0..parts).map(|part| workload.quantile(fraction(part)));
+            assert!(workload.quantiles(parts).eq(single), "{workload} in {parts} parts");
+            assert_eq!(workload.quantiles(parts).size_hint().0, parts as usize);
+        }
+        assert_eq!(workload.quantiles(0).next(), None);
+    }
+}
+
+#[test]
 fn samples_follow_the_distribution() {
     println!("seed {SEED}");
     const COUNT: usize = 200_000;

@@ -27,10 +27,9 @@ pub fn wire_bytes(bytes: u32, mtu: u32) -> u64 {
 /// Mean bytes on the wire of an RPC's request, on its client's uplink, and answer, on its server's. If all
 /// hosts are client and server, the sum is the load of one RPC per host on each uplink and on each downlink.
 pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
-    let fractions = (0..QUANTILES).map(|index| (f64::from(index) + 0.5) / f64::from(QUANTILES));
-    let sum: u64 = fractions
-        .map(|fraction| {
-            let request = workload.quantile(fraction);
+    let sum: u64 = workload
+        .quantiles(QUANTILES)
+        .map(|request| {
             let answer = if one_way { ONE_WAY_ANSWER } else { request };
             wire_bytes(request, mtu) + wire_bytes(answer, mtu)
         })

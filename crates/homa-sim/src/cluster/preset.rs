@@ -243,13 +243,7 @@ impl PriorityPlan {
     /// For `levels` priorities (1 to 8), messages of this workload and so many unscheduled bytes of each. A single level serves
     /// both kinds of bytes.
     pub fn new(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
-        let sizes: Vec<u32> = quantiles(workload).collect();
-        let unscheduled = |size: u32| u64::from(size.min(unsched_bytes));
-        let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
-        let unasked: u64 = sizes.iter().map(|&size| unscheduled(size)).sum();
-        let share = unasked as f64 / total.max(1) as f64;
-        let unscheduled_levels = ((f64::from(levels) * share).round() as u8).clamp(1, (levels - 1).max(1));
-        PriorityPlan::of_sizes(&sizes, unsched_bytes, levels, unscheduled_levels)
+        PriorityPlan::by_bytes(&sizes_of(workload), unsched_bytes, levels)
     }
 
     /// The same with at least as many levels for unscheduled bytes as the messages' share that are sent without a grant, to half of
@@ -259,20 +253,13 @@ impl PriorityPlan {
     /// shorter half is 6 % less. The levels of W4 and W5 would all end above RTTbytes and tell messages apart that need
     /// grants anyway: W4's short messages would gain 1 %, and P99 of 40 to 50 kB would be about 10 % more.
     pub fn tuned(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
-        let paper = PriorityPlan::new(workload, unsched_bytes, levels);
-        let divided = PriorityPlan::by_messages(workload, unsched_bytes, levels);
+        let (paper, divided) = PriorityPlan::both(workload, unsched_bytes, levels);
         if divided.cutoffs[usize::from(levels) - 1] < unsched_bytes { divided } else { paper }
     }
 
     /// The same wherever the highest level ends.
     pub(crate) fn by_messages(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
-        let paper = PriorityPlan::new(workload, unsched_bytes, levels);
-        let ungranted = workload.cdf(unsched_bytes) * f64::from(levels);
-        let least = (ungranted.round() as u8).min(levels / 2).max(1);
-        if paper.unscheduled_levels >= least {
-            return paper;
-        }
-        PriorityPlan::with_levels(workload, unsched_bytes, levels, least)
+        PriorityPlan::both(workload, unsched_bytes, levels).1
     }
 
     /// The same with so many of the levels (1 to `levels`) for unscheduled bytes.
@@ -282,8 +269,28 @@ impl PriorityPlan {
         levels: u8,
         unscheduled_levels: u8,
     ) -> PriorityPlan {
-        let sizes: Vec<u32> = quantiles(workload).collect();
-        PriorityPlan::of_sizes(&sizes, unsched_bytes, levels, unscheduled_levels)
+        PriorityPlan::of_sizes(&sizes_of(workload), unsched_bytes, levels, unscheduled_levels)
+    }
+
+    /// The paper's plan, and [`PriorityPlan::by_messages`].
+    fn both(workload: &Workload, unsched_bytes: u32, levels: u8) -> (PriorityPlan, PriorityPlan) {
+        let sizes = sizes_of(workload);
+        let paper = PriorityPlan::by_bytes(&sizes, unsched_bytes, levels);
+        let ungranted = workload.cdf(unsched_bytes) * f64::from(levels);
+        let minimum = (ungranted.round() as u8).min(levels / 2).max(1);
+        if paper.unscheduled_levels >= minimum {
+            return (paper, paper);
+        }
+        (paper, PriorityPlan::of_sizes(&sizes, unsched_bytes, levels, minimum))
+    }
+
+    /// Divides the levels by the share of unscheduled bytes.
+    fn by_bytes(sizes: &[u32], unsched_bytes: u32, levels: u8) -> PriorityPlan {
+        let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+        let unscheduled: u64 = sizes.iter().map(|&size| u64::from(size.min(unsched_bytes))).sum();
+        let share = unscheduled as f64 / total.max(1) as f64;
+        let unscheduled_levels = ((f64::from(levels) * share).round() as u8).clamp(1, (levels - 1).max(1));
+        PriorityPlan::of_sizes(sizes, unsched_bytes, levels, unscheduled_levels)
     }
 
     fn of_sizes(sizes: &[u32], unsched_bytes: u32, levels: u8, unscheduled_levels: u8) -> PriorityPlan {
@@ -302,6 +309,11 @@ impl PriorityPlan {
         cutoffs[usize::from(lowest)] = u32::MAX;
         PriorityPlan { unscheduled_levels, cutoffs }
     }
+}
+
+/// Sizes that represent equal numbers of a workload's messages, in increasing order.
+fn sizes_of(workload: &Workload) -> Vec<u32> {
+    quantiles(workload).collect()
 }
 
 #[cfg(test)]

@@ -9,9 +9,7 @@ use homa_proto::wire::GRANT_LEN;
 
 use super::config::ClusterConfig;
 use super::event::HostEvent;
-use super::ideal::Framing;
 use crate::fabric::Event;
-use crate::link::LinkConfig;
 use crate::payload::{mix, random_numbers};
 use crate::queue::EventQueue;
 
@@ -88,44 +86,109 @@ struct Source {
     destinations: Pcg64,
 }
 
-/// Sizes that stand for a workload: the heaviest has a hundredth of its messages in the last thousand.
+/// Number of sizes that represent a workload. The workload with the longest tail has a hundredth of its messages in
+/// the last thousand.
 const PARTS: u32 = 200_000;
 
-/// Sizes of messages that stand for equal numbers of them, from the shortest on: the middles of equal parts.
-pub(super) fn quantiles(workload: &Workload) -> impl Iterator<Item = u32> + '_ {
-    (0..PARTS).map(|part| workload.quantile((f64::from(part) + 0.5) / f64::from(PARTS)))
+/// Message sizes in increasing order, each of which represents an equal share of all messages.
+pub(super) fn quantiles(workload: &Workload) -> homa_workload::Quantiles<'_> {
+    workload.quantiles(PARTS)
 }
 
-/// Bytes of link time of the mean message.
-pub(super) fn mean_link_bytes(workload: &Workload, framing: &Framing, link: &LinkConfig) -> f64 {
-    mean_of(workload, |size| framing.link_bytes(link, size) as f64)
-}
-
-/// Mean over messages of something that depends on their size.
+/// Mean over all messages of a function of their size.
 pub(crate) fn mean_of(workload: &Workload, of: impl Fn(u32) -> f64) -> f64 {
-    quantiles(workload).map(of).sum::<f64>() / f64::from(PARTS)
+    let [mean] = means_of(workload, |size| [of(size)]);
+    mean
 }
 
-/// Exchanges that start at each host in a second, at this load. Hosts are clients and servers alike: a host's link carries the
-/// requests of its own and as many responses to others, each way.
+/// Means over all messages of several functions of their size, in one walk through the workload. Each is the mean
+/// that [`mean_of`] computes, to the last bit.
+fn means_of<const N: usize>(workload: &Workload, of: impl Fn(u32) -> [f64; N]) -> [f64; N] {
+    let mut sums = [0.0; N];
+    // Most workloads have steps, where many parts have the same size. No message is 0 bytes long.
+    let (mut size, mut values) = (0, [0.0; N]);
+    for next in quantiles(workload) {
+        if next != size {
+            (size, values) = (next, of(next));
+        }
+        for (sum, value) in sums.iter_mut().zip(&values) {
+            *sum += value;
+        }
+    }
+    sums.map(|sum| sum / f64::from(PARTS))
+}
+
+/// Means over all messages of a cluster, in bytes of link time and their powers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LinkMeans {
+    /// Of a message, with all overhead.
+    pub(super) message: f64,
+    /// Of its square.
+    pub(super) square: f64,
+    /// Of its cube.
+    pub(super) cube: f64,
+    /// Of the grants of a message, one for each packet that starts beyond RTTbytes.
+    pub(super) grants: f64,
+}
+
+impl LinkMeans {
+    pub(super) fn new(config: &ClusterConfig) -> LinkMeans {
+        LinkMeans::with_grants(config, grants_of(config))
+    }
+
+    /// The same without grants where the load does not count them: a network that is still to be validated may have
+    /// no RTTbytes.
+    pub(super) fn for_load(config: &ClusterConfig) -> LinkMeans {
+        match config.load_basis {
+            LoadBasis::Data => LinkMeans::with_grants(config, |_| 0.0),
+            LoadBasis::DataAndGrants => LinkMeans::new(config),
+        }
+    }
+
+    fn with_grants(config: &ClusterConfig, grants: impl Fn(u32) -> f64) -> LinkMeans {
+        let [message, square, cube, grants] = means_of(&config.workload, |size| {
+            let bytes = config.framing.link_bytes(&config.link, size) as f64;
+            [bytes, bytes.powi(2), bytes.powi(3), grants(size)]
+        });
+        LinkMeans { message, square, cube, grants }
+    }
+
+    /// Exchanges that start at each host in a second, at this load.
+    ///
+    /// Hosts are clients and servers alike: a host's link carries the requests of its own and as many responses to
+    /// others, each way.
+    pub(super) fn exchanges_per_sec(&self, config: &ClusterConfig, load: f64) -> f64 {
+        let grants = match config.load_basis {
+            LoadBasis::Data => 0.0,
+            LoadBasis::DataAndGrants => self.grants,
+        };
+        let mean = (self.message + grants) * f64::from(config.exchange.messages());
+        load * config.link.rate_bps as f64 / (8.0 * mean)
+    }
+
+    /// Share of the hosts' links in use at this load, with `control_bytes` of control packets for the mean message.
+    pub(super) fn link_share(&self, config: &ClusterConfig, load: f64, control_bytes: f64) -> f64 {
+        let messages = self.exchanges_per_sec(config, load) * f64::from(config.exchange.messages());
+        messages * (self.message + control_bytes) * 8.0 / config.link.rate_bps as f64
+    }
+}
+
+/// Exchanges that start at each host in a second, at this load.
 pub(crate) fn messages_per_sec(config: &ClusterConfig, load: f64) -> f64 {
-    let message = mean_link_bytes(&config.workload, &config.framing, &config.link);
-    let grants = match config.load_basis {
-        LoadBasis::Data => 0.0,
-        LoadBasis::DataAndGrants => mean_grant_bytes(config),
-    };
-    let mean = (message + grants) * f64::from(config.exchange.messages());
-    load * config.link.rate_bps as f64 / (8.0 * mean)
+    LinkMeans::for_load(config).exchanges_per_sec(config, load)
 }
 
 /// Bytes of link time of the grants of a mean message: one for each packet that starts beyond RTTbytes.
 pub(crate) fn mean_grant_bytes(config: &ClusterConfig) -> f64 {
+    mean_of(&config.workload, grants_of(config))
+}
+
+/// Bytes of link time of the grants of a message of some size.
+fn grants_of(config: &ClusterConfig) -> impl Fn(u32) -> f64 {
     let payload = config.framing.payload;
     let unscheduled = config.rtt_bytes().div_ceil(payload);
     let grant_bytes = f64::from(GRANT_LEN as u32 + config.link.overhead_bytes);
-    mean_of(&config.workload, |size| {
-        f64::from(size.div_ceil(payload).saturating_sub(unscheduled)) * grant_bytes
-    })
+    move |size| f64::from(size.div_ceil(payload).saturating_sub(unscheduled)) * grant_bytes
 }
 
 impl Arrivals {
@@ -220,5 +283,33 @@ impl Source {
 
     fn length(&mut self) -> u32 {
         self.sizes.next().unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs are replayed by their seed: a mean that differs in its last bit changes every arrival.
+    #[test]
+    fn means_in_one_walk_are_those_of_a_search_for_each_quantile() {
+        for name in ["w1", "w2", "w3", "w4", "w5", "short-long", "9999"] {
+            let config = ClusterConfig::sigcomm18(Workload::named(name).unwrap(), 0.8, 1);
+            let mean = |of: &dyn Fn(u32) -> f64| {
+                let fractions = (0..PARTS).map(|part| (f64::from(part) + 0.5) / f64::from(PARTS));
+                let sum: f64 = fractions.map(|fraction| of(config.workload.quantile(fraction))).sum();
+                sum / f64::from(PARTS)
+            };
+            let bytes = |size| config.framing.link_bytes(&config.link, size) as f64;
+            let expected = LinkMeans {
+                message: mean(&bytes),
+                square: mean(&|size| bytes(size).powi(2)),
+                cube: mean(&|size| bytes(size).powi(3)),
+                grants: mean(&grants_of(&config)),
+            };
+            assert_eq!(LinkMeans::new(&config), expected, "{name}");
+            assert_eq!(mean_of(&config.workload, bytes), expected.message, "{name}");
+            assert_eq!(mean_grant_bytes(&config), expected.grants, "{name}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use homa_proto::{MS, SEC};
 
 use super::config::ClusterConfig;
-use super::traffic::{Traffic, mean_grant_bytes, mean_link_bytes, mean_of, messages_per_sec};
+use super::traffic::{LinkMeans, Traffic};
 
 /// Warm-up where no load says how long it takes: rounds of an incast, and closed loops.
 pub(super) const WITHOUT_LOAD_NS: u64 = 10 * MS;
@@ -28,21 +28,16 @@ impl ClusterConfig {
     /// load with the grants. W2, of few and very long messages, needs the second, W4 and W5 the first.
     pub fn steady_warm_up_ns(&self) -> u64 {
         let Traffic::Uniform { load } = self.traffic else { return WITHOUT_LOAD_NS };
-        let moment = |power: i32| {
-            mean_of(&self.workload, |size| (self.framing.link_bytes(&self.link, size) as f64).powi(power))
-        };
-        let (mean, square, cube) = (moment(1), moment(2), moment(3));
-        let idle = (1.0 - self.link_share(load, mean_grant_bytes(self))).max(MIN_IDLE);
-        let bytes = square / mean / idle.powi(2) + cube / square / idle;
+        let means = LinkMeans::new(self);
+        let idle = (1.0 - means.link_share(self, load, means.grants)).max(MIN_IDLE);
+        let bytes = means.square / means.message / idle.powi(2) + means.cube / means.square / idle;
         let ns = TIMES * bytes * 8e9 / self.link.rate_bps as f64;
         (ns as u64).clamp(MIN_NS, MAX_NS)
     }
 
     /// Share of the hosts' links in use at this load, with so many bytes of control packets for the mean message.
     pub(crate) fn link_share(&self, load: f64, control_bytes: f64) -> f64 {
-        let mean = mean_link_bytes(&self.workload, &self.framing, &self.link) + control_bytes;
-        let messages = messages_per_sec(self, load) * f64::from(self.exchange.messages());
-        messages * mean * 8.0 / self.link.rate_bps as f64
+        LinkMeans::for_load(self).link_share(self, load, control_bytes)
     }
 }
 
