@@ -8,14 +8,14 @@ use crate::fabric::{Event, Fabric, host_address};
 use crate::host::HostState;
 use crate::network::{Deployed, HostEvent};
 
-/// What a server does with a request.
+/// A server's reaction to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Answers at once with this many bytes.
     Now(u32),
-    /// Computes for so long, then answers.
+    /// Answers after a computing time.
     After {
-        /// How long it computes.
+        /// Computing time.
         delay_ns: u64,
         /// Bytes of the answer.
         length: u32,
@@ -24,14 +24,14 @@ pub enum Reply {
     Never,
 }
 
-/// The application on one host; called by events and never by itself.
+/// The application on one host. The simulator calls it for events.
 ///
-/// What it does may depend on nothing but its arguments and its own state, which a seed determines.
+/// Its behaviour may depend only on its arguments and its own state, which a seed determines.
 pub trait App {
     /// The host has started, or started again after a crash.
     fn on_start(&mut self, host: &mut HostCtx<'_>);
 
-    /// A whole request of `length` bytes has come to server port `port`.
+    /// A complete request of `length` bytes has arrived at server port `port`.
     fn on_request(
         &mut self,
         host: &mut HostCtx<'_>,
@@ -44,7 +44,7 @@ pub trait App {
         Reply::Now(length)
     }
 
-    /// The whole response of the RPC with this cookie has come.
+    /// The complete response of the RPC with this cookie has arrived.
     fn on_response(&mut self, host: &mut HostCtx<'_>, cookie: u64, length: u32) {
         let _ = (host, cookie, length);
     }
@@ -54,23 +54,23 @@ pub trait App {
         let _ = (host, cookie, error);
     }
 
-    /// The first `end` of `length` bytes of the response of the RPC with this cookie are there.
+    /// The first `end` of `length` bytes of the response of the RPC with this cookie have arrived.
     fn on_readable(&mut self, host: &mut HostCtx<'_>, cookie: u64, end: u32, length: u32) {
         let _ = (host, cookie, end, length);
     }
 
-    /// The state of a server RPC is gone, whose client is `from`.
+    /// The state of a server RPC whose client is `from` is gone.
     fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
         let _ = (host, rpc, from, reason);
     }
 
-    /// A timer set with [`HostCtx::set_timer`] has come.
+    /// A timer set with [`HostCtx::set_timer`] has expired.
     fn on_timer(&mut self, host: &mut HostCtx<'_>, token: u64) {
         let _ = (host, token);
     }
 }
 
-/// What an application may do on its host.
+/// The actions of an application on its host.
 pub struct HostCtx<'a> {
     pub(crate) endpoint: &'a mut Endpoint,
     pub(crate) state: &'a mut HostState,
@@ -83,7 +83,7 @@ impl HostCtx<'_> {
         self.fabric.now
     }
 
-    /// What the host's clock shows: the time that its endpoint is given.
+    /// The time of the host's clock, which is passed to its endpoint.
     pub fn clock(&self) -> Time {
         self.state.clock.read(self.fabric.now)
     }
@@ -154,12 +154,12 @@ impl HostCtx<'_> {
         self.endpoint.close_port(self.clock(), port);
     }
 
-    /// Tells the endpoint what ICMP would: that nobody is at that host, or nobody at a port of it.
+    /// Reports to the endpoint what ICMP would: that a host, or one of its ports, is unreachable.
     pub fn report_unreachable(&mut self, host: usize, report: Unreachable) {
         self.endpoint.peer_unreachable(self.clock(), host_address(host), report);
     }
 
-    /// Answers a request for which [`App::on_request`] said [`Reply::Never`].
+    /// Answers a request for which [`App::on_request`] returned [`Reply::Never`].
     ///
     /// # Errors
     /// As [`Endpoint::send_response`].
@@ -172,19 +172,19 @@ impl HostCtx<'_> {
         Ok(())
     }
 
-    /// Gives an RPC up.
+    /// Aborts an RPC.
     pub fn abort(&mut self, rpc: RpcKey) {
         self.endpoint.abort(self.clock(), rpc);
     }
 
-    /// Has [`App::on_timer`] called at `at`, which is not before now.
+    /// Sets a timer: [`App::on_timer`] is called at `at`, which is not before now.
     pub fn set_timer(&mut self, at: Time, token: u64) {
         let (host, life) = (self.state.index, self.state.life);
         let event = Event::Host(HostEvent::AppTimer { host, life, token });
         self.fabric.queue.push(at.max(self.fabric.now), event);
     }
 
-    /// The host's endpoint, for what is not here.
+    /// The host's endpoint, for actions that have no method here.
     pub fn endpoint(&mut self) -> &mut Endpoint {
         self.endpoint
     }

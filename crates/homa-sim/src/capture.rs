@@ -1,18 +1,18 @@
-//! What was seen on the wire, for tests that look at packets.
+//! Records of packets on the wire, for tests.
 
 use homa_proto::Time;
 use homa_proto::wire::{self, Packet};
 
 use crate::packet::Body;
 
-/// What became of a packet at the moment when it was captured.
+/// The event for which a packet was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It went onto the sender's uplink.
     Sent,
     /// It reached the host that it was for.
     Delivered,
-    /// A fault took it.
+    /// A fault dropped it.
     Lost,
     /// A queue was full.
     Overflow,
@@ -20,24 +20,24 @@ pub enum Fate {
     HostDown,
 }
 
-/// A packet that was seen.
+/// A captured packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Captured {
-    /// When.
+    /// Time of the event.
     pub at: Time,
     /// Index of the host that sent it.
     pub from: usize,
     /// Index of the host that it is for.
     pub to: usize,
-    /// The priority it travels with.
+    /// Priority of the packet.
     pub priority: u8,
-    /// What became of it.
+    /// The event.
     pub fate: Fate,
-    /// What it says; `None` when it is not a Homa packet (any more).
+    /// The decoded packet; `None`: it is no valid Homa packet.
     pub packet: Option<Packet>,
 }
 
-/// The packets seen so far, where that was asked for.
+/// All captured packets, if capturing is on.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     pub(crate) on: bool,

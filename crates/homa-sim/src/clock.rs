@@ -1,25 +1,25 @@
-//! What a host takes for the time.
+//! The clock of a host.
 
 use homa_proto::Time;
 
-/// A host's clock: the network's time, and how far the host is ahead of it.
+/// A host's clock: its offset from the network's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostClock {
     ahead_ns: i64,
 }
 
 impl HostClock {
-    /// What the clock shows at network time `now`; 0 where that would be before the beginning.
+    /// The clock's time at network time `now`, and at least 0.
     pub(crate) fn read(self, now: Time) -> Time {
         Time::from_ns(now.as_ns().saturating_add_signed(self.ahead_ns))
     }
 
-    /// The network's time when the clock shows `at`.
+    /// Network time at which the clock shows `at`.
     pub(crate) fn network_time(self, at: Time) -> Time {
         Time::from_ns(at.as_ns().saturating_add_signed(-self.ahead_ns))
     }
 
-    /// Steps forward by so much, or back where it is negative.
+    /// Steps forward by `by_ns`, or back if it is negative.
     pub(crate) fn step(&mut self, by_ns: i64) {
         self.ahead_ns = self.ahead_ns.saturating_add(by_ns);
     }

@@ -1,29 +1,29 @@
-//! A driver's queue for one destination that is slow or takes nothing, while packets to other destinations
-//! flow.
+//! A driver's queue for one destination that drains slowly or not at all, while packets for other
+//! destinations pass.
 
 use homa_proto::Time;
 
 /// How fast packets leave a driver's queue for one destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// One packet in each so many nanoseconds.
+    /// One packet per interval.
     Slow {
         /// Time between two packets.
         packet_ns: u64,
     },
-    /// None, until the queue is removed.
+    /// No packets until the queue is removed.
     Stopped,
 }
 
-/// Packets that such a queue holds. The driver refuses more, and these are lost.
+/// Maximum length of the queue, in packets. The driver refuses more, and these are lost.
 const MAX_PACKETS: usize = 64;
 
-/// What becomes of a packet that the host hands to its driver.
+/// What the driver does with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acceptance {
-    /// It goes onto the uplink then.
+    /// The packet goes onto the uplink at this time.
     At(Time),
-    /// It stays until the queue is drained.
+    /// The packet stays until the queue is removed.
     Kept,
     /// The queue is full.
     Refused,
@@ -33,7 +33,7 @@ pub(crate) enum Acceptance {
 #[derive(Debug)]
 pub(crate) struct DriverQueue {
     drain: Drain,
-    /// When the last packet that was accepted leaves.
+    /// Departure of the last accepted packet.
     last_at: Time,
     kept: Vec<u32>,
 }
@@ -43,7 +43,7 @@ impl DriverQueue {
         DriverQueue { drain, last_at: Time::ZERO, kept: Vec::new() }
     }
 
-    /// The host hands over a packet at `now`.
+    /// Accepts or refuses a packet at `now`.
     pub(crate) fn accept(&mut self, now: Time, packet: u32) -> Acceptance {
         match self.drain {
             Drain::Slow { packet_ns } if self.last_at.since(now) < packet_ns * MAX_PACKETS as u64 => {
@@ -58,7 +58,7 @@ impl DriverQueue {
         }
     }
 
-    /// Takes the packets out that were kept.
+    /// Removes and returns all stored packets.
     pub(crate) fn take_kept(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.kept)
     }

@@ -1,4 +1,4 @@
-//! Everything between the hosts, and the time.
+//! The network between the hosts, and the simulated time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::topology::{Hop, Routes, Spread, Tier, Topology};
 
 /// UDP port of every simulated host.
 const UDP_PORT: u16 = 14_600;
-/// Most hosts that have an address of their own.
+/// Maximum number of hosts: each has its own address.
 pub(crate) const MAX_HOSTS: usize = 1 << 24;
 
 /// The address of the host with this index: 10.x.y.z and one UDP port.
@@ -29,7 +29,8 @@ pub fn host_address(host: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, x, y, z)), UDP_PORT)
 }
 
-/// The index of the host with this address; of no host for an address that is none of ours.
+/// The index of the host with this address, or one that is no host's if the address is not from
+/// [`host_address`].
 pub(crate) fn address_index(address: SocketAddr) -> u32 {
     match address.ip() {
         IpAddr::V4(ip) if ip.octets()[0] == 10 => u32::from_be_bytes(ip.octets()) & 0x00ff_ffff,
@@ -37,26 +38,27 @@ pub(crate) fn address_index(address: SocketAddr) -> u32 {
     }
 }
 
-/// What a switch is like.
+/// Settings of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// In which order its ports send.
+    /// Order in which its ports send.
     pub discipline: Discipline,
-    /// How its buffer is divided.
+    /// Division of its buffer.
     pub buffer: Buffer,
-    /// Bytes in the queue before a host's link from which on packets that join it are marked (ECN); for the links between switches in
-    /// proportion to their rate. `None`: never.
+    /// Bytes in the queue before a host's link above which new packets are marked (ECN). The value for links
+    /// between switches is in proportion to their rate. `None`: no marks.
     pub mark_above_bytes: Option<u64>,
-    /// When it sends a packet on.
+    /// Forwarding method.
     pub forwarding: Forwarding,
-    /// How much a queue may hold, as a multiple of what its port has free; `None`: all that is free. One packet it may always hold, if
-    /// there is room at all. Without it the lowest priority, where it fills a port, has control packets of the highest dropped.
+    /// Maximum length of a queue, as a multiple of its port's free bytes; `None`: all free bytes. A queue may
+    /// always hold one packet, if it fits at all. Without this limit, a lowest priority that fills a port
+    /// causes drops of control packets with the highest.
     pub queue_share: Option<u32>,
 }
 
 impl Default for SwitchConfig {
-    /// Strict priorities, a buffer for each port as long as its link says, for whichever of its queues, no marks, packets stored before
-    /// they are sent on.
+    /// Strict priorities, one buffer for each port with the length that its link has, shared by all its
+    /// queues, no marks, store and forward.
     fn default() -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Strict,
@@ -68,79 +70,80 @@ impl Default for SwitchConfig {
     }
 }
 
-/// How the buffer of a switch is divided among its ports.
+/// Division of the buffer of a switch among its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffer {
     /// Each port has [`LinkConfig::queue_bytes`].
     PerPort,
-    /// Each port has so many bytes, whatever its link says.
+    /// Each port has the same number of bytes.
     Ports {
-        /// Of one port, with the packets' overhead.
+        /// Bytes of one port, including overhead.
         bytes: u64,
     },
-    /// All ports share so many bytes; a queue may hold `share_percent` of those that are free (dynamic thresholds, as in switch chips), and
-    /// `queue_share` means nothing.
+    /// All ports share a buffer. A queue may hold `share_percent` of the free bytes (dynamic thresholds, as
+    /// in switch chips), and `queue_share` has no effect.
     Shared {
         /// Bytes of the whole switch.
         bytes: u64,
-        /// 100: as many as are free.
+        /// Percentage of the free bytes that a queue may hold; 100: all of them.
         share_percent: u32,
     },
 }
 
-/// When a switch sends a packet on.
+/// Forwarding method of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarding {
-    /// When all of it is there.
+    /// A packet is sent when it has arrived completely.
     Store,
-    /// When its first 64 bytes are there, and not before the rest can follow without a pause.
+    /// A packet is sent when its first 64 bytes have arrived, but not before the rest can follow without a
+    /// pause.
     CutThrough,
 }
 
-/// Bytes of a packet that a switch must have before it can send it on.
+/// Bytes of a packet that a cut-through switch needs before it sends the packet.
 const CUT_THROUGH_BYTES: u64 = 64;
 
-/// What hosts have in common beside the network, what they carry, and what happens to them.
+/// The types of one kind of simulation: contents of packets, events of hosts, and shared state.
 pub(crate) trait World {
-    /// What a packet carries.
+    /// Contents of packets.
     type Body: Body;
-    /// What happens to hosts.
+    /// Events of hosts.
     type HostEvent: Copy;
-    /// What all hosts see.
+    /// State that all hosts share.
     type Shared;
 }
 
-/// What is to happen.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event<H> {
     /// The link behind a port is free.
     PortFree { port: u32 },
-    /// A packet has crossed a switch and wants onto a port.
+    /// A packet has crossed a switch and is queued at a port.
     Forward { packet: u32, port: u32 },
-    /// A packet is at its host.
+    /// A packet arrives at its host.
     Deliver { packet: u32 },
-    /// Something that concerns hosts alone.
+    /// An event of hosts.
     Host(H),
 }
 
-/// What the network counted.
+/// Counters of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricStats {
-    /// Packets that went onto an uplink.
+    /// Packets sent on uplinks.
     pub sent: u64,
-    /// Packets that went onto any link.
+    /// Packets sent on any link.
     pub hops: u64,
     /// Packets that reached their host.
     pub delivered: u64,
     /// Packets dropped because a queue was full.
     pub overflowed: u64,
-    /// Packets dropped because their host was down or there is no such host.
+    /// Packets dropped because their host was down or does not exist.
     pub host_down: u64,
     /// Events handled.
     pub events: u64,
 }
 
-/// What a fabric is made from.
+/// Settings of a fabric.
 #[derive(Clone, Debug)]
 pub(crate) struct FabricConfig {
     pub(crate) seed: u64,
@@ -151,7 +154,7 @@ pub(crate) struct FabricConfig {
     pub(crate) switch: SwitchConfig,
     pub(crate) nic: Discipline,
     pub(crate) nic_queue_bytes: u64,
-    /// From a packet's last bit on its uplink to its way into the network.
+    /// Delay from a packet's last bit on its uplink to its way into the network.
     pub(crate) send_delay_ns: u64,
     pub(crate) receive_delay_ns: u64,
     pub(crate) faults: FaultProfile,
@@ -162,29 +165,29 @@ pub(crate) struct Fabric<W: World> {
     pub(crate) now: Time,
     pub(crate) queue: EventQueue<Event<W::HostEvent>>,
     pub(crate) packets: Packets<W::Body>,
-    /// In the order of [`Routes`].
+    /// Ports in the order of [`Routes`].
     pub(crate) ports: Vec<Port>,
     pub(crate) routes: Routes,
     pub(crate) faults: Faults,
     pub(crate) capture: Capture,
     pub(crate) stats: FabricStats,
-    /// Ways that let nothing pass: (from, to).
+    /// Blocked paths: (from, to).
     pub(crate) blocked: BTreeSet<(u32, u32)>,
-    /// Longest packets between two hosts, where they are shorter than those of the links.
+    /// Maximum packet sizes on paths between two hosts where they are below those of the links.
     pub(crate) path_limits: BTreeMap<(u32, u32), PathLimit>,
-    /// Drivers' queues for destinations that do not flow: (from, to).
+    /// Drivers' queues for destinations that drain slowly: (from, to).
     pub(crate) driver_queues: BTreeMap<(u32, u32), DriverQueue>,
     pub(crate) shared: W::Shared,
-    /// Free bytes of each switch, where its ports share them.
+    /// Free bytes of each switch with a shared buffer.
     free_bytes: Vec<u64>,
     switch: SwitchConfig,
     spread: Spread,
-    /// Counts the choices of a spine, and the seed with it.
+    /// Number of choices of a spine so far, and the seed of the choices.
     choices: u64,
     receive_delay_ns: u64,
     nic_queue_bytes: u64,
     hosts: u32,
-    /// What the switches record, where they do.
+    /// Traces of the switches, if traces are on.
     pub(crate) switch_traces: Option<Box<SwitchTraces>>,
 }
 
@@ -250,7 +253,7 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    /// Whether a host's card takes another packet; else its driver waits until the link has sent one.
+    /// Whether a host's card accepts another packet. If not, its driver waits until the link has sent one.
     #[inline]
     pub(crate) fn nic_has_room(&mut self, host: u32) -> bool {
         let port = &mut self.ports[host as usize];
@@ -259,7 +262,7 @@ impl<W: World> Fabric<W> {
         }
         let is_idle = port.is_idle(self.now);
         if !is_idle && !port.wakeup_pending {
-            // Nothing waits in the card that would wake it up.
+            // The card has no queued packet whose start would wake the driver.
             port.wakeup_pending = true;
             let at = port.free_at();
             self.queue.push(at, Event::PortFree { port: host });
@@ -267,7 +270,7 @@ impl<W: World> Fabric<W> {
         is_idle
     }
 
-    /// Puts a packet before the uplink of its sender.
+    /// Queues a packet at the uplink of its sender.
     #[inline]
     pub(crate) fn send(&mut self, number: u32) {
         let info = &self.packets.get(number).info;
@@ -321,12 +324,12 @@ impl<W: World> Fabric<W> {
         self.depart(port);
     }
 
-    /// A packet goes onto the link of a port.
+    /// Sends a packet on the link of a port.
     #[inline]
     fn departed(&mut self, port: u32, departure: Departure) {
         self.stats.hops += 1;
         if let Some(traces) = &mut self.switch_traces {
-            // The link is free when the last bit has gone.
+            // The link becomes free after the last bit.
             traces.left(self.ports[port as usize].free_at(), port, self.packets.get(departure.packet));
         }
         if port < self.hosts {
@@ -336,7 +339,7 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    /// The switch of a port whose ports share a buffer.
+    /// The switch of a port, if its ports share a buffer.
     fn shared_switch(&self, port: u32) -> Option<usize> {
         match self.switch.buffer {
             Buffer::PerPort | Buffer::Ports { .. } => None,
@@ -363,7 +366,7 @@ impl<W: World> Fabric<W> {
         self.depart(port);
     }
 
-    /// Starts the port's next packet if its link is free, and sees to it that the one after it will be.
+    /// Starts the port's next packet if its link is free, and schedules the start of the one after it.
     #[inline]
     fn depart(&mut self, port: u32) {
         if let Some(departure) = self.ports[port as usize].depart(self.now) {
@@ -380,7 +383,7 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    /// A packet leaves its host and arrives at the other end of the uplink, unless something happens to it.
+    /// Moves a packet from its host to the other end of the uplink, unless a fault drops it.
     #[inline]
     fn leave_host(&mut self, port: u32, number: u32, arrives: Time) {
         self.stats.sent += 1;
@@ -414,7 +417,7 @@ impl<W: World> Fabric<W> {
         self.cross(port, number, arrives + delay_ns);
     }
 
-    /// A packet reaches the other end of a port's link.
+    /// Handles the arrival of a packet at the other end of a port's link.
     #[inline]
     fn cross(&mut self, port: u32, number: u32, arrives: Time) {
         let info = &self.packets.get(number).info;
@@ -438,7 +441,7 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    /// When a switch can send a packet on whose last bit arrives at `arrives`.
+    /// Time at which a switch can forward a packet whose last bit arrives at `arrives`.
     fn cut_through(&self, port: u32, next: u32, wire_len: u32, arrives: Time) -> Time {
         let (port, next) = (&self.ports[port as usize], &self.ports[next as usize]);
         let takes_ns = port.serialisation_ns(wire_len);

@@ -1,4 +1,4 @@
-//! What the network does to packets, by a seed.
+//! Faults of the network, chosen by a seed.
 
 use homa_proto::US;
 use rand::Rng;
@@ -6,18 +6,18 @@ use rand_pcg::Pcg64;
 
 use crate::payload::random_numbers;
 
-/// Probabilities of what happens to a packet between two hosts, and what then happens. The default is a faultless network.
+/// Probabilities and parameters of faults. The default is a network without faults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultProfile {
     /// Probability that a packet is lost, 0 to 1.
     pub loss: f64,
     /// Probability that a packet arrives twice.
     pub duplication: f64,
-    /// Probability that a packet (or each copy of it) is delayed and so passed by later ones.
+    /// Probability that a packet (or each copy of it) is delayed, so that later ones overtake it.
     pub reordering: f64,
-    /// Least and greatest extra delay of such a packet in nanoseconds, inclusive.
+    /// Minimum and maximum extra delay of such a packet in nanoseconds, inclusive.
     pub reordering_delay_ns: (u64, u64),
-    /// Probability that bits of a packet change and no checksum below notices.
+    /// Probability that bits of a packet change without a checksum error.
     pub corruption: f64,
 }
 
@@ -27,7 +27,7 @@ impl Default for FaultProfile {
             loss: 0.0,
             duplication: 0.0,
             reordering: 0.0,
-            // From about a packet's time to many round trips, and above the first RESEND's interval at no point.
+            // From about one packet time to many round trips, and always below the first RESEND interval.
             reordering_delay_ns: (US, 1_000 * US),
             corruption: 0.0,
         }
@@ -46,16 +46,17 @@ impl FaultProfile {
     }
 }
 
-/// The longest packets that pass from one host to another.
+/// Maximum packet size on a path between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLimit {
-    /// Length in bytes of the longest Homa packet that passes, its header included.
+    /// Maximum length of a Homa packet in bytes, including its header.
     pub bytes: u32,
-    /// Whether the sender's host learns of it when it looks; else longer packets vanish and nobody says so.
+    /// Whether the path MTU is visible to the sender's host; otherwise longer packets vanish without a
+    /// report.
     pub told: bool,
 }
 
-/// What was done to packets.
+/// Counts of faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Packets lost.
@@ -66,13 +67,13 @@ pub struct FaultCounts {
     pub delayed: u64,
     /// Packets with changed bits.
     pub corrupted: u64,
-    /// Packets lost because the way between the two hosts is blocked.
+    /// Packets lost because the path between the two hosts is blocked.
     pub blocked: u64,
-    /// Packets lost because they were longer than the way between the two hosts takes.
+    /// Packets lost because they were too long for the path.
     pub too_long: u64,
 }
 
-/// What happens to one packet: the extra delay of each copy that arrives.
+/// The fate of one packet: the extra delay of each copy that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) first_delay_ns: Option<u64>,
@@ -88,7 +89,8 @@ pub(crate) struct Faults {
     active: bool,
 }
 
-/// The random stream of the faults, so that they do not change when the load draws one number more.
+/// Random stream of the faults. It is separate, so that they stay the same when the load draws one number
+/// more.
 const STREAM: u64 = 0xfa;
 
 impl Faults {
@@ -115,7 +117,7 @@ impl Faults {
         self.rng.random_range(least..=greatest.max(least))
     }
 
-    /// Decides about one packet.
+    /// Decides the fate of one packet.
     pub(crate) fn judge(&mut self) -> Verdict {
         if !self.active {
             return Verdict { first_delay_ns: Some(0), second_delay_ns: None, corrupted: false };

@@ -16,7 +16,7 @@ use crate::packet::{Packet, PacketInfo};
 use crate::payload::PayloadMode;
 use crate::store::{PacketSink, Store};
 
-/// What a host counted since the beginning of the run, over all its lives.
+/// Counters of a host since the beginning of the run, over all its lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// RPCs that its client started.
@@ -25,48 +25,48 @@ pub struct HostCounts {
     pub answered: u64,
     /// RPCs that ended with an error.
     pub failed: u64,
-    /// Requests that its server ran.
+    /// Requests that its server executed.
     pub executed: u64,
-    /// Requests that one life of its server ran although it had run them before.
+    /// Requests that one life of its server executed more than once.
     pub executed_again: u64,
-    /// Requests whose length was not that which their client sent.
+    /// Requests whose length differed from the one that the client sent.
     pub lengths_wrong: u64,
-    /// Bytes of complete messages that were handed over.
+    /// Bytes of complete messages that were delivered.
     pub goodput_bytes: u64,
 }
 
-/// What belongs to a host beside its endpoint and its application.
+/// State of a host other than its endpoint and its application.
 pub(crate) struct HostState {
     pub(crate) index: u32,
-    /// Counts crashes, so that what was set in an earlier life does nothing.
+    /// Number of crashes, by which events of an earlier life are recognised and ignored.
     pub(crate) life: u32,
     pub(crate) client_port: Option<u16>,
     pub(crate) store: Store,
     pub(crate) counts: HostCounts,
-    /// Packets that wait for the next look at the card.
+    /// Packets in the card's receive queue.
     pub(crate) waiting: Vec<u32>,
-    /// What the host takes for the time.
+    /// Clock of the host.
     pub(crate) clock: HostClock,
-    /// The latest time that this life's endpoint was given.
+    /// The latest time that was passed to this life's endpoint.
     latest: Time,
-    /// Until when the host does nothing: its card fills up, and its timers wait.
+    /// End of the current stall, until which its card collects packets and its timers wait.
     pub(crate) stalled_until: Time,
     oracle: Oracle,
-    /// How often this life ran the request of (client host, id).
+    /// Number of times that this life executed the request of (client host, id).
     executed: HashMap<(u32, u64), u32>,
-    /// The earliest timeout event in the queue.
+    /// Time of the earliest timeout event in the queue.
     armed: Option<Time>,
-    /// Whether the endpoint may have more to send than the card had room for.
+    /// Whether the endpoint may have more to send because the card was full.
     pub(crate) nic_blocked: bool,
     steps: u64,
     check_every: u64,
     trace_records: usize,
     max_packet: u32,
-    /// Timeouts in a row that came without time passing.
+    /// Number of consecutive timeouts at the same time.
     standing_still: u32,
 }
 
-/// So many timeouts at one moment are a loop, not work: nothing that a run holds takes a fraction of it.
+/// Number of timeouts at one time that counts as an endless loop: far more than any run needs.
 const MAX_STANDING_STILL: u32 = 1_000_000;
 
 /// A host of the network.
@@ -76,7 +76,7 @@ pub struct Host<A> {
     pub(crate) state: HostState,
 }
 
-/// What a host is made with.
+/// Settings of a host.
 pub(crate) struct HostSetup {
     pub(crate) seed: u64,
     pub(crate) index: u32,
@@ -84,7 +84,7 @@ pub(crate) struct HostSetup {
     pub(crate) check_every: u64,
     pub(crate) trace_records: usize,
     pub(crate) kernels: Rc<[bool]>,
-    /// Whether packets are what their senders sent.
+    /// Whether the oracle checks packets, which requires that faults do not change them.
     pub(crate) oracle: bool,
 }
 
@@ -116,7 +116,7 @@ impl<A: App> Host<A> {
         }
     }
 
-    /// The application, to be changed between events.
+    /// The application, for changes between events.
     pub fn app_mut(&mut self) -> &mut A {
         &mut self.app
     }
@@ -126,47 +126,48 @@ impl<A: App> Host<A> {
         &self.app
     }
 
-    /// The endpoint, while the host is up.
+    /// The endpoint, if the host is up.
     pub fn endpoint(&self) -> Option<&Endpoint> {
         self.endpoint.as_ref()
     }
 
-    /// The endpoint, while the host is up, to be looked at; what it is made to send goes out at the host's next event.
+    /// The endpoint, if the host is up. Packets that a change makes it send are sent at the host's next
+    /// event.
     pub fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
         self.endpoint.as_mut()
     }
 
-    /// What it counted.
+    /// Its counters.
     pub fn counts(&self) -> HostCounts {
         self.state.counts
     }
 
-    /// RPCs of which the host keeps payload or a key.
+    /// Number of RPCs of which the host stores payload or a key.
     pub fn stored_rpcs(&self) -> usize {
         self.state.store.open()
     }
 
-    /// Bytes of incoming messages that the host keeps.
+    /// Bytes of incoming messages that the host stores.
     pub fn stored_bytes(&self) -> u64 {
         self.state.store.buffered_bytes()
     }
 
-    /// Payload bytes that came in and were wrong.
+    /// Number of wrong received payload bytes.
     pub fn bytes_wrong(&self) -> u64 {
         self.state.store.counts.bytes_wrong
     }
 
-    /// Payload bytes that came in, each counted once.
+    /// Number of received payload bytes, each counted once.
     pub fn bytes_received(&self) -> u64 {
         self.state.store.counts.bytes_received
     }
 
-    /// How the endpoint broke the drive contract, in words; the first few.
+    /// Descriptions of the first violations of the drive contract by the endpoint.
     pub fn violations(&self) -> &[String] {
         &self.state.store.violations
     }
 
-    /// The RPCs of which something is kept, in words, the first few: for reports of what was left over.
+    /// Descriptions of the first RPCs that are still stored.
     pub fn leftovers(&self) -> Vec<String> {
         const SHOWN: usize = 5;
         let describe = |entry: &crate::store::Entry| {
@@ -184,7 +185,7 @@ impl<A: App> Host<A> {
         self.state.store.iter().take(SHOWN).map(describe).collect()
     }
 
-    /// Whether nothing is left: the endpoint is idle, and its caller keeps nothing.
+    /// Whether nothing is left: the endpoint is idle, and its caller stores nothing.
     pub fn is_idle(&self) -> bool {
         self.state.store.open() == 0 && self.endpoint.as_ref().is_none_or(Endpoint::is_idle)
     }
@@ -203,7 +204,7 @@ impl<A: App> Host<A> {
         self.act(fabric, |app, host| app.on_start(host));
     }
 
-    /// Loses its memory and is silent from now on.
+    /// Loses its memory and sends nothing from now on.
     pub(crate) fn crash(&mut self, fabric: &mut Fabric<Deployed>) {
         self.endpoint = None;
         let state = &mut self.state;
@@ -284,7 +285,8 @@ impl<A: App> Host<A> {
         self.drive(fabric);
     }
 
-    /// What follows every step: events to the application, packets to the card, the next timeout into the queue.
+    /// Finishes a step: passes events to the application and packets to the card, and schedules the next
+    /// timeout.
     pub(crate) fn drive(&mut self, fabric: &mut Fabric<Deployed>) {
         loop {
             self.pump_packets(fabric);
@@ -317,7 +319,7 @@ impl<A: App> Host<A> {
                     state.transmit(fabric, &transmit);
                 }
                 None => {
-                    // Neither the pacer nor RPCs that are still to be ended hide what is left to send.
+                    // Without a pacer's delay and RPCs that are still to be ended, nothing is left to send.
                     let is_done = endpoint.poll_timeout().is_none_or(|at| at > state.latest);
                     if is_done && endpoint.stats().pacer_waits == waits {
                         state.oracle.has_sent_all(endpoint, &mut state.store);
@@ -328,7 +330,7 @@ impl<A: App> Host<A> {
         }
     }
 
-    /// Hands events to the application; whether there were any.
+    /// Passes events to the application. Returns whether there were any.
     fn pump_events(&mut self, fabric: &mut Fabric<Deployed>) -> bool {
         let mut any = false;
         loop {
@@ -409,7 +411,7 @@ impl<A: App> Host<A> {
 
     /// Sends the answer that the application has computed.
     pub(crate) fn reply(&mut self, fabric: &mut Fabric<Deployed>, rpc: RpcKey, length: u32) {
-        // The client may have given up meanwhile: then nobody wants the answer.
+        // The client may have aborted meanwhile, and then needs no answer.
         self.act(fabric, |_, host| host.answer(rpc, Reply::Now(length)));
     }
 }
@@ -419,7 +421,8 @@ impl HostCtx<'_> {
         match reply {
             Reply::Now(length) => {
                 if self.reply(rpc, length).is_err() {
-                    // The limit of outgoing bytes, or the client gave up: an application that cannot answer gives up too.
+                    // The limit of outgoing bytes is reached, or the client aborted: an application that
+                    // cannot answer aborts as well.
                     self.abort(rpc);
                 }
             }
@@ -434,7 +437,7 @@ impl HostCtx<'_> {
 }
 
 impl HostState {
-    /// Moves the timeout that is due to the end of the stall; false: none is due.
+    /// Moves a due timeout to the end of the stall; false: none is due.
     pub(crate) fn rearm(&mut self, now: Time) -> bool {
         let due = self.armed == Some(now);
         if due {

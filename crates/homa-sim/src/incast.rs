@@ -1,4 +1,5 @@
-//! Incast: many hosts send to one at the same moment, into a switch port that cannot hold it all.
+//! Incast: many hosts send to one host at the same time, into a switch port whose buffer cannot hold all of
+//! it.
 
 use std::fmt;
 
@@ -12,17 +13,17 @@ use crate::topology::Topology;
 
 /// Server port of every host.
 const PORT: u16 = 99;
-/// Bytes of the message that goes the other way.
+/// Bytes of the message in the opposite direction.
 const SHORT: u32 = 100;
-/// Host 0 is where everything goes to.
+/// The host that receives all messages.
 const SINK: usize = 0;
 
-/// Which way the many messages go.
+/// Direction of the many messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncastKind {
     /// Many clients send a request to one server.
     Requests,
-    /// One client calls many servers, and all answer at once.
+    /// One client calls many servers, which all answer at once.
     Responses,
 }
 
@@ -37,13 +38,14 @@ pub struct Incast {
     pub senders: usize,
     /// Bytes of each message.
     pub bytes: u32,
-    /// Bytes that the switch's port to the receiver holds.
+    /// Buffer of the switch's port to the receiver.
     pub buffer_bytes: u64,
     /// Rate of every link.
     pub link_mbps: u32,
-    /// Rounds; the first one is cold: nobody knows anybody.
+    /// Number of rounds. In the first, no host knows its peers yet.
     pub rounds: usize,
-    /// Whether the senders are like Linux Homa: they neither mark their packets nor read what only our peers send.
+    /// Whether the senders behave like Linux Homa: they neither mark their packets as ours nor read
+    /// extensions that only our peers send.
     pub kernel_senders: bool,
     /// The hosts' protocol.
     pub protocol: Config,
@@ -66,7 +68,7 @@ impl Incast {
         }
     }
 
-    /// Time that the receiver's link needs for one round's messages, with their headers and nothing else.
+    /// Link time of one round's messages with their headers, at the receiver.
     pub fn ideal_ns(&self) -> u64 {
         let link = self.link();
         let payload = self.protocol.max_packet - homa_proto::wire::DATA_HEADER_LEN as u32;
@@ -86,10 +88,10 @@ impl Incast {
         LinkConfig { queue_bytes: self.buffer_bytes, ..LinkConfig::with_rate(rate_bps) }
     }
 
-    /// Runs all rounds, 20 ms of quiet between them.
+    /// Runs all rounds, with pauses of 20 ms.
     ///
     /// # Panics
-    /// The protocol's settings contradict themselves.
+    /// If the protocol's settings contradict themselves.
     pub fn run(&self) -> IncastReport {
         let mut config = NetworkConfig::new(self.seed, self.senders + 1);
         config.topology = Topology::Switch { delay_ns: 250 };
@@ -134,7 +136,7 @@ impl Incast {
             check % 16 == 0 && open(network) == 0
         });
         let round = IncastRound {
-            // What the receiver needs, not the answer that goes back or the acknowledgements.
+            // The time until the receiver has all data, without answers and acknowledgements.
             completion_ns: network
                 .hosts()
                 .iter()
@@ -164,31 +166,31 @@ fn sum(network: &Network<Peer>, counter: &str) -> u64 {
 /// One round of an incast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncastRound {
-    /// From the round's begin to the last byte at the receiver.
+    /// Time from the start of the round to the last byte at the receiver.
     pub completion_ns: u64,
     /// Packets that the switch dropped.
     pub drops: u64,
     /// RESENDs sent by all hosts.
     pub resends: u64,
-    /// Most bytes that ever waited for the receiver's link, earlier rounds included.
+    /// Maximum queue before the receiver's link in this and earlier rounds.
     pub max_queued_bytes: u64,
-    /// RPCs that ended in an error or not at all, earlier rounds included.
+    /// RPCs that failed or did not end, in this and earlier rounds.
     pub failed: usize,
 }
 
-/// What came of an incast.
+/// Results of an incast.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncastReport {
     /// See [`Incast::ideal_ns`].
     pub ideal_ns: u64,
-    /// The rounds, the cold one first.
+    /// Results of each round, in order.
     pub rounds: Vec<IncastRound>,
-    /// State that is left when all is over.
+    /// Descriptions of state that is left at the end.
     pub leftovers: Vec<String>,
 }
 
 impl IncastReport {
-    /// Completion of a round over the ideal.
+    /// Ratio of a round's completion time to the ideal.
     pub fn ratio(&self, round: usize) -> f64 {
         self.rounds[round].completion_ns as f64 / self.ideal_ns as f64
     }

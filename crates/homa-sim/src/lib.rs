@@ -1,13 +1,14 @@
 //! Hosts joined by links on virtual time that run [`homa_proto::Endpoint`] unchanged.
 //!
-//! A [`Network`] is a set of hosts, each with an endpoint and an application ([`App`]), back to back or behind one
-//! switch. Time advances from event to event, never by a clock: the same seed gives the same run, packet by packet. What a
-//! network may do to packets (lose, duplicate, delay, corrupt, block) follows a [`FaultProfile`] by the seed. Payload is
-//! real, and then every byte is checked where it arrives, or only a length, and then nothing is copied.
+//! A [`Network`] is a set of hosts, each with an endpoint and an application ([`App`]), back to back or at one
+//! switch. Time advances from event to event, never by a clock: the same seed gives the same run, packet by
+//! packet. The faults of a network (loss, duplication, delay, corruption, blocked paths) follow a
+//! [`FaultProfile`] and the seed. Payload is either real, and every byte is checked where it arrives, or only a
+//! length, and nothing is copied.
 //!
-//! Simulated hosts make no bundles (PROTOCOL.md WIRE-21): each packet is a datagram of its own.
+//! Simulated hosts make no bundles (PROTOCOL.md WIRE-21): each packet is a separate datagram.
 //!
-//! [`Simulation`] puts the standard load ([`RpcLoad`]) on such a network and gives a [`Report`] of what became of every RPC:
+//! [`Simulation`] puts the standard load ([`RpcLoad`]) on such a network and gives a [`Report`] on every RPC:
 //!
 //! ```
 //! use homa_sim::{Load, NetworkConfig, Simulation, SimulationConfig};
@@ -24,43 +25,43 @@
 //! events).
 //!
 //! - **A `Network`** has hosts as they are deployed: RPCs with responses, applications, crashes, faults,
-//!   payload that is checked, an oracle beside every endpoint. It looks for mistakes.
+//!   payload that is checked, and an oracle for every endpoint. It finds errors.
 //! - **A `Cluster`** has hundreds of hosts that send messages by any `Transport`: Poisson arrivals,
 //!   slowdowns, queues. It measures. Payload is a length, and a host's software is a delay, or the work of
-//!   its cores (see below). Homa's transport is the same `Endpoint`. Where messages are one-way, the harness
+//!   its cores (see below). Homa's transport is the same `Endpoint`. If messages are one-way, the harness
 //!   ends an RPC on both sides when its request is delivered (`Endpoint::forget`), so that neither a response
-//!   nor an acknowledgement goes over the wire. Where they are RPCs (`Exchange::Echo`), Homa answers them
-//!   itself and nothing is left out; for a transport that knows messages alone the harness starts the answer
-//!   as a second one.
+//!   nor an acknowledgement is sent. With RPCs (`Exchange::Echo`), Homa answers them itself, and nothing is
+//!   left out. For a transport that has only messages, the harness starts the answer as a second message.
 //!
-//! A transport is asked for a packet when the host's card has room for one, as the endpoint is by a driver.
-//! What it sees is its own state and the table of messages; the network it sees through packets alone.
+//! The harness requests a packet from a transport when the host's card has room for one, as a driver does
+//! with the endpoint. A transport sees its own state, the table of messages, and the packets that arrive.
 //!
-//! - **The event queue has a list for every nanosecond** of the next 65 us (`queue`), in the order of coming,
-//!   and bits to find the next one: nothing is compared or sorted. What lies beyond, as timers do, waits in a
-//!   heap. A heap for all ordered at once what nobody asked for yet; slots of 16 ns, each sorted at its turn,
-//!   spent a seventh of a run on that.
-//! - **The fabric is generic over a packet's body**, not a byte string for all: Homa's headers are bytes,
-//!   since its own decoder reads them, and other transports have none to decode.
-//! - **A transport says what switches it needs** (`Transport::switch`, `spread`): pFabric short queues by
-//!   rank, DCTCP marks, TCP one way through the core for a connection. Names and defaults are in one place
-//!   (`transport/choice`). Packets are cut alike by all; what several transports are made of is in
-//!   `transport/parts`, and what TCP and DCTCP share in `transport/stream`, which leaves to them how a window
-//!   grows.
-//! - **The oracle has no packets** (`transport/oracle`, `cluster/fluid`): messages are a fluid that someone
-//!   schedules who knows them all, and take the same account (`cluster/account`) as those of a transport.
-//! - **The least time of a message is computed** (`cluster/ideal`) for one framing, the same for all
+//! - **The event queue has a list for every nanosecond** of the next 65 us (`queue`), in insertion order, and
+//!   bits to find the next one, so nothing is compared or sorted. Later events, such as timers, wait in a
+//!   heap. One heap for all events maintained an order long before it was needed. Slots of 16 ns, each sorted
+//!   at its turn, spent a seventh of a run on sorting.
+//! - **The fabric is generic over the contents of packets.** Homa's headers are bytes, since its own decoder
+//!   reads them. Other transports have nothing to decode.
+//! - **A transport states which switches it needs** (`Transport::switch`, `spread`): pFabric needs short
+//!   queues by rank, DCTCP marks, TCP one path through the core for each connection. Names and defaults are
+//!   in one place (`transport/choice`). All transports divide messages into packets alike. Shared parts are
+//!   in `transport/parts`, and those of TCP and DCTCP in `transport/stream`, which leaves the growth of a
+//!   window to them.
+//! - **The oracle has no packets** (`transport/oracle`, `cluster/fluid`): messages are a fluid with an ideal
+//!   schedule, and have the same statistics (`cluster/account`) as those of a transport.
+//! - **The minimum time of a message is computed** (`cluster/ideal`) for one framing, the same for all
 //!   transports: slowdowns of two transports have the same denominator.
 //! - **A run tests itself for steady state** (`cluster/steady`; the statistics are in `cluster/level`), since
-//!   slowdowns in a network that still fills are too small. How long a load takes is computed
-//!   (`cluster/warm_up`), and not found by the run: transports are compared with the same messages in the same
-//!   time.
+//!   slowdowns are too small while a network fills. The length of the warm-up is computed from the load
+//!   (`cluster/warm_up`) and not found by the run, so that transports are compared with the same messages in
+//!   the same time.
 //!
-//! `homa sim` (`homa-cli/sim`) has one table of settings (`knobs`). Each row is an option of the command, a key of
-//! a sweep and a name in results, so that these cannot differ. Settings are evaluated when all are known (`draft`),
-//! since Homa's depend on the network and the workload. Threads take whole runs and share nothing. Results are in
-//! the order of the runs on the command line and contain no time of the machine's clock. A sweep stores each
-//! finished run in its own file, named by a hash of everything that determines the run.
+//! `homa sim` (`homa-cli/sim`) has one table of settings (`knobs`). Each row is an option of the command, a
+//! key of a sweep and a name in results, so that these cannot differ. Settings are evaluated after all are
+//! known (`draft`), since Homa's depend on the network and the workload. Each thread executes whole runs and
+//! shares nothing. Results are in the order of the runs on the command line and contain no time of the
+//! machine's clock. A sweep stores each finished run in a separate file, named by a hash of everything that
+//! determines the run.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]

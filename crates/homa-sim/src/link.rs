@@ -1,4 +1,4 @@
-//! One direction of a link: what sends packets onto it, and the queue before it.
+//! One direction of a link: its sender and its queue.
 
 use std::collections::VecDeque;
 
@@ -12,48 +12,51 @@ use crate::packet::PacketInfo;
 pub struct LinkConfig {
     /// Bits per second, above 0.
     pub rate_bps: u64,
-    /// From the last bit sent to the last bit received.
+    /// Delay from the last bit sent to the last bit received.
     pub propagation_ns: u64,
-    /// Bytes (with overhead) that may wait; a packet that does not fit is dropped.
+    /// Maximum bytes (with overhead) in the queue. A packet that does not fit is dropped.
     pub queue_bytes: u64,
-    /// Bytes that each packet costs beyond the Homa packet.
+    /// Bytes of overhead for each Homa packet.
     pub overhead_bytes: u32,
 }
 
 impl LinkConfig {
-    /// A link of this rate with 500 ns of propagation, 1 MB of queue and the overhead of UDP over IPv4 over Ethernet.
+    /// A link of this rate with 500 ns of propagation, a queue of 1 MB and the overhead of UDP over IPv4 over
+    /// Ethernet.
     pub const fn with_rate(rate_bps: u64) -> LinkConfig {
         LinkConfig {
             rate_bps,
             propagation_ns: 500,
             queue_bytes: 1_000_000,
-            // UDP 8, IPv4 20, Ethernet header 14, check sequence 4, preamble 8, gap 12: as `Config::link_overhead` counts.
+            // UDP 8, IPv4 20, Ethernet header 14, check sequence 4, preamble 8, gap 12: as
+            // `Config::link_overhead` counts.
             overhead_bytes: 8 + 20 + 14 + 4 + 8 + 12,
         }
     }
 
     /// Time that a Homa packet of `wire_len` bytes occupies the link, in picoseconds.
     ///
-    /// Picoseconds, because at 100 Gbit/s a rounding to nanoseconds would change the rate of small packets by percents.
+    /// At 100 Gbit/s, rounding to nanoseconds would change the rate of small packets by several percent.
     pub fn serialisation_ps(&self, wire_len: u32) -> u64 {
         let bits = (u64::from(wire_len) + u64::from(self.overhead_bytes)) * 8;
         (u128::from(bits) * 1_000_000_000_000 / u128::from(self.rate_bps)) as u64
     }
 }
 
-/// In which order a port sends what waits.
+/// Order in which a port sends queued packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discipline {
-    /// Strictly by priority, in order within one.
+    /// Strict priorities, and in order within a priority.
     #[default]
     Strict,
     /// In order: one queue, as in a network card that knows no priorities.
     Fifo,
-    /// pFabric's: by the packets' rank, the smallest first, and of that packet's flow the oldest; a full queue drops the greatest rank.
+    /// By rank, as in pFabric: the oldest packet of the flow with the smallest rank first. A full queue drops
+    /// the packet with the greatest rank.
     Rank,
 }
 
-/// What waits in a port's queue.
+/// A packet in a port's queue.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     packet: u32,
@@ -62,52 +65,52 @@ struct Waiting {
     flow: u32,
 }
 
-/// What became of a packet that wanted into a queue.
+/// The result of adding a packet to a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It waits.
+    /// It is queued.
     Taken,
-    /// It waits, and these were dropped for it.
+    /// It is queued, and these packets were dropped for it.
     TakenFor(Vec<u32>),
     /// It does not fit and is to be dropped.
     Refused,
 }
 
-/// Where packets go onto a link.
+/// The sending end of a link.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) config: LinkConfig,
     discipline: Discipline,
     queues: [VecDeque<Waiting>; PRIORITIES],
-    /// A bit for each queue that has something.
+    /// A bit for each queue that is not empty.
     occupied: u8,
     queued_bytes: u64,
-    /// Of each queue.
+    /// Bytes of each queue.
     bytes_of: [u64; PRIORITIES],
     busy_until_ps: u64,
     /// The same in nanoseconds, rounded up.
     free_at: Time,
-    /// Picoseconds that a byte takes; 0 where that is no whole number.
+    /// Picoseconds for one byte; 0: not a whole number.
     byte_ps: u64,
-    /// Whether an event is in the queue for the end of the packet on the link.
+    /// Whether an event is scheduled for the end of the packet on the link.
     pub(crate) wakeup_pending: bool,
     pub(crate) max_queued_bytes: u64,
-    /// Bytes that may wait where the port's buffer is its own.
+    /// Maximum queued bytes if the port has its own buffer.
     pub(crate) limit: u64,
-    /// Bytes waiting from which on a packet that joins them is marked.
+    /// Queued bytes above which a new packet is marked.
     pub(crate) marks_above: u64,
-    /// How much a queue may hold, as a multiple of what the port has free.
+    /// Maximum length of a queue, as a multiple of the port's free bytes.
     pub(crate) queue_share: Option<u32>,
-    /// The limit of [`Port::enqueue`] holds for each queue, and not for all queues together.
+    /// Whether the limit of [`Port::enqueue`] applies to each queue, and not to all queues together.
     pub(crate) limits_queues: bool,
 }
 
-/// A packet that goes onto the link now.
+/// A packet that starts on the link now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub(crate) packet: u32,
     pub(crate) wire_len: u32,
-    /// When its last bit reaches the other end.
+    /// Arrival of its last bit at the other end.
     pub(crate) arrives: Time,
 }
 
@@ -136,7 +139,7 @@ impl Port {
         }
     }
 
-    /// Bytes of link time that a Homa packet takes.
+    /// Bytes of link time of a Homa packet.
     #[inline]
     pub(crate) fn cost(&self, wire_len: u32) -> u64 {
         u64::from(wire_len) + u64::from(self.config.overhead_bytes)
@@ -150,7 +153,8 @@ impl Port {
         }
     }
 
-    /// Appends a packet if its port holds at most `limit` bytes with it; its queue, where `limits_queues` is set.
+    /// Queues a packet if its port then holds at most `limit` bytes, or its queue does if `limits_queues` is
+    /// set.
     pub(crate) fn enqueue(&mut self, number: u32, packet: &PacketInfo, limit: u64) -> Admission {
         let bytes = self.cost(packet.wire_len);
         let mut admission = Admission::Taken;
@@ -183,7 +187,7 @@ impl Port {
         }
     }
 
-    /// Whether a queue with `bytes` more leaves the port's other queues their part of `limit`.
+    /// Whether a queue with `bytes` more leaves the other queues of the port their part of `limit`.
     #[inline]
     fn leaves_room(&self, queue: usize, bytes: u64, limit: u64) -> bool {
         let Some(share) = self.queue_share else { return true };
@@ -191,13 +195,13 @@ impl Port {
         own == 0 || own + bytes <= u64::from(share).saturating_mul(limit.saturating_sub(self.queued_bytes))
     }
 
-    /// Whether a packet's start has to be seen to: something waits, and no event is in the queue for it.
+    /// Whether the start of a packet must be scheduled: one is queued, and no event is scheduled for it.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.occupied != 0 && !self.wakeup_pending
     }
 
-    /// The start of a packet that nothing keeps waiting; `None`: it has to queue.
+    /// Starts a packet if the port is idle; `None`: it has to be queued.
     #[inline]
     pub(crate) fn depart_at_once(
         &mut self,
@@ -213,9 +217,11 @@ impl Port {
         Some(self.start(now, number, wire_len))
     }
 
-    /// Makes room for a packet of this rank where that takes none but those of greater ranks, and returns them; none: there is no room.
+    /// Drops packets of greater ranks until a packet of this rank fits, and returns them. Empty: there is no
+    /// room.
     ///
-    /// As many as it takes: the greatest rank of all may be a question's, which is short, of a message that has waited for long.
+    /// More than one may be necessary: the greatest rank may be that of a probe, which is short, for a
+    /// message that has waited for long.
     fn evict(&mut self, rank: u32, bytes: u64, limit: u64) -> Vec<u32> {
         let mut evicted = Vec::new();
         if self.discipline != Discipline::Rank {
@@ -227,7 +233,7 @@ impl Port {
             return evicted;
         }
         while self.queued_bytes + bytes > limit {
-            // Of equal ranks the last goes: the earlier packets of its flow are of use without it.
+            // Of equal ranks the last one is dropped: the earlier packets of its flow are useful without it.
             let worst = self.queues[0].iter().enumerate().max_by_key(|(_, waiting)| waiting.rank);
             let worst = worst.map(|(at, _)| at);
             let Some(worst) = worst.and_then(|at| self.queues[0].remove(at)) else { break };
@@ -269,7 +275,7 @@ impl Port {
 
     #[inline]
     fn start(&mut self, now: Time, packet: u32, wire_len: u32) -> Departure {
-        // A packet that followed its predecessor without a pause starts where that one ended, to the picosecond; after a
+        // A packet without a pause before it starts at the end of its predecessor, to the picosecond. After a
         // pause it starts now.
         let now_ps = now.as_ns() * PS_PER_NS;
         let start_ps =
@@ -280,7 +286,7 @@ impl Port {
         Departure { packet, wire_len, arrives }
     }
 
-    /// When the link is free for the next packet.
+    /// Time at which the link is free for the next packet.
     #[inline]
     pub(crate) fn free_at(&self) -> Time {
         self.free_at
@@ -291,13 +297,13 @@ impl Port {
         self.queued_bytes
     }
 
-    /// Bytes in the queue of a packet with this priority.
+    /// Bytes in the queue of this priority.
     #[inline]
     pub(crate) fn held(&self, priority: u8) -> u64 {
         self.bytes_of[self.queue_of(priority)]
     }
 
-    /// Whether nothing waits and nothing is on the link.
+    /// Whether the queue and the link are empty.
     #[inline]
     pub(crate) fn is_idle(&self, now: Time) -> bool {
         self.occupied == 0 && self.free_at() <= now
@@ -308,7 +314,7 @@ impl Port {
         self.serialisation_ps(wire_len).div_ceil(PS_PER_NS)
     }
 
-    /// Empties the queue and gives its packets back, for a sender that died.
+    /// Empties the queue of a crashed sender and returns its packets.
     pub(crate) fn clear(&mut self) -> Vec<u32> {
         (self.queued_bytes, self.occupied, self.bytes_of) = (0, 0, [0; PRIORITIES]);
         self.queues.iter_mut().flat_map(|queue| queue.drain(..)).map(|waiting| waiting.packet).collect()
@@ -375,7 +381,7 @@ mod tests {
     #[test]
     fn a_queue_leaves_room_for_the_others_of_its_port() {
         let mut port = Port { queue_share: Some(3), ..port(Discipline::Strict) };
-        // Alone a queue gets three quarters, and the next three quarters of the rest.
+        // A single queue gets three quarters, and the next one three quarters of the rest.
         let got = [0, 7].map(|priority| (0..400).filter(|&n| enqueue(&mut port, n, 0, priority)).count());
         assert_eq!(got, [300, 75]);
         assert_eq!(port.depart(Time::ZERO).map(|departure| departure.packet), Some(0));

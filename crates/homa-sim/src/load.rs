@@ -19,19 +19,19 @@ pub enum Arrivals {
         /// RPCs open per client, at least 1.
         outstanding: u32,
     },
-    /// Each client starts RPCs by a Poisson process, whatever became of the earlier ones.
+    /// Each client starts RPCs by a Poisson process, independent of the completion of earlier ones.
     Open {
         /// 10^9 bits of request payload per second and client.
         gbps: f64,
     },
 }
 
-/// How long responses are.
+/// Length of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseSize {
     /// As long as their request.
     Echo,
-    /// So many bytes, at least 1.
+    /// A fixed number of bytes, at least 1.
     Fixed(u32),
 }
 
@@ -44,24 +44,24 @@ pub struct Load {
     pub response: ResponseSize,
     /// When RPCs start.
     pub arrivals: Arrivals,
-    /// RPCs in all, shared out evenly among the clients; `u64::MAX`: until `stop_at`.
+    /// Total number of RPCs, divided evenly among the clients; `u64::MAX`: unlimited until `stop_at`.
     pub rpcs: u64,
-    /// No RPC starts from this time on.
+    /// Time from which on no RPC starts.
     pub stop_at: Time,
-    /// Which hosts are clients. A host may be both.
+    /// The hosts that are clients. A host may be client and server.
     pub clients: Range<usize>,
-    /// Which hosts are servers; each RPC goes to a uniformly random one that is not its client.
+    /// The hosts that are servers. Each RPC goes to a uniformly random one that is not its client.
     pub servers: Range<usize>,
-    /// How long a server computes.
+    /// Time that a server takes to compute an answer.
     pub server_delay_ns: u64,
-    /// Goodput is counted per interval of this length; 0: not.
+    /// Length of the intervals in which goodput is counted; 0: not counted.
     pub goodput_interval_ns: u64,
     /// Whether the time of each RPC is kept in [`LoadCounts::rtts_ns`].
     pub record_rtts: bool,
 }
 
 impl Load {
-    /// Host 0 keeps so many RPCs to host 1 open, which echoes them; 1,000 in all.
+    /// Host 0 keeps `outstanding` RPCs to host 1 open, which echoes them; 1,000 RPCs in total.
     pub fn closed(workload: Workload, outstanding: u32) -> Load {
         Load {
             workload,
@@ -77,7 +77,7 @@ impl Load {
         }
     }
 
-    /// Host 0 sends host 1 requests of so many 10^9 bits per second until `stop_at`.
+    /// Host 0 sends requests to host 1 at `gbps` until `stop_at`.
     pub fn open(workload: Workload, gbps: f64, stop_at: Time) -> Load {
         Load { arrivals: Arrivals::Open { gbps }, rpcs: u64::MAX, stop_at, ..Load::closed(workload, 1) }
     }
@@ -94,7 +94,7 @@ impl Load {
     }
 }
 
-/// What a client of the load counted.
+/// Counts of one client of the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadCounts {
     /// RPCs started.
@@ -103,17 +103,17 @@ pub struct LoadCounts {
     pub answered: u64,
     /// RPCs failed, by error.
     pub failed: BTreeMap<String, u64>,
-    /// RPCs not taken by the endpoint, by error.
+    /// RPCs refused by the endpoint, by error.
     pub refused: BTreeMap<String, u64>,
-    /// Responses of another length than they should have.
+    /// Responses with a wrong length.
     pub lengths_wrong: u64,
-    /// RPCs that were open when the host crashed: nobody was left to see their end.
+    /// RPCs that were open when the host crashed, which therefore reported no end.
     pub vanished: u64,
-    /// Ends of RPCs that were not open: answered twice, or never asked.
+    /// Reported ends of RPCs that were not open: RPCs that ended twice or never began.
     pub unexpected: u64,
-    /// Bytes of complete requests and responses that this host got, by interval.
+    /// Bytes of complete requests and responses that this host received, by interval.
     pub goodput_bytes: Vec<u64>,
-    /// Bytes of the request and nanoseconds to its response, of each RPC in the order of their ends.
+    /// Bytes of the request and nanoseconds until the response, for each RPC in order of completion.
     pub rtts_ns: Vec<(u32, u64)>,
 }
 
@@ -128,15 +128,15 @@ pub struct RpcLoad {
     next_cookie: u64,
     /// Request length and start of each open RPC, by cookie.
     open: BTreeMap<u64, (u32, Time)>,
-    /// What it counted.
+    /// Its counts.
     pub counts: LoadCounts,
 }
 
 /// Homa port of every server of the load.
 const SERVER_PORT: u16 = 99;
-/// The random stream of the choice of servers.
+/// Random stream for the choice of servers.
 const STREAM: u64 = 0x10ad;
-/// How long a closed-loop client waits before it offers a refused RPC again.
+/// Time that a closed-loop client waits before it retries a refused RPC.
 const RETRY_NS: u64 = homa_proto::MS;
 
 const TOKEN_ARRIVAL: u64 = 0;
@@ -172,7 +172,7 @@ impl RpcLoad {
         }
     }
 
-    /// Whether it has started all its RPCs and all of them have ended.
+    /// Whether all RPCs of this client have started and ended.
     pub fn is_done(&self, now: Time) -> bool {
         self.open.is_empty() && (self.to_start == 0 || now >= self.load.stop_at)
     }
@@ -182,7 +182,7 @@ impl RpcLoad {
         self.open.len()
     }
 
-    /// Starts one RPC; false: there is none left to start, or it was refused.
+    /// Starts one RPC; false: none is left to start, or the endpoint refused it.
     fn start(&mut self, host: &mut HostCtx<'_>) -> bool {
         if self.to_start == 0 || host.now() >= self.load.stop_at {
             return false;
@@ -218,7 +218,7 @@ impl RpcLoad {
         }
     }
 
-    /// Keeps a closed loop full.
+    /// Starts RPCs until a closed loop has its number of open ones.
     fn fill(&mut self, host: &mut HostCtx<'_>) {
         let Arrivals::Closed { outstanding } = self.load.arrivals else { return };
         while self.open.len() < outstanding as usize {
@@ -248,7 +248,7 @@ impl RpcLoad {
     }
 }
 
-/// The name of an error without its numbers, which would make every one a kind of its own.
+/// The name of an error without its numbers, which would make each error a kind of its own.
 fn refusal(error: &SendError) -> String {
     match error {
         SendError::LimitReached { name } => format!("LimitReached {name}"),

@@ -16,48 +16,49 @@ use crate::packet::{Packet, PacketInfo};
 use crate::payload::{PayloadMode, mix};
 use crate::topology::Topology;
 
-/// A network and what its hosts are like.
+/// A network and its hosts.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
-    /// Determines the run.
+    /// Seed of the run.
     pub seed: u64,
     /// Number of hosts: 2 back to back, 1 to 2^24 at a switch.
     pub hosts: usize,
-    /// How they are joined.
+    /// Topology of the network.
     pub topology: Topology,
-    /// Every link of a host, both directions.
+    /// The links of the hosts, in both directions.
     pub link: LinkConfig,
-    /// Every switch.
+    /// The switches.
     pub switch: SwitchConfig,
-    /// Whether the hosts' cards send by priority; else in order, as most do.
+    /// Whether the hosts' cards send by priority. Otherwise they send in order, as most cards do.
     pub nic_priorities: bool,
-    /// Bytes in the card's queue at which a host's driver takes no more packets from its endpoint.
+    /// Bytes in the card's queue from which on a host's driver takes no more packets from its endpoint.
     pub nic_queue_bytes: u64,
-    /// From a packet's arrival at a host to its handling.
+    /// Delay from a packet's arrival at a host to its processing.
     pub receive_delay_ns: u64,
-    /// A host takes what came within so long of a packet in one burst with it; 0: each packet alone.
+    /// Time after a packet within which further packets join its burst; 0: each packet is a burst.
     pub burst_ns: u64,
-    /// What the network does to packets.
+    /// Faults of the network.
     pub faults: FaultProfile,
-    /// Whether payload exists.
+    /// Whether messages have payload.
     pub payload: PayloadMode,
-    /// Packets that a host's card keeps while the host does not look; more are dropped.
+    /// Length of the card's receive queue in packets, while the host is stalled. More packets are dropped.
     pub receive_queue_packets: usize,
-    /// The hosts' protocol; each host gets a seed and an incarnation of its own, unless `incarnation` is 0.
+    /// The hosts' protocol settings. Each host has its own seed and, unless `incarnation` is 0, its own
+    /// incarnation.
     pub protocol: Config,
-    /// The protocol of each host by its index, where they differ; empty: all have `protocol`.
+    /// The protocol settings of each host, if they differ; empty: all hosts have `protocol`.
     pub host_protocols: Vec<Config>,
-    /// [`homa_proto::Endpoint::check`] is called after every so many steps of a host; 0: never.
+    /// Number of steps of a host between calls of [`homa_proto::Endpoint::check`]; 0: no calls.
     pub check_every: u64,
-    /// Records of each host's trace; 0: none.
+    /// Number of records in each host's trace; 0: no traces.
     pub trace_records: usize,
-    /// Whether every packet is kept for [`Network::captured`].
+    /// Whether packets are captured for [`Network::captured`].
     pub capture: bool,
 }
 
 impl NetworkConfig {
-    /// A faultless network at 25 Gbit/s, the link that the protocol's defaults were tuned for: two hosts back to back, more
-    /// at one switch.
+    /// A network without faults at 25 Gbit/s, the rate for which the protocol's defaults were tuned. Two
+    /// hosts are back to back, more at one switch.
     pub fn new(seed: u64, hosts: usize) -> NetworkConfig {
         NetworkConfig {
             seed,
@@ -66,14 +67,14 @@ impl NetworkConfig {
             link: LinkConfig::with_rate(25_000_000_000),
             switch: SwitchConfig::default(),
             nic_priorities: false,
-            // Three full packets keep the link busy; more would only be a queue that no priority can pass.
+            // Three full packets keep the link busy. More would only be a queue without priorities.
             nic_queue_bytes: 4_500,
-            // The half of the host turn-around that published simulations of Homa use is 0.5 us.
+            // Half of the turn-around time of a host in published simulations of Homa.
             receive_delay_ns: 500,
             burst_ns: 0,
             faults: FaultProfile::default(),
             payload: PayloadMode::Real,
-            // Far more than any run without stalls collects.
+            // Far more than any run without stalls needs.
             receive_queue_packets: 1 << 20,
             host_protocols: Vec::new(),
             protocol: Config { incarnation: 1, link_mbps: Some(25_000), ..Config::default() },
@@ -93,19 +94,20 @@ impl World for Deployed {
     type Shared = Requests;
 }
 
-/// Lengths of the requests under way, by client host and id, so that a server can tell a wrong one.
+/// Lengths of the requests under way, by client host and id, with which servers check the lengths that they
+/// receive.
 pub(crate) type Requests = HashMap<(u32, u64), u32>;
 
-/// What happens to a host.
+/// An event at a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostEvent {
-    /// It looks at what its card has received.
+    /// It processes the packets that its card has received.
     Receive { host: u32 },
-    /// Its stall is over.
+    /// Its stall ends.
     Wake { host: u32 },
-    /// Its endpoint wants its timeout handled.
+    /// Its endpoint's timeout is due.
     Timeout { host: u32, life: u32 },
-    /// A timer of its application.
+    /// A timer of its application expires.
     AppTimer { host: u32, life: u32, token: u64 },
     /// Its server's application has computed its answer.
     Reply { host: u32, life: u32, rpc: RpcKey, length: u32 },
@@ -116,12 +118,12 @@ pub struct Network<A> {
     config: NetworkConfig,
     hosts: Vec<Host<A>>,
     fabric: Fabric<Deployed>,
-    /// Scratch memory for the packets that a host takes at once.
+    /// Scratch memory for one burst of packets.
     burst: Vec<(u32, Packet<Vec<u8>>)>,
 }
 
 impl<A: App> Network<A> {
-    /// A network whose hosts have started, at time 0. `app` makes the application of each host by its index.
+    /// A network at time 0 whose hosts have started. `app` creates the application of each host.
     ///
     /// # Panics
     /// If the number of hosts does not fit the topology, or the protocol's configuration contradicts itself.
@@ -149,7 +151,7 @@ impl<A: App> Network<A> {
         Network { config, hosts, fabric, burst: Vec::new() }
     }
 
-    /// The time.
+    /// The simulated time.
     pub fn now(&self) -> Time {
         self.fabric.now
     }
@@ -164,12 +166,12 @@ impl<A: App> Network<A> {
         &self.hosts[index]
     }
 
-    /// One host, to be changed.
+    /// One host, for changes.
     pub fn host_mut(&mut self, index: usize) -> &mut Host<A> {
         &mut self.hosts[index]
     }
 
-    /// Lets the application of a host act now; `None`: the host is down.
+    /// Runs `act` on the application of a host; `None`: the host is down.
     pub fn act<R>(&mut self, host: usize, act: impl FnOnce(&mut A, &mut HostCtx<'_>) -> R) -> Option<R> {
         self.hosts[host].act(&mut self.fabric, act)
     }
@@ -182,12 +184,13 @@ impl<A: App> Network<A> {
         self.fabric.now = self.fabric.now.max(until);
     }
 
-    /// Advances by so much.
+    /// Advances by `ns`.
     pub fn run_for(&mut self, ns: u64) {
         self.run_until(self.fabric.now + ns);
     }
 
-    /// Advances until `done`, which is asked after each event; false: `limit` came first, or nothing is left to happen.
+    /// Advances until `done` holds, which is called after each event; false: it reached `limit` first, or
+    /// there are no more events.
     pub fn run_until_done(&mut self, limit: Time, mut done: impl FnMut(&Network<A>) -> bool) -> bool {
         while !done(self) {
             if self.fabric.queue.next_at().is_none_or(|at| at > limit) {
@@ -198,7 +201,7 @@ impl<A: App> Network<A> {
         true
     }
 
-    /// Advances until no packet is under way and every host is idle; false: `limit` came first.
+    /// Advances until no packet is under way and every host is idle; false: it reached `limit` first.
     pub fn run_until_idle(&mut self, limit: Time) -> bool {
         self.run_until_done(limit, Network::is_idle)
     }
@@ -208,7 +211,7 @@ impl<A: App> Network<A> {
         self.fabric.packets.in_flight() == 0 && self.hosts.iter().all(Host::is_idle)
     }
 
-    /// Lets the next event happen; false: there is none.
+    /// Handles the next event; false: there is none.
     pub fn step(&mut self) -> bool {
         let Some((at, event)) = self.fabric.queue.pop() else { return false };
         debug_assert!(at >= self.fabric.now, "time goes back");
@@ -252,7 +255,7 @@ impl<A: App> Network<A> {
         self.hosts[host as usize].state.stalled_until > self.fabric.now
     }
 
-    /// Keeps an event for the end of a host's stall.
+    /// Defers an event to the end of a host's stall.
     fn defer(&mut self, host: usize, event: HostEvent) {
         let state = &mut self.hosts[host].state;
         if let HostEvent::Timeout { life, .. } = event
@@ -311,7 +314,7 @@ impl<A: App> Network<A> {
         }
     }
 
-    /// Hands a host what its card has received, and its buffers back to the network.
+    /// Passes the packets in a host's card to the host, and returns their buffers to the network.
     fn receive(&mut self, host: usize) {
         if self.stalled(host as u32) {
             return; // What is there is taken when the stall ends.
@@ -325,18 +328,19 @@ impl<A: App> Network<A> {
         }
     }
 
-    /// The host loses its memory and is silent until [`Network::restart`]. What it sent already arrives.
+    /// Crashes a host: it loses its memory and sends nothing until [`Network::restart`]. Packets already sent
+    /// arrive.
     pub fn crash(&mut self, host: usize) {
         self.hosts[host].crash(&mut self.fabric);
     }
 
-    /// A host that crashed starts again, with a newer incarnation and another seed.
+    /// Restarts a crashed host with a newer incarnation and another seed.
     pub fn restart(&mut self, host: usize) {
         self.start(host, None);
     }
 
-    /// A host that crashed starts again and takes `incarnation` from its wall clock, which need not be a newer one. A host
-    /// that shows none goes on to show none.
+    /// Restarts a crashed host with `incarnation` from its wall clock, which may be older than the last one.
+    /// A host that shows none still shows none.
     pub fn restart_as(&mut self, host: usize, incarnation: u64) {
         self.start(host, Some(incarnation));
     }
@@ -347,8 +351,9 @@ impl<A: App> Network<A> {
         self.hosts[host].start(&mut self.fabric, protocol);
     }
 
-    /// The host does nothing for so long; its card collects what comes. Then it takes all packets in one burst, before the
-    /// timers that came due or after them. A host that is down or stalled already goes on as it is.
+    /// Stalls a host for `ns` while its card collects packets. Afterwards it takes all packets in one burst,
+    /// and handles the timers that are due before or after them. Does nothing if the host is down or already
+    /// stalled.
     pub fn stall(&mut self, host: usize, ns: u64, timers_first: bool) {
         let now = self.fabric.now;
         let state = &mut self.hosts[host].state;
@@ -361,7 +366,7 @@ impl<A: App> Network<A> {
         self.fabric.queue.push(at, Event::Host(HostEvent::Wake { host: host as u32 }));
     }
 
-    /// A stalled host goes on.
+    /// Ends a host's stall.
     fn wake(&mut self, host: usize) {
         self.receive(host);
         if self.hosts[host].state.stalled_until <= self.fabric.now {
@@ -369,13 +374,14 @@ impl<A: App> Network<A> {
         }
     }
 
-    /// The host's clock steps by so much, back where it is negative. Wall clocks of restarts are [`Network::restart_as`]'s.
+    /// Steps the host's clock by `by_ns`, back if it is negative. The wall clock is an argument of
+    /// [`Network::restart_as`].
     pub fn step_clock(&mut self, host: usize, by_ns: i64) {
         self.hosts[host].state.clock.step(by_ns);
         self.hosts[host].arm(&mut self.fabric);
     }
 
-    /// Lets nothing pass from one host to another, or lets it pass again.
+    /// Blocks the path from one host to another, or unblocks it.
     pub fn set_blocked(&mut self, from: usize, to: usize, blocked: bool) {
         let way = (from as u32, to as u32);
         if blocked {
@@ -385,7 +391,7 @@ impl<A: App> Network<A> {
         }
     }
 
-    /// Lets only packets of so many bytes pass from one host to another, or all that the links take.
+    /// Limits the size of packets from one host to another; `None`: only the links' limit.
     pub fn set_path_limit(&mut self, from: usize, to: usize, limit: Option<PathLimit>) {
         let way = (from as u32, to as u32);
         match limit {
@@ -394,13 +400,13 @@ impl<A: App> Network<A> {
         }
     }
 
-    /// What limits packets from one host to another, where anything does.
+    /// The limit of packets from one host to another, if there is one.
     pub fn path_limit(&self, from: usize, to: usize) -> Option<PathLimit> {
         self.fabric.path_limits.get(&(from as u32, to as u32)).copied()
     }
 
-    /// Gives the driver of `from` a queue for `to` that drains as `drain` says, or removes it. What the old queue
-    /// kept goes out.
+    /// Adds a queue for `to` with this drain rate to the driver of `from`, or removes it. Packets in the old
+    /// queue are sent.
     pub fn set_driver_queue(&mut self, from: usize, to: usize, drain: Option<Drain>) {
         let way = (from as u32, to as u32);
         let kept = self.fabric.driver_queues.get_mut(&way).map_or_else(Vec::new, DriverQueue::take_kept);
@@ -411,17 +417,19 @@ impl<A: App> Network<A> {
         kept.into_iter().for_each(|packet| self.fabric.enqueue(packet, way.0));
     }
 
-    /// What the network does to packets from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&mut self, faults: FaultProfile) {
         self.fabric.faults.set_profile(faults);
     }
 
-    /// Puts a packet onto the uplink of `from` as if that host had sent it, for peers that are no endpoint of ours.
+    /// Sends a packet on the uplink of `from` as if that host had sent it, for peers that are not our
+    /// endpoints.
     pub fn inject(&mut self, from: usize, to: usize, priority: u8, bytes: Vec<u8>) {
         self.inject_as(from, from, to, priority, bytes);
     }
 
-    /// Puts a packet onto the uplink of `via` under the address of `from`, which need not be a host: a forged one.
+    /// Sends a packet on the uplink of `via` with the address of `from`, which need not be a host: a forged
+    /// packet.
     pub fn inject_as(&mut self, via: usize, from: usize, to: usize, priority: u8, bytes: Vec<u8>) {
         let (from, to, wire_len) = (from as u32, to as u32, bytes.len() as u32);
         let number = self.fabric.packets.take();
@@ -430,39 +438,39 @@ impl<A: App> Network<A> {
         self.fabric.enqueue(number, via as u32);
     }
 
-    /// Packets under way, in queues or on links.
+    /// Number of packets in queues or on links.
     pub fn packets_under_way(&self) -> usize {
         self.fabric.packets.in_flight()
     }
 
-    /// Keeps every packet from now on, or none; what was kept so far is let go.
+    /// Starts or stops capturing packets, and discards those captured so far.
     pub fn set_capture(&mut self, on: bool) {
         self.fabric.capture.on = on;
         self.fabric.capture.packets.clear();
     }
 
-    /// The packets seen so far, where [`NetworkConfig::capture`] asked for it.
+    /// The packets captured so far, if [`NetworkConfig::capture`] is set.
     pub fn captured(&self) -> &[Captured] {
         &self.fabric.capture.packets
     }
 
-    /// What the network counted.
+    /// Counters of the network.
     pub fn stats(&self) -> FabricStats {
         self.fabric.stats
     }
 
-    /// What was done to packets.
+    /// Counters of faults.
     pub fn fault_counts(&self) -> FaultCounts {
         self.fabric.faults.counts
     }
 
-    /// Most bytes that waited at the switch for the link to this host; 0 back to back.
+    /// Maximum queue at the switch before the link to this host, in bytes; 0 back to back.
     pub fn max_queued_bytes(&self, host: usize) -> u64 {
         self.fabric.ports.get(self.hosts.len() + host).map_or(0, |port| port.max_queued_bytes)
     }
 }
 
-/// The network without its hosts.
+/// Settings of the network without its hosts.
 fn fabric_config(config: &NetworkConfig) -> FabricConfig {
     FabricConfig {
         seed: config.seed,
@@ -479,19 +487,19 @@ fn fabric_config(config: &NetworkConfig) -> FabricConfig {
     }
 }
 
-/// The settings that a host's protocol is made from.
+/// The protocol settings of a host, before its seed and incarnation are set.
 fn protocol_of(config: &NetworkConfig, host: usize) -> &Config {
     config.host_protocols.get(host).unwrap_or(&config.protocol)
 }
 
-/// The protocol of one life of a host, with this incarnation or that of its life.
+/// The protocol settings of one life of a host, with this incarnation or, without one, that of its life.
 fn host_config(config: &NetworkConfig, host: u32, life: u32, incarnation: Option<u64>) -> Config {
     let protocol = protocol_of(config, host as usize);
     let incarnation = match protocol.incarnation {
         0 => 0,
         first => incarnation.unwrap_or(first + u64::from(life)),
     };
-    // The protocol takes seed 0 as any other, but 0 is what a configuration has that nobody filled in.
+    // The protocol accepts seed 0, but it is also the value of a configuration in which nobody set one.
     let seed = mix(mix(config.seed) ^ (u64::from(host) << 32 | u64::from(life))) | 1;
     Config { seed, incarnation, ..protocol.clone() }
 }

@@ -1,7 +1,8 @@
-//! What the rules promise packet by packet, seen from outside the endpoint: what it grants, sends, acknowledges and sends
-//! again is compared with what came in and with what its application has.
+//! Checks of the rules packet by packet, from outside the endpoint: its grants, data, acknowledgements and
+//! retransmissions are compared with the received packets and with the application's state.
 //!
-//! [`homa_proto::Endpoint::check`] proves that a state agrees with itself; a wrong decision can leave a state that does.
+//! [`homa_proto::Endpoint::check`] proves only that a state is consistent, and a wrong decision may leave a
+//! consistent state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,30 +16,30 @@ use crate::precedence::Precedence;
 use crate::repeats::Repeats;
 use crate::store::Store;
 
-/// Longest message that a host which shows no incarnation may be sent (SEND-13).
+/// Maximum message length for a host that shows no incarnation (SEND-13).
 const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 
-/// What an oracle keeps of one RPC.
+/// The oracle's state for one RPC.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
-    /// Exclusive end of what goes unasked, as the first packet says.
+    /// Exclusive end of the unscheduled bytes by the first packet.
     unscheduled: Option<u32>,
-    /// Exclusive end of what the peer has granted, by GRANT or RESEND.
+    /// Exclusive end of the bytes that the peer has granted, by GRANT or RESEND.
     granted: u32,
-    /// Exclusive end of what has been sent.
+    /// Exclusive end of the sent bytes.
     sent: u32,
-    /// Bytes that the peer asked for again and that have not been sent again yet.
+    /// Owed bytes: requested by the peer's RESENDs and not retransmitted yet.
     owed: Vec<Range<u32>>,
-    /// The request may have begun anew: what is owed of it cannot be told from outside.
+    /// Whether the request may have begun again, which makes its owed bytes unknown from outside.
     restarted: bool,
-    /// A RESEND may have been dropped or not: what is owed cannot be told from outside, either.
+    /// Whether a RESEND may have been dropped, which also makes the owed bytes unknown.
     unsure: bool,
-    /// The step in which bytes were asked for again when none were owed.
+    /// The step in which a RESEND arrived when no bytes were owed.
     asked_in: Option<u64>,
 }
 
 impl Promises {
-    /// Whether no bytes wait to be sent again, as far as can be told.
+    /// Whether no bytes are owed, as far as it is known.
     pub(crate) fn owes_nothing(&self) -> bool {
         self.owed.is_empty() && !self.restarted && !self.unsure
     }
@@ -49,13 +50,13 @@ impl Promises {
         self.sent < may.min(length) && self.owes_nothing()
     }
 
-    /// Bytes of a message of `length` bytes that were not sent yet.
+    /// Unsent bytes of a message of `length` bytes.
     pub(crate) fn left(&self, length: u32) -> u32 {
         length.saturating_sub(self.sent)
     }
 }
 
-/// Counters before a step, to tell what it did.
+/// Counters before a step, for comparison with those after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     grants: u64,
@@ -64,21 +65,21 @@ pub(crate) struct Before {
     refused: u64,
 }
 
-/// Watches one host.
+/// Checks one host.
 #[derive(Debug)]
 pub(crate) struct Oracle {
     on: bool,
     /// Hosts that show no incarnation.
     kernels: Rc<[bool]>,
-    /// Packets may go out that were queued before, for an RPC that is gone and whose id its client has used again.
+    /// Whether queued packets may be sent for an ended RPC whose id its client has reused.
     pub(crate) held_over: bool,
     /// RPCs that owe bytes.
     owing: BTreeSet<RpcKey>,
     repeats: Repeats,
     precedence: Precedence,
-    /// Times that packets or timeouts were handled.
+    /// Number of steps, each of which handles packets or timeouts.
     step: u64,
-    /// The step in which the path to a peer was last looked at.
+    /// The step in which the endpoint last checked the path to a peer.
     looked: BTreeMap<u32, u64>,
 }
 
@@ -116,12 +117,12 @@ impl Oracle {
         self.looked.clear();
     }
 
-    /// The endpoint has had the path to `peer` looked at.
+    /// Records that the endpoint checked the path to `peer`.
     pub(crate) fn looks(&mut self, peer: u32) {
         self.looked.insert(peer, self.step);
     }
 
-    /// Before packets or timeouts are handled.
+    /// To be called before packets or timeouts are handled.
     pub(crate) fn before(&mut self, endpoint: &Endpoint) -> Option<Before> {
         self.step += 1;
         let stats = endpoint.stats();
@@ -132,7 +133,7 @@ impl Oracle {
         })
     }
 
-    /// After packets or timeouts were handled, before anything is sent.
+    /// Checks the results after packets or timeouts were handled, before anything is sent.
     pub(crate) fn after<'a>(
         &mut self,
         before: Option<Before>,
@@ -142,7 +143,8 @@ impl Oracle {
     ) {
         let Some(before) = before else { return };
         check_budget(before, endpoint, store);
-        // What was dropped is owed no answer; which of a burst it was cannot be told from outside.
+        // A dropped packet is owed no answer, and it is unknown from outside which packet of a burst was
+        // dropped.
         let all_taken = refused(endpoint.stats()) == before.refused;
         for (from, bytes, wire_len) in packets {
             if let Ok(packet) = wire::decode(bytes, wire_len as usize) {
@@ -181,12 +183,12 @@ impl Oracle {
         }
     }
 
-    /// The endpoint gives a packet out.
+    /// Checks a packet that the endpoint sends.
     pub(crate) fn sends(&mut self, now: Time, endpoint: &Endpoint, store: &mut Store, transmit: &Transmit) {
         if !self.on {
             return;
         }
-        // RPCs whose peer is gone end a few at a time, and are over before they have.
+        // The RPCs of a lost peer end in small groups. They count as ended before that.
         let ending = endpoint.poll_timeout().is_some_and(|at| at <= now);
         let wire_len = transmit.header.len() + transmit.payload.map_or(0, |range| range.len as usize);
         let Ok(packet) = wire::decode(&transmit.header, wire_len) else {
@@ -234,7 +236,7 @@ impl Oracle {
         if promises.unscheduled.is_none() || promises.restarted && range.offset == 0 {
             self.repeats.begins(now, to, data.message_length);
         }
-        // What goes out with a request that begins anew is not asked for by RESEND.
+        // Data of a request that begins again is not requested by RESEND.
         if data.retransmit
             && !promises.restarted
             && let Err(violation) = self.repeats.sends(now, to, range.len, endpoint)
@@ -266,7 +268,7 @@ impl Oracle {
         }
     }
 
-    /// The endpoint has nothing more to send, and nothing that only waits for its turn.
+    /// Checks the state when the endpoint has nothing more to send, now or after a delay.
     pub(crate) fn has_sent_all(&mut self, endpoint: &Endpoint, store: &mut Store) {
         for key in std::mem::take(&mut self.owing) {
             let Some(entry) = store.get(key).filter(|_| endpoint.rpc_id(key).is_some()) else { continue };
@@ -279,7 +281,7 @@ impl Oracle {
     }
 }
 
-/// The living RPC with this host, by its even id.
+/// The open RPC with this host and this even id.
 fn find(endpoint: &Endpoint, store: &Store, peer: u32, id: u64, is_client: bool) -> Option<RpcKey> {
     let names = |entry: &&crate::store::Entry| {
         entry.id == id && entry.peer == peer && entry.is_client == is_client && id != 0
@@ -299,10 +301,11 @@ fn check_budget(before: Before, endpoint: &Endpoint, store: &mut Store) {
     }
 }
 
-/// GRANT-4: a grant reaches a window beyond what is there. What came since it was chosen only makes room.
+/// GRANT-4: a grant extends to a window beyond the received bytes. Bytes received since its choice only
+/// increase the limit.
 fn check_window(endpoint: &Endpoint, store: &mut Store, to: u32, packet: &Packet, grant: Grant) {
     let config = endpoint.config();
-    // A FIFO grant is told by its priority, where no other has that one.
+    // A FIFO grant is recognised by its priority, if no other grant has it.
     let fifo = config.num_priorities.saturating_sub(2).max(config.max_sched_prio);
     let shares = config.grant_fifo_fraction > 0 && config.fifo_grant_increment > 0;
     let id = packet.common.sender_id;
@@ -320,21 +323,21 @@ fn check_window(endpoint: &Endpoint, store: &mut Store, to: u32, packet: &Packet
     }
 }
 
-/// ACK-6: what is acknowledged is over.
+/// ACK-6: an acknowledged RPC has ended.
 fn check_ack(endpoint: &Endpoint, store: &mut Store, to: u32, id: u64) {
     if let Some(key) = find(endpoint, store, to, id, true) {
         store.violation(format!("ACK-6: acknowledges RPC {id}, {key:?}, for whose response it waits"));
     }
 }
 
-/// SEND-1, SEND-13: bytes go out that may, and what is owed becomes less.
+/// SEND-1, SEND-13: checks that the bytes may be sent, and removes them from the owed ones.
 fn sends_bytes(store: &mut Store, range: PayloadRange, data: &Data, to_kernel: bool) {
     let Some(entry) = store.get(range.rpc) else { return };
     let (promises, is_client, length) = (&mut entry.promises, entry.is_client, data.message_length);
     let end = range.offset.saturating_add(range.len);
     let mut unscheduled = *promises.unscheduled.get_or_insert(data.incoming);
     if promises.restarted && range.offset == 0 {
-        // Sent anew, with as much unasked as the receiver wants by now.
+        // A message that begins again has as many unscheduled bytes as the receiver now accepts.
         unscheduled = unscheduled.max(data.incoming);
         promises.unscheduled = Some(unscheduled);
     }
@@ -345,7 +348,7 @@ fn sends_bytes(store: &mut Store, range: PayloadRange, data: &Data, to_kernel: b
     if end > may {
         store.violation(format!("SEND-1: {:?} sends to {end} of {length} bytes and may to {may}", range.rpc));
     }
-    // A request may be the first packet to a host of which nothing is known.
+    // A request may be the first packet to an unknown host.
     if length > KERNEL_MAX_MESSAGE && to_kernel && !is_client {
         store.violation(format!("SEND-13: {:?} answers with {length} bytes", range.rpc));
     }

@@ -2,9 +2,9 @@
 
 use std::mem;
 
-/// What a packet of some protocol carries.
+/// The contents of a packet of some protocol.
 pub trait Body: Clone + Default {
-    /// Copies what another has, in the place of what was there; with memory that can be used again.
+    /// Replaces the contents by a copy of `other`, reusing memory.
     fn copy_from(&mut self, other: &Self);
 
     /// The packet's bytes, where it has any.
@@ -33,7 +33,7 @@ impl Body for Vec<u8> {
     }
 }
 
-/// What a network looks at in a packet.
+/// The fields of a packet that the network uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketInfo {
     /// Index of the host that sent it.
@@ -44,24 +44,25 @@ pub struct PacketInfo {
     pub wire_len: u32,
     /// 0 to 7, larger is higher.
     pub priority: u8,
-    /// Whether a queue on the way was longer than its threshold (ECN).
+    /// Whether a queue on the path was longer than its threshold (ECN).
     pub marked: bool,
-    /// Equal in all packets of a flow.
+    /// Identifies the flow: equal in all its packets.
     pub flow: u32,
-    /// For ports that send the smallest rank first.
+    /// Rank for ports that send the smallest rank first.
     pub rank: u32,
 }
 
 /// A packet on its way from one host to another.
 #[derive(Clone, Debug, Default)]
 pub struct Packet<B> {
-    /// What the network looks at.
+    /// The fields that the network uses.
     pub info: PacketInfo,
-    /// What the hosts look at.
+    /// The contents that the hosts use.
     pub body: B,
 }
 
-/// The packets under way, by number. Buffers are used again, so that a long run allocates no more than a short one.
+/// The packets under way, by number. Buffers are reused, so that a long run allocates no more than a short
+/// one.
 #[derive(Debug)]
 pub(crate) struct Packets<B> {
     packets: Vec<Packet<B>>,
@@ -75,7 +76,7 @@ impl<B> Default for Packets<B> {
 }
 
 impl<B: Body> Packets<B> {
-    /// Takes a packet; what is in it is an earlier one's.
+    /// Allocates a packet. Its contents are those of an earlier one.
     pub(crate) fn take(&mut self) -> u32 {
         match self.free.pop() {
             Some(number) => number,
@@ -86,7 +87,7 @@ impl<B: Body> Packets<B> {
         }
     }
 
-    /// Takes a packet equal to another.
+    /// Allocates a copy of another packet.
     pub(crate) fn copy(&mut self, original: u32) -> u32 {
         let copy = self.take();
         let mut packet = mem::take(&mut self.packets[copy as usize]);
@@ -105,18 +106,18 @@ impl<B: Body> Packets<B> {
         &mut self.packets[number as usize]
     }
 
-    /// Lends the bytes out, to be given back with [`Packets::release`].
+    /// Takes the packet out, to be returned by [`Packets::give_back`].
     pub(crate) fn lend(&mut self, number: u32) -> Packet<B> {
         mem::take(&mut self.packets[number as usize])
     }
 
-    /// Ends a packet that was lent.
+    /// Returns and frees a packet that was taken out.
     pub(crate) fn give_back(&mut self, number: u32, packet: Packet<B>) {
         self.packets[number as usize] = packet;
         self.release(number);
     }
 
-    /// Ends a packet.
+    /// Frees a packet.
     pub(crate) fn release(&mut self, number: u32) {
         self.free.push(number);
     }

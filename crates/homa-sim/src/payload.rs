@@ -1,22 +1,25 @@
-//! What messages hold: bytes that depend on their message and their place in it.
+//! Contents of messages: bytes that depend on their message and their offset.
 
 use rand_pcg::Pcg64;
 
 /// Whether payload exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadMode {
-    /// Every byte is made from the seed, the RPC and its offset, travels, and is checked where it arrives.
+    /// Every byte depends on the seed, the RPC and the offset. All bytes are copied and checked where they
+    /// arrive.
     Real,
-    /// Payload is a length: nothing is copied, nothing is checked but that each byte comes exactly once.
+    /// Payload is only a length: nothing is copied, and the only check is that each byte arrives exactly
+    /// once.
     LengthOnly,
 }
 
-/// The bytes of one message: byte `i` is a function of the key and of `i`, so that a byte at a wrong place, of another
-/// message or of the other direction shows.
+/// The bytes of one message. Byte `i` is a function of the key and of `i`, so that bytes at a wrong offset,
+/// of another message or of the other direction are detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(u64);
 
-/// 2^64 divided by the golden ratio, odd: consecutive multiples spread over the whole range (Knuth, multiplicative hashing).
+/// 2^64 divided by the golden ratio, odd: consecutive multiples spread over the whole range (Knuth,
+/// multiplicative hashing).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD: usize = 8;
 
@@ -25,7 +28,8 @@ pub(crate) fn mix(value: u64) -> u64 {
     value ^ (value >> 29)
 }
 
-/// Random numbers for one purpose of a run. Mixed, because generators started from neighbouring numbers begin alike.
+/// Random numbers for one purpose of a run. The seed is mixed, because generators seeded with adjacent
+/// numbers start with similar values.
 pub(crate) fn random_numbers(seed: u64, purpose: u64) -> Pcg64 {
     Pcg64::new(u128::from(mix(seed)) << 64 | u128::from(mix(!seed ^ purpose)), u128::from(purpose))
 }
@@ -36,7 +40,7 @@ impl Pattern {
         Pattern(mix(mix(mix(seed) ^ u64::from(client)) ^ (id & !1 | u64::from(response))))
     }
 
-    /// One multiplication per eight bytes: checking must not cost more than the protocol that is checked.
+    /// One multiplication per eight bytes: a check must not cost more than the protocol.
     fn word(self, index: u64) -> [u8; WORD] {
         let value = (self.0 ^ index).wrapping_mul(SPREAD);
         (value ^ (value >> 31)).to_le_bytes()
@@ -68,7 +72,7 @@ impl Pattern {
         tail.copy_from_slice(&self.word(index)[..tail.len()]);
     }
 
-    /// How many of the bytes, which should be those from `offset` on, are wrong.
+    /// Number of wrong bytes in `data`, which should be the bytes from `offset` on.
     pub(crate) fn wrong_bytes(self, offset: u32, data: &[u8]) -> u64 {
         let (mut index, skip, head) = self.pieces(offset, data.len());
         let (first, rest) = data.split_at(head);

@@ -1,20 +1,21 @@
-//! The bytes that a host sends again while it has a shorter message to send: at most the share of its oldest message
-//! (SHARE-5, SEND-5).
+//! Checks the bytes that a host retransmits although it has a shorter message to send: at most the share of
+//! its oldest message (SHARE-5, SEND-5).
 
 use homa_proto::{Endpoint, PayloadRange};
 
 use crate::store::Store;
 
-/// What one host has sent.
+/// Counts of the bytes that one host has sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Precedence {
     bytes: u64,
-    /// Bytes among them that were sent again before those of a shorter message.
+    /// Retransmitted bytes that went before those of a shorter message.
     before_shorter: u64,
 }
 
 impl Precedence {
-    /// Counts the bytes of a packet, sent `again` or for the first time. The error says that they had precedence.
+    /// Counts the bytes of a packet, which are sent `again` or for the first time. The error reports too many
+    /// retransmitted bytes before a shorter message.
     pub(crate) fn sends(
         &mut self,
         endpoint: &Endpoint,
@@ -39,12 +40,12 @@ impl Precedence {
     }
 }
 
-/// Bytes left of a message that may send and is shorter than the one that sends `range` again (SEND-4).
+/// Remaining bytes of a message that may send and is shorter than the one that retransmits `range` (SEND-4).
 fn shorter_ready(endpoint: &Endpoint, store: &Store, range: PayloadRange) -> Option<u32> {
     let own = endpoint.rpc_info(range.rpc)?;
     let least_own = own.out_length - own.out_sent + range.len;
     let is_shorter = |left: u32| left + left / 32 + 1 < least_own;
-    // Cheap looks first: hosts may have hundreds of messages.
+    // The cheap conditions come first, because hosts may have hundreds of messages.
     let mut others =
         store.iter().filter(|entry| entry.key != range.rpc && entry.promises.may_send(entry.outgoing));
     others.find_map(|entry| {

@@ -1,29 +1,30 @@
-//! The queue of what is to happen.
+//! The queue of events.
 //!
-//! Nearly everything that a network schedules happens within some microseconds, and so a binary heap, whose entries move at every
-//! push and pop, pays for an order that nobody asks for yet. Here every nanosecond of the next 65 us has a slot with a list in the order
-//! of coming: nothing is ever compared or sorted. What lies beyond, as timers of milliseconds do, waits in a heap.
+//! Nearly all events of a network are scheduled within some microseconds. A binary heap, whose entries move
+//! at every push and pop, would maintain an order long before it is needed. Here every nanosecond of the next
+//! 65 us has a slot with a list in insertion order, so nothing is compared or sorted. Later events, such as
+//! timers of milliseconds, wait in a heap.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use homa_proto::Time;
 
-/// Slots of a nanosecond each: together 65 us, beyond every delay of a packet that does not wait. Four times as many go further than
-/// anything but a timer, and each line of them is then a miss in the cache when its turn comes.
+/// Number of slots of one nanosecond: 65 us in total, more than any delay of a packet that does not queue.
+/// Four times as many would be used only by timers, and each cache line of them would be a miss at its turn.
 const SLOTS: usize = WORDS * WORD_BITS;
-/// Words of bits for the slots, and of bits for those words.
+/// Number of words with a bit for each slot, and of words with a bit for each of those.
 const WORDS: usize = GROUPS * WORD_BITS;
 const GROUPS: usize = 16;
 const WORD_BITS: usize = u64::BITS as usize;
 /// No node.
 const NONE: u32 = u32::MAX;
-/// The time of what never happens.
+/// The time of events that never happen.
 const NEVER: u64 = Time::NEVER.as_ns();
 
-/// Events in the order of their times; events of the same time come out in the order in which they went in.
+/// Events in the order of their times, and in insertion order for equal times.
 ///
-/// The order is total, so that a run depends on nothing but its seed.
+/// The order is total, so that a run depends only on its seed.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     /// Last node of each slot's list, whose next one is the first; by time modulo `SLOTS`.
@@ -33,12 +34,13 @@ pub struct EventQueue<E> {
     words: [u64; GROUPS],
     nodes: Vec<Node<E>>,
     free: u32,
-    /// Events beyond the slots when they were pushed. Of events of the same time these went in first: the slots had not come so far.
+    /// Events that were beyond the slots when they were pushed. They precede events of the same time in
+    /// slots, since they were pushed earlier.
     far: BinaryHeap<Far<E>>,
-    /// Time of the earliest of them.
+    /// Time of the earliest event in the heap.
     far_at: u64,
     pushed: u64,
-    /// Time of the last event taken out; the slots begin there.
+    /// Time of the last removed event, at which the slots begin.
     now: u64,
     /// Time of the earliest event.
     next: u64,
@@ -59,7 +61,7 @@ struct Far<E> {
 }
 
 impl<E> Ord for Far<E> {
-    /// A heap gives its greatest entry first: the earliest event is the greatest.
+    /// A heap returns its greatest entry first, so the earliest event is the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
@@ -85,13 +87,13 @@ impl<E: Copy> Default for EventQueue<E> {
     }
 }
 
-/// Place of the first bit at or after `from`, which is below a word's bits.
+/// Position of the first bit at or after `from`, which is below the number of bits.
 fn first_bit(word: u64, from: usize) -> Option<usize> {
     let rest = word >> from;
     (rest != 0).then(|| from + rest.trailing_zeros() as usize)
 }
 
-/// An array on the heap, made there.
+/// An array that is created on the heap.
 fn boxed<T: Clone, const N: usize>(value: T) -> Box<[T; N]> {
     let made: Result<Box<[T; N]>, _> = vec![value; N].into_boxed_slice().try_into();
     made.unwrap_or_else(|_| unreachable!("it was made with this length"))
@@ -115,8 +117,8 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
-    /// Adds an event. O(1) within 65 us of the last one taken out, O(log n) beyond. What is to happen before that one happens at its
-    /// time, and what is to happen at [`Time::NEVER`] does not.
+    /// Adds an event. O(1) within 65 us of the last removed one, O(log n) beyond. An earlier event than the
+    /// last removed one is moved to its time, and one at [`Time::NEVER`] is discarded.
     #[inline(always)] // Else an event goes through memory, in pieces that are read as a whole before they are there.
     pub fn push(&mut self, at: Time, event: E) {
         let at = at.as_ns().max(self.now);
@@ -161,7 +163,7 @@ impl<E: Copy> EventQueue<E> {
         self.nodes[number as usize].next = first;
     }
 
-    /// Takes out the earliest event. O(1), and O(log n) for one that was far away when it went in.
+    /// Removes the earliest event. O(1), or O(log n) if it was in the heap.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<(Time, E)> {
         let at = self.next;
@@ -202,11 +204,11 @@ impl<E: Copy> EventQueue<E> {
         event
     }
 
-    /// Time of the earliest event that has a slot.
+    /// Time of the earliest event in the slots.
     #[inline]
     fn earliest_near(&self) -> u64 {
         let start = self.now as usize % SLOTS;
-        // Nearly always it is in the same word: under load there is an event in each nanosecond or two.
+        // It is nearly always in the same word: under load there is an event every one or two nanoseconds.
         let rest = self.slots[start / WORD_BITS] >> (start % WORD_BITS);
         if rest != 0 {
             return self.now + u64::from(rest.trailing_zeros());
@@ -222,7 +224,7 @@ impl<E: Copy> EventQueue<E> {
         slot.map_or(NEVER, |slot| self.now + ((slot + SLOTS - start) % SLOTS) as u64)
     }
 
-    /// The first word at or after `from` that has a bit, not going around.
+    /// The first word with a bit at or after `from`, without wrapping.
     fn first_word(&self, from: usize) -> Option<usize> {
         let within =
             |group: usize, from: usize| first_bit(self.words[group], from).map(|bit| group * WORD_BITS + bit);
@@ -236,12 +238,12 @@ impl<E: Copy> EventQueue<E> {
         (self.next != NEVER).then(|| Time::from_ns(self.next))
     }
 
-    /// Events in the queue.
+    /// Number of events in the queue.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is to happen.
+    /// Whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -267,7 +269,7 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// A sorted list is the specification: near and far, ties, slots that come around again, and a queue that runs empty.
+    /// Compares with a sorted list: near and far events, equal times, reused slots, and an empty queue.
     #[test]
     fn any_mixture_of_pushes_and_pops_gives_what_a_sorted_list_gives() {
         let mut queue = EventQueue::new();

@@ -1,24 +1,23 @@
-//! The bytes that a host sends again to each peer, compared with that peer's budget by the settings
-//! (SHARE-4).
+//! Compares the bytes that a host retransmits to each peer with the peer's budget (SHARE-4).
 
 use std::collections::BTreeMap;
 
 use homa_proto::wire::DATA_HEADER_LEN;
 use homa_proto::{Endpoint, Time};
 
-/// Full packets of the smallest budget.
+/// Minimum budget, in full packets.
 const LEAST_BURST_PACKETS: u64 = 64;
 
-/// What was sent to one peer.
+/// Counts of what was sent to one peer.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     since: Time,
     again: u64,
-    /// Upper bound of what its deliveries have added to the budget.
+    /// Upper bound of the budget earned by delivered bytes.
     earned: u64,
 }
 
-/// Bytes sent again, by peer.
+/// Retransmitted bytes of each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     peers: BTreeMap<u32, Sent>,
@@ -33,13 +32,13 @@ impl Repeats {
         self.peers.entry(peer).or_insert(Sent { since: now, again: 0, earned: 0 })
     }
 
-    /// A message of `length` bytes begins, or begins anew. Each of its bytes may count as delivered twice at
-    /// most: with a grant, and with the acknowledgement.
+    /// Records that a message of `length` bytes begins, or begins again. Each of its bytes may count as
+    /// delivered at most twice: by a grant and by the acknowledgement.
     pub(crate) fn begins(&mut self, now: Time, peer: u32, length: u32) {
         self.of(now, peer).earned += 2 * u64::from(length);
     }
 
-    /// Counts `bytes` that go out again. The error says that the budget cannot have had so many.
+    /// Counts `bytes` that are retransmitted. The error reports that they exceed the budget.
     pub(crate) fn sends(
         &mut self,
         now: Time,
@@ -50,7 +49,7 @@ impl Repeats {
         let (config, stats) = (endpoint.config(), endpoint.stats());
         let payload = u64::from(config.max_packet) - DATA_HEADER_LEN as u64;
         let burst = (2 * u64::from(config.max_incoming)).max(LEAST_BURST_PACKETS * payload);
-        // A peer that was forgotten begins with a full budget.
+        // A peer that was evicted starts again with a full budget.
         let bursts = 1 + stats.peers_evicted + stats.strangers_displaced;
         let sent = self.of(now, peer);
         sent.again += u64::from(bytes);

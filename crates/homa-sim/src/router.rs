@@ -1,9 +1,10 @@
 //! TCP through a router with several cores: the experiment of the sparse connection patch.
 //!
-//! Two hosts, a router with a device towards each, and so many connections each way that always have data. Packets arrive on the
-//! router's core 0, and a
-//! policy chooses the core that forwards them. Only the router is modelled: hosts and links are never what limits, and are a delay.
-//! TCP is what matters to it, segments in a window, an acknowledgement for every second one, and half the window after a loss.
+//! Two hosts send to each other through a router with one device for each, over a number of connections in
+//! each direction that always have data. Packets arrive on the router's core 0, and a policy chooses the core
+//! that forwards them. Only the router is modelled: hosts and links are a constant delay and never the
+//! bottleneck. TCP is modelled as far as it affects the router: segments in a window, an acknowledgement for
+//! every second one, and a halved window after a loss.
 
 use homa_proto::Time;
 use homa_steer::hash::Flow;
@@ -16,39 +17,40 @@ use crate::cores::{Action, CoreCounts, CoresConfig, CoresError, Costs, Machine, 
 use crate::payload::{mix, random_numbers};
 use crate::queue::EventQueue;
 
-/// A run.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
-    /// What the router's work costs.
+    /// Costs of the router's work.
     pub costs: Costs,
     /// Cores of the router, at least 1. Packets arrive on the first.
     pub cores: usize,
-    /// Which of the others forwards a packet; [`PolicyName::SameCore`]: the first does all.
+    /// Policy that chooses the forwarding core among the others; [`PolicyName::SameCore`]: the first core
+    /// does all work.
     pub policy: PolicyName,
-    /// Connections each way, 1 to 10,000.
+    /// Connections in each direction, 1 to 10,000.
     pub flows: u32,
-    /// For how long, in nanoseconds; a tenth of it before is not measured.
+    /// Measured time in nanoseconds. A tenth of it passes before as warm-up.
     pub duration_ns: u64,
-    /// Determines the run: ports, and so hashes.
+    /// Seed of the run, which determines ports and therefore hashes.
     pub seed: u64,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RouterReport {
     /// The policy's name.
     pub policy: String,
-    /// Cores of the router.
+    /// Number of cores of the router.
     pub cores: usize,
-    /// Connections each way.
+    /// Connections in each direction.
     pub flows: u32,
-    /// The seed that gives the same run again.
+    /// The seed of the run.
     pub seed: u64,
-    /// Bytes of the connections of the first host, in Mbit/s.
+    /// Throughput of the first host's connections in Mbit/s.
     pub forward_mbps: f64,
-    /// Of the second one.
+    /// Throughput of the second host's connections in Mbit/s.
     pub back_mbps: f64,
-    /// What the cores did.
+    /// Counters of the cores.
     pub counts: CoreCounts,
 }
 
@@ -56,30 +58,30 @@ pub struct RouterReport {
 const SEGMENT: u32 = 1_448;
 const DATA_BYTES: u32 = 1_500;
 const ACK_BYTES: u32 = 52;
-/// Segments of a window: 64 KB, which is all that TCP has without scaling.
+/// Segments of a window: 64 KB, the maximum of TCP without window scaling.
 const WINDOW: u32 = 45;
 /// Segments of the first window (RFC 6928).
 const FIRST_WINDOW: u32 = 10;
-/// From the router to a host, or back.
+/// Delay from the router to a host, or back.
 const WAY_NS: u64 = 50_000;
-/// How long a receiver waits for a second segment (Linux, TCP_DELACK_MIN).
+/// Time that a receiver waits for a second segment (Linux, TCP_DELACK_MIN).
 const DELAYED_ACK_NS: u64 = 40_000_000;
-/// How long a sender waits for an acknowledgement at least (Linux, TCP_RTO_MIN).
+/// Minimum time that a sender waits for an acknowledgement (Linux, TCP_RTO_MIN).
 const TIMEOUT_NS: u64 = 200_000_000;
-/// Connections begin one after the other.
+/// Time between the starts of two connections.
 const START_NS: u64 = 1_000_000;
-/// A share of the duration passes before anything is counted: one in so many.
+/// The warm-up is the measured time divided by this.
 const WARM_UP: u64 = 10;
-/// The random stream of the ports.
+/// Random stream for the ports.
 const PORTS: u64 = 0x70;
 const TCP: u8 = 6;
 const MAX_FLOWS: u32 = 10_000;
 
-/// A packet on its way: of a connection, towards its receiver or back.
+/// A packet of a connection, towards its receiver or back.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     flow: u32,
-    /// An acknowledgement of so many segments in all; `None`: data.
+    /// Total number of acknowledged segments; `None`: data.
     acks: Option<u64>,
 }
 
@@ -92,35 +94,35 @@ enum Event {
         flow: u32,
         received: u64,
     },
-    /// A sender waits for an acknowledgement no longer.
+    /// The retransmission timeout of a connection.
     Timeout(u32),
     Cores(Timer),
 }
 
 #[derive(Debug)]
 struct Connection {
-    /// Hashes of its data and of its acknowledgements, which the router's translation of addresses makes differ.
+    /// Hashes of its data and of its acknowledgements, which differ because the router translates addresses.
     hashes: [u32; 2],
-    /// The device that its data comes by; the other one has its acknowledgements.
+    /// The device at which its data arrives. Its acknowledgements arrive at the other one.
     device: u32,
     window: u32,
     /// Segments acknowledged since the window changed.
     grown: u32,
     in_flight: u32,
-    /// Lost segments that the sender does not know of.
+    /// Lost segments that the sender has not detected.
     lost: u32,
     /// Segments acknowledged since the window was halved.
     since_halved: u32,
     received: u64,
     acked: u64,
-    /// Received when the last acknowledgement was sent.
+    /// Segments received when the last acknowledgement was sent.
     answered: u64,
-    /// Received when counting began.
+    /// Segments received when counting began.
     counted_from: u64,
 }
 
 impl RouterConfig {
-    /// The router of the patch: four cores, of which three forward, and half a minute.
+    /// The router of the patch: four cores, three of which forward, and half a minute.
     #[must_use]
     pub fn new(policy: PolicyName, flows: u32, seed: u64) -> RouterConfig {
         RouterConfig {
@@ -173,7 +175,7 @@ impl RouterConfig {
         self.machine().map(|_| ())
     }
 
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Panics
     /// If [`RouterConfig::check`] fails.
@@ -189,7 +191,7 @@ struct Router {
     queue: EventQueue<Event>,
     machine: Machine,
     connections: Vec<Connection>,
-    /// Packets in the router, by their number there.
+    /// Packets in the router, by number.
     inside: Vec<Segment>,
     free: Vec<u32>,
 }
@@ -206,7 +208,7 @@ impl Router {
             let is_back = number % 2 == 1;
             let (device, from, to) =
                 if is_back { (2, [10, 0, 2, 1], [10, 0, 2, 254]) } else { (1, [10, 0, 1, 1], [10, 0, 2, 1]) };
-            // What comes back is for the router's own address, and for the one behind it.
+            // Packets from the second host are addressed to the router, which translates addresses.
             let (back_from, back_to) =
                 if is_back { ([10, 0, 1, 1], [10, 0, 2, 1]) } else { ([10, 0, 2, 1], [10, 0, 2, 254]) };
             Connection {
@@ -293,7 +295,7 @@ impl Router {
         }
     }
 
-    /// A connection sends what its window lets it.
+    /// Sends the segments that a connection's window allows.
     fn send(&mut self, flow: u32) {
         let connection = &mut self.connections[flow as usize];
         while connection.in_flight < connection.window {
@@ -330,7 +332,7 @@ impl Router {
             Action::Dropped { packet } => {
                 self.free.push(packet);
                 let Segment { flow, acks } = self.inside[packet as usize];
-                // The next acknowledgement says what a lost one would have, and tells of lost data.
+                // Acknowledgements are cumulative, so only a loss of data matters.
                 if acks.is_none() {
                     self.connections[flow as usize].lost += 1;
                     self.queue.push(self.now + TIMEOUT_NS, Event::Timeout(flow));
@@ -340,18 +342,18 @@ impl Router {
         }
     }
 
-    /// A sender gets to know of what it lost, which it sends again as anything else.
+    /// Makes a sender detect its lost segments, which it sends again like any others.
     fn recover(&mut self, flow: u32) {
         let connection = &mut self.connections[flow as usize];
         connection.in_flight -= std::mem::take(&mut connection.lost).min(connection.in_flight);
-        // Once in a window: what was lost with it was sent before it was known.
+        // At most once in a window: other losses in it were sent before the detection.
         if connection.since_halved >= connection.window {
             connection.window = (connection.window / 2).max(2);
             (connection.grown, connection.since_halved) = (0, 0);
         }
     }
 
-    /// Data has reached its receiver.
+    /// Handles data at its receiver.
     fn received(&mut self, flow: u32) {
         let connection = &mut self.connections[flow as usize];
         connection.received += 1;
@@ -370,7 +372,7 @@ impl Router {
         self.queue.push(self.now + WAY_NS, Event::AtRouter(Segment { flow, acks }));
     }
 
-    /// An acknowledgement has reached the sender of the data.
+    /// Handles an acknowledgement at the sender of the data.
     fn acked(&mut self, flow: u32, acks: u64) {
         let connection = &mut self.connections[flow as usize];
         let new = acks.saturating_sub(connection.acked) as u32;
@@ -402,7 +404,7 @@ mod tests {
         RouterConfig { duration_ns: 2_000_000_000, ..RouterConfig::new(policy, flows, 3) }
     }
 
-    /// One core has a packet's receiving and its forwarding: 262.3 us, and two packets of three are data.
+    /// One core receives and forwards a packet: 262.3 us, and two of three packets are data.
     #[test]
     fn one_core_forwards_what_its_costs_let_it() {
         let packets_per_sec = 1e9 / (83_100.0 + 179_200.0);
@@ -421,7 +423,7 @@ mod tests {
     #[test]
     fn more_than_fits_is_lost_and_sent_again() {
         let report = short(PolicyName::RssHash, 64).run();
-        // Windows shrink until nearly all fits.
+        // Windows shrink until nearly all packets fit into the queues.
         let dropped = report.counts.dropped as f64 / report.counts.packets as f64;
         assert!(dropped > 0.0 && dropped < 0.1, "{report:?}");
         assert!(report.forward_mbps > 10.0 && report.back_mbps > 10.0, "{report:?}");

@@ -1,4 +1,4 @@
-//! A whole run of the standard load, and what came of it.
+//! A complete run of the standard load, and its results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,14 +17,14 @@ pub struct SimulationConfig {
     pub network: NetworkConfig,
     /// The load.
     pub load: Load,
-    /// How long the load may take, on virtual time.
+    /// Maximum virtual time of the load.
     pub load_limit_ns: u64,
-    /// How long the network may take afterwards until nothing is left.
+    /// Maximum virtual time afterwards until nothing is left.
     pub idle_limit_ns: u64,
 }
 
 impl SimulationConfig {
-    /// This load on this network, with more time than any sound run takes.
+    /// This load on this network, with time limits far above those of any correct run.
     pub fn new(network: NetworkConfig, load: Load) -> SimulationConfig {
         SimulationConfig { network, load, load_limit_ns: 10_000 * SEC, idle_limit_ns: 60 * SEC }
     }
@@ -37,7 +37,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// The run of this configuration, at time 0.
+    /// A run with this configuration at time 0.
     ///
     /// # Panics
     /// As [`Network::new`] and [`RpcLoad::new`].
@@ -47,7 +47,7 @@ impl Simulation {
         Simulation { config, network }
     }
 
-    /// The network, to be looked at or disturbed.
+    /// The network, for inspection and faults.
     pub fn network(&mut self) -> &mut Network<RpcLoad> {
         &mut self.network
     }
@@ -55,7 +55,8 @@ impl Simulation {
     /// Runs the load to its end and the network until nothing is left, or to the limits.
     pub fn run(&mut self) -> Report {
         let load_limit = Time::from_ns(self.config.load_limit_ns);
-        // A client that is done stays done: the clients are asked in turn, each until it is, and not all after each event.
+        // A client that is done stays done. The clients are therefore checked in turn until each is done,
+        // instead of all after each event.
         let mut done = self.config.load.clients.start;
         let clients = self.config.load.clients.end;
         self.network.run_until_done(load_limit, |network| {
@@ -118,16 +119,16 @@ fn add_up(sums: &mut Vec<u64>, counts: &[u64]) {
     sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
 }
 
-/// What came of a run, over all hosts.
+/// Results of a run, over all hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The seed that gives the same run again.
+    /// The seed of the run.
     pub seed: u64,
-    /// When the last RPC of the load ended.
+    /// Time at which the last RPC of the load ended.
     pub load_ended: Time,
-    /// When nothing was left, or the limit came.
+    /// Time at which nothing was left, or the limit.
     pub idle_at: Time,
-    /// Whether at the end no packet was under way, every endpoint was idle, and nothing was stored.
+    /// Whether the run ended with no packet under way, every endpoint idle, and nothing stored.
     pub idle: bool,
     /// RPCs started.
     pub started: u64,
@@ -137,13 +138,13 @@ pub struct Report {
     pub unfinished: u64,
     /// RPCs failed, by error.
     pub failed: BTreeMap<String, u64>,
-    /// RPCs that the endpoint did not take, by error.
+    /// RPCs refused by the endpoint, by error.
     pub refused: BTreeMap<String, u64>,
-    /// Ends of RPCs that were not open.
+    /// Reported ends of RPCs that were not open.
     pub unexpected: u64,
-    /// Requests that servers ran.
+    /// Requests that servers executed.
     pub executed: u64,
-    /// Requests that one life of a server ran again.
+    /// Requests that one life of a server executed more than once.
     pub executed_again: u64,
     /// Requests and responses of a wrong length.
     pub lengths_wrong: u64,
@@ -151,27 +152,27 @@ pub struct Report {
     pub bytes_wrong: u64,
     /// Payload bytes that arrived, each counted once.
     pub bytes_received: u64,
-    /// RPCs of which something is still stored.
+    /// RPCs that are still stored.
     pub stored_rpcs: u64,
     /// Bytes of messages still stored.
     pub stored_bytes: u64,
-    /// What is left over, the first few of each host.
+    /// Descriptions of the first stored RPCs of each host.
     pub leftovers: Vec<String>,
-    /// How endpoints broke the drive contract, the first few of each host.
+    /// Descriptions of the first violations of the drive contract by each endpoint.
     pub violations: Vec<String>,
     /// Bytes of complete messages by interval of [`Load::goodput_interval_ns`].
     pub goodput_bytes: Vec<u64>,
-    /// What the network counted.
+    /// Counters of the network.
     pub network: FabricStats,
-    /// What the faults did.
+    /// Counters of faults.
     pub faults: FaultCounts,
     /// The endpoints' counters, summed.
     pub protocol: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
-    /// Everything that is not as it must be when the peers stay up: every RPC answered once, right to the byte, run once,
-    /// nothing left over.
+    /// All violations if peers stay up: every RPC is answered exactly once, with the right bytes, and
+    /// executed once, and nothing is left.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.broken_promises();
         for (error, count) in self.failed.iter().chain(&self.refused) {
@@ -186,7 +187,7 @@ impl Report {
         problems
     }
 
-    /// Everything that must not be whatever the network and the hosts do.
+    /// All violations of what must hold whatever the network and the hosts do.
     pub fn broken_promises(&self) -> Vec<String> {
         let mut problems = self.violations.clone();
         let counts = [

@@ -1,4 +1,4 @@
-//! Hosts with cores under load: what a steering policy does to RPCs.
+//! Hosts with cores under load: the effect of a steering policy on RPCs.
 
 use std::ops::ControlFlow;
 
@@ -9,55 +9,59 @@ use crate::cluster::{ClusterConfig, ClusterError, ClusterReport, Exchange, Progr
 use crate::cores::{CoreCounts, CoresConfig};
 use crate::transport::{HomaConfig, TransportConfig};
 
-/// How much the hosts have to do.
+/// The load of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SteerLoad {
-    /// Poisson arrivals, as a share of what hosts could carry whose cores do nothing but the work of RPCs, all of them equally much,
-    /// warm and without
-    /// a wait ([`CoresConfig::rpc_ns`]); or of their links, where these carry less. Above 0, and at most 1.
+    /// Poisson arrivals. The load, above 0 and at most 1, is a share of the capacity of hosts whose cores do
+    /// nothing but the work of RPCs, evenly divided, warm and without waiting ([`CoresConfig::rpc_ns`]), or
+    /// of their links if these have less capacity.
     Share(f64),
-    /// So many RPCs of each host are under way at all times.
+    /// A fixed number of open RPCs of each host.
     Outstanding(u32),
 }
 
 /// A run.
 #[derive(Clone, Debug)]
 pub struct SteerConfig {
-    /// Message sizes; a response is as long as its request. Messages above 1,000,000 bytes, the most that Linux Homa takes, are that long.
+    /// Message sizes. A response is as long as its request. Messages above 1,000,000 bytes, the maximum of
+    /// Linux Homa, are shortened to it.
     pub workload: Workload,
-    /// How much there is to do.
+    /// The load of the hosts.
     pub load: SteerLoad,
-    /// Hosts at one switch, from 2 on; each is client and server.
+    /// Number of hosts at one switch, at least 2. Each is client and server.
     pub hosts: usize,
-    /// What they are like.
+    /// The cores of each host.
     pub cores: CoresConfig,
-    /// Determines the run.
+    /// Seed of the run.
     pub seed: u64,
-    /// RPCs that are measured, about; fewer where messages are so long that they would be more than 2 GB.
+    /// Approximate number of measured RPCs. There are fewer if messages are so long that they would have more
+    /// than 2 GB.
     pub rpcs: u64,
-    /// For how long is measured, in nanoseconds, in place of so many RPCs.
+    /// Measured time in nanoseconds, instead of a number of RPCs.
     pub duration_ns: Option<u64>,
 }
 
-/// What came of a run. Times are in microseconds, from when a thread begins to send a request until one has the response, as the
-/// benchmark of the kernel module has them: what senders do not come to is missing in the throughput.
+/// Results of a run. Times are in microseconds, from the moment when a thread starts to send a request until
+/// a thread has the response, as in the benchmark of the kernel module. Requests that an overloaded sender
+/// has not begun reduce the throughput instead.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SteerReport {
     /// The policy's name.
     pub policy: String,
     /// The workload's name.
     pub workload: String,
-    /// Cores of a host.
+    /// Number of cores of a host.
     pub cores: usize,
-    /// Share of what hosts could carry; 0 where so many RPCs were under way.
+    /// Load as a share of the hosts' capacity; 0: a fixed number of open RPCs.
     pub load: f64,
-    /// The seed that gives the same run again.
+    /// The seed of the run.
     pub seed: u64,
     /// Measured RPCs.
     pub rpcs: u64,
-    /// Those of them that had not ended when the run did.
+    /// Measured RPCs that had not ended at the end of the run.
     pub unfinished: u64,
-    /// Most bytes of a short message: below 1500, or the shortest tenth where these are fewer.
+    /// Maximum length of a short message: below 1500 bytes, or the shortest tenth of the messages if that is
+    /// less.
     pub short_bytes: u32,
     /// RPCs of short messages that ended.
     pub short_rpcs: u64,
@@ -71,49 +75,51 @@ pub struct SteerReport {
     pub short_mean_us: f64,
     /// 99th percentile of all RPCs.
     pub p99_us: f64,
-    /// Thousands of RPCs a second that ended, of each host's.
+    /// Completed RPCs per second and host, in thousands.
     pub krpcs_per_sec: f64,
-    /// Bytes of messages that a host received, in Gbit/s.
+    /// Rate of message bytes that a host received, in Gbit/s.
     pub gbps: f64,
-    /// What the cores did.
+    /// Counters of the cores.
     pub counts: CoreCounts,
 }
 
-/// Nodes of the cluster whose findings these are ("Small-message latencies", January 2021).
+/// Number of nodes of the cluster whose results these are ("Small-message latencies", January 2021).
 const HOSTS: usize = 40;
-/// The longest message of Linux Homa.
+/// Maximum message length of Linux Homa.
 const MAX_MESSAGE: u32 = 1_000_000;
-/// Bytes of messages that a run measures at most: some million packets.
+/// Maximum bytes of measured messages in a run: some million packets.
 const MAX_BYTES: f64 = 2e9;
-/// Messages below this are short, as the kernel paper has them.
+/// Maximum length of a short message in the kernel paper.
 const SHORT_BYTES: u32 = 1_499;
-/// The least time before anything is measured: some round trips, after hosts have met.
+/// Minimum warm-up: some round trips after the initial exchanges of the hosts.
 const WARM_UP_NS: u64 = 500_000;
-/// How much longer RPCs may take: more than any of a load that is sustained, and less than a peer takes to give up.
+/// Maximum time to wait for measured RPCs: more than any takes under a sustained load, and less than a peer's
+/// timeout.
 const DRAIN_NS: u64 = 30_000_000;
-/// About what an RPC takes, to know how long so many take one after the other.
+/// Approximate time of an RPC, to estimate the time of many in sequence.
 const RPC_NS: f64 = 20_000.0;
 
-/// RPCs that are measured: each leaves a sample, and percentiles are of all of them.
+/// Maximum number of measured RPCs. Each has a sample, and percentiles are of all of them.
 const MAX_RPCS: u64 = 10_000_000;
-/// The same for runs whose time is said.
+/// Maximum measured time.
 const MAX_DURATION_NS: u64 = 10_000_000_000;
 
 impl SteerConfig {
-    /// A run of the hosts of [`CoresConfig::x86`], of some thousand RPCs.
+    /// A run with the hosts of [`CoresConfig::x86`] and some thousand RPCs.
     #[must_use]
     pub fn new(workload: Workload, load: SteerLoad, cores: CoresConfig) -> SteerConfig {
         let workload = workload.truncated(MAX_MESSAGE).unwrap_or(workload);
         SteerConfig { workload, load, hosts: HOSTS, cores, seed: 1, rpcs: 20_000, duration_ns: None }
     }
 
-    /// The cluster, and Homa in it: the network of [`ClusterConfig::atc21`] with cores in place of its delays in hosts.
+    /// The cluster and Homa's settings: the network of [`ClusterConfig::atc21`] with cores instead of its
+    /// delays in hosts.
     fn plan(&self) -> (ClusterConfig, HomaConfig) {
         let base = ClusterConfig {
             hosts: self.hosts,
             ..ClusterConfig::atc21(self.workload.clone(), 0.5, self.seed)
         };
-        // What a round trip lets through is known with the delays.
+        // RTTbytes depend on the delays.
         let homa = HomaConfig::for_steering(&base);
         let link_per_sec = crate::cluster::rpcs_per_sec(&base, 1.0);
         let host_per_sec = link_per_sec.min(self.cores_per_sec(&base));
@@ -144,7 +150,7 @@ impl SteerConfig {
         (cluster, homa)
     }
 
-    /// RPCs a second of a host that its cores can do.
+    /// RPCs per second that the cores of a host can process.
     fn cores_per_sec(&self, cluster: &ClusterConfig) -> f64 {
         let rpc_ns = crate::cluster::mean_of(&self.workload, |bytes| {
             self.cores.rpc_ns(bytes, cluster.framing.payload) as f64
@@ -175,7 +181,7 @@ impl SteerConfig {
         self.plan().0.validate()
     }
 
-    /// Runs it to the end, or until `progress` breaks off.
+    /// Runs it to the end, or until `progress` stops it.
     ///
     /// # Panics
     /// If [`SteerConfig::check`] fails.
@@ -223,7 +229,7 @@ impl SteerConfig {
     }
 }
 
-/// The smallest time that is not below this share of them, in microseconds; 0 of none.
+/// The given percentile in microseconds; 0: there are no samples.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let place = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(place.saturating_sub(1)).map_or(0.0, |&ns| ns as f64 / 1e3)
@@ -258,7 +264,7 @@ mod tests {
         assert_eq!(field(SteerConfig { hosts: 1, ..config(SteerLoad::Share(0.5), 1) }), "hosts");
     }
 
-    /// The same seed, the same run; another, another.
+    /// Equal seeds give equal runs, and different seeds different ones.
     #[test]
     fn a_run_is_its_seed() {
         let run = |seed| {

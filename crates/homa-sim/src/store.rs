@@ -1,4 +1,4 @@
-//! What a host keeps of each RPC, in the place of an application's buffers.
+//! The state that a host stores for each RPC, in place of an application's buffers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,16 +10,17 @@ use crate::fabric::address_index;
 use crate::oracle::Promises;
 use crate::payload::{Pattern, PayloadMode};
 
-/// Which bytes of a message have come. Ranges are disjoint, sorted and not adjacent; their ends are exclusive.
+/// The received bytes of a message. Ranges are disjoint, sorted and not adjacent, and their ends are
+/// exclusive.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
     ranges: Vec<(u32, u32)>,
 }
 
 impl Coverage {
-    /// Adds `[start, end)`; false when part of it was there.
+    /// Adds `[start, end)`; false: part of it was already received.
     fn add(&mut self, start: u32, end: u32) -> bool {
-        // Nearly always the range extends the last one.
+        // The range nearly always extends the last one.
         if let Some(last) = self.ranges.last_mut()
             && last.1 == start
         {
@@ -46,7 +47,7 @@ impl Coverage {
         true
     }
 
-    /// Exclusive end of the bytes that are there from the first on.
+    /// Exclusive end of the contiguous bytes from the first on.
     fn contiguous(&self) -> u32 {
         self.ranges.first().filter(|range| range.0 == 0).map_or(0, |range| range.1)
     }
@@ -59,26 +60,26 @@ pub(crate) struct Entry {
     pub(crate) is_client: bool,
     /// The other host.
     pub(crate) peer: u32,
-    /// The id as the client knows it; 0 until a packet showed it.
+    /// The client's id; 0: no packet has shown it yet.
     pub(crate) id: u64,
-    /// From the caller of a client RPC.
+    /// Cookie of a client RPC's caller.
     pub(crate) cookie: u64,
-    /// Bytes of the outgoing message; 0 while there is none.
+    /// Length of the outgoing message; 0: there is none.
     pub(crate) outgoing: u32,
     outgoing_pattern: Option<Pattern>,
-    /// Bytes of the incoming message; 0 until one of them came.
+    /// Length of the incoming message; 0: none of it has arrived.
     pub(crate) incoming: u32,
     incoming_pattern: Option<Pattern>,
     coverage: Coverage,
-    /// Bytes of the incoming message that are there.
+    /// Received bytes of the incoming message.
     received: u32,
-    /// Whether [`homa_proto::Event::Request`] has handed the request over.
+    /// Whether [`homa_proto::Event::Request`] has delivered the request.
     pub(crate) delivered: bool,
-    /// For the oracle.
+    /// State of the oracle.
     pub(crate) promises: Promises,
 }
 
-/// What the store found wrong, or counted.
+/// Counters of the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StoreCounts {
     pub(crate) bytes_wrong: u64,
@@ -92,17 +93,17 @@ pub(crate) struct Store {
     host: u32,
     mode: PayloadMode,
     slots: Vec<Option<Entry>>,
-    /// RPCs whose slot has a new user, and whose ending event has not been polled yet.
+    /// RPCs whose slot has been reused, and whose final event has not been polled yet.
     displaced: BTreeMap<RpcKey, Entry>,
     open: usize,
-    /// Bytes of incoming messages whose RPC is open.
+    /// Bytes of incoming messages of open RPCs.
     buffered_bytes: u64,
     pub(crate) counts: StoreCounts,
-    /// Breaches of the contract, in words; bounded.
+    /// Descriptions of the first violations of the contract.
     pub(crate) violations: Vec<String>,
 }
 
-/// As many violations as anybody reads.
+/// Maximum number of described violations.
 const MAX_VIOLATIONS: usize = 20;
 
 impl Store {
@@ -126,17 +127,17 @@ impl Store {
         }
     }
 
-    /// RPCs of which something is kept.
+    /// Number of stored RPCs.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Bytes of incoming messages that are kept.
+    /// Bytes of stored incoming messages.
     pub(crate) fn buffered_bytes(&self) -> u64 {
         self.buffered_bytes
     }
 
-    /// The RPCs of which something is kept, by slot.
+    /// The stored RPCs by slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.slots.iter().flatten().chain(self.displaced.values())
     }
@@ -160,7 +161,7 @@ impl Store {
         self.buffered_bytes = 0;
     }
 
-    /// A client's new RPC.
+    /// Adds a client's new RPC.
     pub(crate) fn start_client(&mut self, key: RpcKey, peer: u32, cookie: u64, length: u32) {
         if self.get(key).is_some() {
             self.violation(format!("{key:?} was given to a second RPC"));
@@ -168,7 +169,7 @@ impl Store {
         self.insert(Entry { cookie, outgoing: length, ..Entry::new(key, true, peer, 0) });
     }
 
-    /// The RPC, while it is open.
+    /// The RPC, if it is open.
     pub(crate) fn get(&mut self, key: RpcKey) -> Option<&mut Entry> {
         match self.slots.get_mut(key.slot as usize) {
             Some(Some(entry)) if entry.key == key => Some(entry),
@@ -187,8 +188,9 @@ impl Store {
         Some(entry)
     }
 
-    /// Appends bytes `[offset, offset + len)` of the outgoing message of an RPC. `sender_id` is that of the packet's header.
-    /// Returns the client's id and the message's length when this is the first packet of a client's RPC.
+    /// Appends bytes `[offset, offset + len)` of the outgoing message of an RPC. `sender_id` is that of the
+    /// packet's header. Returns the client's id and the message's length when this is the first packet of a
+    /// client's RPC.
     pub(crate) fn outgoing(
         &mut self,
         key: RpcKey,
@@ -220,7 +222,7 @@ impl Store {
         first
     }
 
-    /// The whole incoming message of an RPC is said to be there, `length` bytes.
+    /// Checks that the incoming message of an RPC, reported as complete with `length` bytes, is complete.
     pub(crate) fn complete(&mut self, key: RpcKey, length: u32) {
         let Some(entry) = self.get(key) else {
             return self.violation(format!("{key:?} is said to be complete and is not open"));
@@ -280,7 +282,7 @@ impl Entry {
         self.coverage.contiguous()
     }
 
-    /// Incoming bytes that are there.
+    /// Received bytes.
     pub(crate) fn received(&self) -> u32 {
         self.received
     }
@@ -311,10 +313,10 @@ fn data_sender_id(packet: RxPacket<'_>) -> u64 {
     }
 }
 
-/// The store as the sink of a burst's payload: the packet at hand tells which RPC a new key stands for.
+/// The store as the sink of a burst's payload. The current packet identifies the RPC of a new key.
 pub(crate) struct PacketSink<'a> {
     pub(crate) store: &'a mut Store,
-    /// The packet that the endpoint is taking: the last that it took from its burst.
+    /// The packet that the endpoint is processing: the last one that it took from its burst.
     pub(crate) current: &'a Cell<Option<RxPacket<'a>>>,
 }
 

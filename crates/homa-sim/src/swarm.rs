@@ -1,4 +1,5 @@
-//! Everything that can go wrong, chosen by a seed: the network, the hosts, the settings, and what applications do.
+//! Runs with random faults: the seed chooses the network, the hosts, their settings, the faults and the
+//! calls.
 
 mod adversity;
 mod aftermath;
@@ -25,48 +26,48 @@ use crate::network::Network;
 pub struct SwarmReport {
     /// The seed.
     pub seed: u64,
-    /// RPCs started, answered and failed.
+    /// RPCs started.
     pub started: u64,
     /// RPCs answered.
     pub answered: u64,
     /// RPCs failed, by error.
     pub failed: BTreeMap<String, u64>,
-    /// RPCs whose host crashed before they ended.
+    /// RPCs whose client crashed before they ended.
     pub vanished: u64,
-    /// Requests that servers ran.
+    /// Requests that servers executed.
     pub executed: u64,
     /// Packets sent.
     pub packets: u64,
     /// Crashes.
     pub crashes: u64,
-    /// Times that a host did nothing for a while.
+    /// Number of stalls.
     pub stalls: u64,
-    /// Times that a host's clock stepped.
+    /// Number of clock steps.
     pub clock_steps: u64,
-    /// Calls after all was over, from each host to each other.
+    /// Calls from each host to each other after the turmoil.
     pub probes: u64,
-    /// The endpoints' counters that are not 0, summed over the hosts' last lives.
+    /// The endpoints' counters that are not 0, summed over the last incarnation of each host.
     pub counters: BTreeMap<&'static str, u64>,
     /// What the seed chose, in words.
     pub plan: String,
-    /// What must not be, in words; empty after a sound run.
+    /// Descriptions of all violations; empty after a correct run.
     pub problems: Vec<String>,
 }
 
-/// How long the network is left in peace before what is still open is given up.
+/// Time without faults after which the swarm aborts the calls that are still open.
 const PEACE_NS: u64 = 3 * SEC;
-/// How long all state may take to go afterwards: far more than the sum of all intervals.
+/// Maximum time until all state is gone: far more than the sum of all intervals.
 const IDLE_LIMIT_NS: u64 = 120 * SEC;
-/// How long a call may take when nothing goes wrong any more: a hundred times what it takes.
+/// Maximum time of a call without faults: a hundred times what one takes.
 const PROBE_LIMIT_NS: u64 = 10 * SEC;
 
-/// Packets of a call that went wrong that are told.
+/// Number of packets printed for a call that failed.
 const SHOWN_PACKETS: usize = 12;
 
-/// Lets everything go wrong for a while, then leaves the network in peace and looks at what is left.
+/// Runs the turmoil, then runs the network without faults and checks what is left.
 ///
 /// # Panics
-/// Where [`homa_proto::Endpoint::check`] does: the state of a host contradicts itself.
+/// If [`homa_proto::Endpoint::check`] does: the state of a host contradicts itself.
 pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let plan = plan(seed, options);
     let mut network = Network::new(plan.network.clone(), |host| Anything::new(&plan, host));
@@ -74,7 +75,7 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let starved = starved(&network, &plan);
     calm_down(&mut network, &plan);
     network.run_for(PEACE_NS);
-    // Narrow paths stay narrow, and one direction may stay dead: calls over them end all the same.
+    // Narrow paths stay narrow, and one direction may stay dead. Calls over them must end nevertheless.
     let mut problems = await_ends(&mut network, &plan);
     if let Some((from, to)) = plan.adversity.dead {
         network.set_blocked(from, to, false);
@@ -102,7 +103,7 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     report
 }
 
-/// Ends the turmoil: nothing is lost any more and nobody starts calls, but one direction may stay dead.
+/// Ends the turmoil: no more losses and no more new calls. One direction may stay dead.
 fn calm_down(network: &mut Network<Anything>, plan: &Plan) {
     network.set_faults(FaultProfile::default());
     let hosts = plan.network.hosts;
@@ -115,7 +116,7 @@ fn calm_down(network: &mut Network<Anything>, plan: &Plan) {
     }
 }
 
-/// Whether every call ends by itself within the bound that follows from the settings (PEER-15).
+/// Checks that every call ends by itself within the bound that follows from the settings (PEER-15).
 fn await_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let Some(bound_ns) = plan.call_bound_ns() else { return Vec::new() };
     let limit = network.now() + bound_ns;
@@ -132,12 +133,12 @@ fn await_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     stuck.take(SHOWN_PACKETS).collect()
 }
 
-/// Calls that a hostile peer must leave an answer, by the time that it is gone: one in so many, or one in so many of
-/// those that are answered without it. Of fewer calls nothing is said.
+/// A hostile peer must leave an answer to one in this many calls, or one in this many of those that are
+/// answered without it. The check needs a minimum number of calls.
 const STARVED_PART: u64 = 4;
 const ENOUGH_CALLS: u64 = 40;
 
-/// SHARE-2: in fair weather one hostile peer keeps nobody's calls from their answers.
+/// SHARE-2: without other faults, one hostile peer keeps no client's calls from their answers.
 fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     let hostile = plan.hostile.filter(|_| plan.weather == Weather::Fair)?;
     let sum = |of: fn(&Anything) -> u64| network.hosts().iter().map(|host| of(host.app())).sum::<u64>();
@@ -145,7 +146,8 @@ fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     if started < ENOUGH_CALLS || answered >= started / STARVED_PART {
         return None;
     }
-    // Settings that grant little in a round trip may be the cause: the same calls without the hostile peer tell.
+    // Settings with few grants per round trip may be the cause, so the same calls also run without the
+    // hostile peer.
     let mut alone = Plan { hostile: None, ..plan.clone() };
     alone.adversity.forges = false;
     let mut quiet = Network::new(alone.network.clone(), |host| Anything::new(&alone, host));
@@ -159,11 +161,11 @@ fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     })
 }
 
-/// Gives up what is still open until nothing is left, or for as long as that may take.
+/// Aborts open calls until nothing is left, or until the time limit.
 fn settle(network: &mut Network<Anything>) {
     let limit = network.now() + IDLE_LIMIT_NS;
     loop {
-        // Requests that arrive meanwhile, delayed by the network, are given up as well.
+        // Requests that arrive late from the network are aborted as well.
         for host in 0..network.hosts().len() {
             network.act(host, |app, host| app.give_up(host));
         }
@@ -174,7 +176,8 @@ fn settle(network: &mut Network<Anything>) {
     }
 }
 
-/// Whether each host reaches each other one as if nothing had been: what the turmoil taught them must not stand in the way.
+/// Whether each host reaches each other host as in a new network. State learned during the turmoil must not
+/// prevent it.
 fn probe_all(network: &mut Network<Anything>, plan: &Plan) -> (u64, Vec<String>) {
     let hosts = plan.network.hosts;
     let (mut probes, mut problems) = (0, Vec::new());
@@ -182,7 +185,8 @@ fn probe_all(network: &mut Network<Anything>, plan: &Plan) -> (u64, Vec<String>)
         if from == to {
             continue;
         }
-        // What a host remembers of a peer it may remember for so long: finished ids, and which of two lives is the later.
+        // A host may remember this long what it knows of a peer: finished ids, and which of two incarnations
+        // is later.
         network.run_for(2 * plan.lifetime_ns());
         network.act(to, |app, host| app.serve(host));
         network.set_capture(true);
@@ -209,7 +213,7 @@ fn probe_all(network: &mut Network<Anything>, plan: &Plan) -> (u64, Vec<String>)
     (probes, problems)
 }
 
-/// What is left where nothing should be.
+/// Describes all state that is left where there should be none.
 fn leftovers(network: &Network<Anything>) -> Vec<String> {
     let mut problems = Vec::new();
     for host in network.hosts().iter().filter(|host| !host.is_idle()) {
@@ -266,7 +270,8 @@ fn report(network: &Network<Anything>, plan: &Plan, options: SwarmOptions, misha
     if report.started != report.answered + failed + report.vanished {
         problems.push("RPCs started are not those that ended".to_owned());
     }
-    // What a server gives up its client learns at once from one of ours, and may time out over from others.
+    // One of our clients is notified at once of a request that its server aborts. Others may time out
+    // instead.
     let lost = report.failed.get("ResponseLost").copied().unwrap_or_default() + unheard;
     if plan.weather != Weather::Storm && lost > given_up {
         problems

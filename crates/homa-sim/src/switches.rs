@@ -1,4 +1,4 @@
-//! The time traces of simulated switches, which say of a packet what those of `homa-switch` do.
+//! The time traces of simulated switches, with the same records as those of `homa-switch`.
 
 use homa_proto::Time;
 use homa_proto::wire::{self, Body as Homa};
@@ -7,21 +7,21 @@ use homa_trace::{Clock, EventKind, Node, Place, Trace, packet_word};
 use crate::packet::{Body, Packet};
 use crate::topology::{Routes, Tier};
 
-/// Why a packet was dropped, by the number that a switch gives it: its queue was full.
+/// Drop reason of `homa-switch` for a full queue.
 const QUEUE_FULL: u16 = 1;
 
 /// A trace for each switch.
 #[derive(Debug, Default)]
 pub(crate) struct SwitchTraces {
     traces: Vec<Trace>,
-    /// Of each port of the fabric its switch, and its number there.
+    /// Switch and port number of each port of the fabric.
     ports: Vec<Option<(u16, u16)>>,
-    /// Of each switch its ports' names.
+    /// Names of the ports of each switch.
     names: Vec<Vec<String>>,
 }
 
 impl SwitchTraces {
-    /// Traces that keep so many records each.
+    /// Creates traces that keep `records` records each.
     pub(crate) fn new(routes: &Routes, records: usize) -> SwitchTraces {
         let mut all = SwitchTraces {
             traces: (0..routes.switches()).map(|_| Trace::new(records, Clock::Virtual)).collect(),
@@ -39,17 +39,17 @@ impl SwitchTraces {
         all
     }
 
-    /// A packet waits for the link of a port.
+    /// Records that a packet was queued at a port.
     pub(crate) fn entered<B: Body>(&mut self, now: Time, port: u32, packet: &Packet<B>) {
         self.record(now, EventKind::SwitchEntered, port, packet, 0);
     }
 
-    /// The last bit of a packet leaves by a port at `at`, which may be to come.
+    /// Records that the last bit of a packet leaves a port at `at`, which may be in the future.
     pub(crate) fn left<B: Body>(&mut self, at: Time, port: u32, packet: &Packet<B>) {
         self.record(at, EventKind::SwitchLeft, port, packet, 0);
     }
 
-    /// A packet had no room at a port.
+    /// Records that a packet did not fit into the queue of a port.
     pub(crate) fn dropped<B: Body>(&mut self, now: Time, port: u32, packet: &Packet<B>) {
         self.record(now, EventKind::SwitchDropped, port, packet, QUEUE_FULL);
     }
@@ -57,7 +57,7 @@ impl SwitchTraces {
     fn record<B: Body>(&mut self, at: Time, kind: EventKind, port: u32, packet: &Packet<B>, why: u16) {
         let Some((switch, port)) = self.ports[port as usize] else { return };
         let (mut id, mut kind_of_packet, mut offset) = (0, 0, 0);
-        // A header alone is enough; what faults made of it may be no packet any more.
+        // The header is enough. A packet changed by faults may not decode any more.
         if let Ok(homa) = wire::decode(packet.body.bytes(), packet.info.wire_len as usize) {
             (id, kind_of_packet) = (homa.common.sender_id, homa.body.packet_type() as u8);
             offset = if let Homa::Data(data) = &homa.body { data.offset } else { 0 };
@@ -67,7 +67,7 @@ impl SwitchTraces {
         self.traces[switch as usize].record_stamped(at.as_ns(), kind, id, word, offset, place);
     }
 
-    /// Stops all of them.
+    /// Stops all traces.
     pub(crate) fn freeze(&mut self, now: Time) {
         for trace in &mut self.traces {
             trace.set_virtual_now(now.as_ns());
@@ -86,7 +86,7 @@ impl SwitchTraces {
     }
 }
 
-/// What a port of a switch is called, which has so many before it: after what its link leads to.
+/// Name of a switch's port with this number: that of the device at the other end of the link.
 fn name_of(routes: &Routes, port: u32, number: usize) -> String {
     match (routes.host_behind(port), routes.tier(port)) {
         (Some(host), _) => format!("host-{host}"),

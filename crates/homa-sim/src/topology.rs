@@ -1,23 +1,23 @@
-//! Which port a packet takes next.
+//! Topologies, and the next port of a packet.
 
 use crate::payload::mix;
 
-/// How the hosts are joined.
+/// Topology of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// Two hosts, each at the other's end of the link.
+    /// Two hosts joined by one link.
     BackToBack,
     /// All hosts at one switch.
     Switch {
-        /// From a packet's arrival at the switch to its place in the queue of its port.
+        /// Delay from a packet's arrival at the switch to the queue of its port.
         delay_ns: u64,
     },
-    /// Racks of hosts, a leaf switch to each, every leaf joined to every spine switch.
+    /// Racks of hosts with a leaf switch each, and every leaf joined to every spine switch.
     LeafSpine(LeafSpine),
 }
 
 impl Topology {
-    /// The same with packets spread in another way, where there is a choice.
+    /// The same with another spread of packets, if there is a choice of paths.
     pub(crate) fn with_spread(self, spread: Option<Spread>) -> Topology {
         match (self, spread) {
             (Topology::LeafSpine(net), Some(spread)) => Topology::LeafSpine(LeafSpine { spread, ..net }),
@@ -26,10 +26,10 @@ impl Topology {
     }
 }
 
-/// Racks of hosts under spine switches.
+/// A network of leaf and spine switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafSpine {
-    /// Hosts of a rack, at least 1; the last rack may have fewer.
+    /// Hosts in a rack, at least 1. The last rack may have fewer.
     pub hosts_per_rack: usize,
     /// Spine switches, at least 1.
     pub spines: usize,
@@ -37,13 +37,13 @@ pub struct LeafSpine {
     pub core_rate_bps: u64,
     /// Propagation of such a link.
     pub core_propagation_ns: u64,
-    /// From a packet's arrival at a switch to its place in the queue of its port.
+    /// Delay from a packet's arrival at a switch to the queue of its port.
     pub delay_ns: u64,
-    /// How packets are spread over the spines.
+    /// Spread of packets over the spines.
     pub spread: Spread,
 }
 
-/// How packets between two racks are spread over the ways there are.
+/// Spread of packets between two racks over the paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Each packet by a random number.
@@ -52,52 +52,52 @@ pub enum Spread {
     Flows,
 }
 
-/// Where a packet is after a port's link.
+/// Position of a packet after a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hop {
     /// At its host.
     Host,
-    /// At a switch that sends it on by this port.
+    /// At a switch that forwards it by this port.
     Port(u32),
 }
 
-/// What kind of link a port sends on.
+/// Kind of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
-    /// A host's, to its switch or to the other host.
+    /// From a host to its switch or to the other host.
     Uplink,
-    /// A switch's, to a host.
+    /// From a switch to a host.
     Downlink,
-    /// A leaf's, to a spine.
+    /// From a leaf to a spine.
     ToSpine,
-    /// A spine's, to a leaf.
+    /// From a spine to a leaf.
     ToLeaf,
 }
 
-/// The ports of a topology, numbered: the hosts' uplinks by host, the downlinks by host, each leaf's ports to the spines, each spine's to
-/// the leaves.
+/// The numbered ports of a topology: the hosts' uplinks by host, the downlinks by host, each leaf's ports to
+/// the spines, each spine's ports to the leaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     topology: Topology,
     hosts: u32,
     racks: u32,
     spines: u32,
-    /// Of each host: a division for every hop is a tenth of its cost.
+    /// Rack of each host. A division for every hop would be a tenth of its cost.
     rack_of: Box<[u32]>,
-    /// Of each port, as everything that a hop asks is.
+    /// Destination of each port's link, like everything that a hop needs.
     ways: Box<[Way]>,
 }
 
-/// Where a port's link leads to.
+/// Destination of a port's link.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// To the host that its packets are for.
+    /// The receiving host.
     Host,
-    /// To a switch that has the downlinks of all hosts that its packets are for.
+    /// A switch with the downlinks of all receivers of its packets.
     Down,
-    /// To the leaf of this rack, whose port to the first spine is `to_spine`.
+    /// The leaf of this rack, whose port to the first spine is `to_spine`.
     Leaf { rack: u32, to_spine: u32 },
-    /// To a spine, whose port to the first leaf is `to_leaf`.
+    /// A spine, whose port to the first leaf is `to_leaf`.
     Spine { to_leaf: u32 },
 }
 
@@ -164,12 +164,12 @@ impl Routes {
         }
     }
 
-    /// The host whose downlink this is.
+    /// The host of a downlink; `None`: not a downlink.
     pub(crate) fn host_behind(&self, port: u32) -> Option<usize> {
         (self.tier(port) == Tier::Downlink).then(|| (port - self.hosts) as usize)
     }
 
-    /// The switch that a port belongs to, leaves first; `None`: a host's.
+    /// The switch of a port, leaves first; `None`: a host's port.
     pub(crate) fn switch(&self, port: u32) -> Option<u32> {
         let core = port.wrapping_sub(2 * self.hosts);
         match self.tier(port) {
@@ -188,7 +188,7 @@ impl Routes {
         }
     }
 
-    /// From a packet's arrival at a switch to its place in the queue of its port.
+    /// Delay from a packet's arrival at a switch to the queue of its port.
     #[inline]
     pub(crate) fn switch_delay_ns(&self) -> u64 {
         match self.topology {
@@ -198,7 +198,7 @@ impl Routes {
         }
     }
 
-    /// Where a packet to host `to` is when it has crossed the link of `port`. `choice` spreads packets over the spines.
+    /// Position of a packet to host `to` after the link of `port`. `choice` selects the spine.
     #[inline]
     pub(crate) fn after(&self, port: u32, to: u32, choice: u64) -> Hop {
         match self.ways[port as usize] {

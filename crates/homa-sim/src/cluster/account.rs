@@ -1,4 +1,4 @@
-//! The account of a run's messages: how many count, and how long they took.
+//! Statistics of a run's messages.
 
 use homa_proto::Time;
 use homa_workload::SlowdownRecorder;
@@ -16,12 +16,12 @@ pub(super) struct Account {
     slowdowns: SlowdownRecorder,
     ideal: Ideal,
     routes: Routes,
-    /// Messages of an exchange.
+    /// Number of messages of an exchange.
     messages: u32,
     /// Measured exchanges that have not ended.
     open: u64,
     course: Recorder,
-    /// Whether load comes all the time, so that there is a steady state; an incast has rounds.
+    /// Whether the traffic is continuous and so has a steady state. An incast has rounds.
     has_steady_state: bool,
     measured_from: Time,
     pub(super) measured_until: Time,
@@ -53,7 +53,7 @@ impl Account {
         }
     }
 
-    /// A message of `length` bytes starts; whether it counts.
+    /// Records the start of a message of `length` bytes. Returns whether it is measured.
     pub(super) fn started(&mut self, now: Time, length: u32) -> bool {
         let is_measured = (self.measured_from..self.measured_until).contains(&now);
         self.open += u64::from(is_measured);
@@ -64,17 +64,17 @@ impl Account {
         is_measured
     }
 
-    /// A message of `length` bytes is under way, whether it is part of the load or not.
+    /// Records that a message of `length` bytes is under way, whether or not it is part of the load.
     pub(super) fn begins(&mut self, now: Time, length: u32) {
         self.course.change(now, self.bytes(length));
     }
 
-    /// Bytes of an exchange.
+    /// Bytes of an exchange whose request has this length.
     fn bytes(&self, length: u32) -> i64 {
         i64::from(length) * i64::from(self.messages)
     }
 
-    /// Downlinks were looked at, and so many were idle.
+    /// Records how many downlinks were sampled, and how many of them were idle.
     pub(super) fn looked(&mut self, now: Time, looks: u64, idle: u64) {
         self.course.looked(now, looks, idle);
     }
@@ -84,12 +84,12 @@ impl Account {
         now >= self.measured_from
     }
 
-    /// The least time of a message.
+    /// The minimum time of a message.
     pub(super) fn least_ns(&mut self, message: &Message) -> u64 {
         self.ideal.least_ns(&self.routes, message.from, message.to, message.length)
     }
 
-    /// An exchange whose last message this is took so long from its beginning.
+    /// Records an exchange that ended with this message after `took_ns`.
     pub(super) fn delivered(&mut self, message: &Message, took_ns: u64) {
         let ended = message.asked + took_ns;
         let bytes = self.bytes(message.length);
@@ -100,7 +100,7 @@ impl Account {
             self.report.ended_bytes += bytes.unsigned_abs();
         }
         if message.is_measured {
-            // The way there is as long as the way back.
+            // Both directions take the same minimum time.
             let least_ns = self.least_ns(message) * u64::from(self.messages);
             self.open -= 1;
             self.slowdowns.record(message.length, took_ns, least_ns);
@@ -126,7 +126,7 @@ impl Account {
         now.as_ns() as f64 / self.measured_until.as_ns().max(1) as f64
     }
 
-    /// The report, of messages.
+    /// The report, with the results about messages.
     pub(super) fn finish(mut self, config: &ClusterConfig) -> ClusterReport {
         self.report.close(config, self.open);
         self.report.slowdowns(&self.slowdowns);

@@ -1,4 +1,4 @@
-//! Settings that make no network, found before a run and not by it.
+//! Checks of settings before a run.
 
 use homa_proto::SEC;
 use homa_workload::Poisson;
@@ -9,33 +9,33 @@ use super::traffic::{Exchange, Traffic};
 use crate::fabric::{Buffer, MAX_HOSTS};
 use crate::topology::Topology;
 
-/// A setting of a [`ClusterConfig`] that contradicts itself or another.
+/// An invalid setting of a [`ClusterConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {rule}")]
 pub struct ClusterError {
-    /// What it is about, as a word.
+    /// Name of the setting.
     pub field: &'static str,
-    /// What holds for it.
+    /// The rule that it breaks.
     pub rule: &'static str,
 }
 
-/// Rates between which a nanosecond is neither too long nor too short for a packet.
+/// Rates for which nanoseconds are a suitable unit of packet times.
 const RATES_BPS: std::ops::RangeInclusive<u64> = 1_000_000..=10_000_000_000_000;
-/// No delay of a network is longer, and their sum stays far from the end of the clock.
+/// Maximum delay of a network. The sum of all delays stays far from the end of the clock.
 const MAX_DELAY_NS: u64 = SEC;
-/// The longest run.
+/// Maximum length of a run.
 const MAX_RUN_NS: u64 = 3_600 * SEC;
-/// Ports of a network that fit a machine.
+/// Maximum number of ports, for the machine's memory.
 const MAX_PORTS: usize = 1 << 24;
 
-/// Hosts of which each keeps what it knows of every other by two hashes.
+/// Maximum number of hosts with cores, each of which stores two hashes for every other.
 const MAX_HOSTS_WITH_CORES: usize = 1_024;
 
-/// A rule, whether it holds, and what it is about.
+/// Whether a rule holds, the setting, and the rule.
 type Rule = (bool, &'static str, &'static str);
 
 impl ClusterConfig {
-    /// Checks everything that a run takes for granted.
+    /// Checks all assumptions of a run.
     ///
     /// # Errors
     /// Names the first setting that breaks a rule, and the rule.
@@ -133,7 +133,8 @@ impl ClusterConfig {
         match self.traffic {
             Traffic::Uniform { load } => {
                 rules.push((load > 0.0 && load <= 1.0, "load", "must be above 0 and at most 1"));
-                // A rate that does not exist follows from a rule that is broken, and that one is said.
+                // If a rule is already broken, the rate may not exist, and the broken rule is the better
+                // message.
                 let is_known = rules.iter().all(|(holds, _, _)| *holds);
                 let rate = if is_known { messages_per_sec(self, load) } else { 1.0 };
                 rules.push((Poisson::new(rate, 0).is_ok(), "load", "gives too few or too many messages"));

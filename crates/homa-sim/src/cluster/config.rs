@@ -9,60 +9,66 @@ use crate::fabric::SwitchConfig;
 use crate::link::{Discipline, LinkConfig};
 use crate::topology::Topology;
 
-/// A network, the load on it, and for how long.
+/// A network, its load, and the time to measure.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// Determines the run.
+    /// Seed of the run.
     pub seed: u64,
     /// Number of hosts, at least 2.
     pub hosts: usize,
-    /// How they are joined.
+    /// Topology of the network.
     pub topology: Topology,
-    /// The links of the hosts. What a host's software and card take to send is part of `send_delay_ns`.
+    /// The links of the hosts. Delays of a host's software and card belong to `send_delay_ns`.
     pub link: LinkConfig,
-    /// Every switch, unless a transport needs others ([`Transport::switch`](crate::Transport::switch)).
+    /// The switches, unless a transport requires others ([`Transport::switch`](crate::Transport::switch)).
     pub switch: SwitchConfig,
-    /// In which order the hosts' cards send.
+    /// Order in which the hosts' cards send.
     pub nic: Discipline,
-    /// Bytes in a card's queue at which it takes no more packets; 0: it takes one when its link is free, so that a short message passes
-    /// everything but the packet on the link.
+    /// Bytes in a card's queue from which on it accepts no more packets. 0: it accepts one when its link is
+    /// free, so that a short message waits only for the packet on the link.
     pub nic_queue_bytes: u64,
-    /// From a packet's last bit on its uplink to its way into the network, for software and card of the sender.
+    /// Delay from a packet's last bit on the uplink to its way into the network, for software and card of the
+    /// sender.
     pub send_delay_ns: u64,
-    /// From a packet's arrival at a host to its handling.
+    /// Delay from a packet's arrival at a host to its processing.
     pub receive_delay_ns: u64,
-    /// What happens inside of the hosts; `None`: each packet and message takes the delays above, whatever else a host has to do. With
-    /// cores,
-    /// an application's threads send and take messages: the transport must run RPCs, as Homa does, and `exchange` be [`Exchange::Echo`].
+    /// The cores of the hosts; `None`: each packet and message takes the delays above, independent of other
+    /// work. With cores, threads of an application send and receive messages. The transport must then run
+    /// RPCs, as Homa does, and `exchange` must be [`Exchange::Echo`].
     pub cores: Option<Box<CoresConfig>>,
-    /// Probability that a packet is lost on its way.
+    /// Probability that a packet is lost in the network.
     pub loss: f64,
     /// Message sizes.
     pub workload: Workload,
-    /// Who sends to whom, and when.
+    /// Senders, receivers and times of messages.
     pub traffic: Traffic,
-    /// What a load counts.
+    /// Bytes that a load counts.
     pub load_basis: LoadBasis,
-    /// What a message is: one-way, or the request of an RPC.
+    /// Whether a message is one-way or the request of an RPC.
     pub exchange: Exchange,
-    /// Packets as the least time of a message is computed with, and the load; the same for all transports.
+    /// Packet sizes for the minimum time of a message and for the load; the same for all transports.
     pub framing: Framing,
-    /// Whether every host begins with a byte to every other, so that what peers learn of each other once is not measured.
+    /// Whether every host first sends one byte to every other, so that the one-time set-up between peers is
+    /// not measured.
     pub acquaint: bool,
-    /// Messages that start before are not measured.
+    /// Length of the warm-up. Messages that start in it are not measured.
     pub warm_up_ns: u64,
-    /// For how long messages start that are measured. Others go on starting until these have arrived.
+    /// Length of the measured time: messages that start in it are measured. Others keep starting until these
+    /// have arrived.
     pub duration_ns: u64,
-    /// How much longer that may take; what has not arrived by then is counted as unfinished.
+    /// Maximum time after the measured time until the measured messages have arrived. Those that have not
+    /// count as unfinished.
     pub drain_ns: u64,
-    /// Where the bins of the slowdown table end, in bytes, inclusive; empty: 20 bins of equal message count.
+    /// Upper ends of the bins of the slowdown table, in bytes, inclusive; empty: 20 bins of equal message
+    /// count.
     pub bins: Vec<u32>,
-    /// How often queues are looked at.
+    /// Time between two samples of queues and links.
     pub sample_ns: u64,
-    /// Records of each host's time trace, of which the last ones are kept; 0: none. 32 bytes each.
+    /// Number of records in each host's time trace, of 32 bytes each; 0: no traces. A trace keeps the latest
+    /// records.
     pub trace_records: usize,
-    /// All time traces freeze when a measured message, or RPC, has taken at least so long, in nanoseconds; `None`: they do not.
+    /// Time after which a measured message, or RPC, freezes all time traces, in nanoseconds; `None`: never.
     pub trace_slower_than_ns: Option<u64>,
-    /// Whether the report has each measured message.
+    /// Whether the report contains each measured message.
     pub keep_samples: bool,
 }

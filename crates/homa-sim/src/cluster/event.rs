@@ -2,19 +2,19 @@
 
 use crate::cores::Timer;
 
-/// What happens to hosts.
+/// An event at hosts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostEvent {
-    /// A message starts there.
+    /// A message of the load starts.
     Arrival { host: u32 },
-    /// Its transport wants its timeout handled.
+    /// The transport's timeout is due.
     Timeout { host: u32 },
-    /// A request is at its server: this answer starts.
+    /// A request has arrived, and this answer starts.
     Answer { answer: u32 },
     /// All messages of a round of an incast start.
     Round,
-    /// Queues are looked at.
+    /// Queues and links are sampled.
     Sample,
-    /// Something elapses in its cores.
+    /// A timer of its cores expires.
     Cores { host: u32, timer: Timer },
 }

@@ -1,4 +1,4 @@
-//! A run without packets: the oracle's.
+//! A run of the oracle, without packets.
 
 use homa_proto::Time;
 
@@ -16,7 +16,7 @@ use crate::transport::oracle::{OracleConfig, Schedule};
 
 const PS_PER_NS: u64 = 1_000;
 
-/// A run of the same messages as a [`Cluster`](crate::Cluster) of this configuration has, in the order of the oracle.
+/// A run with the messages of a [`Cluster`](crate::Cluster) of this configuration, in the oracle's order.
 pub(crate) struct FluidCluster {
     config: ClusterConfig,
     now: Time,
@@ -26,7 +26,8 @@ pub(crate) struct FluidCluster {
     messages: Messages,
     schedule: Schedule,
     events: u64,
-    /// Looks at a downlink; those when it was idle, and idle though a message to its host waited.
+    /// Number of samples of downlinks, of those that were idle, and of those that were idle although a
+    /// message to the host waited.
     looks: u64,
     idle: u64,
     wasted: u64,
@@ -79,7 +80,7 @@ impl FluidCluster {
         self.now < self.account.limit() && !self.account.is_over(self.now)
     }
 
-    /// What came of it so far.
+    /// The results so far.
     pub(crate) fn finish(self) -> ClusterReport {
         let mut report = self.account.finish(&self.config);
         report.events = self.events;
@@ -109,7 +110,7 @@ impl FluidCluster {
             HostEvent::Timeout { host } => self.end(host),
             HostEvent::Answer { answer } => self.send(answer),
             HostEvent::Sample => self.sample(),
-            // Nobody has cores where there are no packets.
+            // Without packets, hosts have no cores.
             HostEvent::Cores { .. } => {}
         }
     }
@@ -136,7 +137,7 @@ impl FluidCluster {
         self.await_ends();
     }
 
-    /// The message that a host receives may be whole, unless another has come between.
+    /// Ends the message that a host receives, if it is complete and not interrupted meanwhile.
     fn end(&mut self, host: u32) {
         if let Some((number, ended_ps)) = self.schedule.end(self.now.as_ns() * PS_PER_NS, host) {
             let message = self.messages.get(number);

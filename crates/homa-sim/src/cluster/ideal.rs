@@ -1,4 +1,4 @@
-//! The least time that a message can take, in a network that has nothing else to do.
+//! The minimum time of a message, in a network without other traffic.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use crate::fabric::Forwarding;
 use crate::link::LinkConfig;
 use crate::topology::{Routes, Topology};
 
-/// How a message is cut into packets.
+/// How a message is divided into packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// Bytes of a message in a full packet.
     pub payload: u32,
-    /// Bytes of a packet's own header; what the link adds is [`LinkConfig::overhead_bytes`].
+    /// Bytes of a packet's header. The link adds [`LinkConfig::overhead_bytes`].
     pub header: u32,
 }
 
@@ -24,26 +24,26 @@ impl Framing {
     }
 }
 
-/// One link of the way.
+/// One link of a path.
 #[derive(Clone, Copy, Debug)]
 struct Leg {
     rate_bps: u64,
-    /// From the last bit sent to the moment when the next link may begin.
+    /// Delay from the last bit sent to the earliest start on the next link.
     delay_ns: u64,
 }
 
-/// The least times, computed once for each length and kind of way.
+/// Minimum times, computed once for each length and kind of path.
 #[derive(Debug)]
 pub(super) struct Ideal {
     framing: Framing,
     overhead: u32,
     cut_through: bool,
-    /// Within a switch or back to back, and through a spine.
+    /// Paths within a switch or back to back, and through a spine.
     ways: [Vec<Leg>; 2],
     known: HashMap<(bool, u32), u64>,
 }
 
-/// Least times that are kept; more are computed again each time.
+/// Maximum number of cached times.
 const MAX_KNOWN: usize = 1 << 20;
 
 impl Ideal {
@@ -88,7 +88,7 @@ impl Ideal {
         least
     }
 
-    /// Least time of a message through a spine, where there is one.
+    /// Minimum time of a message through a spine, if there is one.
     pub(super) fn compute_far(&self, length: u32) -> u64 {
         self.compute(&self.ways[1], length)
     }
@@ -97,8 +97,9 @@ impl Ideal {
         f64::from(payload + self.framing.header + self.overhead) * 8e9 / rate_bps as f64
     }
 
-    /// All packets but the last are full and follow each other without a pause: on every link, the last full one ends when the slowest
-    /// link so far has sent all. The last packet, which may be short, then waits for it on each link.
+    /// All packets but the last are full and follow each other without pauses: on every link, the last full
+    /// one ends when the slowest link so far has sent all. The last packet, which may be short, then waits
+    /// for it on each link.
     fn compute(&self, way: &[Leg], length: u32) -> u64 {
         let last = match length % self.framing.payload {
             0 => self.framing.payload.min(length),
@@ -111,7 +112,7 @@ impl Ideal {
             let full_ns = self.takes_ns(self.framing.payload, leg.rate_bps);
             let last_ns = self.takes_ns(last, leg.rate_bps);
             slowest = slowest.max(full_ns);
-            // Cut through, a packet is sent while it arrives, if the next link is no faster.
+            // With cut-through, a packet leaves while it arrives, if the next link is no faster.
             let overlap = |takes: f64| {
                 if self.cut_through && index > 0 { takes.min(before_ns) } else { 0.0 }
             };

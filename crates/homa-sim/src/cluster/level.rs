@@ -6,16 +6,16 @@ const MSER_BATCH: usize = 5;
 /// Batches of the trend test. Fewer would leave too few degrees of freedom, more would be too short for their
 /// means to be nearly independent.
 pub(super) const TREND_BATCHES: usize = 10;
-/// Student's t for `TREND_BATCHES` - 2 degrees of freedom: a level sequence of independent batches exceeds it in
-/// 1 of 100 runs.
+/// Student's t for `TREND_BATCHES` - 2 degrees of freedom: a level sequence of independent batches exceeds it
+/// in 1 of 100 runs.
 pub(super) const TREND_T: f64 = 3.355;
 
 /// Times the bound of a rise at which chance is no excuse.
 const MAX_BOUNDS: f64 = 3.0;
 
-/// Number of values before the level part of a sequence, by MSER-5 (White 1997): the truncation that minimises
-/// the standard error of the mean of what is left, in batches of five values. In the second half it means that
-/// the sequence is too short to have a level part. `None`: there are fewer than ten batches.
+/// Number of values before the level part of a sequence, by MSER-5 (White 1997): the truncation that
+/// minimises the standard error of the mean of what is left, in batches of five values. In the second half it
+/// means that the sequence is too short to have a level part. `None`: there are fewer than ten batches.
 pub(super) fn mser5(values: &[f64]) -> Option<usize> {
     let batches: Vec<f64> =
         values.chunks_exact(MSER_BATCH).map(|batch| batch.iter().sum::<f64>() / MSER_BATCH as f64).collect();
@@ -81,8 +81,8 @@ impl Trend {
         Some(Trend { mean, rise: slope * (count - 1.0), t: if slope == 0.0 { 0.0 } else { t } })
     }
 
-    /// Whether the rise is greater than `bound` and than chance, or so much greater than `bound` that a sequence
-    /// in which it may be chance is too short to be called level.
+    /// Whether the rise is greater than `bound` and than chance, or so much greater than `bound` that a
+    /// sequence in which it may be chance is too short to be called level.
     pub(super) fn exceeds(&self, bound: f64) -> bool {
         let rise = self.rise.abs();
         rise > bound && self.t.abs() > TREND_T || rise > MAX_BOUNDS * bound

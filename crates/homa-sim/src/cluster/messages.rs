@@ -1,8 +1,9 @@
-//! The messages that have started and not arrived.
+//! The messages under way.
 
 use homa_proto::Time;
 
-/// A message from one host to another; where RPCs are run, a request (which then stands for its RPC) or an answer.
+/// A message from one host to another. With RPCs, it is a request, which then represents its RPC, or an
+/// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Index of the host that sends it.
@@ -11,22 +12,22 @@ pub struct Message {
     pub to: u32,
     /// Bytes.
     pub length: u32,
-    /// When its sender's application handed it over.
+    /// Time at which the sender's application passed it to the transport.
     pub started: Time,
-    /// When the exchange that it is part of began: for an answer the moment of its request, else its own.
+    /// Start of its exchange: for an answer the start of its request.
     pub asked: Time,
-    /// Whether it counts.
+    /// Whether it is measured.
     pub is_measured: bool,
-    /// Whatever its sender's transport wants to know it by.
+    /// Identifier chosen by the sender's transport.
     pub token: u64,
-    /// Whatever its receiver's transport wants to know it by, if it has said so.
+    /// Identifier chosen by the receiver's transport, if any.
     pub receiver_token: Option<u64>,
-    /// Whether all of it is there and waits for a thread of the server, or was taken by one, where hosts have cores.
+    /// On hosts with cores: whether it is complete at the server and waits for a thread, or a thread has it.
     pub(crate) is_at_server: bool,
 }
 
 impl Message {
-    /// One that starts an exchange now.
+    /// A message that starts an exchange now.
     pub(crate) fn new(from: u32, to: u32, length: u32, now: Time, is_measured: bool) -> Message {
         Message {
             from,
@@ -41,18 +42,18 @@ impl Message {
         }
     }
 
-    /// The answer to it: as long, the other way.
+    /// The answer to this message, of the same length.
     pub(crate) fn answer(&self, now: Time) -> Message {
         Message { asked: self.asked, ..Message::new(self.to, self.from, self.length, now, self.is_measured) }
     }
 
-    /// Whether it is an answer. No request arrives at the moment of its start.
+    /// Whether it is an answer, which starts later than its request.
     pub(crate) fn is_answer(&self) -> bool {
         self.asked != self.started
     }
 }
 
-/// The messages under way, by a small number that is used again.
+/// The messages under way, by small numbers that are reused.
 #[derive(Debug, Default)]
 pub struct Messages {
     table: Vec<Option<Message>>,
@@ -61,7 +62,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// A message with this number is under way until [`Messages::end`].
+    /// Adds a message and returns its number, which is valid until [`Messages::end`].
     pub(crate) fn start(&mut self, message: Message) -> u32 {
         match self.free.pop() {
             Some(number) => {
@@ -83,7 +84,7 @@ impl Messages {
         self.table[number as usize].expect("the message is under way")
     }
 
-    /// The same, to be given a token.
+    /// The message with this number, for setting a token.
     ///
     /// # Panics
     /// If it has arrived.
@@ -91,13 +92,13 @@ impl Messages {
         self.table[number as usize].as_mut().expect("the message is under way")
     }
 
-    /// The message with this number that started then; `None`: it has arrived.
+    /// The message with this number that started at `started`; `None`: it has arrived.
     pub fn under_way(&self, number: u32, started: Time) -> Option<Message> {
-        // A number is used again after its message has arrived, which takes time: never twice for one moment.
+        // A message takes time to arrive, so no two messages have both the same number and the same start.
         self.table.get(number as usize).copied().flatten().filter(|message| message.started == started)
     }
 
-    /// Says that all of a message is at its receiver.
+    /// Reports that a message is complete at its receiver.
     pub fn deliver(&mut self, number: u32) {
         debug_assert!(self.table[number as usize].is_some(), "message {number} arrives twice");
         self.delivered.push(number);
@@ -112,7 +113,7 @@ impl Messages {
         self.free.push(number);
     }
 
-    /// Messages under way.
+    /// Number of messages under way.
     pub fn open(&self) -> usize {
         self.table.len() - self.free.len()
     }

@@ -1,9 +1,10 @@
-//! Many hosts that send messages to each other, by any transport: one-way ones, as published simulations of datacentre transports run
-//! them, or RPCs whose answer is as long as the request.
+//! Many hosts that send messages to each other by any transport: one-way messages, as in published
+//! simulations of datacentre transports, or RPCs whose answer is as long as the request.
 //!
-//! A message is a length. Poisson arrivals at every host, to hosts chosen uniformly, at a load that counts all headers, or grants,
-//! too. A [`Transport`](crate::Transport) is a host's end of one protocol; Homa's is [`homa_proto::Endpoint`] as it is deployed. Whatever the transport, messages,
-//! network and random numbers are the same, so that two runs of one seed differ in the transport alone.
+//! A message is a length. Arrivals are Poisson at every host, to receivers chosen uniformly, at a load that
+//! counts all headers and, if set so, grants. A [`Transport`](crate::Transport) is a host's end of one
+//! protocol. Homa's is [`homa_proto::Endpoint`] as it is deployed. Messages, network and random numbers are
+//! the same for all transports, so that two runs with one seed differ only in the transport.
 
 mod account;
 mod check;

@@ -1,8 +1,8 @@
-//! A cluster whose hosts have cores: packets and messages wait for one.
+//! A cluster whose hosts have cores, for which packets and messages compete.
 //!
-//! The transport is the same, and so is what it is asked; only when it is asked is decided by the host's [`Machine`]. A packet reaches
-//! it when
-//! the protocol's work for it is done. What an application does, sending and taking messages, is a thread's job.
+//! The transport and its calls are the same as without cores. The host's [`Machine`] decides when they
+//! happen: a packet reaches the transport when a core has done the protocol's work for it, and threads send
+//! and receive the messages of the application.
 
 use homa_proto::Time;
 use homa_steer::hash::Flow;
@@ -18,19 +18,20 @@ use crate::packet::PacketInfo;
 use crate::payload::mix;
 use crate::transport::interface::{Ctx, Transport};
 
-/// Homa's number among the protocols of IP: a device's hash and the kernel's see addresses and this, and no ports.
+/// Homa's IP protocol number. The hashes of the device and of the kernel cover the addresses and this number,
+/// and no ports.
 const HOMA: u8 = 146;
-/// What the device's hash begins with, so that where packets arrive and where they are sent have nothing to do with each other.
+/// Seed of the device's hash, which makes it independent of the kernel's.
 const DEVICE: u64 = 0xde71;
 
 /// The cores of all hosts.
 pub(super) struct OnCores {
     machines: Vec<Machine>,
-    /// Of each pair of hosts, by the receiver and then the sender: hashes of the device and of the kernel.
+    /// Hashes of the device and of the kernel for each pair of receiver and sender.
     hashes: Vec<[u32; 2]>,
-    /// Hosts whose machines may ask for something.
+    /// Hosts whose machines may have actions to perform.
     touched: Vec<u32>,
-    /// The packet that is being handled: on which core of which host.
+    /// Host and core that process the current packet.
     at: Option<(u32, Core)>,
     counted: Counted,
 }
@@ -70,7 +71,7 @@ impl OnCores {
         self.hashes[to as usize * self.machines.len() + from as usize]
     }
 
-    /// A packet has come to a host's device.
+    /// Handles the arrival of a packet at a host's device.
     pub(super) fn arrive(
         &mut self,
         now: Time,
@@ -97,8 +98,8 @@ impl OnCores {
         self.machine(host).elapsed(now, timer);
     }
 
-    /// A packet goes to the card of a host. Data is paid for by the thread that sends its message; anything else by the core whose packet
-    /// it answers.
+    /// Handles a packet on its way to the card of a host. Data costs time of the thread that sends its
+    /// message. Any other packet costs time of the core that processed the packet which it answers.
     pub(super) fn sent(&mut self, now: Time, host: u32, homa: Option<HomaPacket>) {
         if homa.is_some_and(|homa| homa.kind == Kind::Data) {
             return;
@@ -107,7 +108,7 @@ impl OnCores {
         self.machine(host).sent(now, core);
     }
 
-    /// A message is for a thread.
+    /// Gives a thread the work for a message.
     pub(super) fn submit(&mut self, now: Time, kind: JobKind, number: u32, message: &Message) {
         let (host, other) = match kind {
             JobKind::Request => (message.to, message.from),
@@ -122,14 +123,14 @@ impl OnCores {
         self.machine(host).submit(now, job, by);
     }
 
-    /// A request is whole at its server, or, where the server had it before, the response at the client.
+    /// Handles a complete request at its server, or a complete response at its client.
     pub(super) fn delivered(&mut self, now: Time, number: u32, message: &mut Message) {
         let kind = if message.is_at_server { JobKind::Response } else { JobKind::Request };
         message.is_at_server = true;
         self.submit(now, kind, number, message);
     }
 
-    /// What is counted begins with the first sample, and ends with the last.
+    /// Starts counting at the first sample, and stops at the last.
     pub(super) fn sample(&mut self, now: Time, measured_until: Time) {
         match self.counted {
             Counted::NotYet => {
@@ -158,7 +159,7 @@ impl OnCores {
 }
 
 impl<T: Transport> Cluster<T> {
-    /// Does what the cores of hosts ask for, until they ask for nothing.
+    /// Performs the actions of the hosts' machines until there are none.
     pub(super) fn do_what_cores_ask(&mut self) {
         while let Some(host) = self.on_cores.as_mut().and_then(|on_cores| on_cores.touched.pop()) {
             while let Some(action) =
@@ -186,8 +187,8 @@ impl<T: Transport> Cluster<T> {
                 self.fabric.stats.overflowed += 1;
                 self.fabric.packets.release(packet);
             }
-            // As the benchmark of the kernel module has it: what a client does not come to is no part of an RPC's time, but is missing
-            // in what it sends.
+            // The time of an RPC starts when a thread begins to send it, as in the benchmark of the kernel
+            // module. Requests that an overloaded client has not begun reduce its throughput instead.
             Action::Begun(Job { message, .. }) => {
                 let message = self.fabric.shared.get_mut(message);
                 (message.started, message.asked) = (self.fabric.now, self.fabric.now);

@@ -1,4 +1,4 @@
-//! The set-ups of published experiments.
+//! Configurations of published experiments.
 
 use homa_proto::wire::{DATA_HEADER_LEN, GRANT_LEN, PRIORITIES};
 use homa_proto::{Config, MS};
@@ -12,19 +12,21 @@ use crate::link::{Discipline, LinkConfig};
 use crate::topology::{LeafSpine, Spread, Topology};
 use crate::transport::homa::HomaConfig;
 
-/// Ethernet header, check sequence, preamble and gap, and an IPv4 header: what a packet of protocol 146 costs beyond itself.
+/// Overhead of a packet of IP protocol 146: Ethernet header, check sequence, preamble and gap, and an IPv4
+/// header.
 const RAW_OVERHEAD: u32 = 14 + 4 + 8 + 12 + 20;
 /// A Homa packet over IPv4 in a frame of MTU 1500.
 const PACKET: u32 = 1_480;
-/// The same for an MTU of 3000.
+/// The same with an MTU of 3000.
 const MTU_3000: u32 = 2_980;
 
 impl ClusterConfig {
-    /// The simulations of the SIGCOMM 2018 paper, figures 12 to 18: 144 hosts in 9 racks, 10 Gbit/s edge, 40 Gbit/s core, 0.5 us
-    /// for the host's software and 0.5 us for its card at each end, 0.25 us a switch, no wire delay, packets spread one by one.
-    /// `load` counts headers.
+    /// The simulations of the SIGCOMM 2018 paper, figures 12 to 18: 144 hosts in 9 racks, 10 Gbit/s at the
+    /// edge, 40 Gbit/s in the core. A host's software and its network card each take 0.5 us at each end, a
+    /// switch 0.25 us, and wires have no delay. Each packet takes a random spine. `load` counts headers.
     ///
-    /// A full packet across the core and a grant back take 7.75 us there, which is the paper's RTTbytes of about 9.7 KB.
+    /// A full packet across the core and a grant back take 7.75 us, which gives the paper's RTTbytes of about
+    /// 9.7 KB.
     pub fn sigcomm18(workload: Workload, load: f64, seed: u64) -> ClusterConfig {
         let cluster = ClusterConfig {
             seed,
@@ -40,7 +42,7 @@ impl ClusterConfig {
             link: LinkConfig {
                 rate_bps: 10_000_000_000,
                 propagation_ns: 0,
-                // Never full: the paper's switches had room for everything.
+                // Never full: the paper's switches had unlimited buffers.
                 queue_bytes: 1 << 30,
                 overhead_bytes: RAW_OVERHEAD,
             },
@@ -69,18 +71,25 @@ impl ClusterConfig {
         ClusterConfig { warm_up_ns: cluster.steady_warm_up_ns(), ..cluster }
     }
 
-    /// The cluster of the kernel paper (ATC 2021): 40 hosts at one switch, 25 Gbit/s, MTU 3000, echo RPCs with everything that the
-    /// deployed protocol sends for them. `load` counts headers, and both messages of an RPC.
+    /// The cluster of the kernel paper (ATC 2021): 40 hosts at one switch, 25 Gbit/s, MTU 3000, and echo RPCs
+    /// with all packets that the deployed protocol sends for them. `load` counts headers, and both messages
+    /// of an RPC.
     ///
-    /// Where its times come from (performance notes of the kernel module, "Best-case short-message timelines (xl170 cluster)" of
-    /// January 2021, Linux 5.4.80):
+    /// Software takes a constant time per packet. Queues in hosts, which make the published tails, are not
+    /// modelled.
     ///
-    /// - Sending takes a client 1,710 ns from the call to the card, and a server 1,475; receiving takes a server 3,220 ns from the
-    ///   card to the application, and a client 3,080. A host here is both, and each packet takes the mean: 1,592 and 3,150 ns.
-    /// - From card to card it has 2,805 ns each way, of which a short packet occupies the two links for about 70. Only that sum is
-    ///   published; its parts here are guesses: 1,000 ns for each link with its cards and 700 ns for the switch.
-    /// - The sum, there and back, is the published 15,100 ns of a round trip; the server's turn-around is not part of it.
-    /// - 40 nodes and an MTU of 3000 are those of the "Small-message latencies" in the same place.
+    /// The delays are from the performance notes of the kernel module, "Best-case short-message timelines
+    /// (xl170 cluster)" of January 2021, Linux 5.4.80:
+    ///
+    /// - Sending takes 1,710 ns from the call to the card at a client, and 1,475 ns at a server. Receiving
+    ///   takes 3,220 ns from the card to the application at a server, and 3,080 ns at a client. A host here
+    ///   is both, and each packet takes the mean: 1,592 and 3,150 ns.
+    /// - The way from card to card takes 2,805 ns in each direction, of which a short packet occupies the two
+    ///   links for about 70. Only the sum is published. Its parts here are guesses: 1,000 ns for each link
+    ///   with its cards and 700 ns for the switch.
+    /// - The sum of both directions is the published 15,100 ns of a round trip, which excludes the server's
+    ///   turn-around.
+    /// - The 40 nodes and the MTU of 3000 are those of "Small-message latencies" in the same notes.
     pub fn atc21(workload: Workload, load: f64, seed: u64) -> ClusterConfig {
         let base = ClusterConfig::sigcomm18(workload, load, seed);
         let cluster = ClusterConfig {
@@ -96,7 +105,7 @@ impl ClusterConfig {
         ClusterConfig { warm_up_ns: cluster.steady_warm_up_ns(), ..cluster }
     }
 
-    /// Messages, or RPCs, that start in a second at all hosts together; `None` where a load is not what is asked for.
+    /// Messages, or RPCs, that start per second at all hosts together; `None`: the traffic has no load.
     pub fn starts_per_sec(&self) -> Option<f64> {
         match self.traffic {
             Traffic::Uniform { load } => {
@@ -106,7 +115,8 @@ impl ClusterConfig {
         }
     }
 
-    /// Bytes that a full packet and the grant that answers it let through: what a sender may have on its way without waiting.
+    /// RTTbytes: link bytes in the time of a full packet and the grant that answers it, which a sender may
+    /// have on the way without waiting.
     pub fn rtt_bytes(&self) -> u32 {
         let ideal = super::ideal::Ideal::new(self);
         let round_ns = ideal.compute_far(self.framing.payload) + ideal.compute_far(1);
@@ -115,9 +125,10 @@ impl ClusterConfig {
 }
 
 impl HomaConfig {
-    /// Homa as the SIGCOMM 2018 paper has it, for this network and workload: RTTbytes unscheduled and as the window of each message, a
-    /// grant for each packet, no share for the oldest message, and the priorities divided between unscheduled and scheduled bytes as
-    /// the workload's are, with cutoffs that give each level the same unscheduled bytes.
+    /// Homa as in the SIGCOMM 2018 paper, for this network and workload. RTTbytes are the unscheduled bytes
+    /// and the window of each message, each packet has its own grant, and the oldest message has no share.
+    /// Priorities are divided in proportion to the workload's unscheduled and scheduled bytes, with cutoffs
+    /// that give each level the same number of unscheduled bytes.
     pub fn sigcomm18(cluster: &ClusterConfig) -> HomaConfig {
         let rtt_bytes = cluster.rtt_bytes();
         let levels = PRIORITIES as u8;
@@ -131,7 +142,7 @@ impl HomaConfig {
                 max_unsched_bytes: rtt_bytes.max(base.max_unsched_bytes),
                 window: rtt_bytes,
                 max_overcommit: u32::from(scheduled),
-                // Windows limit what is granted, and not their sum.
+                // Only the windows limit grants, and not their sum.
                 max_incoming: 64 * rtt_bytes,
                 min_grant_increment: 1,
                 grant_fifo_fraction: 0,
@@ -140,7 +151,7 @@ impl HomaConfig {
                 max_sched_prio: scheduled - 1,
                 unsched_cutoffs: plan.cutoffs,
                 cutoff_interval_ns: 0,
-                // The card is asked to send when it has room: the queue that a pacer keeps short does not exist.
+                // The endpoint sends only when the card has room, so there is no queue for a pacer to limit.
                 link_mbps: None,
                 max_packet: cluster.framing.payload + cluster.framing.header,
                 link_overhead: RAW_OVERHEAD,
@@ -154,30 +165,35 @@ impl HomaConfig {
     }
 }
 
-/// RTTbytes that a message's window has, in eighths, where the priorities are divided as in the paper.
+/// A message's window in eighths of RTTbytes, where priorities are divided as in the paper.
 ///
-/// A grant comes back later than in an empty network, because its message's packets and the grant itself wait on the
-/// way; a window of one round trip then leaves the downlink idle. But what a wider window lets long messages send
-/// delays the last bytes of those just above RTTbytes. In W4 at 80 % load, 9 eighths take 3 to 7 % off the median of
-/// all sizes above 40 kB, and no P99 rises by more than 2 %. With 10 eighths the median falls by 5 to 11 %, and P99 of
-/// 50 kB rises by 1 to 8 %, by seed; with 12 that of the longest rises by 7 %, too.
+/// Under load, a grant returns later than in an empty network, because the message's packets and the grant
+/// itself queue on the way. A window of one round trip then leaves the downlink idle. But with a wider
+/// window, long messages delay the last bytes of messages just above RTTbytes. In W4 at 80 % load, 9 eighths
+/// reduce the median of all sizes above 40 kB by 3 to 7 %, and increase no P99 by more than 2 %. With 10
+/// eighths the median falls by 5 to 11 %, and P99 of 50 kB rises by 1 to 8 %, by seed. With 12, P99 of the
+/// longest messages rises by 7 %, too.
 const TUNED_WINDOW_EIGHTHS: u32 = 9;
-/// RTTbytes that may be on their way to a host, all messages together: as many as a deployed host lets come at 10 Gbit/s.
+/// Maximum bytes on the way to a host, all messages together, in RTTbytes: the maximum of a deployed host at
+/// 10 Gbit/s.
 ///
-/// Half of it is what an incast may send unasked. More than a port's buffer is no control: with 64 round trips instead of 16, 100
-/// senders of 10 KB take a dozen times as long into a port of 200 KB. Under a load of W1 to W5 it makes no difference.
+/// An incast may send half of it unscheduled. More than a port's buffer would control nothing: with 64 round
+/// trips instead of 16, 100 senders of 10 KB take twelve times as long into a port of 200 KB. Under a load of
+/// W1 to W5 the value makes no difference.
 const TUNED_INCOMING: u32 = 16;
 
 impl HomaConfig {
-    /// What came out best of sweeps of what we added to the paper's protocol, and of how it is set
-    /// (docs/perf/2026-11-27-steady-state.md): the default of `homa sim`. [`HomaConfig::sigcomm18`] with either more
-    /// levels for unscheduled bytes or wider windows, and senders that are told what they may send unasked in an
-    /// incast (which needs the rate of the link).
+    /// The best settings in sweeps of our additions to the paper's protocol
+    /// (docs/perf/2026-11-27-steady-state.md), which are the default of `homa sim`. They are
+    /// [`HomaConfig::sigcomm18`] with either more levels for unscheduled bytes or wider windows, and with
+    /// unscheduled quotas for the senders of an incast, which need the link's rate.
     ///
-    /// Both at once delay messages just above RTTbytes too much: in W3 P99 of 6 to 11 kB would be 11 % more than with
-    /// the paper's settings. As in the paper, so many messages are granted as there are scheduled levels.
+    /// Both more levels and wider windows would delay messages just above RTTbytes too much: in W3, P99 of 6
+    /// to 11 kB would be 11 % above that of the paper's settings. As in the paper, the number of granted
+    /// messages is the number of scheduled levels.
     ///
-    /// Unscheduled bytes by the measured round trip are left out: where all hosts are about equally far they are the same.
+    /// Unscheduled bytes by the measured round trip are off: with all hosts at about the same distance they
+    /// make no difference.
     pub fn tuned(cluster: &ClusterConfig) -> HomaConfig {
         let paper = HomaConfig::sigcomm18(cluster).protocol;
         let levels = PRIORITIES as u8;
@@ -193,7 +209,7 @@ impl HomaConfig {
                 max_sched_prio: scheduled - 1,
                 unsched_cutoffs: plan.cutoffs,
                 link_mbps: u32::try_from(cluster.link.rate_bps / 1_000_000).ok(),
-                // The card is asked to send when it has room: nothing is to be paced.
+                // The endpoint sends only when the card has room: pacing is off.
                 link_margin: 0,
                 max_nic_backlog_ns: u64::MAX >> 1,
                 ..paper
@@ -201,8 +217,8 @@ impl HomaConfig {
         }
     }
 
-    /// The settings with which the findings about steering were made, and their costs fitted: levels by the share of
-    /// messages without grants and windows of 1.5 RTTbytes, whatever the defaults of other runs became since.
+    /// The settings of the steering experiments, for which their costs were fitted: levels by the share of
+    /// messages without grants, and windows of 1.5 RTTbytes. They stay the same when other defaults change.
     pub(crate) fn for_steering(cluster: &ClusterConfig) -> HomaConfig {
         let paper = HomaConfig::sigcomm18(cluster).protocol;
         let levels = PRIORITIES as u8;
@@ -218,7 +234,7 @@ impl HomaConfig {
         }
     }
 
-    /// Bytes of link time of the grants for a mean message.
+    /// Mean bytes of link time of the grants of a message.
     pub(crate) fn mean_grant_bytes(&self, cluster: &ClusterConfig) -> f64 {
         let payload = cluster.framing.payload;
         let increment = self.protocol.min_grant_increment.max(payload);
@@ -230,28 +246,32 @@ impl HomaConfig {
     }
 }
 
-/// How the priorities are divided, and where the unscheduled ones meet.
+/// Division of the priorities between unscheduled and scheduled bytes, and the cutoffs of the unscheduled
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityPlan {
-    /// Levels for unscheduled bytes, at least 1, and fewer than all where there is more than one.
+    /// Number of levels for unscheduled bytes, at least 1. If there is more than one level, at least one is
+    /// for scheduled bytes.
     pub unscheduled_levels: u8,
     /// As [`Config::unsched_cutoffs`].
     pub cutoffs: [u32; PRIORITIES],
 }
 
 impl PriorityPlan {
-    /// For `levels` priorities (1 to 8), messages of this workload and so many unscheduled bytes of each. A single level serves
-    /// both kinds of bytes.
+    /// The paper's plan for `levels` priorities (1 to 8), messages of this workload and `unsched_bytes`
+    /// unscheduled bytes of each. A single level serves both kinds of bytes.
     pub fn new(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
         PriorityPlan::by_bytes(&sizes_of(workload), unsched_bytes, levels)
     }
 
-    /// The same with at least as many levels for unscheduled bytes as the messages' share that are sent without a grant, to half of
-    /// the levels, where the highest then ends below RTTbytes: what [`HomaConfig::tuned`] has.
+    /// The plan of [`HomaConfig::tuned`]. Its share of levels for unscheduled bytes is at least the share of
+    /// messages that need no grant, up to half of the levels, but only if the highest level then ends below
+    /// RTTbytes.
     ///
-    /// By their share of the bytes W3 has two, in which the first bytes of long messages are before short ones. With four, P99 of the
-    /// shorter half is 6 % less. The levels of W4 and W5 would all end above RTTbytes and tell messages apart that need
-    /// grants anyway: W4's short messages would gain 1 %, and P99 of 40 to 50 kB would be about 10 % more.
+    /// In proportion to bytes W3 would have two such levels, in which the first bytes of long messages
+    /// precede short messages. With four, P99 of the shorter half is 6 % less. In W4 and W5 all levels would
+    /// end above RTTbytes and separate messages that need grants anyway: W4's short messages would gain 1 %,
+    /// and P99 of 40 to 50 kB would rise by about 10 %.
     pub fn tuned(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
         let (paper, divided) = PriorityPlan::both(workload, unsched_bytes, levels);
         if divided.cutoffs[usize::from(levels) - 1] < unsched_bytes { divided } else { paper }
@@ -262,7 +282,7 @@ impl PriorityPlan {
         PriorityPlan::both(workload, unsched_bytes, levels).1
     }
 
-    /// The same with so many of the levels (1 to `levels`) for unscheduled bytes.
+    /// The plan with `unscheduled_levels` of the levels (1 to `levels`) for unscheduled bytes.
     pub fn with_levels(
         workload: &Workload,
         unsched_bytes: u32,
@@ -337,7 +357,7 @@ mod tests {
         assert_eq!(["w1", "w2", "w3", "w4", "w5"].map(levels), [7, 6, 2, 1, 1]);
     }
 
-    /// 100 bytes there and back: what the notes have for an idle cluster.
+    /// A round trip of 100 bytes takes the published time of an idle cluster.
     #[test]
     fn a_short_rpc_takes_as_long_as_published() {
         let one_way =
@@ -360,7 +380,7 @@ mod tests {
         assert_eq!([2, 4, 6].map(|of| levels("w3", of)), [1, 2, 3]);
     }
 
-    /// Both together delay messages just above RTTbytes.
+    /// More levels and wider windows together delay messages just above RTTbytes.
     #[test]
     fn the_tuned_settings_have_more_levels_or_wider_windows() {
         for name in ["w1", "w2", "w3", "w4", "w5"] {

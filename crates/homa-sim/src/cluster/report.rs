@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The results of a run.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::steady::SteadyState;
 use crate::cores::CoreCounts;
 use crate::fabric::FabricStats;
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Share of the hosts' acquaintances that have begun, before time begins to pass.
+    /// Share of the initial exchanges between hosts that have begun. Simulated time starts afterwards.
     pub acquainted: f64,
-    /// Share of the warm-up and the measured time that has passed; the end comes when all measured messages have arrived, some time
-    /// after 1.
+    /// Share of the warm-up and the measured time that has passed. The run ends some time after 1, when all
+    /// measured messages have arrived.
     pub share: f64,
     /// The simulated time.
     pub now: Time,
@@ -38,17 +38,17 @@ pub struct QueueLengths {
     pub max_bytes: u64,
 }
 
-/// What came of a run. Messages are those that started in the measured time; where RPCs are run a message here is an RPC, with the
-/// length of its request, and bytes are those of both of its messages.
+/// The results of a run. Messages are those that started in the measured time. Where RPCs run, a message here
+/// is an RPC with the length of its request, and bytes are those of both of its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// The transport's name.
     pub transport: String,
     /// The workload's name.
     pub workload: String,
-    /// The seed that gives the same run again.
+    /// The seed of the run.
     pub seed: u64,
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: usize,
     /// Measured time, in nanoseconds.
     pub duration_ns: u64,
@@ -56,11 +56,13 @@ pub struct ClusterReport {
     pub started: u64,
     /// Bytes of the messages that started.
     pub started_bytes: u64,
-    /// Bytes of all messages under way, each with its whole length, on average over the first quarter of the measured time.
+    /// Mean bytes of all messages under way, each with its whole length, over the first quarter of the
+    /// measured time.
     pub backlog_first_bytes: f64,
-    /// The same over its last quarter: more than before by a good part of what started means that the load is not sustained.
+    /// The same over the last quarter. A growth by a large share of the started bytes means that the load
+    /// cannot be sustained.
     pub backlog_last_bytes: f64,
-    /// Whether the measured time was in steady state, where load comes all the time.
+    /// Whether the measured time was in steady state; `None`: the traffic is not continuous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steady: Option<SteadyState>,
     /// Messages that arrived.
@@ -69,13 +71,13 @@ pub struct ClusterReport {
     pub unfinished: u64,
     /// Bytes of the messages that arrived.
     pub delivered_bytes: u64,
-    /// Bytes of messages that arrived, as a share of what the hosts' links could carry in the measured time.
+    /// Bytes of messages that arrived, as a share of the hosts' link capacity in the measured time.
     pub goodput: f64,
-    /// Exchanges that ended in the measured time, whenever they began.
+    /// Exchanges that ended in the measured time, including those that started before it.
     pub ended: u64,
-    /// Bytes of the exchanges that ended in the measured time, whenever they began.
+    /// Bytes of the exchanges that ended in the measured time.
     pub ended_bytes: u64,
-    /// The same as a share of what the hosts' links could carry in that time: what a closed loop is about.
+    /// The same as a share of the hosts' link capacity in that time, which is the result of a closed loop.
     pub throughput: f64,
     /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
@@ -95,30 +97,31 @@ pub struct ClusterReport {
     pub to_leaf_queue: QueueLengths,
     /// Share of the time in which a downlink was idle.
     pub downlink_idle: f64,
-    /// Share of the time in which a downlink was idle though its host kept a message waiting for a grant.
+    /// Share of the time in which a downlink was idle although a message to its host waited for a grant.
     pub downlink_wasted: f64,
     /// Link bytes that arrived, by priority.
     pub bytes_by_priority: [u64; PRIORITIES],
-    /// Packets that were lost for want of room.
+    /// Packets dropped because a queue was full.
     pub dropped: u64,
-    /// Packets that the network lost.
+    /// Packets lost by faults.
     pub lost: u64,
-    /// Packets that went onto any link, from the beginning of the run.
+    /// Packets sent on any link since the beginning of the run.
     pub hops: u64,
-    /// Events handled, from the beginning of the run.
+    /// Events handled since the beginning of the run.
     pub events: u64,
-    /// What the hosts' transports counted, summed.
+    /// Counters of the hosts' transports, summed.
     pub transport_counts: BTreeMap<String, u64>,
-    /// What the hosts' cores did, where they have any.
+    /// Counters of the hosts' cores, if they have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<CoreCounts>,
-    /// The dump of each host's time trace, in the format of a live host's, where traces were asked for and the transport has them.
+    /// The dump of each host's time trace in the format of a live host, if traces are on and the transport
+    /// has them.
     #[serde(skip)]
     pub traces: Vec<Vec<u8>>,
-    /// The same of each switch, where traces were asked for: leaves first, then spines.
+    /// The dump of each switch, if traces are on: leaves first, then spines.
     #[serde(skip)]
     pub switch_traces: Vec<Vec<u8>>,
-    /// Bytes and nanoseconds of each message that arrived, in the order of their arrival, where they were asked for.
+    /// Bytes and nanoseconds of each message in order of arrival, if `keep_samples` is set.
     #[serde(skip)]
     pub samples: Vec<(u32, u64)>,
 }

@@ -27,11 +27,11 @@ impl<T: Transport> World for ClusterWorld<T> {
 /// A host's transport and its timer.
 pub(super) struct Host<T> {
     pub(super) transport: T,
-    /// The earliest timeout event in the queue.
+    /// Time of the earliest timeout event in the queue.
     pub(super) armed: Option<Time>,
 }
 
-/// A run.
+/// A run of a cluster.
 pub struct Cluster<T: Transport> {
     pub(super) config: ClusterConfig,
     pub(super) fabric: Fabric<ClusterWorld<T>>,
@@ -40,18 +40,19 @@ pub struct Cluster<T: Transport> {
     pub(super) arrivals: Arrivals,
     pub(super) samples: Samples,
     pub(super) account: Account,
-    /// Acquaintances begun, each in one direction; `None`: all of them.
+    /// Number of initial exchanges begun; `None`: all of them.
     pub(super) acquainted: Option<u64>,
 }
 
-/// Acquaintances begun between two reports of progress.
+/// Initial exchanges begun between two reports of progress.
 const ACQUAINT_STEP: u64 = 20_000;
 
 impl<T: Transport> Cluster<T> {
-    /// A run at time 0. Every host's transport is made with `transport`.
+    /// A run at time 0. Every host's transport has the settings `transport`.
     ///
     /// # Panics
-    /// If there are fewer than 2 hosts, or [`ClusterConfig::validate`] fails in another way that the run cannot go on with.
+    /// If there are fewer than 2 hosts, or if [`ClusterConfig::validate`] fails in another way that makes a
+    /// run impossible.
     pub fn new(config: ClusterConfig, transport: &T::Config) -> Cluster<T> {
         assert!(config.hosts >= 2, "a message needs two hosts");
         assert!(
@@ -93,14 +94,15 @@ impl<T: Transport> Cluster<T> {
         cluster
     }
 
-    /// Acquaintances of a run, each in one direction.
+    /// Number of initial exchanges of a run, one for each pair and direction.
     fn acquaintances(&self) -> u64 {
         let hosts = self.hosts.len() as u64;
         if self.config.acquaint { hosts * (hosts - 1) } else { 0 }
     }
 
-    /// Begins some of the acquaintances, in turns, so that no host gets two at a time. They grow with the square of the hosts, and so
-    /// they are begun in portions: many hosts take minutes, in which progress is reported.
+    /// Begins some of the initial exchanges, in an order in which no host receives two at a time. Their
+    /// number grows with the square of the hosts and may take minutes, so they start in portions with reports
+    /// of progress between.
     fn acquaint(&mut self, begun: u64) {
         let hosts = self.hosts.len() as u64;
         let all = self.acquaintances();
@@ -116,22 +118,22 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// Samples are taken from the beginning on, such that one is at the beginning of the measured time.
+    /// Time of the first sample, such that one is at the beginning of the measured time.
     fn first_sample(&self) -> Time {
         Time::from_ns(self.config.warm_up_ns % self.config.sample_ns)
     }
 
-    /// The time.
+    /// The simulated time.
     pub fn now(&self) -> Time {
         self.fabric.now
     }
 
-    /// What the network counted so far.
+    /// Counters of the network.
     pub fn stats(&self) -> FabricStats {
         self.fabric.stats
     }
 
-    /// How far the run is.
+    /// Progress of the run.
     pub fn progress(&self) -> Progress {
         Progress {
             acquainted: self
@@ -143,7 +145,7 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// Advances by `ns` at most; false: the run is over. While hosts are made acquainted no time passes.
+    /// Advances by at most `ns`; false: the run is over. During the initial exchanges no time passes.
     pub fn advance(&mut self, ns: u64) -> bool {
         if let Some(begun) = self.acquainted {
             self.acquaint(begun);
@@ -170,7 +172,7 @@ impl<T: Transport> Cluster<T> {
         self.finish()
     }
 
-    /// What came of it so far.
+    /// The results so far.
     pub fn finish(self) -> ClusterReport {
         let mut report = self.account.finish(&self.config);
         report.network(self.fabric.stats, self.fabric.faults.counts.lost);
@@ -278,7 +280,7 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// The transport of a packet's host takes it.
+    /// Passes a packet to the transport of its host.
     pub(super) fn receive(&mut self, number: u32) {
         let packet = self.fabric.packets.get(number);
         let host = packet.info.to;
@@ -297,7 +299,7 @@ impl<T: Transport> Cluster<T> {
         self.with_host(host, T::timeout);
     }
 
-    /// Lets a host's transport act, and then does what follows: deliveries, packets, its timer.
+    /// Lets a host's transport act, and then handles its deliveries, packets and timer.
     pub(super) fn with_host(&mut self, host: u32, act: impl FnOnce(&mut T, &mut Ctx<'_>)) {
         let mut ctx = Ctx { now: self.fabric.now, host, messages: &mut self.fabric.shared };
         act(&mut self.hosts[host as usize].transport, &mut ctx);
@@ -316,7 +318,7 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// Gives the card of a host what it takes.
+    /// Passes packets to the card of a host until it accepts no more.
     fn pump(&mut self, host: u32) {
         let now = self.fabric.now;
         while self.fabric.nic_has_room(host) {
@@ -348,7 +350,7 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// Stops all traces because of this message: what led to it is not overwritten.
+    /// Stops all traces because of this message, so that they keep its history.
     fn freeze_traces(&mut self, message: &Message) {
         let now = self.fabric.now;
         for (number, host) in (0..).zip(&mut self.hosts) {
@@ -359,7 +361,8 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// A message is whole at its receiver; where the transport runs RPCs, both of its messages are.
+    /// Handles a message that is complete at its receiver or, if the transport runs RPCs, an RPC that has
+    /// ended.
     pub(super) fn delivered(&mut self, number: u32) {
         let now = self.fabric.now;
         let message = self.fabric.shared.get(number);

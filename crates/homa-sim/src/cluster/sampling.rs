@@ -1,4 +1,4 @@
-//! What is looked at now and then: queues, and downlinks that stand idle though something could come.
+//! Samples of queues, and of downlinks that are idle although a message could be sent.
 
 use hdrhistogram::Histogram;
 use homa_proto::Time;
@@ -41,12 +41,13 @@ impl Queues {
 }
 
 pub(super) struct Samples {
-    /// Of [`Tier::Downlink`], [`Tier::ToSpine`] and [`Tier::ToLeaf`].
+    /// For [`Tier::Downlink`], [`Tier::ToSpine`] and [`Tier::ToLeaf`].
     queues: [Queues; 3],
     from: Time,
     until: Time,
     overhead: u32,
-    /// Looks at a downlink, and those among them when it was idle, and idle though its host kept a message waiting.
+    /// Number of samples of downlinks, of those that were idle, and of those that were idle although a
+    /// message to the host waited for a grant.
     looks: u64,
     idle: u64,
     wasted: u64,
@@ -75,8 +76,8 @@ impl Samples {
         }
     }
 
-    /// Looks at all queues; returns how many downlinks there are, and how many of them are idle. Before the
-    /// measured time that is all that comes of it.
+    /// Samples all queues. Returns the number of downlinks, and of those that are idle. Before the measured
+    /// time it does nothing else.
     pub(super) fn take<W: World>(
         &mut self,
         fabric: &Fabric<W>,

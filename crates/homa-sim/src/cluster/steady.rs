@@ -16,8 +16,8 @@ const MAX_BACKLOG_RISE: f64 = 0.10;
 const MAX_IDLE_RISE: f64 = 0.02;
 /// How far completed over offered bytes may be from 1.
 const MAX_SHORTFALL: f64 = 0.03;
-/// Beyond that, times the longest message and the root of the number of hosts: messages count with their whole
-/// length, and so a few long ones more or less at either end are no trend. As in `homa sim max-load`.
+/// Beyond that, times the longest message and the root of the number of hosts: messages count with their
+/// whole length, and so a few long ones more or less at either end are no trend. As in `homa sim max-load`.
 const CHANCE: f64 = 0.5;
 
 /// Maximum of that as a share of the offered bytes: where chance is more, a run is too short to tell.
@@ -58,7 +58,8 @@ pub enum Unsteady {
     DownlinkIdle,
     /// Completed bytes differ from offered ones.
     Completed,
-    /// Offered bytes differ from those that the load stands for: the measured time has too few of the longest messages.
+    /// Offered bytes differ from those that the load stands for: the measured time has too few of the longest
+    /// messages.
     Offered,
 }
 
@@ -66,23 +67,23 @@ pub enum Unsteady {
 ///
 /// It was if all of these hold:
 ///
-/// - MSER-5, on the backlog from the beginning of the run, truncates nothing of the measured time, or something
-///   whose mean is within 10 % of the rest: of a level sequence it truncates some by chance;
-/// - a straight line through ten batch means of the measured backlog rises or falls by at most 10 % of the mean,
-///   or by at most 30 % with a slope within chance (Student's t, 1 %);
+/// - MSER-5, on the backlog from the beginning of the run, truncates nothing of the measured time, or
+///   something whose mean is within 10 % of the rest: of a level sequence it truncates some by chance;
+/// - a straight line through ten batch means of the measured backlog rises or falls by at most 10 % of the
+///   mean, or by at most 30 % with a slope within chance (Student's t, 1 %);
 /// - the same of the idle share of the downlinks, with at most 2 points of 100, or 6;
-/// - completed bytes are within 3 % of the offered ones and, for chance, half the longest message times the root
-///   of the number of hosts, which counts up to 10 % of the offered ones;
-/// - offered bytes are within 10 % of those that the load stands for: in a short time the longest messages, which
-///   may be a good part of all bytes, are missing by chance.
+/// - completed bytes are within 3 % of the offered ones and, for chance, half the longest message times the
+///   root of the number of hosts, which counts up to 10 % of the offered ones;
+/// - offered bytes are within 10 % of those that the load stands for: in a short time the longest messages,
+///   which may be a good part of all bytes, are missing by chance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SteadyState {
     /// Whether all tests pass.
     pub reached: bool,
     /// The tests that fail.
     pub failed: Vec<Unsteady>,
-    /// When the level part of the backlog begins by MSER-5, in nanoseconds from the beginning of the run; `None`:
-    /// nowhere in its first half.
+    /// When the level part of the backlog begins by MSER-5, in nanoseconds from the beginning of the run;
+    /// `None`: nowhere in its first half.
     pub level_from_ns: Option<u64>,
     /// Bytes of all messages under way, each with its whole length: mean over the measured time.
     pub backlog_bytes: f64,
@@ -98,10 +99,11 @@ pub struct SteadyState {
     pub downlink_idle_t: f64,
     /// Bytes of messages that ended in the measured time over bytes of those that started in it.
     pub completed_over_offered: f64,
-    /// Bytes of the messages that started in the measured time over those that the load stands for; `None`: there is
-    /// no load.
+    /// Bytes of the messages that started in the measured time over those that the load stands for; `None`:
+    /// there is no load.
     pub offered_over_load: Option<f64>,
-    /// Share of the measured messages that had not arrived when the run ended, and have no part in the slowdowns.
+    /// Share of the measured messages that had not arrived when the run ended, and have no part in the
+    /// slowdowns.
     pub unfinished_share: f64,
     /// The figures over time.
     pub course: Course,
@@ -110,7 +112,8 @@ pub struct SteadyState {
 /// What the tests compare a course with.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expected {
-    /// By how much completed and offered bytes may differ by chance: half the longest message for each root of a host.
+    /// By how much completed and offered bytes may differ by chance: half the longest message for each root
+    /// of a host.
     chance_bytes: f64,
     /// Bytes that the load stands for in the measured time.
     load_bytes: Option<f64>,
@@ -177,8 +180,8 @@ impl Recorder {
         (at(index), at(index + 1))
     }
 
-    /// Bytes come under way or end. What a schedule computes ahead may be a little out of order, and counts from
-    /// the latest moment.
+    /// Bytes come under way or end. What a schedule computes ahead may be a little out of order, and counts
+    /// from the latest moment.
     pub(super) fn change(&mut self, now: Time, bytes: i64) {
         let now = now.max(self.since);
         while let Some(index) = self.interval(self.since).filter(|_| self.since < now) {

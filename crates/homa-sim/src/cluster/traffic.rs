@@ -1,4 +1,4 @@
-//! Who sends to whom, and when.
+//! Senders, receivers and times of messages.
 
 use homa_workload::{Poisson, Workload};
 use rand::Rng;
@@ -13,54 +13,57 @@ use crate::fabric::Event;
 use crate::payload::{mix, random_numbers};
 use crate::queue::EventQueue;
 
-/// Who sends to whom, and when.
+/// Senders, receivers and times of messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Traffic {
-    /// Poisson arrivals at every host, to any other with the same probability.
+    /// Poisson arrivals at every host, to each other host with the same probability.
     Uniform {
-        /// Share of the hosts' links in use, above 0, of what [`LoadBasis`] says. Of an RPC both messages count.
+        /// Share of the hosts' link capacity, above 0, of the bytes that [`LoadBasis`] counts. Both messages
+        /// of an RPC count.
         load: f64,
     },
     /// Rounds in which `senders` hosts send one message each to host 0 at the same moment.
     Incast {
-        /// Hosts that send; the same host sends several where there are more than hosts.
+        /// Number of senders. If it exceeds the hosts, some send several messages.
         senders: usize,
-        /// From one round to the next.
+        /// Time from one round to the next.
         interval_ns: u64,
     },
-    /// Every host has so many exchanges open at all times, each with any other host with the same probability: where one ends the next
-    /// begins. What a network carries when there is always more to send.
+    /// Every host always has the same number of open exchanges, each with a uniformly random host: when one
+    /// ends, the next begins. This measures the throughput of a network under maximum demand.
     Closed {
-        /// Open exchanges of a host, at least 1.
+        /// Number of open exchanges of each host, at least 1.
         outstanding: u32,
     },
 }
 
-/// What a load is a share of.
+/// The bytes that a load counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadBasis {
-    /// Data packets with all their headers and the link's overhead. What transports send beside them comes on top.
+    /// Data packets with all headers and the link's overhead. Other packets of a transport come in addition.
     #[default]
     Data,
-    /// The same with a grant for each packet beyond the first RTTbytes of a message, as published loads count.
-    /// Every transport gets the messages that Homa would.
+    /// The same plus a grant for each packet beyond the first RTTbytes of a message, as in published loads.
+    /// Every transport has the same messages as Homa.
     DataAndGrants,
 }
 
-/// What starts when a message does.
+/// What a message starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exchange {
-    /// The message alone, as in published simulations: it ends when all of it is at its receiver, and no packet says so.
+    /// Only the message, as in published simulations. It ends when it is complete at its receiver, and no
+    /// packet confirms it.
     #[default]
     OneWay,
-    /// An RPC whose response is as long as its request, and starts when all of the request is at the server. It ends when all of the
-    /// response is at the client. A transport that knows RPCs runs the whole exchange with what belongs to it, acknowledgements
-    /// for one ([`Transport::RUNS_RPCS`](crate::Transport::RUNS_RPCS)); any other sends two messages.
+    /// An RPC whose response is as long as its request and starts when the request is complete at the server.
+    /// It ends when the response is complete at the client. A transport that runs RPCs
+    /// ([`Transport::RUNS_RPCS`](crate::Transport::RUNS_RPCS)) handles the whole exchange, including
+    /// acknowledgements. Any other sends two messages.
     Echo,
 }
 
 impl Exchange {
-    /// Messages of an exchange.
+    /// Number of messages of an exchange.
     pub(super) fn messages(self) -> u32 {
         match self {
             Exchange::OneWay => 1,
@@ -69,13 +72,13 @@ impl Exchange {
     }
 }
 
-/// The random stream of the destinations.
+/// Random stream for the receivers.
 const DESTINATIONS: u64 = 0xde;
 
 pub(super) struct Arrivals {
     traffic: Traffic,
     hosts: Vec<Source>,
-    /// Exchanges under way of each host, those that are no part of the load included.
+    /// Number of open exchanges of each host, including those that are not part of the load.
     open: Vec<u32>,
 }
 
@@ -86,8 +89,8 @@ struct Source {
     destinations: Pcg64,
 }
 
-/// Number of sizes that represent a workload. The workload with the longest tail has a hundredth of its messages in
-/// the last thousand.
+/// Number of sizes that represent a workload. The workload with the longest tail has a hundredth of its
+/// messages in the last thousand.
 const PARTS: u32 = 200_000;
 
 /// Message sizes in increasing order, each of which represents an equal share of all messages.
@@ -101,8 +104,8 @@ pub(crate) fn mean_of(workload: &Workload, of: impl Fn(u32) -> f64) -> f64 {
     mean
 }
 
-/// Means over all messages of several functions of their size, in one walk through the workload. Each is the mean
-/// that [`mean_of`] computes, to the last bit.
+/// Means over all messages of several functions of their size, in one walk through the workload. Each is the
+/// mean that [`mean_of`] computes, to the last bit.
 fn means_of<const N: usize>(workload: &Workload, of: impl Fn(u32) -> [f64; N]) -> [f64; N] {
     let mut sums = [0.0; N];
     // Most workloads have steps, where many parts have the same size. No message is 0 bytes long.
@@ -155,8 +158,8 @@ impl LinkMeans {
 
     /// Exchanges that start at each host in a second, at this load.
     ///
-    /// Hosts are clients and servers alike: a host's link carries the requests of its own and as many responses to
-    /// others, each way.
+    /// Hosts are clients and servers alike: a host's link carries the requests of its own and as many
+    /// responses to others, each way.
     pub(super) fn exchanges_per_sec(&self, config: &ClusterConfig, load: f64) -> f64 {
         let grants = match config.load_basis {
             LoadBasis::Data => 0.0,
@@ -166,7 +169,8 @@ impl LinkMeans {
         load * config.link.rate_bps as f64 / (8.0 * mean)
     }
 
-    /// Share of the hosts' links in use at this load, with `control_bytes` of control packets for the mean message.
+    /// Share of the hosts' links in use at this load, with `control_bytes` of control packets for the mean
+    /// message.
     pub(super) fn link_share(&self, config: &ClusterConfig, load: f64, control_bytes: f64) -> f64 {
         let messages = self.exchanges_per_sec(config, load) * f64::from(config.exchange.messages());
         messages * (self.message + control_bytes) * 8.0 / config.link.rate_bps as f64
@@ -232,24 +236,24 @@ impl Arrivals {
         }
     }
 
-    /// Whether exchanges begin where others end.
+    /// Whether the end of an exchange starts the next one.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.traffic, Traffic::Closed { .. })
     }
 
-    /// An exchange of this host begins.
+    /// Records that an exchange of this host begins.
     pub(super) fn began(&mut self, host: u32) {
         self.open[host as usize] += 1;
     }
 
-    /// An exchange of this host has ended; whether the next one begins.
+    /// Records that an exchange of this host has ended. Returns whether the next one begins.
     pub(super) fn ended(&mut self, host: u32) -> bool {
         let open = &mut self.open[host as usize];
         *open -= 1;
         matches!(self.traffic, Traffic::Closed { outstanding } if *open < outstanding)
     }
 
-    /// Receiver and length of the message that starts now at a host, and when its next one starts.
+    /// Receiver and length of the message that starts now at a host, and the time until its next message.
     pub(super) fn next(&mut self, host: u32) -> (u32, u32, u64) {
         let hosts = self.hosts.len() as u32;
         let source = &mut self.hosts[host as usize];
@@ -258,7 +262,7 @@ impl Arrivals {
         (to, source.length(), source.gap())
     }
 
-    /// The messages of a round of an incast; the next one is put into the queue.
+    /// The messages of a round of an incast: sender, receiver and length. Schedules the next round.
     pub(super) fn round(
         &mut self,
         queue: &mut EventQueue<Event<HostEvent>>,

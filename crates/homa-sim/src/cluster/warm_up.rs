@@ -13,19 +13,20 @@ const MIN_NS: u64 = 2 * MS;
 const MAX_NS: u64 = 2 * SEC;
 /// Links are taken to be idle at least for this share of the time.
 const MIN_IDLE: f64 = 0.01;
-/// Times that a warm-up is as long as what is computed for it. From an empty network at 80 % load the backlog of W4
-/// is at 0.75 of its last after 180 ms, at 0.86 after 290 and at 0.98 after 440, where this gives 560.
+/// Times that a warm-up is as long as what is computed for it. From an empty network at 80 % load the backlog
+/// of W4 is at 0.75 of its last after 180 ms, at 0.86 after 290 and at 0.98 after 440, where this gives 560.
 const TIMES: f64 = 3.0;
 
 impl ClusterConfig {
-    /// How long load must come before a run of it is in steady state, in nanoseconds: 2 ms to 2 s. 10 ms where
-    /// no load is given.
+    /// How long load must come before a run of it is in steady state, in nanoseconds: 2 ms to 2 s. 10 ms
+    /// where no load is given.
     ///
-    /// Two times have to pass, three times each. A queue with Poisson arrivals of service time S, at utilisation r,
-    /// forgets where it began in about E\[S²\] / (E\[S\] (1 - r)²). And the long messages, whose bytes are most of those
-    /// under way, must have had the time to pass: of their mean, E\[S³\] / E\[S²\], a link that the shorter ones leave to
-    /// them needs 1 / (1 - r) times as much. Here a host's link is the queue, S the link time of a message, and r the
-    /// load with the grants. W2, of few and very long messages, needs the second, W4 and W5 the first.
+    /// Two times have to pass, three times each. A queue with Poisson arrivals of service time S, at
+    /// utilisation r, forgets where it began in about E\[S²\] / (E\[S\] (1 - r)²). And the long messages,
+    /// whose bytes are most of those under way, must have had the time to pass: of their mean, E\[S³\] /
+    /// E\[S²\], a link that the shorter ones leave to them needs 1 / (1 - r) times as much. Here a host's
+    /// link is the queue, S the link time of a message, and r the load with the grants. W2, of few and very
+    /// long messages, needs the second, W4 and W5 the first.
     pub fn steady_warm_up_ns(&self) -> u64 {
         let Traffic::Uniform { load } = self.traffic else { return WITHOUT_LOAD_NS };
         let means = LinkMeans::new(self);
@@ -35,7 +36,8 @@ impl ClusterConfig {
         (ns as u64).clamp(MIN_NS, MAX_NS)
     }
 
-    /// Share of the hosts' links in use at this load, with so many bytes of control packets for the mean message.
+    /// Share of the hosts' links in use at this load, with so many bytes of control packets for the mean
+    /// message.
     pub(crate) fn link_share(&self, load: f64, control_bytes: f64) -> f64 {
         LinkMeans::for_load(self).link_share(self, load, control_bytes)
     }

@@ -11,63 +11,64 @@ use super::costs::{Costs, CostsError};
 pub struct CoresConfig {
     /// What each piece of work costs.
     pub costs: Costs,
-    /// How many there are, from 1 to [`MAX_CORES`].
+    /// Number of cores, from 1 to [`MAX_CORES`].
     pub cores: usize,
-    /// Which of them processes a packet.
+    /// Policy that chooses the core for a packet.
     pub policy: PolicyName,
     /// The policies' settings.
     pub settings: Settings,
-    /// Those of them that it chooses among; `None`: all.
+    /// Cores that the policy chooses from; `None`: all.
     pub steered: Option<Cores>,
-    /// Cores that packets arrive on, the first so many; 0: those that the policy wants ([`Gen3::receive_cores`]), or all.
+    /// Number of cores that packets arrive on, from the first on; 0: as the policy requires
+    /// ([`Gen3::receive_cores`]), or all.
     pub receive_cores: usize,
-    /// Which waiting thread gets a message.
+    /// Order in which waiting threads get messages.
     pub wake_order: WakeOrder,
-    /// Most packets that a core takes from the device before it hands them on.
+    /// Maximum number of packets that a core takes from the device before it passes them on.
     pub batch_cap: BatchCap,
-    /// For how long a thread polls for the next message before it sleeps, in nanoseconds; a second at most.
+    /// Time for which a thread polls for its next message before it sleeps, in nanoseconds; at most a second.
     pub poll_ns: u64,
-    /// Threads that take requests and answer them, at least 1.
+    /// Number of threads that receive and answer requests, at least 1.
     pub server_threads: usize,
-    /// Threads that take responses, at least 1.
+    /// Number of threads that receive responses, at least 1.
     pub client_threads: usize,
-    /// Threads that send requests, at least 1.
+    /// Number of threads that send requests, at least 1.
     pub sender_threads: usize,
 }
 
 /// A setting of [`CoresConfig`] that is out of its range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoresError {
-    /// A number is.
+    /// A number is out of its range.
     #[error("{setting} must be {range}")]
     Range {
-        /// Which.
+        /// The setting.
         setting: &'static str,
-        /// What it may be.
+        /// Its range.
         range: &'static str,
     },
-    /// A cost is.
+    /// A cost is out of its range.
     #[error(transparent)]
     Costs(#[from] CostsError),
-    /// The policy cannot be made.
+    /// The policy refuses its settings.
     #[error(transparent)]
     Policy(#[from] SteerError),
 }
 
-/// Threads of a kind; more are of no use to [`MAX_CORES`] cores.
+/// Maximum number of threads of a kind: more are of no use to [`MAX_CORES`] cores.
 const MAX_THREADS: usize = 1_024;
 const MAX_POLL_NS: u64 = 1_000_000_000;
-/// Polling of Linux Homa by default (net.homa.poll_usecs).
+/// Default polling time of Linux Homa (net.homa.poll_usecs).
 const POLL_NS: u64 = 50_000;
-/// Server threads of the published runs: "3p2r" for clients, and three threads for each of three ports of servers (notes/perf.txt of
-/// the kernel module, January 2021).
+/// Server threads of the published runs: "3p2r" for clients, and three threads for each of three server ports
+/// (notes/perf.txt of the kernel module, January 2021).
 const SERVER_THREADS: usize = 9;
 const CLIENT_THREADS: usize = 6;
 const SENDER_THREADS: usize = 3;
 
 impl CoresConfig {
-    /// So many cores of the hosts that the published figures are of, with a policy, and otherwise as those hosts were set up. A host of
-    /// few cores has fewer threads.
+    /// Hosts with `cores` of the cores behind the published figures, with a policy, and otherwise set up like
+    /// those hosts. A host with few cores has fewer threads.
     #[must_use]
     pub fn x86(cores: usize, policy: PolicyName) -> CoresConfig {
         CoresConfig {
@@ -86,10 +87,10 @@ impl CoresConfig {
         }
     }
 
-    /// Checks that each is in its range.
+    /// Checks that each setting is in its range.
     ///
     /// # Errors
-    /// Names the first that is not.
+    /// Names the first one that is not.
     pub fn check(&self) -> Result<(), CoresError> {
         let is_thread_count = |count: usize| (1..=MAX_THREADS).contains(&count);
         let rules = [
@@ -115,12 +116,12 @@ impl CoresConfig {
         Ok(())
     }
 
-    /// The cores that the policy chooses among.
+    /// The cores that the policy chooses from.
     pub(super) fn policy_cores(&self) -> Result<Cores, SteerError> {
         self.steered.clone().map_or_else(|| Cores::first(self.cores), Ok)
     }
 
-    /// The cores that packets arrive on: what the device spreads flows over.
+    /// The cores over which the device spreads arriving flows.
     pub(super) fn arrival_cores(&self) -> Vec<Core> {
         let all = |count: usize| (0..count as Core).collect();
         if self.receive_cores > 0 {
@@ -136,15 +137,15 @@ impl CoresConfig {
         all(self.cores)
     }
 
-    /// Processor time of an echo RPC of so many bytes each way that finds everything warm and nothing to wait for, at both ends
-    /// together, in
-    /// packets of `payload` bytes: by how many fit into a core's second, the load of a host is reckoned.
+    /// Processor time of an echo RPC with `bytes` in each direction, in packets of `payload` bytes, at both
+    /// ends together, if everything is warm and nothing waits. The load of a host is the share of this time
+    /// in its cores' time.
     #[must_use]
     pub fn rpc_ns(&self, bytes: u32, payload: u32) -> u64 {
         let costs = &self.costs;
         let packets = u64::from(bytes.div_ceil(payload).max(1));
         let each_ns = costs.receive.packet_ns + costs.protocol.packet_ns;
-        // A batch is what a core finds that keeps up: few packets. One of each message pays for it.
+        // A core that keeps up finds few packets in a batch, so each message pays for one batch.
         let batch_ns = costs.receive.interrupt_ns
             + costs.receive.poll_ns
             + costs.handoff.wake_ns

@@ -1,4 +1,4 @@
-//! One core: what waits for it, and what it does next.
+//! One core: its queues, and the choice of its next work.
 
 use std::collections::VecDeque;
 
@@ -11,27 +11,27 @@ pub(super) struct Item {
     /// The caller's number for it.
     pub(super) number: u32,
     pub(super) packet: Packet,
-    /// Whether it is the first of those that were handed over together.
+    /// Whether it is the first of those that were passed on together.
     pub(super) begins: bool,
 }
 
-/// What a core is at.
+/// The current work of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     Idle,
-    /// From an interrupt to the handler.
+    /// The way from an interrupt to the handler.
     Interrupt,
-    /// It takes a batch from the device.
+    /// Taking a batch from the device.
     Receive,
-    /// It processes a packet, the first of its backlog.
+    /// Processing the first packet of its backlog.
     Protocol,
-    /// It does what its packets caused: sends others, wakes threads.
+    /// Work caused by its packets: sending others, waking threads.
     Overhead,
-    /// The first of its runnable threads runs.
+    /// Running the first of its runnable threads.
     Application,
 }
 
-/// What a core turns to.
+/// The next work of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Packets,
@@ -39,12 +39,11 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// Packets that a core takes from the device, or from its backlog, before it looks at the other: the kernel's weight of either
-/// (NAPI_POLL_WEIGHT,
-/// net.core.dev_weight).
+/// Number of packets that a core takes from the device, or from its backlog, before it switches to the other:
+/// the kernel's weights (NAPI_POLL_WEIGHT, net.core.dev_weight).
 const WEIGHT: u32 = 64;
 
-/// A pass over what waits, of so many packets at most.
+/// A pass over a queue, and its remaining packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     None,
@@ -54,47 +53,47 @@ enum Pass {
 
 #[derive(Debug)]
 pub(super) struct CoreState {
-    /// Packets that the device keeps for it.
+    /// Packets in the device's queue for this core.
     pub(super) ring: VecDeque<Item>,
-    /// Whether it looks at the ring by itself; else the next packet interrupts it.
+    /// Whether it polls the ring. Otherwise the next packet interrupts it.
     pub(super) polls_device: bool,
-    /// Whether an interrupt is to be taken.
+    /// Whether an interrupt is pending.
     pub(super) interrupted: bool,
-    /// The batch that it takes now.
+    /// The batch that it is taking.
     pub(super) batch: Vec<Item>,
-    /// Packets for its protocol.
+    /// Packets for the protocol on this core.
     pub(super) backlog: VecDeque<Item>,
-    /// Whether it knows of its backlog.
+    /// Whether it has been notified of its backlog.
     pub(super) knows: bool,
-    /// Whether another core's wake-up is under way.
+    /// Whether a wake-up from another core is under way.
     pub(super) wake_under_way: bool,
-    /// Whether the protocol's work is about to begin.
+    /// Whether the protocol's work is about to start.
     pub(super) begins: bool,
     pass: Pass,
-    /// What its packets have caused and it has still to do.
+    /// Time of the pending work that its packets have caused.
     pub(super) debt_ns: u64,
-    /// Threads that want to run; the first does, when no packet keeps it.
+    /// Runnable threads. The first runs unless packets keep the core busy.
     pub(super) runnable: VecDeque<u32>,
-    /// Threads that are on their way to it.
+    /// Number of threads that are being woken on it.
     pub(super) expected: u32,
     pub(super) slice_ends: Time,
     pub(super) task: Task,
     pub(super) began: Time,
-    /// Numbers what the core is at, so that the end of what was broken off ends nothing.
+    /// Number of the current work, so that the end of interrupted work is ignored.
     pub(super) turn: u32,
-    /// Since when it is at packets, and rounds since.
+    /// Start of its current work on packets, and the number of rounds since then.
     session: Option<(Time, u32)>,
-    /// Until when packets wait for applications.
+    /// Time until which packets wait for applications.
     pub(super) deferred_until: Option<Time>,
-    /// All its work so far, without polls.
+    /// Total time of its work so far, without polling.
     pub(super) busy_ns: u64,
     pub(super) poll_ns: u64,
-    /// Both when counting began.
+    /// Both values when counting began.
     pub(super) counted_from: (u64, u64),
-    /// What all work had come to when it last processed a packet, and took some from the device.
+    /// Total time of work when it last processed a packet, and when it last took some from the device.
     pub(super) processed_at_busy_ns: u64,
     pub(super) received_at_busy_ns: u64,
-    /// Flows whose state it has, the last one last.
+    /// Flows whose state is in its cache, the most recent last.
     flows: VecDeque<u32>,
 }
 
@@ -135,9 +134,9 @@ impl CoreState {
             || self.debt_ns > 0
     }
 
-    /// What it turns to now. `longest_ns` and `rounds` bound how long packets keep threads from running; when they have,
-    /// the threads go first for `slice_ns`, and the answer's second part says that this begins now. Threads that poll, and none else
-    /// is there unless `has_work`, go out of everybody's way.
+    /// Chooses its next work. `longest_ns` and `rounds` limit how long packets keep threads from running. At
+    /// the limit, threads run first for `slice_ns`, and the second part of the result reports that this
+    /// starts now. Without `has_work`, all threads only poll, and yield to packets.
     pub(super) fn next(
         &mut self,
         now: Time,
@@ -165,7 +164,7 @@ impl CoreState {
         (Next::Packets, false)
     }
 
-    /// Which of its packets' work comes first. A new pass is a new round.
+    /// The next work on its packets. A new pass is a new round.
     pub(super) fn next_of_packets(&mut self) -> Task {
         if self.debt_ns > 0 {
             return Task::Overhead;
@@ -194,7 +193,7 @@ impl CoreState {
         }
     }
 
-    /// Takes a batch of so many packets at most from the ring.
+    /// Takes a batch of at most `cap` packets from the ring.
     pub(super) fn take_batch(&mut self, cap: u32) -> u32 {
         let mut count = cap.min(self.ring.len() as u32);
         if let Pass::Device { left } = &mut self.pass {
@@ -205,7 +204,7 @@ impl CoreState {
         count
     }
 
-    /// Whether the state of this flow is not there; it is then.
+    /// Loads the state of this flow into the cache. Returns whether it was missing.
     pub(super) fn misses_flow(&mut self, flow: u32, kept: usize) -> bool {
         if kept == 0 {
             return false;
@@ -224,7 +223,7 @@ impl CoreState {
         known.is_none()
     }
 
-    /// Whether it is at packets, and will look for more by itself.
+    /// Whether it works on packets, and will check for more by itself.
     pub(super) fn is_at_packets(&self) -> bool {
         matches!(self.task, Task::Interrupt | Task::Receive | Task::Protocol | Task::Overhead)
     }

@@ -1,23 +1,23 @@
-//! What each piece of a host's work costs.
+//! The costs of a host's work.
 //!
-//! The figures stand in files of their own, `costs/x86.toml` and `costs/mips-router.toml`, each with its source; a program's user may
-//! give others.
+//! The figures are in files, `costs/x86.toml` and `costs/mips-router.toml`, each with its source. A program
+//! may read others.
 
 use serde::{Deserialize, Serialize};
 
-/// The sets that come with the library, by name, as they stand in their files.
+/// The built-in sets of costs, by name, as the text of their files.
 pub const BUILT_IN_COSTS: [(&str, &str); 2] = [
     ("x86", include_str!("../../costs/x86.toml")),
     ("mips-router", include_str!("../../costs/mips-router.toml")),
 ];
 
-/// What a host's work costs. Times are in nanoseconds; the files say where each comes from.
+/// The costs of a host's work. Times are in nanoseconds. The files state their sources.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// What the set is called.
+    /// Name of the set.
     pub name: String,
-    /// A core takes packets from the device.
+    /// Taking packets from the device.
     pub receive: ReceiveCosts,
     /// A packet goes on to the core that processes it.
     pub handoff: HandoffCosts,
@@ -33,19 +33,19 @@ pub struct Costs {
     pub power: PowerCosts,
 }
 
-/// A core takes packets from the device (NAPI).
+/// Costs of taking packets from the device (NAPI).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveCosts {
-    /// From the interrupt to the handler.
+    /// Time from the interrupt to the handler.
     pub interrupt_ns: u64,
-    /// The handler's own part for each batch.
+    /// Fixed time of the handler for each batch.
     pub poll_ns: u64,
     /// For each packet.
     pub packet_ns: u64,
     /// For each byte, from 0 to 1,000.
     pub byte_ns: f64,
-    /// Packets that the device keeps for a core, at least 1; more are dropped.
+    /// Maximum length of the device's queue for a core in packets, at least 1. More packets are dropped.
     pub ring_packets: usize,
 }
 
@@ -53,11 +53,11 @@ pub struct ReceiveCosts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandoffCosts {
-    /// The beginning of the protocol's work on a core that did none.
+    /// Start of the protocol's work on a core that did none.
     pub wake_ns: u64,
-    /// How much later it begins on another core than the one of arrival.
+    /// Additional delay if it starts on another core than the one of arrival.
     pub other_core_ns: u64,
-    /// Packets that may wait for a core, at least 1; more are dropped.
+    /// Maximum backlog of a core in packets, at least 1. More packets are dropped.
     pub backlog_packets: usize,
 }
 
@@ -65,15 +65,15 @@ pub struct HandoffCosts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProtocolCosts {
-    /// For packets that are handed over together.
+    /// For each group of packets that are passed on together.
     pub burst_ns: u64,
     /// For each packet.
     pub packet_ns: u64,
     /// For each byte, from 0 to 1,000.
     pub byte_ns: f64,
-    /// For each packet, or piece of a message, that is sent.
+    /// For each sent packet, or segment of a message.
     pub transmit_ns: u64,
-    /// Bytes of such a piece, at least 1.
+    /// Bytes of such a segment, at least 1.
     pub segment_bytes: u32,
 }
 
@@ -81,17 +81,17 @@ pub struct ProtocolCosts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationCosts {
-    /// Until a thread that polls has seen a message.
+    /// Time until a polling thread sees a message.
     pub poll_wake_ns: u64,
-    /// Until a thread that slept runs.
+    /// Time until a sleeping thread runs.
     pub sleep_wake_ns: u64,
-    /// What the core that wakes a sleeper is busy with it.
+    /// Time that a wake-up takes on the core that causes it.
     pub waker_ns: u64,
-    /// A system call's way in and out.
+    /// Entry and exit of a system call.
     pub syscall_ns: u64,
-    /// To hand a message to the protocol, without its bytes.
+    /// Time to pass a message to the protocol, without its bytes.
     pub send_ns: u64,
-    /// To take a message from the protocol, without its bytes.
+    /// Time to receive a message from the protocol, without its bytes.
     pub receive_ns: u64,
     /// For each byte between an application and the kernel, from 0 to 1,000.
     pub copy_byte_ns: f64,
@@ -101,27 +101,27 @@ pub struct ApplicationCosts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheCosts {
-    /// Times that a stage takes as long on a core that is cold for it, from 1 to 100.
+    /// Factor by which a stage takes longer on a core that is cold for it, from 1 to 100.
     pub cold_factor: f64,
-    /// A core is warm for a kind of work that it did less than so long ago; 0: it always is.
+    /// Maximum time since a core last did a kind of work for which it is still warm; 0: it always is.
     pub warm_ns: u64,
-    /// Flows whose state a core keeps; 0: all.
+    /// Number of flows whose state a core's cache holds; 0: all.
     pub flows: usize,
-    /// What a packet of another flow costs more.
+    /// Additional time of a packet whose flow is not in the cache.
     pub flow_ns: u64,
 }
 
-/// The scheduler, where packets and applications want the same core.
+/// The scheduler, if packets and applications compete for a core.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulerCosts {
-    /// Packets are left to a thread when a core was at them for so long,
+    /// Maximum time that a core works on packets before it leaves them to a thread.
     pub softirq_ns: u64,
-    /// or for so many rounds, at least 1.
+    /// Maximum number of rounds before it does so, at least 1.
     pub softirq_rounds: u32,
-    /// The thread, or one of an application, then waits for those of applications for so long at least,
+    /// Minimum time for which application threads then run first.
     pub timeslice_min_ns: u64,
-    /// and at most; not less than the least.
+    /// Maximum of that time, not below the minimum.
     pub timeslice_max_ns: u64,
 }
 
@@ -129,22 +129,22 @@ pub struct SchedulerCosts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerCosts {
-    /// A core that was idle for so long
+    /// Idle time after which a core saves power.
     pub idle_ns: u64,
-    /// takes so much longer to begin.
+    /// Additional time until such a core starts work.
     pub exit_ns: u64,
 }
 
-/// Why a set of costs is none.
+/// Error in a set of costs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CostsError {
-    /// It is no such file.
+    /// The text is no file of costs.
     #[error("{reason}")]
     Syntax {
-        /// What is wrong, and in which line.
+        /// The error, and its line.
         reason: String,
     },
-    /// A figure is out of its range.
+    /// A value is out of its range.
     #[error("{key} must be {range}")]
     Range {
         /// Section and key.
@@ -154,17 +154,17 @@ pub enum CostsError {
     },
 }
 
-/// No piece of work takes longer: a sum of some stays far from the end of the clock.
+/// Maximum of each time. The sum of several stays far from the end of the clock.
 const MAX_NS: u64 = 1_000_000_000;
 
-/// Threads that took turns faster would do nothing else.
+/// Minimum time slice: with shorter ones, threads would do nothing but take turns.
 const LEAST_SLICE_NS: u64 = 1_000;
 
 impl Costs {
-    /// Reads a file of costs.
+    /// Parses the text of a file of costs.
     ///
     /// # Errors
-    /// Says what is missing, unknown or out of its range.
+    /// Reports what is missing, unknown or out of its range.
     pub fn parse(text: &str) -> Result<Costs, CostsError> {
         let costs: Costs = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
@@ -177,21 +177,21 @@ impl Costs {
         Ok(costs)
     }
 
-    /// The set that comes with the library under this name.
+    /// The built-in set with this name.
     ///
     /// # Panics
-    /// Never: a test reads them all.
+    /// Never: a test parses all of them.
     pub fn named(name: &str) -> Option<Costs> {
         let (_, text) = BUILT_IN_COSTS.iter().find(|(known, _)| *known == name)?;
         Some(Costs::parse(text).expect("what comes with the library is right"))
     }
 
-    /// Of the hosts that the findings on x86 were measured on.
+    /// Costs of the hosts of the published x86 measurements.
     pub fn x86() -> Costs {
         Costs::named("x86").expect("it is listed")
     }
 
-    /// Of the router of the sparse connection patch.
+    /// Costs of the router of the sparse connection patch.
     pub fn mips_router() -> Costs {
         Costs::named("mips-router").expect("it is listed")
     }
@@ -252,7 +252,7 @@ impl Costs {
         }
     }
 
-    /// What sending a message takes its thread: the call, the copy, and its packets in pieces.
+    /// Time of a thread to send a message: the call, the copy, and the packets in segments.
     #[must_use]
     pub fn send_ns(&self, bytes: u32) -> u64 {
         let pieces = u64::from(bytes.div_ceil(self.protocol.segment_bytes).max(1));
@@ -263,7 +263,7 @@ impl Costs {
             + pieces * self.protocol.transmit_ns
     }
 
-    /// What taking a message takes its thread; a thread that is cold longer.
+    /// Time of a thread to receive a message, which is longer if the thread is cold.
     #[must_use]
     pub fn take_ns(&self, bytes: u32, is_cold: bool) -> u64 {
         let application = &self.application;
@@ -272,14 +272,14 @@ impl Costs {
             + for_bytes(application.copy_byte_ns, bytes)
     }
 
-    /// What a stage takes that is made for a warm core.
+    /// Time of a stage on a cold core.
     #[must_use]
     pub fn stage_ns(&self, ns: u64, is_cold: bool) -> u64 {
         if is_cold { (ns as f64 * self.cache.cold_factor).round() as u64 } else { ns }
     }
 }
 
-/// What so many bytes take.
+/// Time for `bytes` bytes.
 pub(crate) fn for_bytes(byte_ns: f64, bytes: u32) -> u64 {
     (byte_ns * f64::from(bytes)).round() as u64
 }
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(Costs::named("arm"), None);
     }
 
-    /// Whatever a figure is, a comment before it says where it comes from.
+    /// Every figure has a comment before it that states its source.
     #[test]
     fn every_figure_has_a_source() {
         for (name, text) in BUILT_IN_COSTS {
@@ -308,14 +308,14 @@ mod tests {
                     !is_figure || has_source || line.ends_with("= 0") || line.ends_with("= 0.0"),
                     "{name}: {line}"
                 );
-                // A comment serves the figures that follow it up to the next section.
+                // A comment applies to the figures after it, up to the next section.
                 has_source = line.starts_with('#') || has_source && !line.starts_with('[');
             }
         }
     }
 
-    /// A warm host, one short message there and back: 15,100 ns in the timeline that the figures are from, of which the network has 2 x
-    /// 2,805.
+    /// A round trip of a short message between warm hosts: 15,100 ns in the timeline from which the figures
+    /// are, of which the network takes 2 x 2,805.
     #[test]
     fn a_short_round_trip_is_the_published_one() {
         let costs = Costs::x86();

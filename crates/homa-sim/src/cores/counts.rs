@@ -1,42 +1,42 @@
-//! What a host's cores did.
+//! Counters of a host's cores.
 
 use serde::{Deserialize, Serialize};
 
-/// What the cores of hosts did in the measured time, summed over the hosts where nothing else is said.
+/// Counters of the hosts' cores in the measured time, summed over the hosts unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CoreCounts {
     /// Packets that cores took from the device.
     pub packets: u64,
-    /// Batches that they took them in.
+    /// Batches in which cores took packets from the device.
     pub batches: u64,
-    /// Packets that went to another core than the one on which they arrived.
+    /// Packets that were passed to another core than the one on which they arrived.
     pub handed_off: u64,
-    /// Wake-ups of another core for packets: several may be handed over by one.
+    /// Wake-ups of another core for packets. One may be for several packets.
     pub core_wakes: u64,
-    /// Packets for which the protocol found its core cold.
+    /// Packets that were processed on a core that was cold for the protocol.
     pub cold_packets: u64,
-    /// Messages that a thread took.
+    /// Messages that threads received.
     pub messages: u64,
     /// Messages whose thread was cold.
     pub cold_messages: u64,
-    /// Messages for which a thread had to be woken.
+    /// Messages for which a thread was woken.
     pub thread_wakes: u64,
-    /// Threads that were woken on another core than before.
+    /// Wake-ups of threads on another core than before.
     pub moved_threads: u64,
-    /// Times that a core left packets to a thread, and applications went first.
+    /// Number of times that a core deferred packets in favour of applications.
     pub deferrals: u64,
     /// Packets dropped because the device's queue, or a core's, was full.
     pub dropped: u64,
-    /// Share of the time that the busiest core of any host was at work; polling is none.
+    /// Share of the time in which the busiest core of any host worked, without polling.
     pub busiest_core: f64,
-    /// The same, mean of all cores.
+    /// The same as the mean of all cores.
     pub mean_core: f64,
-    /// Share of the cores' time that threads polled.
+    /// Share of the cores' time in which threads polled.
     pub polling: f64,
 }
 
 impl CoreCounts {
-    /// Adds those of another host with as many cores; `hosts` were added before.
+    /// Adds the counters of another host with as many cores, after those of `hosts` hosts.
     pub(crate) fn add(&mut self, other: &CoreCounts, hosts: usize) {
         self.packets += other.packets;
         self.batches += other.batches;

@@ -1,6 +1,6 @@
 //! The cores of a host at work.
 //!
-//! A machine has no clock. Whoever drives it says what happens and when, and does what the machine asks for ([`Action`]).
+//! A machine has no clock. Its caller reports events and their times, and performs the machine's [`Action`]s.
 
 use std::collections::VecDeque;
 
@@ -18,25 +18,25 @@ use super::counts::CoreCounts;
 use super::threads::{Job, JobKind, State, Thread, Threads};
 use crate::payload::random_numbers;
 
-/// What a machine asks for.
+/// An action that a machine requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// [`Machine::elapsed`] is to be called then.
+    /// Call [`Machine::elapsed`] at this time.
     At(Time, Timer),
-    /// The protocol is done with this packet, on this core.
+    /// The protocol has processed this packet on this core.
     Processed { packet: u32, core: Core },
-    /// A thread begins to send.
+    /// A thread has started to send.
     Begun(Job),
-    /// A thread is done with this job.
+    /// A thread has finished this job.
     Done(Job),
-    /// There was no room for this packet.
+    /// This packet was dropped because a queue was full.
     Dropped { packet: u32 },
 }
 
-/// What elapses.
+/// A timer of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// What a core is at.
+    /// The current work of a core.
     Work { core: Core, turn: u32 },
     /// The wake-up of a core.
     Core(Core),
@@ -44,7 +44,7 @@ pub(crate) enum Timer {
     Thread(u32),
 }
 
-/// The random stream of time slices.
+/// Random stream for time slices.
 const SLICES: u64 = 0x51;
 
 /// The cores of a host.
@@ -52,12 +52,12 @@ const SLICES: u64 = 0x51;
 pub(crate) struct Machine {
     config: CoresConfig,
     policy: Box<dyn Policy>,
-    /// Those that packets arrive on.
+    /// Cores that packets arrive on.
     arrival_cores: Vec<Core>,
     cores: Vec<CoreState>,
     loads: Vec<CoreLoad>,
     threads: Threads,
-    /// Where the protocol last processed a packet.
+    /// Core on which the protocol last processed a packet.
     last_protocol: Option<Core>,
     random: Pcg64,
     actions: VecDeque<Action>,
@@ -66,7 +66,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// At time 0, with nothing to do.
+    /// A machine at time 0 without work.
     ///
     /// # Panics
     /// If [`CoresConfig::check`] fails.
@@ -97,17 +97,17 @@ impl Machine {
         &mut self.cores[usize::from(core)]
     }
 
-    /// The core on which the device puts packets with this hash of its own.
+    /// The core to which the device sends packets with this hash.
     pub(crate) fn arrival_core(&self, device_hash: u32) -> Core {
         self.arrival_cores[hash::place(device_hash, self.arrival_cores.len())]
     }
 
-    /// What it asks for next.
+    /// The next action.
     pub(crate) fn action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// A packet has come to the core that it names as that of its arrival.
+    /// Handles the arrival of a packet at its arrival core.
     pub(crate) fn arrive(&mut self, now: Time, number: u32, packet: Packet) {
         let ring_packets = self.costs().receive.ring_packets;
         let core = self.core(packet.arrival);
@@ -122,8 +122,8 @@ impl Machine {
         }
     }
 
-    /// The protocol has sent a packet that no application asked for, because of one that it processed on this core; `None`: on the last
-    /// one.
+    /// Records that the protocol sent a packet without an application, because of a packet that it processed
+    /// on this core; `None`: on the last such core.
     pub(crate) fn sent(&mut self, now: Time, core: Option<Core>) {
         let ns = self.costs().protocol.transmit_ns;
         self.owes(now, core.or(self.last_protocol).unwrap_or(0), ns);
@@ -134,7 +134,7 @@ impl Machine {
         self.packets_wait(now, core);
     }
 
-    /// A core has packets' work: it goes to it from whatever else it is at.
+    /// Makes a core switch to work on packets.
     fn packets_wait(&mut self, now: Time, core: Core) {
         let state = self.core(core);
         if state.is_at_packets() || state.deferred_until.is_some() && state.task == Task::Application {
@@ -144,7 +144,7 @@ impl Machine {
         self.dispatch(now, core);
     }
 
-    /// Breaks off what a core is at.
+    /// Interrupts the current work of a core.
     fn pause(&mut self, now: Time, core: Core) {
         let state = &mut self.cores[usize::from(core)];
         state.turn += 1;
@@ -164,7 +164,7 @@ impl Machine {
         state.task = Task::Idle;
     }
 
-    /// What it waited for has come.
+    /// Handles the expiry of a timer.
     pub(crate) fn elapsed(&mut self, now: Time, timer: Timer) {
         match timer {
             Timer::Work { core, turn } if self.core(core).turn == turn => self.ends(now, core),
@@ -178,7 +178,7 @@ impl Machine {
         }
     }
 
-    /// A core has nothing before it: it goes on to what comes next.
+    /// Starts the next work of a core that has none.
     fn dispatch(&mut self, now: Time, core: Core) {
         let scheduler = &self.config.costs.scheduler;
         let (longest_ns, rounds) = (scheduler.softirq_ns, scheduler.softirq_rounds);
@@ -207,15 +207,15 @@ impl Machine {
         }
     }
 
-    /// The place of the first of a core's threads that has work, and does not only poll.
+    /// Index of the first of a core's threads that has work other than polling.
     fn working(&self, core: Core) -> Option<usize> {
         let threads = &self.threads.all;
         let works = |&thread: &u32| matches!(threads[thread as usize].state, State::Working { .. });
         self.cores[usize::from(core)].runnable.iter().position(works)
     }
 
-    /// A thread of this core has got work: it goes before one that polls, which gives way at every look (`schedule` in the loop of
-    /// `homa_wait_for_message`).
+    /// Handles new work of a thread on this core. It precedes a polling thread, which yields at every check
+    /// (`schedule` in the loop of `homa_wait_for_message`).
     fn has_got_work(&mut self, now: Time, core: Core) {
         let state = &self.cores[usize::from(core)];
         let polls = |thread: u32| matches!(self.threads.all[thread as usize].state, State::Polling { .. });
@@ -227,7 +227,7 @@ impl Machine {
         }
     }
 
-    /// A core is at this from now on for so long.
+    /// Makes a core do this work for `ns` from now on.
     fn work(&mut self, now: Time, core: Core, task: Task, ns: u64) {
         let state = self.core(core);
         state.turn += 1;
@@ -236,7 +236,7 @@ impl Machine {
         self.actions.push_back(Action::At(now + ns, Timer::Work { core, turn }));
     }
 
-    /// A piece of packets' work begins: how long it takes.
+    /// Starts a piece of work on packets. Returns its time.
     fn begin(&mut self, now: Time, core: Core, task: Task) -> u64 {
         let costs = &self.config.costs;
         let state = &mut self.cores[usize::from(core)];
@@ -278,7 +278,7 @@ impl Machine {
         }
     }
 
-    /// What a core was at has ended.
+    /// Handles the end of a core's current work.
     fn ends(&mut self, now: Time, core: Core) {
         let state = &mut self.cores[usize::from(core)];
         match state.task {
@@ -291,7 +291,7 @@ impl Machine {
                 state.received_at_busy_ns = state.busy_ns;
                 self.received(now, core);
                 let state = self.core(core);
-                // Where the ring is empty the next packet interrupts again.
+                // If the ring is empty, the next packet interrupts again.
                 state.polls_device = !state.ring.is_empty();
             }
             Task::Protocol => {
@@ -308,7 +308,7 @@ impl Machine {
         self.dispatch(now, core);
     }
 
-    /// A batch is taken from the device: each of its packets goes to the core that the policy chooses.
+    /// Handles a batch from the device: each of its packets goes to the core that the policy chooses.
     fn received(&mut self, now: Time, core: Core) {
         self.look(now);
         let mut batch = std::mem::take(&mut self.core(core).batch);
@@ -316,7 +316,7 @@ impl Machine {
         self.counts.packets += u64::from(size);
         self.counts.batches += 1;
         let each_ns = self.costs().protocol.packet_ns;
-        // Cores that have got a packet of the batch: a bit each.
+        // Cores that have received a packet of the batch, one bit for each.
         let mut got = 0_u64;
         for (position, mut item) in (0..).zip(batch.drain(..)) {
             item.packet.now_ns = now.as_ns();
@@ -355,7 +355,7 @@ impl Machine {
         }
     }
 
-    /// Brings what policies see of the cores up to date.
+    /// Updates what policies see of the cores.
     fn look(&mut self, now: Time) {
         let costs = &self.config.costs;
         for (state, load) in self.cores.iter().zip(&mut self.loads) {
@@ -376,7 +376,7 @@ impl Machine {
         }
     }
 
-    /// A message is complete on this core, or a clock says that one is to be sent: a thread is to see to it.
+    /// Gives a thread a job: a message that is complete on this core, or one that is due to be sent.
     pub(crate) fn submit(&mut self, now: Time, job: Job, by: Option<Core>) {
         self.look(now);
         let pool = self.threads.pool(job.kind);
@@ -386,7 +386,7 @@ impl Machine {
         }
     }
 
-    /// A thread that waits gets a job.
+    /// Gives a waiting thread a job.
     fn give(&mut self, now: Time, thread: u32, job: Job, by: Option<Core>) {
         let wake_ns = self.config.costs.application.poll_wake_ns;
         let polls = matches!(self.threads.get(thread).state, State::Polling { .. });
@@ -406,7 +406,7 @@ impl Machine {
                 self.owes(now, by, waker_ns);
                 self.costs().application.sleep_wake_ns
             }
-            // A sender watches the clock by itself.
+            // A sender polls the clock itself.
             None => 0,
         };
         let core = self.place(thread);
@@ -414,8 +414,9 @@ impl Machine {
         self.actions.push_back(Action::At(now + after_ns, Timer::Thread(thread)));
     }
 
-    /// The core on which a thread that slept goes on: its own, or the next one that runs no thread, as the kernel's scheduler looks for one
-    /// (`select_idle_sibling`); it takes a core that is at packets for idle.
+    /// The core on which a sleeping thread continues: its previous one, or the next one that runs no thread,
+    /// as the kernel's scheduler searches for one (`select_idle_sibling`). The search treats a core that
+    /// works on packets as idle.
     fn place(&mut self, thread: u32) -> Core {
         let own = self.threads.get(thread).core;
         let is_free = |state: &CoreState| state.runnable.is_empty() && state.expected == 0;
@@ -437,13 +438,14 @@ impl Machine {
         self.has_got_work(now, core);
     }
 
-    /// A thread turns to its job, after so long.
+    /// Starts the job of a thread after `wake_ns`.
     fn start_job(&mut self, thread: u32, wake_ns: u64) {
         let Thread { job: Some(job), core, ran_at_busy_ns, .. } = *self.threads.get(thread) else { return };
         let costs = &self.config.costs;
         let busy_ns = self.cores[usize::from(core)].busy_ns;
         let last = self.threads.pool(job.kind).last.replace(thread);
-        // Another thread, on a core of its own or on the same one, has changed what both use; or the core did much else.
+        // The thread is cold if another thread used their common data since, or if its core did much other
+        // work.
         let is_cold = last != Some(thread) || busy_ns.saturating_sub(ran_at_busy_ns) > costs.cache.warm_ns;
         let is_cold = is_cold && costs.cache.warm_ns > 0;
         let work_ns = match job.kind {
@@ -461,7 +463,8 @@ impl Machine {
         self.threads.get(thread).state = State::Working { left_ns: wake_ns + work_ns };
     }
 
-    /// The first of a core's threads that has work runs until it is done, or its time slice is over; where none has, the first one polls.
+    /// Runs the first of a core's threads that has work until it is done or its time slice ends. If none has
+    /// work, the first one polls.
     fn run(&mut self, now: Time, core: Core, slice_ns: u64, exit_ns: u64) {
         let working = self.working(core);
         let state = &mut self.cores[usize::from(core)];
@@ -482,7 +485,7 @@ impl Machine {
         self.work(now, core, Task::Application, ends.since(now));
     }
 
-    /// A thread was stopped: it is done, or it has polled for long enough, or its time slice is over.
+    /// Handles a thread that stopped because it is done, has polled long enough, or its time slice is over.
     fn thread_stops(&mut self, now: Time, core: Core) {
         let thread = self.core(core).runnable[0];
         match self.threads.get(thread).state {
@@ -517,7 +520,7 @@ impl Machine {
         }
     }
 
-    /// A thread gives up its core.
+    /// Puts a thread to sleep.
     fn sleeps(&mut self, thread: u32, core: Core) {
         self.threads.get(thread).state = State::Sleeping;
         let state = self.core(core);
@@ -525,7 +528,7 @@ impl Machine {
         state.slice_ends = Time::ZERO;
     }
 
-    /// What is counted begins now.
+    /// Starts counting.
     pub(crate) fn count_from(&mut self, now: Time) {
         self.counts = CoreCounts::default();
         self.counted_since = now;
@@ -534,7 +537,7 @@ impl Machine {
         }
     }
 
-    /// What was counted until now.
+    /// The counters until now.
     pub(crate) fn counts(&self, now: Time) -> CoreCounts {
         let time_ns = now.since(self.counted_since).max(1) as f64;
         let share = |ns: u64| (ns as f64 / time_ns).min(1.0);
@@ -557,7 +560,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine and what it did, with times.
+    /// A machine and a log of its actions, with times.
     struct Bench {
         machine: Machine,
         now: Time,
@@ -623,7 +626,7 @@ mod tests {
         CoresConfig { server_threads: 1, client_threads: 1, ..CoresConfig::x86(2, policy) }
     }
 
-    /// Interrupt, batch, wake-up of the protocol and its work, of the costs for x86.
+    /// Time of the interrupt, the batch, the protocol's wake-up and its work, by the costs for x86.
     const RECEIVE_NS: u64 = 530 + 267 + 350;
     const PROCESS_NS: u64 = 475 + 320 + 322;
 
@@ -633,7 +636,7 @@ mod tests {
         bench.packet(7, 1);
         bench.run(100_000);
         assert_eq!(bench.processed(), [(RECEIVE_NS + PROCESS_NS, 7, 1)]);
-        // By its hash, which is 0, it goes to the first core.
+        // Its hash of 0 sends it to the first core.
         let mut bench = Bench::new(&config(PolicyName::RssHash));
         bench.packet(7, 1);
         bench.run(100_000);
@@ -664,10 +667,10 @@ mod tests {
         let mut bench = Bench::new(&config(PolicyName::SameCore));
         bench.submit(1, 0);
         bench.run(1_000_000);
-        // Its first message finds it cold.
+        // The thread is cold for its first message.
         let slept = 2_090 + (435.0_f64 * 2.06).round() as u64 + 360;
         assert_eq!(bench.jobs(), [(slept, 1)]);
-        // It polled for 50 us and sleeps again; after the next one it polls still.
+        // It polls for 50 us and sleeps again. After the next message it is still polling.
         bench.submit(2, 0);
         bench.run(1_010_000);
         bench.submit(3, 0);

@@ -1,8 +1,9 @@
-//! What happens inside of a host: its cores, and the work that competes for them.
+//! The inside of a host: its cores, and the work that competes for them.
 //!
-//! A packet that has come to a host is taken from the device by one core (NAPI, in batches), handed to the core that a policy of
-//! [`homa_steer`] chooses, processed there by the protocol (SoftIRQ), and what it completes wakes a thread of an application. All of it
-//! takes time on a core, and packets come before applications, as in Linux. What each piece costs is [`Costs`].
+//! One core takes an arriving packet from the device (NAPI, in batches) and passes it to the core that a
+//! policy of [`homa_steer`] chooses. There the protocol processes it (SoftIRQ), and a complete message wakes
+//! a thread of an application. All of this takes time on a core, and packets precede applications, as in
+//! Linux. The costs of each step are [`Costs`].
 
 mod config;
 mod core;

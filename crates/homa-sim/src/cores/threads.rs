@@ -1,4 +1,4 @@
-//! Threads of applications: who waits, who works, and what on.
+//! Threads of applications: which ones wait, which ones work, and on what.
 
 use std::collections::VecDeque;
 
@@ -8,26 +8,26 @@ use homa_steer::wake::{Sleeper, Sleepers, WakeOrder};
 
 use super::config::CoresConfig;
 
-/// What a thread is to do.
+/// A job of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) kind: JobKind,
-    /// The caller's number for the message that it is about.
+    /// The caller's number for the message.
     pub(crate) message: u32,
     /// Bytes of the message.
     pub(crate) bytes: u32,
-    /// Of the packets that brought it, where any did.
+    /// Flow hash of the packets that brought it, if any.
     pub(crate) flow_hash: u32,
 }
 
-/// Which work, and so which threads.
+/// Kind of work, which determines the kind of thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobKind {
-    /// Send a request.
+    /// Sending a request.
     Send,
-    /// Take a request and send a response that is as long.
+    /// Receiving a request and sending a response of the same length.
     Request,
-    /// Take a response.
+    /// Receiving a response.
     Response,
 }
 
@@ -35,36 +35,36 @@ impl JobKind {
     const ALL: [JobKind; 3] = [JobKind::Send, JobKind::Request, JobKind::Response];
 }
 
-/// What a thread is at.
+/// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It sleeps, or is on its way out of sleep.
+    /// It sleeps or is being woken.
     Sleeping,
-    /// It looks for its next message, and goes to sleep then.
+    /// It polls for its next message until this time, and then sleeps.
     Polling { until: Time },
-    /// It has so much left to do.
+    /// It works, and needs this much more time.
     Working { left_ns: u64 },
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub(super) kind: JobKind,
-    /// Where it runs, or ran last.
+    /// Core on which it runs or last ran.
     pub(super) core: Core,
     pub(super) state: State,
     pub(super) job: Option<Job>,
-    /// What all work on its core came to when it last ran there.
+    /// Total time of work on its core when it last ran there.
     pub(super) ran_at_busy_ns: u64,
 }
 
 /// The threads of a kind.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Those that wait for a message, be it in a poll or asleep.
+    /// Threads that wait for a message, polling or asleep.
     pub(super) waiting: Sleepers,
-    /// Messages for which no thread waits.
+    /// Jobs for which no thread waits.
     pub(super) ready: VecDeque<Job>,
-    /// Who took the last one.
+    /// The thread that got the last job.
     pub(super) last: Option<u32>,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// All asleep, spread over the cores: servers first, then clients, then senders.
+    /// Creates all threads asleep, spread over the cores: servers first, then clients, then senders.
     pub(super) fn new(config: &CoresConfig) -> Threads {
         let count = |kind| match kind {
             JobKind::Send => config.sender_threads,
@@ -85,7 +85,7 @@ impl Threads {
         };
         let mut all = Vec::new();
         let mut pools = JobKind::ALL.map(|kind| Pool {
-            // Senders are woken by a clock, and no message waits for one of them in particular.
+            // A clock wakes the senders, and no message waits for a particular one.
             waiting: Sleepers::new(
                 if kind == JobKind::Send { WakeOrder::Lifo } else { config.wake_order },
                 count(kind),

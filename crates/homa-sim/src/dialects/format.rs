@@ -1,5 +1,5 @@
-//! Packets of Linux Homa as bytes, for the model kernels. Written from the layouts alone: it shares nothing
-//! with `homa_proto::wire`, so that both must agree with the layouts to agree with each other.
+//! Packets of Linux Homa as bytes, for the model kernels. This code is written from the layouts alone and
+//! shares nothing with `homa_proto::wire`: the two agree with each other only if both agree with the layouts.
 
 use super::speaker::Kernel;
 
@@ -15,7 +15,8 @@ pub(super) const START_MSG: u8 = 0x19;
 
 pub(super) const COMMON_BYTES: usize = 28;
 pub(super) const DATA_BYTES: usize = 56;
-/// The value of `seg.offset` that refers to `sequence`, and the length of a RESEND for everything sent.
+/// The value of `seg.offset` that refers to `sequence`, and the length in a RESEND that means everything
+/// sent.
 pub(super) const MINUS_ONE: u32 = 0xffff_ffff;
 
 /// The fields of the common header that a model sends.
@@ -25,7 +26,7 @@ pub(super) struct Head {
     pub(super) dport: u16,
     pub(super) kind: u8,
     pub(super) id: u64,
-    /// Whether the kernel's marks are set.
+    /// Whether the fields that mark a packet as Linux Homa's are set.
     pub(super) marked: bool,
 }
 
@@ -60,7 +61,7 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// The least length of a packet of this type at a kernel; `None`: the type is unknown to it.
+/// Minimum length of a packet of this type for this kernel; `None`: the kernel does not know the type.
 pub(super) fn least_bytes(kind: u8, kernel: Kernel) -> Option<usize> {
     let is_stripped = kernel == Kernel::Three;
     Some(match kind {

@@ -20,31 +20,31 @@ use super::node::{CLIENT_PORT, Finished, Node, SERVER_PORT, pattern, pattern_hol
 use super::speaker::{Kernel, TrafficCounts};
 
 const TICK_NS: u64 = 1_000_000;
-/// Ticks of silence before a RESEND, and between two of them.
+/// Ticks without a packet before the first RESEND, and between two of them.
 const RESEND_TICKS: u32 = 5;
 const TIMEOUT_TICKS: u32 = 100;
-/// Ticks after a response before NEED_ACK is sent in every tick.
+/// Ticks between a response and the first NEED_ACK, which is then repeated in every tick.
 const ACK_TICKS: u32 = 2;
 const UNSCHED_BYTES: u32 = 40_000;
 const MAX_INCOMING: u32 = 400_000;
 const MAX_MESSAGE: u32 = 1_000_000;
 const GRANT_STEP: u32 = 10_000;
 const CUTOFF_VERSION: u16 = 1;
-/// Acknowledgements that wait before a client sends them in a packet of their own.
+/// Number of waiting acknowledgements for which a client sends a separate packet.
 const ACKS: usize = 5;
 
-/// Behaviours that the facts leave open.
+/// Behaviours that the known facts leave open.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quirks {
     /// Dialect 1 sends `sequence` and -1 in `seg.offset`, as it did before July 2026.
     pub offset_in_sequence: bool,
-    /// A RESEND beyond the grant acts as a grant at dialect 2, too.
+    /// A RESEND beyond the grant acts as a grant in dialect 2, too.
     pub resend_grants: bool,
-    /// Dialect 2 answers a START_MSG that it has already by the last grant.
+    /// Dialect 2 answers a duplicate START_MSG by the last grant.
     pub repeats_grant: bool,
-    /// After RPC_UNKNOWN dialect 2 sends the bytes again instead of START_MSG.
+    /// Dialect 2 answers RPC_UNKNOWN by the bytes instead of START_MSG.
     pub unknown_sends_data: bool,
-    /// Time that the server takes for a request.
+    /// Time that the server takes to execute a request.
     pub service_ns: u64,
 }
 
@@ -53,7 +53,7 @@ struct Out {
     len: u32,
     granted: u32,
     next: u32,
-    /// START_MSG opened it.
+    /// Whether START_MSG opened the message.
     started: bool,
 }
 
@@ -79,7 +79,8 @@ impl In {
         self.received() == self.len
     }
 
-    /// Takes bytes as the kernel does: a packet that overlaps the edge of a gap, or of what came, is dropped whole.
+    /// Adds bytes as the kernel does: a packet that partly overlaps a gap or received bytes is dropped as a
+    /// whole.
     fn take(&mut self, from: u32, to: u32) -> bool {
         if from >= self.end {
             if from > self.end {
@@ -206,7 +207,7 @@ impl KernelModel {
         self.sent.push_back(bytes);
     }
 
-    /// One segment of a message, whole.
+    /// Sends one whole segment of a message.
     fn send_data(&mut self, id: u64, offset: u32, again: bool) {
         let out = &self.rpcs[&id].out;
         let (total, end) = (out.len, (offset + self.segment).min(out.len));
@@ -236,7 +237,7 @@ impl KernelModel {
         self.sent.push_back(bytes);
     }
 
-    /// Sends what may be sent for the first time, in whole segments.
+    /// Sends the bytes that may be sent for the first time, in whole segments.
     fn send_new(&mut self, id: u64) {
         while let Some(rpc) = self.rpcs.get(&id)
             && rpc.out.next < rpc.out.granted
@@ -250,7 +251,7 @@ impl KernelModel {
         }
     }
 
-    /// Sends again what was sent of the range, on the grid of segments. False: nothing of it was sent.
+    /// Retransmits the sent bytes of the range, in whole segments. False: none of it was sent.
     fn send_again(&mut self, id: u64, from: u32, to: u32) -> bool {
         let to = to.min(self.rpcs[&id].out.next);
         let offsets: Vec<u32> =
@@ -262,7 +263,7 @@ impl KernelModel {
         any
     }
 
-    /// Begins to send a message of `len` bytes.
+    /// Starts to send a message of `len` bytes.
     fn open(&mut self, id: u64, len: u32) {
         let is_long = len > UNSCHED_BYTES;
         let (granted, started) = match self.kernel {
@@ -298,7 +299,7 @@ impl KernelModel {
         self.grant(id);
     }
 
-    /// The RPC that a message belongs to: a request may be new.
+    /// The RPC of a message. A request may open a new one.
     fn rpc_for_message(&mut self, id: u64) -> Option<&mut Rpc> {
         if !is_client(id) {
             self.rpcs.entry(id).or_insert_with(|| Rpc {
@@ -391,7 +392,7 @@ impl KernelModel {
         self.sent.push_back(bytes);
     }
 
-    /// Grants a message its window.
+    /// Sends a grant for a message's window.
     fn grant(&mut self, id: u64) {
         if self.kernel == Kernel::Three {
             return;
@@ -469,7 +470,7 @@ impl KernelModel {
         }
     }
 
-    /// Asks for what is missing: gaps, then what was granted beyond them.
+    /// Sends RESENDs for missing bytes: gaps, then granted bytes beyond them.
     fn ask(&mut self, id: u64) {
         let Some(inc) = self.rpcs.get(&id).and_then(|rpc| rpc.inc.as_ref()) else {
             return self.send_resend(id, 0, MINUS_ONE);

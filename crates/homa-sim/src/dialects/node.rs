@@ -19,19 +19,19 @@ pub(super) struct Finished {
     pub(super) answer: Option<u32>,
 }
 
-/// What a pairing needs of a speaker. Times are in nanoseconds.
+/// The interface of a speaker in a pairing. Times are in nanoseconds.
 pub(super) trait Node {
-    /// Calls the peer's server with a request of so many bytes.
+    /// Calls the peer's server with a request of `length` bytes.
     fn call(&mut self, now: u64, token: u64, length: u32);
     fn receive(&mut self, now: u64, bytes: &[u8]);
     fn next_timer(&self) -> Option<u64>;
     fn timer(&mut self, now: u64);
     /// The next packet to send.
     fn poll(&mut self, now: u64) -> Option<Vec<u8>>;
-    /// The calls that have ended since the last call.
+    /// Calls that ended since this method was last called.
     fn finished(&mut self) -> Vec<Finished>;
     fn counts(&self) -> TrafficCounts;
-    /// What is wrong with the speaker when all calls have ended, in words.
+    /// Descriptions of what is wrong with the speaker after all calls have ended.
     fn problems(&self) -> Vec<String>;
 }
 
@@ -56,7 +56,7 @@ impl Reassembly for Arrived {
     }
 }
 
-/// This project's endpoint over raw IP, with a server that returns as many bytes as it gets.
+/// This project's endpoint over raw IP, with a server that echoes requests.
 pub(super) struct Ours {
     endpoint: Endpoint,
     peer: SocketAddr,
@@ -121,7 +121,7 @@ impl Ours {
         }
     }
 
-    /// Whether a message has the bytes that its sender sent.
+    /// Checks that a message has the bytes that its sender sent.
     fn judge(&mut self, rpc: RpcKey, sender_id: u64) {
         let bytes = self.arrived.0.remove(&rpc).unwrap_or_default();
         self.counts.wrong += u64::from(!pattern_holds(sender_id, 0, &bytes));
@@ -161,7 +161,7 @@ impl Node for Ours {
             let id = self.endpoint.rpc_id(range.rpc).unwrap_or_default();
             bytes.extend((range.offset..range.offset + range.len).map(|at| pattern(id, at)));
             self.counts.bytes += u64::from(range.len);
-            // The header says whether the bytes were sent before.
+            // The header tells whether the bytes were sent before.
             self.counts.bytes_twice += u64::from(range.len) * u64::from(bytes[48]);
         }
         Some(bytes)

@@ -16,50 +16,50 @@ use crate::payload::random_numbers;
 const BYTES_PER_US: u64 = 1_250;
 const LINK_OVERHEAD: u64 = 58;
 const PROPAGATION_NS: u64 = 5_000;
-/// Longest delay of a packet that is reordered.
+/// Maximum extra delay of a reordered packet.
 const REORDER_NS: u64 = 300_000;
-/// Share of packets that are duplicated, and of those that are reordered.
+/// Shares of duplicated and of reordered packets.
 const DUPLICATION: f64 = 0.01;
 const REORDERING: f64 = 0.02;
-/// Virtual time in which every call must end, and time for all state to go afterwards.
+/// Maximum virtual time until every call ends, and until all state is gone afterwards.
 const CALL_LIMIT_NS: u64 = 60_000_000_000;
 const REST_NS: u64 = 30_000_000_000;
 
-/// What a pairing does.
+/// Settings of a pairing.
 #[derive(Clone, Copy, Debug)]
 pub struct PairPlan {
-    /// Determines the losses.
+    /// Seed of the losses, duplications and delays.
     pub seed: u64,
-    /// Who calls.
+    /// The speaker that calls.
     pub client: Speaker,
-    /// Who answers.
+    /// The speaker that answers.
     pub server: Speaker,
-    /// After half of the calls, this speaker takes the place of the one that is a kernel, without its memory.
+    /// Replaces the kernel, with all its state, after half of the calls.
     pub then: Option<Speaker>,
     /// Bytes of each request and of each response.
     pub bytes: u32,
-    /// Thousandths of the packets that are lost.
+    /// Lost packets per thousand.
     pub loss: u32,
-    /// Whether the addresses are of IPv6.
+    /// Whether the addresses are IPv6.
     pub ipv6: bool,
     /// Number of calls.
     pub calls: u32,
-    /// Calls that are open at a time.
+    /// Maximum number of open calls.
     pub at_once: u32,
-    /// What the kernels do where the facts leave it open.
+    /// Behaviours of the kernels that the known facts leave open.
     pub quirks: Quirks,
     /// Whether [`homa_proto::Endpoint::check`] is called after each step.
     pub checks: bool,
 }
 
-/// What became of a pairing.
+/// Results of a pairing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairReport {
-    /// Calls that ended with the whole response.
+    /// Calls that ended with a complete response.
     pub completed: u64,
-    /// Calls that ended without.
+    /// Calls that ended without a response.
     pub failed: u64,
-    /// Counts of the client, and of the server.
+    /// Counts of the client.
     pub client: TrafficCounts,
     /// Counts of the server.
     pub server: TrafficCounts,
@@ -69,18 +69,18 @@ pub struct PairReport {
     pub longest_ns: u64,
     /// Time of the first call after the kernel changed, in nanoseconds.
     pub after_change_ns: u64,
-    /// What must not be, in words.
+    /// Descriptions of all violations.
     pub problems: Vec<String>,
 }
 
 impl PairReport {
-    /// RESENDs of both for each call.
+    /// RESENDs per call, of both speakers together.
     pub fn resends_per_call(&self) -> f64 {
         let calls = (self.completed + self.failed).max(1);
         (self.client.resends + self.server.resends) as f64 / calls as f64
     }
 
-    /// Adds another run of the same pairing.
+    /// Adds the results of another run of the same pairing.
     pub fn add(&mut self, other: &PairReport) {
         self.completed += other.completed;
         self.failed += other.failed;
@@ -111,10 +111,10 @@ struct Pair {
     /// Packets on their way: (arrival, number) -> (receiver, bytes).
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     sent: u64,
-    /// When the link of each sender is free.
+    /// Time at which each sender's link becomes free.
     free_at: [u64; 2],
     report: PairReport,
-    /// When each open call began.
+    /// Start of each open call.
     open: BTreeMap<u64, u64>,
     started: u64,
 }
@@ -133,7 +133,8 @@ fn node(plan: &PairPlan, side: usize, speaker: Speaker, life: u64) -> Box<dyn No
     let segment = if plan.ipv6 { 1_404 } else { 1_424 };
     match speaker {
         Speaker::Kernel(kernel) => {
-            // A kernel that starts again counts from 2 again; finished ids of its client must not stand in the way.
+            // A restarted kernel assigns ids from 2 on. The ids of its second start differ here, because the
+            // server still remembers the finished ones of the first.
             Box::new(KernelModel::new(kernel, plan.quirks, segment, 2 + 100_000 * life))
         }
         Speaker::Ours => {
@@ -179,7 +180,7 @@ pub fn run_pair(plan: PairPlan) -> PairReport {
 }
 
 impl Pair {
-    /// Makes so many calls, and waits for their ends.
+    /// Makes this many calls and waits until they have ended.
     fn calls(&mut self, calls: u64) {
         let until = self.started + calls;
         let limit = self.now + CALL_LIMIT_NS;
@@ -200,7 +201,7 @@ impl Pair {
         }
     }
 
-    /// The kernel restarts with another dialect, at rest.
+    /// Restarts the kernel with another dialect while no call is open.
     fn change(&mut self, speaker: Speaker) {
         let limit = self.now + REST_NS;
         while self.step(limit) {}
@@ -218,7 +219,7 @@ impl Pair {
         self.report.longest_ns = longest.max(self.report.longest_ns);
     }
 
-    /// The next event; false: there is none before `limit`.
+    /// Handles the next event; false: there is none before `limit`.
     fn step(&mut self, limit: u64) -> bool {
         let packet = self.flying.keys().next().map(|&(at, _)| (at, None));
         let timer = |side: usize| self.nodes[side].next_timer().map(|at| (at.max(self.now), Some(side)));
@@ -249,7 +250,7 @@ impl Pair {
         true
     }
 
-    /// Puts what the speakers send on the link.
+    /// Puts the speakers' packets on the link.
     fn transmit(&mut self) {
         for from in [CLIENT, SERVER] {
             while let Some(bytes) = self.nodes[from].poll(self.now) {
@@ -276,7 +277,7 @@ impl Pair {
         self.flying.insert((at, self.sent), (to, bytes));
     }
 
-    /// Lets all state go, and looks at what is left.
+    /// Runs until all state should be gone, and checks what is left.
     fn end(mut self) -> PairReport {
         let limit = self.now + REST_NS;
         while self.step(limit) {}

@@ -1,17 +1,17 @@
 //! The speakers of Homa that pairings join, and what they count.
 
-/// A dialect of Linux Homa that the models speak.
+/// A dialect of Linux Homa that a model speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Kernel {
-    /// Until September 2026: unscheduled bytes, then grants.
+    /// Before September 2026: unscheduled bytes, then grants.
     One,
-    /// Since: START_MSG opens a message that needs grants.
+    /// Since September 2026: START_MSG opens a message that needs grants.
     Two,
     /// The build for net-next: everything is sent at once, and RESEND has 36 bytes.
     Three,
 }
 
-/// Who is at one end of a pairing.
+/// The speaker at one end of a pairing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Speaker {
     /// This project's endpoint.
@@ -43,18 +43,18 @@ impl Speaker {
 /// Counts of one speaker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrafficCounts {
-    /// Requests that its server ran.
+    /// Requests that its server executed.
     pub executed: u64,
-    /// Requests that its server ran although it had run them before.
+    /// Requests that its server executed more than once.
     pub executed_again: u64,
     /// RESEND packets sent.
     pub resends: u64,
     /// Payload bytes sent.
     pub bytes: u64,
-    /// Of these, bytes marked as sent before.
+    /// Payload bytes marked as retransmitted.
     pub bytes_twice: u64,
-    /// Packets that it did not know, or that were invalid.
+    /// Packets of an unknown type, and invalid packets.
     pub dropped: u64,
-    /// Messages with other bytes than were sent.
+    /// Messages whose bytes differ from those that were sent.
     pub wrong: u64,
 }

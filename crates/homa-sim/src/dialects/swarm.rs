@@ -1,4 +1,4 @@
-//! Pairings chosen by a seed, and what each of them must keep.
+//! Pairings chosen by a seed, and the checks of their results.
 
 use rand::Rng;
 
@@ -7,25 +7,25 @@ use super::pair::{PairPlan, PairReport, run_pair};
 use super::speaker::{Kernel, Speaker};
 use crate::payload::random_numbers;
 
-/// Bytes of a message: one packet, and two lengths that need grants.
+/// Message lengths in bytes: one packet, and two lengths that need grants.
 pub const PAIR_SIZES: [u32; 3] = [100, 100_000, 1_000_000];
 
-/// Thousandths of the packets that are lost.
+/// Lost packets per thousand.
 pub const PAIR_LOSSES: [u32; 3] = [0, 20, 100];
 
-/// A message of this length needs no grant anywhere.
+/// Length of a message that needs no grant in any dialect.
 const SHORT: u32 = 1_000;
 
-/// One proof of the whole state in so many seeds, since it costs more than the run.
+/// One seed in this many checks the whole state after each step, which costs more than the run itself.
 const CHECK_EVERY: u64 = 8;
 
-/// The pairings in which the endpoint has a part, the client first.
+/// All pairings with our endpoint on at least one side, as client and server.
 pub fn pairings() -> Vec<(Speaker, Speaker)> {
     let all = Speaker::ALL.into_iter().flat_map(|client| Speaker::ALL.map(|server| (client, server)));
     all.filter(|&(client, server)| client == Speaker::Ours || server == Speaker::Ours).collect()
 }
 
-/// The pairing of a seed. Consecutive seeds take all pairings, sizes and losses in turn; what else differs is
+/// The pairing of a seed. Consecutive seeds cover all pairings, sizes and losses in turn. Everything else is
 /// random.
 pub fn pair_plan(seed: u64) -> PairPlan {
     let pairings = pairings();
@@ -57,17 +57,18 @@ pub fn pair_plan(seed: u64) -> PairPlan {
             resend_grants: rng.random(),
             repeats_grant: rng.random(),
             unknown_sends_data: rng.random(),
-            // A server that computes for longer than a RESEND waits, where RESENDs are not counted.
+            // A server that computes for longer than the RESEND interval, in runs whose RESENDs are not
+            // limited.
             service_ns: if loss > 0 && rng.random_range(0..4) == 0 { 12_000_000 } else { 0 },
         },
         checks: (seed / 63).is_multiple_of(CHECK_EVERY),
     }
 }
 
-/// Runs the pairing of a seed; the problems of the report are everything that must not be.
+/// Runs the pairing of a seed. `problems` of the report lists all violations.
 ///
 /// # Panics
-/// Where [`run_pair`] does.
+/// If [`run_pair`] does.
 pub fn pair_swarm(seed: u64) -> (PairPlan, PairReport) {
     let plan = pair_plan(seed);
     let mut report = run_pair(plan);
@@ -76,7 +77,8 @@ pub fn pair_swarm(seed: u64) -> (PairPlan, PairReport) {
     (plan, report)
 }
 
-/// What a pairing must keep beyond its end, its bytes, and at most once.
+/// Checks the results beyond those of every run: that calls end, bytes are right, and requests run at most
+/// once.
 fn judge(plan: &PairPlan, report: &PairReport) -> Vec<String> {
     let mut problems = Vec::new();
     let ours: Vec<_> = [(plan.client, &report.client), (plan.server, &report.server)]
@@ -85,8 +87,8 @@ fn judge(plan: &PairPlan, report: &PairReport) -> Vec<String> {
         .map(|(_, counts)| counts)
         .collect();
     let resends: u64 = ours.iter().map(|counts| counts.resends).sum();
-    // A server of dialect 3 shows itself by asking for the rest of the first long requests. Its interval and that
-    // of the client, which waits for a grant, end at the same time.
+    // A server of dialect 3 is recognised when it requests the rest of the first long requests. Its RESEND
+    // interval and that of the client, which waits for a grant, end at the same time.
     let shows_itself = plan.server == Speaker::Kernel(Kernel::Three) && plan.bytes > SHORT;
     let first_contact = if shows_itself { u64::from(plan.at_once) } else { 0 };
     if plan.loss == 0 && plan.then.is_none() && resends > first_contact {

@@ -1,4 +1,5 @@
-//! Checks after the turmoil: a call crosses a path that is still narrow, and after a surge nothing is left.
+//! Checks after the turmoil: a call gets through over a path that is still narrow, and a surge leaves no
+//! state behind.
 
 use homa_proto::{MS, SEC};
 
@@ -9,19 +10,19 @@ use crate::network::Network;
 
 /// The narrowest path, in bytes of a Homa packet, for which senders find a size (SEND-16).
 const NARROWEST: u32 = 528;
-/// Calls within which one gets through: each may time out before packets to its peer are small enough.
+/// Calls of which one must get through. Each may time out before packets to its peer are small enough.
 const CALLS_OVER_NARROW_PATH: usize = 8;
-/// Length of a request that has a full packet on any path.
+/// Length of a request that fills at least one packet on any path.
 const LONG_REQUEST: u32 = 40_000;
-/// Time without RPCs within which tables shrink and timers run out. Tables are looked at every five seconds,
-/// and clocks that stepped back need as long as they stepped.
+/// Maximum time without RPCs until tables have shrunk and timers have run out. Endpoints check their tables
+/// every five seconds, and a clock that stepped back needs as long as it stepped.
 const REST_LIMIT_NS: u64 = 120 * SEC;
-/// RPCs for which tables have room at any time, as a multiple of those that settings reserve.
+/// Maximum capacity of a table, as a multiple of the RPCs that the settings reserve.
 const MAX_ROOM_TIMES: usize = 2;
-/// Room that is always reserved.
+/// Minimum capacity, in RPCs, whatever the settings reserve.
 const LEAST_ROOM: u32 = 64;
 
-/// SEND-16: a call gets through where a path drops long packets and nobody says so.
+/// SEND-16: a call gets through where a path drops long packets without a report.
 pub(super) fn cross_narrow_path(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let Some((from, to)) = narrow_path(network, plan.network.hosts) else { return Vec::new() };
     network.run_for(2 * plan.lifetime_ns());
@@ -51,7 +52,7 @@ fn narrow_path(network: &Network<Anything>, hosts: usize) -> Option<(usize, usiz
     ways.find(|&(from, to)| from != to && is_silent(from, to) && takes(from, to) && takes(to, from))
 }
 
-/// Makes the plan's surge of calls, then none: no RPC, port, timer or large table is left.
+/// Makes the plan's surge of calls and then none. No RPC, port, timer or large table may be left.
 pub(super) fn surge_and_rest(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some((from, to, calls)) = plan.adversity.surge {
@@ -75,7 +76,7 @@ pub(super) fn surge_and_rest(network: &mut Network<Anything>, plan: &Plan) -> Ve
     problems
 }
 
-/// LIMIT-11, ABORT-7: large tables and armed timers of hosts without RPCs.
+/// LIMIT-11, ABORT-7: large tables and armed timers of hosts that have no RPCs.
 fn unrest(network: &Network<Anything>) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, host) in network.hosts().iter().enumerate() {

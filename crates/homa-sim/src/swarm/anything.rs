@@ -12,10 +12,10 @@ use super::plan::{Plan, Weather};
 use crate::app::{App, HostCtx, Reply};
 use crate::payload::{mix, random_numbers};
 
-/// The first server port of a host; its others follow, and the one after them is bound by nobody.
+/// The first server port of a host. Its others follow, and no server binds the port after the last one.
 pub(super) const FIRST_PORT: u16 = 99;
 
-/// An application that does anything it may, whenever it likes.
+/// An application that makes random calls within the contract, at random times.
 pub(super) struct Anything {
     rng: Pcg64,
     host: usize,
@@ -29,23 +29,23 @@ pub(super) struct Anything {
     weather: Weather,
     mute: bool,
     calm: bool,
-    /// Requests are answered as they come: the turmoil is over.
+    /// Whether the server answers every request at once, because the turmoil is over.
     serves: bool,
-    /// Requests that this host's server aborted.
+    /// Number of requests that this host's server aborted.
     pub(super) given_up: u64,
-    /// Calls to a server's port that ended with a timeout.
+    /// Number of calls to a server's port that timed out.
     pub(super) unheard: u64,
     next_cookie: u64,
     pub(super) open: BTreeMap<u64, OpenCall>,
     /// Client ports that are open.
     from_ports: Vec<u16>,
-    /// Requests in hand, with the length of the answer to come, if one is to.
+    /// Requests without an answer yet, with the length of the planned answer, if any.
     in_hand: BTreeMap<RpcKey, u32>,
-    /// Requests of the forger that are open.
+    /// Open requests that the forger made.
     forged: BTreeSet<RpcKey>,
-    /// Requests displaced in this life of the host whose ends were seen (LIMIT-9).
+    /// Displaced requests whose end this incarnation of the host has reported (LIMIT-9).
     displaced: u64,
-    /// What timers of the second kind are for.
+    /// The request that each pending timer answers.
     timers: BTreeMap<u64, RpcKey>,
     pub(super) started: u64,
     pub(super) answered: u64,
@@ -60,17 +60,17 @@ pub(super) struct OpenCall {
     port: u16,
     aborted: bool,
     readable: u32,
-    /// Longer than Linux Homa takes.
+    /// Whether messages may be longer than Linux Homa accepts.
     too_long_for_kernels: bool,
 }
 
-/// Client ports begin here (ID-6).
+/// The first client port (ID-6).
 pub(super) const FIRST_CLIENT_PORT: u16 = 32_768;
-/// Longest answer for the hostile peer.
+/// Maximum length of an answer to the hostile peer.
 const MAX_HOSTILE: u32 = 20_000;
-/// Longest message of a call that looks whether all is well again.
+/// Maximum message length of the calls that test connectivity after the turmoil.
 const MAX_PROBE: u32 = 100_000;
-/// Longest message of a surge.
+/// Maximum message length in a surge.
 const MAX_SURGE: u32 = 2_000;
 const TOKEN_CALL: u64 = 0;
 const TOKEN_ABORT_CALL: u64 = 1 << 62;
@@ -113,13 +113,13 @@ impl Anything {
         self.rng.random_range(0..100) < percent
     }
 
-    /// Mostly short, now and then as long as allowed.
+    /// A random message length: mostly short, sometimes the maximum.
     fn length(&mut self) -> u32 {
         let bits = self.rng.random_range(0..=self.max_message.ilog2());
         self.rng.random_range(1..=(2u32 << bits).min(self.max_message))
     }
 
-    /// A port of the others' servers, now and then one that nobody has bound.
+    /// A random server port of a peer, sometimes one that no server has bound.
     fn any_port(&mut self) -> u16 {
         if self.chance(3) {
             self.unbound_port()
@@ -132,7 +132,7 @@ impl Anything {
         FIRST_PORT + self.server_ports
     }
 
-    /// One of this host's client ports.
+    /// A random client port of this host.
     fn any_client_port(&mut self, host: &mut HostCtx<'_>) -> Option<u16> {
         if self.from_ports.len() < self.client_ports {
             self.from_ports.extend(host.endpoint().open_client_port());
@@ -153,7 +153,7 @@ impl Anything {
         }
     }
 
-    /// Many calls at once.
+    /// Starts many calls at once.
     pub(super) fn peak(&mut self, host: &mut HostCtx<'_>, calls: u32) {
         (0..calls).for_each(|_| self.call(host));
     }
@@ -177,13 +177,13 @@ impl Anything {
         Some(rpc)
     }
 
-    /// Calls a host when all is over: it must be there and answer. False: the endpoint refuses the call.
+    /// Calls a host after the turmoil, when it must be up and answer. False: the endpoint refuses the call.
     pub(super) fn probe(&mut self, host: &mut HostCtx<'_>, to: usize) -> bool {
         let length = self.length().min(MAX_PROBE);
         self.probe_with(host, to, length)
     }
 
-    /// As `probe`, with a request of `length` bytes or as many as are allowed.
+    /// Like `probe`, with a request of `length` bytes, or the maximum if that is less.
     pub(super) fn probe_with(&mut self, host: &mut HostCtx<'_>, to: usize, length: u32) -> bool {
         let port = FIRST_PORT + self.rng.random_range(0..self.server_ports);
         let length = length.min(self.max_message);
@@ -192,13 +192,13 @@ impl Anything {
         from.is_some_and(|from| self.start(host, from, to, port, length, options).is_some())
     }
 
-    /// From now on the server is as a server should be.
+    /// Makes the server answer every request from now on.
     pub(super) fn serve(&mut self, host: &mut HostCtx<'_>) {
         self.serves = true;
         self.bind_all(host);
     }
 
-    /// Many short calls at once to one host.
+    /// Starts many short calls to one host at once.
     pub(super) fn surge(&mut self, host: &mut HostCtx<'_>, to: usize, calls: u32) {
         for _ in 0..calls {
             let length = self.length().min(MAX_SURGE);
@@ -214,7 +214,7 @@ impl Anything {
 
     fn bind_all(&mut self, host: &mut HostCtx<'_>) {
         for port in 0..self.server_ports {
-            // In use while it is open, and while its RPCs are being ended.
+            // The port is in use while it is open and while the endpoint ends its RPCs.
             let _ = host.bind(FIRST_PORT + port);
         }
     }
@@ -224,7 +224,7 @@ impl Anything {
         host.set_timer(host.now() + gap_ns, TOKEN_CALL);
     }
 
-    /// A report of one port, which may name a request in hand.
+    /// A report that one port is unreachable, which may be the port of an open request.
     fn refused_packet(&mut self, host: &HostCtx<'_>) -> Unreachable {
         match self.in_hand.keys().next() {
             Some(&rpc) if self.rng.random() => {
@@ -234,7 +234,7 @@ impl Anything {
         }
     }
 
-    /// Closes a port or reports a peer, now and then; opens the server's port where it was closed.
+    /// Sometimes closes a port or reports a peer as unreachable. Reopens the server's port if it is closed.
     fn disturb(&mut self, host: &mut HostCtx<'_>) {
         if self.icmp && self.chance(3) {
             let report = match self.rng.random_range(0..4) {
@@ -264,12 +264,12 @@ impl Anything {
         }
     }
 
-    /// No more calls.
+    /// Starts no more calls.
     pub(super) fn calm_down(&mut self) {
         self.calm = true;
     }
 
-    /// Gives everything up that is still open.
+    /// Aborts everything that is still open.
     pub(super) fn give_up(&mut self, host: &mut HostCtx<'_>) {
         for cookie in self.open.keys().copied().collect::<Vec<_>>() {
             self.abort_call(host, cookie);
@@ -304,7 +304,7 @@ impl App for Anything {
         if from == HOSTILE {
             return Reply::Now(self.max_message.min(MAX_HOSTILE));
         }
-        // The store knows the id. The endpoint may not: the same burst may have ended the RPC.
+        // The id is still in the store. The endpoint may have ended the RPC in the same burst.
         if host.state.store.get(rpc).is_some_and(|entry| is_forged(entry.id)) {
             self.forged.insert(rpc);
             return Reply::Now(1);
@@ -324,7 +324,7 @@ impl App for Anything {
             0..60 => Reply::Now(length),
             60..80 => Reply::After { delay_ns: self.rng.random_range(0..40 * MS), length },
             80..95 => {
-                // An answer, or none, from another place than the one that took the request.
+                // An answer, or an abort, from a timer and not from the callback that received the request.
                 let answer = if self.chance(70) { length } else { 0 };
                 self.in_hand.insert(rpc, answer);
                 let token = TOKEN_END_REQUEST | u64::from(rpc.generation) << 32 | u64::from(rpc.slot);
@@ -379,7 +379,7 @@ impl App for Anything {
     fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
         let displaced = host.endpoint().stats().strangers_displaced;
         if reason == DoneReason::ClientSilent && self.displaced < displaced {
-            // LIMIT-9: an honest client that is not proven yet begins such a request again.
+            // LIMIT-9: an honest client that is still unverified sends a displaced request again.
             self.displaced += 1;
             return;
         }

@@ -1,4 +1,4 @@
-//! An off-path attacker, which knows addresses and ports. It forges packets of honest hosts with other
+//! An off-path attacker that knows addresses and ports. It forges packets of honest hosts with wrong
 //! incarnations.
 
 use homa_proto::wire::{self, AckList, Body, Common, Data, Grant, Incarnation, Resend, UnknownReason};
@@ -11,7 +11,7 @@ use super::plan::{Plan, pick};
 use crate::network::Network;
 use crate::payload::{Pattern, random_numbers};
 
-/// Packets of a run.
+/// Number of forged packets in a run.
 const PACKETS: u64 = 300;
 
 /// The upper bits of the ids in forged packets. Honest hosts hardly ever choose such ids.
@@ -54,8 +54,8 @@ impl Forger {
         (self.sent < PACKETS).then_some(self.next)
     }
 
-    /// Sends a packet as one of the hosts that show an incarnation. (The first incarnation of a host that
-    /// shows none is taken over unproven, PEER-9, and makes that host one of ours.)
+    /// Sends a packet in the name of a host that shows an incarnation. (A host that shows none would take
+    /// over the first one in its name unverified, PEER-9, and would then be treated as a peer of our kind.)
     pub(super) fn act(&mut self, network: &mut Network<Anything>) {
         let victim = self.rng.random_range(0..self.hosts);
         let other = |step| (victim + step) % self.hosts;
@@ -100,7 +100,7 @@ impl Forger {
     }
 }
 
-/// Its message is one byte.
+/// The header of a request of one byte.
 fn whole_request() -> Data {
     Data {
         message_length: 1,

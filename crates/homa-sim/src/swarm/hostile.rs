@@ -1,4 +1,4 @@
-//! A hostile peer beside the honest hosts: it has an address of its own and forges nothing, but takes all
+//! A hostile peer among honest hosts. It has its own address and forges nothing, but takes every resource
 //! that it can get.
 
 use homa_proto::Time;
@@ -11,13 +11,14 @@ use super::plan::{Hostile, Plan};
 use crate::network::Network;
 use crate::payload::{Pattern, random_numbers};
 
-/// Its address, which is no honest host's.
+/// Host index of the hostile peer, above those of all honest hosts.
 pub(super) const HOSTILE: usize = 1_000;
-/// The host whose server it takes from, and over whose link its packets come.
+/// The host whose server the hostile peer attacks.
 const VICTIM: usize = 0;
-/// Packets, or pairs of them, in a run: what they leave is looked at again with every step.
+/// Number of packets, or pairs of packets, in a run. The number is limited because every step checks the
+/// state that they leave behind.
 const PACKETS: u64 = 2_000;
-/// So many requests of it are spoken of at a time.
+/// Number of requests that it refers to at the same time.
 const KEPT: u64 = 64;
 
 /// The hostile peer of a run.
@@ -46,7 +47,7 @@ impl HostilePeer {
         })
     }
 
-    /// When it sends its next packets.
+    /// Time of its next packets. `None`: it has sent all of them.
     pub(super) fn next(&self) -> Option<Time> {
         (self.sent < 2 * PACKETS).then_some(self.next)
     }
@@ -54,7 +55,7 @@ impl HostilePeer {
     /// Sends its next packets.
     pub(super) fn act(&mut self, network: &mut Network<Anything>) {
         for bytes in self.packets() {
-            // Behind another host's link, so that the victim's own answers are not in its way.
+            // Sent over the link of another host, so that they do not queue with the victim's own answers.
             network.inject_as(self.hosts - 1, HOSTILE, VICTIM, 7, bytes);
         }
         self.sent += 1;
@@ -64,20 +65,21 @@ impl HostilePeer {
     fn packets(&mut self) -> Vec<Vec<u8>> {
         let turn = self.sent;
         match self.kind {
-            // First packets from within messages of any claimed length.
+            // One byte at offset 1 of ever new messages with the maximum length: they open RPCs that stay
+            // incomplete.
             Hostile::HalfOpen => vec![self.data(2 + 2 * turn, self.max_message, 1)],
-            // A byte now and then of a few long messages, all of which it claims to send unasked.
+            // Single bytes of four long messages, whose headers claim that every byte is unscheduled.
             Hostile::Trickle => {
                 let (message, byte) = (turn % 4, turn / 4);
                 let at = (1 + byte).min(u64::from(self.max_message.max(2)) - 1) as u32;
                 vec![self.data(2 + 2 * message, self.max_message.max(2), at)]
             }
-            // Whole requests, far apart, each acknowledged at once.
+            // Whole requests with ids far apart, each acknowledged at once.
             Hostile::Ids => {
                 let id = 128 * (1 + turn);
                 vec![self.data(id, 1, 0), self.packet(id, Body::Ack(AckList::new()))]
             }
-            // Responses asked for again and again.
+            // RESENDs for the whole of the same responses.
             Hostile::Asks => {
                 let id = 2 + 2 * (turn % KEPT);
                 let all = Body::Resend(Resend { offset: 0, length: None, priority: 7 });
@@ -91,14 +93,15 @@ impl HostilePeer {
         }
     }
 
-    /// A byte of a request, at `offset`.
+    /// DATA with one byte of a request, at `offset`.
     fn data(&self, id: u64, length: u32, offset: u32) -> Vec<u8> {
         let offset = offset.min(length - 1);
         let data = Data {
             message_length: length,
             incoming: length,
             ack: None,
-            // A version that hosts begin with proves the peer (SHARE-3), and none leaves it unproven.
+            // Version 1 is the one that hosts begin with and verifies the peer (SHARE-3). Version 0 leaves it
+            // unverified.
             cutoff_version: (self.seed % 2) as u16,
             retransmit: false,
             offset,

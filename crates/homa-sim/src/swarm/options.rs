@@ -5,11 +5,11 @@ use homa_proto::MS;
 /// The part of a run of the swarm that its seed does not choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwarmOptions {
-    /// How long hosts work and things go wrong, on virtual time; twenty times as long in the runs that take their time.
+    /// Virtual time during which hosts work and faults occur. One run in five takes twenty times as long.
     pub turmoil_ns: u64,
-    /// The state of a host is proved after every so many of its steps; 0: never.
+    /// Number of steps of a host between two checks of its whole state; 0: no checks.
     pub check_every: u64,
-    /// Whether packets may be corrupted without a checksum noticing. Payload cannot be vouched for then.
+    /// Whether bits may change without a checksum error. Payload is then not checked.
     pub corruption: bool,
 }
 

@@ -12,47 +12,49 @@ use crate::network::NetworkConfig;
 use crate::payload::{PayloadMode, random_numbers};
 use crate::topology::Topology;
 
-/// How much goes wrong.
+/// How many kinds of faults a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weather {
-    /// Nothing is lost, delayed, crashed, cut off or closed: nobody may give anybody up.
+    /// No loss, delay, crash, partition or closed port. No peer may give up another.
     Fair,
-    /// A few packets are lost, doubled or late, and that is all: RPCs take longer and still end well.
+    /// A few packets are lost, duplicated or late. RPCs take longer and still succeed.
     Drizzle,
-    /// Whatever the seed chooses.
+    /// All faults that the seed chooses.
     Storm,
 }
 
-/// What a hostile peer takes.
+/// The resource that a hostile peer exhausts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hostile {
     /// RPCs and memory.
     HalfOpen,
-    /// Grants and their places.
+    /// Granted bytes, and the number of messages that have grants.
     Trickle,
     /// Finished ids.
     Ids,
-    /// Bytes sent again.
+    /// Retransmitted bytes.
     Asks,
 }
 
 /// What the hosts' clocks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clocks {
-    /// They run.
+    /// They run evenly.
     Steady,
-    /// They step back and forth, forward by less in all than what finished ids outlive the packets by.
+    /// They step back and forth. Forward steps add up to less than the margin by which finished ids outlive
+    /// packets.
     Step,
-    /// They jump ahead by up to two days: then no memory of finished ids can last.
+    /// They jump ahead by up to two days, after which no finished id can still be remembered.
     Leap,
 }
 
-/// What links and hosts take, at most, to do what the turmoil left to do: the network's longest delays, RESENDs to slow
-/// peers in turn, and messages whose lost bytes take up nearly all of their window. Those go on by a few hundred bytes a
-/// round trip, and no RESEND asks for what is lost while bytes arrive.
+/// Maximum time that links and hosts need for the work left by the turmoil: the longest delays of the
+/// network, RESENDs to slow peers in turn, and messages whose lost bytes occupy nearly all of their window.
+/// Such a message advances by a few hundred bytes per round trip, and no RESEND requests the lost bytes while
+/// others arrive.
 const DRAIN_NS: u64 = 120 * SEC;
 
-/// How a run is, as its seed chose.
+/// Everything that the seed chooses for a run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) network: NetworkConfig,
@@ -61,23 +63,24 @@ pub(super) struct Plan {
     pub(super) mean_gap_ns: u64,
     pub(super) max_message: u32,
     pub(super) mean_crash_gap_ns: Option<u64>,
-    /// Longest time that a host which crashed is down.
+    /// Maximum time between a crash and the restart.
     pub(super) max_outage_ns: u64,
     pub(super) mean_partition_gap_ns: Option<u64>,
     pub(super) mean_stall_gap_ns: Option<u64>,
-    /// Whether ways between hosts take shorter packets for a while.
+    /// Mean time between reductions of the packet size on a path; `None`: no reductions.
     pub(super) mean_path_gap_ns: Option<u64>,
-    /// Whether hosts start many calls at once, and how many.
+    /// Mean time between moments at which a host starts many calls at once, and the number of calls; `None`:
+    /// it never does.
     pub(super) mean_peak_gap_ns: Option<u64>,
     pub(super) peak_calls: u32,
     pub(super) max_stall_ns: u64,
     pub(super) clocks: Clocks,
     pub(super) mean_clock_gap_ns: Option<u64>,
-    /// Whether the wall clock of a host that starts again may show any time.
+    /// Whether the wall clock of a restarting host may show any time.
     pub(super) wall_steps: bool,
-    /// What the wall clocks show at the beginning, in milliseconds.
+    /// Initial time of the wall clocks, in milliseconds.
     pub(super) wall_ms: u64,
-    /// Whether hosts are told now and then that a peer is unreachable, which it may not be.
+    /// Whether hosts sometimes get a report that a peer is unreachable, true or not.
     pub(super) icmp: bool,
     /// Whether ports are closed and opened again.
     pub(super) closes_ports: bool,
@@ -85,29 +88,31 @@ pub(super) struct Plan {
     pub(super) server_ports: u16,
     /// Client ports that each host uses.
     pub(super) client_ports: usize,
-    /// A host whose server takes requests and never says anything.
+    /// A host whose server accepts requests and never answers.
     pub(super) mute: Option<usize>,
-    /// A peer that takes all it can get. In fair weather the honest hosts must hardly notice it.
+    /// The attack of the hostile peer. Without other faults, the honest hosts must hardly notice it.
     pub(super) hostile: Option<Hostile>,
     pub(super) adversity: Adversity,
 }
 
 impl Plan {
-    /// Whether a request may run again in the same life of a server, by what the settings and the clocks are.
+    /// Whether these settings and clocks allow a request to run twice in one incarnation of a server.
     pub(super) fn may_run_again(&self) -> bool {
         let forgets = |config: &Config| config.finished_policy == FinishedPolicy::ForgetOldest;
         let hosts = &self.network.host_protocols;
         hosts.iter().any(forgets) || forgets(&self.network.protocol) || self.clocks == Clocks::Leap
     }
 
-    /// How long a call may take to end once nothing goes wrong and nobody starts calls any more; `None`: as long as its server likes.
+    /// Maximum time until a call ends after the last fault and the last new call; `None`: as long as its
+    /// server takes.
     pub(super) fn call_bound_ns(&self) -> Option<u64> {
         let config = &self.network.protocol;
-        // A step forward may come at the end of the longest stall, and the queues of the turmoil drain in less than `DRAIN_NS`.
+        // A clock may step forward at the end of the longest stall, and the turmoil's queues drain within
+        // `DRAIN_NS`.
         (self.weather == Weather::Storm).then_some(2 * config.max_stall_ns + DRAIN_NS)
     }
 
-    /// The longest that any host remembers finished ids.
+    /// Maximum time for which any host remembers finished ids.
     pub(super) fn lifetime_ns(&self) -> u64 {
         self.network.protocol.max_packet_lifetime_ns
     }
@@ -117,7 +122,7 @@ pub(super) fn pick<T: Copy>(rng: &mut Pcg64, values: &[T]) -> T {
     *values.choose(rng).expect("there are values")
 }
 
-/// `None` or one of the times, each as likely as `None` is four times over.
+/// One of the times, or `None`, which is four times as likely as each.
 fn sometimes(rng: &mut Pcg64, weather: Weather, values: [u64; 2]) -> Option<u64> {
     let chosen = pick(rng, &[None, None, Some(values[0]), Some(values[1])]);
     chosen.filter(|_| weather == Weather::Storm)
@@ -131,9 +136,9 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
         1 => Weather::Drizzle,
         _ => Weather::Storm,
     };
-    // A run in five takes its time: what is delayed by seconds meets hosts that still work.
+    // One run in five is longer: packets delayed by seconds then meet hosts that still work.
     let stretch = pick(rng, &[1, 1, 1, 1, 20]);
-    // Where nobody may give up, more than the links carry must not be offered for longer than anybody waits.
+    // Where no peer may give up, the links must not be overloaded for longer than the shortest timeout.
     let stretch = if weather == Weather::Storm { stretch } else { 1 };
     let max_message = pick(rng, &[100, 5_000, 60_000, 400_000, 4_000_000]);
     let mut network = network(rng, seed);
@@ -146,10 +151,10 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     if weather != Weather::Storm {
         network.link.queue_bytes = 1 << 30;
     } else if rng.random_range(0..8) == 0 {
-        // Below about eight what a host answers to one packet never comes through whole.
+        // With a shorter queue than about eight packets, the answer to one packet never arrives completely.
         network.receive_queue_packets = pick(rng, &[8, 30, 200]);
     }
-    // What is refused is offered again and again, whole: a few such requests make all the packets that it takes.
+    // A refused request is sent again and again as a whole, so a few of them make up all packets of a run.
     let refuses = |config: &Config| config.max_finished_blocks < 100 || config.max_rpcs < 100;
     let slow = refuses(&network.protocol) || network.host_protocols.iter().any(refuses);
     let gaps = if max_message > 1_000_000 { [4 * MS, 8 * MS, 16 * MS] } else { [500 * US, 2 * MS, 8 * MS] };
@@ -158,20 +163,21 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     let clocks = if weather == Weather::Storm { clocks } else { Clocks::Steady };
     let stormy = weather == Weather::Storm;
     let mute = (stormy && rng.random_range(0..6) == 0).then(|| rng.random_range(0..hosts));
-    // Numbers of its own, so that the rest of a run is as it was without.
+    // A separate random stream, so that the hostile peer does not change the rest of the run.
     let hostile = hostile(&mut random_numbers(seed, 0x41), weather);
     if hostile.is_some() {
-        // Bounds that it reaches.
+        // Limits low enough for the hostile peer to reach them.
         for config in network.host_protocols.iter_mut().chain([&mut network.protocol]) {
             config.max_rpcs = config.max_rpcs.min(512);
             config.max_finished_blocks = config.max_finished_blocks.min(256);
-            // It is remembered for as long as its ids, and takes a place that the honest hosts must not lack.
+            // A host remembers the hostile peer as long as its ids, which must not take the place of an
+            // honest peer.
             config.max_peers = config.max_peers.max(8);
         }
     }
     let adversity = Adversity::new(seed, weather, hosts, options.turmoil_ns * stretch);
     if adversity.surge.is_some() {
-        // Its RPCs are more than tables have room for without it.
+        // The hostile peer opens more RPCs than the tables otherwise have room for.
         let hosts = network.host_protocols.iter_mut().chain([&mut network.protocol]);
         hosts.for_each(|config| config.reserve_rpcs = 0);
     }
@@ -203,7 +209,7 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     }
 }
 
-/// A run in four has a hostile peer; of those in fair weather, where it shows what it does, every second.
+/// One run in four has a hostile peer, and one in two without other faults, where its effect is visible.
 fn hostile(rng: &mut Pcg64, weather: Weather) -> Option<Hostile> {
     let has_one = match weather {
         Weather::Fair => rng.random(),
@@ -257,7 +263,7 @@ fn settings(
     wall_ms: u64,
 ) -> (Config, Vec<Config>) {
     let fit = |mut config: Config, rng: &mut Pcg64| {
-        // A few hundred packets a message are as many as it takes.
+        // A few hundred packets per message are enough for a test.
         config.max_packet = config.max_packet.max(max_message / 300);
         match weather {
             Weather::Storm => tighten(rng, &mut config),
@@ -266,11 +272,12 @@ fn settings(
         config
     };
     let common = protocol(rng, network.link.rate_bps, max_message);
-    // Beyond the longest delay in the network, in a stalled host and by a clock that is ahead: only then can duplicates be
-    // told. The same everywhere, as in a network that one hand runs.
+    // The lifetime must exceed the longest delay in the network, in a stalled host and by a fast clock:
+    // otherwise duplicates cannot be recognised. It is the same on all hosts, as in a network under one
+    // administration.
     let lifetime_ns = pick(rng, &[30 * SEC, 60 * SEC]);
     let incarnation = pick(rng, &[0, wall_ms, wall_ms, wall_ms]);
-    // Where nobody may give anybody up, answers that never come are waited for.
+    // Where no peer may give up another, clients wait for answers that never come.
     let max_stall_ns = match weather {
         Weather::Storm => pick(rng, &[300 * MS, SEC, 3 * SEC]),
         Weather::Fair | Weather::Drizzle => common.max_stall_ns,
@@ -285,7 +292,7 @@ fn settings(
             config = fit(protocol(rng, network.link.rate_bps, max_message), rng);
             config.max_packet_lifetime_ns = lifetime_ns;
             config.max_stall_ns = common.max_stall_ns;
-            // Peers that ask must be outlived by those that wait.
+            // A waiting client must wait longer than a requesting peer does.
             (config.incarnation, config.client_silence_ns) = (common.incarnation, common.client_silence_ns);
         }
         if rng.random_range(0..100) < kernels {
@@ -298,13 +305,13 @@ fn settings(
     (common, hosts)
 }
 
-/// Settings in and out of reason, but within their rules.
+/// Settings that may be unreasonable, but obey their rules.
 fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
     let num_priorities = rng.random_range(1..=8);
     let mbps = (rate_bps / 1_000_000) as u32;
     Config {
         unsched_bytes: pick(rng, &[1, 1_000, 10_000, 40_000, 1_000_000]),
-        // A hundred grants a message, or so, are as many as it takes.
+        // About a hundred grants per message are enough for a test.
         window: pick(rng, &[0, 0, (max_message / 50).max(3_000), 50_000]),
         max_incoming: pick(rng, &[1, 2_000, 50_000, 400_000]).max(max_message / 50),
         max_overcommit: pick(rng, &[1, 2, 8, 100]),
@@ -325,7 +332,7 @@ fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
     }
 }
 
-/// A tight limit now and then, mostly alone, so that what it does shows.
+/// Sometimes one tight limit, mostly alone, so that its effect is visible.
 fn tighten(rng: &mut Pcg64, config: &mut Config) {
     for _ in 0..pick(rng, &[1, 1, 1, 4]) {
         tighten_one(rng, config);
@@ -337,7 +344,7 @@ fn tighten_one(rng: &mut Pcg64, config: &mut Config) {
     match rng.random_range(0..16) {
         0 => config.max_rpcs = pick(rng, &[1, 2, 20]),
         1 => config.max_outgoing_bytes = u64::from(max_message) * 2,
-        // A message counts for a kilobyte at least, and requests have three quarters.
+        // Each message counts as at least one kilobyte, and requests may use three quarters of the limit.
         2 => config.max_incoming_bytes = (u64::from(max_message) * 2).max(2_000),
         3 => config.max_peers = pick(rng, &[1, 2]),
         4 => config.max_acks_per_peer = 1,

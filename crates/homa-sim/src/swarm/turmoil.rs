@@ -1,4 +1,4 @@
-//! What happens to hosts and ways while the load runs.
+//! The faults that happen to hosts and paths while the load runs.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,16 @@ use crate::fault::PathLimit;
 use crate::network::Network;
 use crate::payload::random_numbers;
 
-/// Two days: longer than any timer is armed ahead.
+/// Two days, which is further ahead than any timer is armed.
 const LEAP_NS: i64 = 2 * 86_400 * SEC as i64;
-/// As far as a clock may get ahead where finished ids must last: 30 s less the longest delay (5 s), stall (4 s) and queue.
+/// Maximum lead of a clock where finished ids must be remembered: 30 s minus the longest delay (5 s), stall
+/// (4 s) and queue.
 const MAX_AHEAD_NS: i64 = 10 * SEC as i64;
-/// Two years: a few such steps stay within the half of all incarnations that counts as later.
+/// About two years in milliseconds. A few such steps stay within the half of all incarnations that counts as
+/// later.
 const YEARS_MS: i64 = 1 << 36;
 
-/// What happened.
+/// Number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mishaps {
     pub(super) crashes: u64,
@@ -44,18 +46,18 @@ enum Mishap {
     DriverQueueEnd(usize, usize),
 }
 
-/// One run's mishaps.
+/// Schedules and causes the faults of one run.
 struct Turmoil<'a> {
     plan: &'a Plan,
     rng: Pcg64,
     agenda: BTreeMap<(Time, Mishap), ()>,
-    /// How far ahead each host's clock has stepped, and its wall clock in milliseconds.
+    /// Total forward step of each host's clock, and its wall clock in milliseconds.
     ahead_ns: Vec<i64>,
     wall_ahead_ms: Vec<i64>,
     counts: Mishaps,
 }
 
-/// Lets the load run and things go wrong, until the plan's time is over.
+/// Runs the load with all faults until the plan's time is over.
 pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
     let mut turmoil = Turmoil {
         plan,
@@ -98,14 +100,14 @@ pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
     turmoil.counts
 }
 
-/// Who sends packets beside the honest hosts.
+/// The senders of packets that are not honest hosts.
 struct Attackers {
     hostile: Option<HostilePeer>,
     forger: Option<Forger>,
 }
 
 impl Attackers {
-    /// Lets the network run until `until`, with their packets in it.
+    /// Runs the network until `until`, with the attackers' packets.
     fn run_until(&mut self, network: &mut Network<Anything>, until: Time) {
         loop {
             let hostile = self.hostile.as_ref().and_then(HostilePeer::next).filter(|&at| at < until);
@@ -122,7 +124,7 @@ impl Attackers {
 }
 
 impl Turmoil<'_> {
-    /// Puts the next mishap of a kind onto the agenda, where the plan has that kind.
+    /// Schedules the next fault of a kind, if the plan has that kind.
     fn schedule(&mut self, now: Time, mishap: Mishap) {
         let mean_ns = match mishap {
             Mishap::Crash => self.plan.mean_crash_gap_ns,
@@ -188,7 +190,7 @@ impl Turmoil<'_> {
         }
     }
 
-    /// Another host than this one.
+    /// A random host other than this one.
     fn other(&mut self, host: usize) -> usize {
         let hosts = self.plan.network.hosts;
         (host + self.rng.random_range(1..hosts)) % hosts
@@ -210,7 +212,7 @@ impl Turmoil<'_> {
                 if self.rng.random() { size } else { -size }
             }
         };
-        // What goes back is taken as standing still, so that steps forward add up.
+        // An endpoint ignores a backward step, so only forward steps add up.
         let ahead = &mut self.ahead_ns[host];
         if self.plan.clocks == Clocks::Step && *ahead + step.max(0) > MAX_AHEAD_NS {
             return;
@@ -220,7 +222,7 @@ impl Turmoil<'_> {
         network.step_clock(host, step);
     }
 
-    /// Starts a host again, with what its wall clock shows for its incarnation.
+    /// Restarts a host with an incarnation from its wall clock.
     fn restart(&mut self, network: &mut Network<Anything>, host: usize) {
         let steps_ms = [0, 0, 1, -1, 10_000, -10_000, YEARS_MS, -YEARS_MS];
         if self.plan.wall_steps {

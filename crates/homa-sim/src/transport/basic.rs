@@ -1,8 +1,9 @@
-//! RAMCloud's BasicTransport: receivers grant, and there are no priorities.
+//! RAMCloud's BasicTransport: receivers send grants, and there are no priorities.
 //!
-//! A sender sends a round trip's worth of a message unasked. A receiver keeps a round trip's worth granted of every message that it
-//! receives, of however many at once: when less is granted and not there, it grants up to a round trip and some packets more, so that it
-//! need not grant for each packet. What is missing for some time it asks for again; a sender that hears nothing sends its first packet again.
+//! A sender sends the bytes of one round trip without a grant. A receiver keeps one round trip granted for
+//! every message that it receives, without a limit on their number. When fewer packets are granted and
+//! outstanding, it grants up to a round trip plus some packets, which saves grants. After a timeout a
+//! receiver requests missing packets, and a sender without a reply sends its first packet again.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,33 +15,34 @@ use crate::cluster::config::ClusterConfig;
 use crate::cluster::ideal::Framing;
 use crate::packet::{Body, Packet, PacketInfo};
 
-/// Which message a sender of BasicTransport sends first.
+/// Order in which a sender of BasicTransport sends messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderOrder {
-    /// The one with the fewest bytes left.
+    /// The message with the fewest remaining bytes first.
     Srpt,
-    /// The oldest.
+    /// The oldest message first.
     Fifo,
 }
 
 /// Settings of BasicTransport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BasicConfig {
-    /// Packets of a round trip, at least 1: what is sent unasked, and granted at least.
+    /// Packets of a round trip, at least 1: the number sent without a grant, and the minimum number of
+    /// granted packets.
     pub round_trip: u32,
-    /// Packets that a grant goes beyond that.
+    /// Additional packets of a grant.
     pub increment: u32,
-    /// Order of the sender.
+    /// Order in which a sender sends messages.
     pub order: SenderOrder,
-    /// How long nothing may come before it is asked for.
+    /// Time without packets after which a RESEND is sent.
     pub resend_ns: u64,
 }
 
 impl BasicConfig {
-    /// A round trip of this network, five packets more, and SRPT.
+    /// A round trip of this network, five more packets, and SRPT.
     ///
-    /// 2 ms until something is asked for again are what a queue of 2.5 MB takes at 10 Gbit/s: less would take packets that wait for lost
-    /// ones.
+    /// The RESEND timeout of 2 ms is the time that a queue of 2.5 MB takes at 10 Gbit/s. A shorter one would
+    /// treat queued packets as lost.
     pub fn for_cluster(cluster: &ClusterConfig) -> BasicConfig {
         let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
         BasicConfig {
@@ -54,21 +56,21 @@ impl BasicConfig {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Says {
-    /// This packet of the message.
+    /// One packet of the message.
     #[default]
     Data,
-    /// All packets before this one may come.
+    /// All packets before this one may be sent.
     Grant,
-    /// This packet is missing, and of the 64 after it those whose bit is set.
+    /// This packet is missing, and those of the 64 after it whose bit is set.
     Resend { others: u64 },
 }
 
-/// What a packet of BasicTransport says.
+/// The contents of a packet of BasicTransport.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BasicBody {
     says: Says,
     message: u32,
-    /// With its number, a message's identity.
+    /// Start of the message, which identifies it together with its number.
     started: Time,
     index: u32,
 }
@@ -86,18 +88,18 @@ struct Outgoing {
     length: u32,
     started: Time,
     packets: u32,
-    /// How many have been started before it.
+    /// Number of messages that started before it.
     sequence: u64,
     granted: u32,
     next: u32,
     again: BTreeSet<u32>,
     alarm: Time,
-    /// Its place among those that can send.
+    /// Its rank among the messages that can send.
     ready: Option<u64>,
 }
 
 impl Outgoing {
-    /// Bytes that have not been sent, and those to be sent again; as if all packets were full, but for a message of one.
+    /// Bytes to be sent for the first time or again, counted as full packets unless the message has only one.
     fn remaining(&self, payload: u32) -> u64 {
         let unsent = u64::from(self.length).saturating_sub(u64::from(self.next) * u64::from(payload));
         unsent + self.again.len() as u64 * u64::from(payload.min(self.length))
@@ -124,7 +126,7 @@ impl Incoming {
         BasicBody { says, message: self.message, started: self.started, index }
     }
 
-    /// What was granted and has not come.
+    /// RESEND for packets that were granted and have not arrived.
     fn missing(&self) -> BasicBody {
         let first = self.received.first_missing();
         let is_missing = |index: u32| index < self.granted && !self.received.contains(index);
@@ -142,7 +144,7 @@ pub struct Basic {
     incoming: Slots<Incoming>,
     ready: Ranks,
     started: u64,
-    /// By slot of the outgoing, and of the incoming messages.
+    /// Alarms by slot of the outgoing and of the incoming messages.
     sender_alarms: Alarms,
     receiver_alarms: Alarms,
     control: VecDeque<(u32, BasicBody)>,
@@ -207,10 +209,10 @@ impl Basic {
             Says::Resend { others } => {
                 let set = (0..64).filter(|bit| others >> bit & 1 == 1).map(|bit| body.index + 1 + bit);
                 let asked = std::iter::once(body.index).chain(set);
-                // What has not been sent the first time is on its way.
+                // Packets that have not been sent for the first time are still to come.
                 let (before, packets) = (out.next, out.packets);
                 out.again.extend(asked.filter(|&index| index < before && index < packets));
-                // Whoever asks for a packet has granted it; the grant may be lost.
+                // A requested packet has been granted, even if the grant was lost.
                 let end = body.index + 1 + (u64::BITS - others.leading_zeros());
                 out.granted = out.granted.max(end.min(packets));
             }

@@ -13,7 +13,7 @@ use crate::cluster::report::{ClusterReport, Progress};
 use crate::cluster::run::Cluster;
 use crate::cluster::traffic::{mean_grant_bytes, mean_of};
 
-/// A transport with its settings: what [`TransportConfig::run`] runs.
+/// A transport with its settings, for [`TransportConfig::run`].
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a run has one of these")]
 pub enum TransportConfig {
@@ -31,7 +31,7 @@ pub enum TransportConfig {
     Oracle(OracleConfig),
 }
 
-/// How much simulated time passes between two reports of progress, in nanoseconds.
+/// Simulated time between two reports of progress, in nanoseconds.
 const STEP_NS: u64 = 100_000;
 
 impl TransportConfig {
@@ -39,7 +39,7 @@ impl TransportConfig {
     pub const NAMES: &[&str] =
         &[Homa::NAME, Basic::NAME, Tcp::NAME, Dctcp::NAME, Pfabric::NAME, FluidCluster::NAME];
 
-    /// The transport of this name with its defaults for a network and load; `None`: there is none of this name.
+    /// The transport with this name and its defaults for a network and load; `None`: the name is unknown.
     pub fn named(name: &str, cluster: &ClusterConfig) -> Option<TransportConfig> {
         match name {
             Homa::NAME => Some(TransportConfig::Homa(HomaConfig::tuned(cluster))),
@@ -64,9 +64,8 @@ impl TransportConfig {
         }
     }
 
-    /// Share of the hosts' links in use at this load, with the grants or acknowledgements that it sends for the
-    /// messages beside their data: an estimate, for a network that loses nothing. From 1 on the load cannot be
-    /// sustained.
+    /// Share of the hosts' link capacity in use at this load, including the transport's grants or
+    /// acknowledgements: an estimate for a network without losses. From 1 on, the load cannot be sustained.
     pub fn link_share(&self, cluster: &ClusterConfig, load: f64) -> f64 {
         let payload = cluster.framing.payload;
         let overhead = cluster.link.overhead_bytes;
@@ -85,9 +84,10 @@ impl TransportConfig {
         cluster.link_share(load, control_bytes)
     }
 
-    /// Runs a cluster with it to the end, or until `progress` breaks off; then the report says what came of it so far.
+    /// Runs a cluster with it to the end, or until `progress` stops it, when the report has the results so
+    /// far.
     ///
-    /// What `progress` does has no other influence on the run.
+    /// `progress` has no other influence on the run.
     ///
     /// # Panics
     /// If there are fewer than 2 hosts, or the load is not above 0.

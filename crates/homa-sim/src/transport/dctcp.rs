@@ -1,4 +1,5 @@
-//! DCTCP (RFC 8257): switches mark packets that wait, and a window shrinks by as much as the share of marks says.
+//! DCTCP (RFC 8257): switches mark packets that have to wait, and a window shrinks in proportion to the share
+//! of marked packets.
 
 use homa_proto::Time;
 
@@ -9,7 +10,7 @@ pub type Dctcp = Stream<MarkedShare>;
 
 /// Weight of the latest window in the share of marked packets.
 const GAIN: f64 = 1.0 / 16.0;
-/// No window shrinks below.
+/// Minimum window, in packets.
 const LEAST: f64 = 2.0;
 
 /// A window that follows the share of marked packets.
@@ -19,12 +20,12 @@ pub struct MarkedShare {
     doubles_below: f64,
     /// Estimated share of marked packets.
     share: f64,
-    /// Packets acknowledged since the estimate was last brought up to date, and the marked ones.
+    /// Packets acknowledged since the last update of the estimate, and the marked ones among them.
     packets: f64,
     marked: f64,
-    /// The estimate is brought up to date when all before this is acknowledged.
+    /// The next update of the estimate is when all packets before this one are acknowledged.
     window_ends: u64,
-    /// The window has shrunk, and does so again only when all before this is acknowledged.
+    /// After a reduction, the window is not reduced again until all packets before this one are acknowledged.
     shrunk_until: u64,
 }
 
@@ -89,7 +90,7 @@ impl Congestion for MarkedShare {
 mod tests {
     use super::*;
 
-    /// Windows of ten packets, of which some are marked.
+    /// Acknowledges windows of ten packets, of which `marked` are marked.
     fn after(windows: u64, marked: u64) -> MarkedShare {
         let mut share = MarkedShare::new(10.0);
         for first in 1..=10 * windows {

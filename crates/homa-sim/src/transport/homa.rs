@@ -1,8 +1,8 @@
 //! Homa: [`homa_proto::Endpoint`] as it is deployed.
 //!
-//! Where a cluster asks for RPCs ([`Exchange::Echo`]), nothing differs from the deployed protocol. Where messages are one-way, as in
-//! published simulations, one thing does: when a request is delivered, the harness ends the RPC on both sides
-//! ([`Endpoint::forget`]), and neither a response nor an acknowledgement goes over the wire.
+//! If a cluster runs RPCs ([`Exchange::Echo`]), nothing differs from the deployed protocol. If messages are
+//! one-way, as in published simulations, the harness ends an RPC on both sides when its request is delivered
+//! ([`Endpoint::forget`]), so that neither a response nor an acknowledgement is sent.
 
 use homa_proto::wire::{self, HeaderBuf};
 use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
@@ -23,11 +23,11 @@ const PORT: u16 = 1;
 /// Settings of Homa in a cluster.
 #[derive(Clone, Debug)]
 pub struct HomaConfig {
-    /// The protocol's; seed and incarnation are filled in.
+    /// Settings of the protocol. The simulator sets the seed and the incarnation.
     pub protocol: Config,
 }
 
-/// A Homa header, and the message that it is about.
+/// A Homa header, and the message to which it belongs.
 #[derive(Clone, Debug, Default)]
 pub struct HomaBody {
     header: HeaderBuf,
@@ -44,29 +44,29 @@ impl Body for HomaBody {
     }
 }
 
-/// Which message an event is about: `a` of [`EventKind::AppSend`] and [`EventKind::AppReceive`].
+/// The message of an event, in `a` of [`EventKind::AppSend`] and [`EventKind::AppReceive`].
 const REQUEST: u32 = 0;
 const RESPONSE: u32 = 1;
 
 /// A host's end of Homa.
 pub struct Homa {
-    /// Its number, from 0 on.
+    /// Index of the host.
     host: u32,
     endpoint: Endpoint,
     client_port: u16,
     exchange: Exchange,
-    /// Whether threads of applications take requests and answer them; else they are answered at once.
+    /// Whether threads of an application answer requests. Otherwise requests are answered at once.
     has_threads: bool,
-    /// The cluster's message that an RPC is about, by slot: of what goes out, and of what comes in.
+    /// The cluster's message of an RPC, by slot: of outgoing messages, and of incoming ones.
     outgoing: Vec<u32>,
     incoming: Vec<u32>,
-    /// What traces call an RPC and its peer, by slot, for when the RPC is over.
+    /// Identifiers of an RPC and its peer in traces, by slot, for events after the RPC has ended.
     traced: Vec<(u64, u16)>,
     failed: u64,
     refused: u64,
 }
 
-/// Notes which of the cluster's messages incoming packets are about.
+/// Records the cluster's messages to which incoming packets belong.
 struct Sink<'a> {
     incoming: &'a mut Vec<u32>,
     message: u32,
@@ -147,7 +147,7 @@ impl Homa {
         self.record(EventKind::AppSend, rpc, RESPONSE, length);
     }
 
-    /// The application, which takes no time here, sends or receives a message.
+    /// Records that the application sends or receives a message, which takes no time here.
     fn record(&mut self, kind: EventKind, rpc: RpcKey, message: u32, length: u32) {
         if self.endpoint.trace().is_recording()
             && let Some((id, peer)) = self.endpoint.traced(rpc)
@@ -273,7 +273,7 @@ impl Transport for Homa {
         let own = token.and_then(|token| self.traced.get(key_of(token).slot as usize).copied());
         let trace = self.endpoint.trace();
         trace.set_virtual_now(now.as_ns());
-        // As live hosts do: one decides, and asks the others.
+        // As on live hosts, the host that decides to freeze notifies the others.
         match own {
             Some((id, _)) => trace.freeze(id, 0),
             None => trace.freeze(0, 1),

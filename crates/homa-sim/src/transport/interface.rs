@@ -11,88 +11,91 @@ use crate::topology::Spread;
 
 /// A host's end of a transport for messages.
 ///
-/// After every call the host asks for its timer, and for packets while its card takes them. What a transport does may depend on nothing but
-/// its arguments and its own state, which a seed determines.
+/// After every call, the host queries its timer, and takes packets while its card has room. The behaviour of
+/// a transport may depend only on its arguments and its own state, which a seed determines.
 pub trait Transport: Sized {
-    /// Its name, as on the command line.
+    /// Name on the command line.
     const NAME: &'static str;
-    /// Whether it runs RPCs itself, where a cluster asks for them ([`Exchange::Echo`](crate::Exchange::Echo)): it then answers each
-    /// message itself, and [`Ctx::deliver`] says that the answer is whole at the client. For others the harness starts the answer, as a
-    /// message of its own.
+    /// Whether it runs RPCs itself if a cluster has them ([`Exchange::Echo`](crate::Exchange::Echo)). It then
+    /// answers each message itself, and [`Ctx::deliver`] reports that the answer is complete at the client.
+    /// For other transports, the harness starts the answer as a separate message.
     const RUNS_RPCS: bool = false;
-    /// What a packet carries.
+    /// Contents of a packet.
     type Body: Body;
     /// Settings, the same for all hosts.
     type Config: Clone;
 
-    /// What the switches must be like for it, where a cluster says otherwise.
+    /// The switches that it requires, which may differ from those of the cluster.
     fn switch(config: &Self::Config, cluster: &ClusterConfig) -> SwitchConfig {
         let _ = config;
         cluster.switch
     }
 
-    /// How packets must be spread over the spines for it; `None`: as the topology says.
+    /// How it requires packets to be spread over the spines; `None`: as the topology says.
     fn spread() -> Option<Spread> {
         None
     }
 
-    /// The transport of a host.
+    /// Creates the transport of a host.
     fn new(config: &Self::Config, host: u32, cluster: &ClusterConfig) -> Self;
 
-    /// A message is to be sent.
+    /// Sends a message.
     fn send(&mut self, ctx: &mut Ctx<'_>, message: u32);
 
-    /// A packet has arrived. A message of which everything is there is said to [`Ctx::deliver`], by its number.
+    /// Handles a packet. It reports a message that is now complete to [`Ctx::deliver`].
     fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<Self::Body>);
 
-    /// A server's thread answers the RPC of this message, where hosts have cores ([`ClusterConfig::cores`]) and the transport runs RPCs:
-    /// then
-    /// [`Ctx::deliver`] is said of a request as well, and the answer waits for this.
+    /// Answers the RPC of this message, on behalf of a server's thread. Called if hosts have cores
+    /// ([`ClusterConfig::cores`]) and the transport runs RPCs: it then reports complete requests to
+    /// [`Ctx::deliver`] as well, and answers them only here.
     fn answer(&mut self, ctx: &mut Ctx<'_>, message: u32) {
         let _ = (ctx, message);
     }
 
-    /// Source and destination port of a packet, and what a steering policy sees of it if it is of Homa.
+    /// Source and destination port of a packet, and the fields that a steering policy uses, if it is a Homa
+    /// packet.
     fn steered(packet: &Packet<Self::Body>) -> ([u16; 2], Option<HomaPacket>) {
         let _ = packet;
         ([0; 2], None)
     }
 
-    /// The moment of [`Transport::next_timeout`] has come.
+    /// Handles the timeout of [`Transport::next_timeout`].
     fn timeout(&mut self, ctx: &mut Ctx<'_>);
 
-    /// When [`Transport::timeout`] is to be called; asked after every call.
+    /// Time at which to call [`Transport::timeout`]; queried after every call.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// The next packet for the card; its body is written over what an earlier packet left in `body`.
+    /// The next packet for the card. Its body overwrites `body`, which has the contents of an earlier packet.
     fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut Self::Body) -> Option<PacketInfo>;
 
-    /// A message that this host sent has arrived, or the RPC that it started has ended: the harness tells, and no packet does.
+    /// Called when a message that this host sent has arrived, or an RPC that it started has ended. The
+    /// harness reports this without a packet.
     fn delivered(&mut self, ctx: &mut Ctx<'_>, message: u32);
 
-    /// Whether some message to this host waits for nothing but this host's leave to come.
+    /// Whether a message to this host waits only for a grant of this host.
     fn withholds(&self, now: Time) -> bool {
         let _ = now;
         false
     }
 
-    /// Stops its time trace, where it has one. `token`: of the message that is the reason, where this host began it.
+    /// Stops its time trace, if it has one. `token` is that of the message which is the reason, if this host
+    /// started it.
     fn freeze_trace(&mut self, now: Time, token: Option<u64>) {
         let _ = (now, token);
     }
 
-    /// The dump of its time trace, where it has one and [`ClusterConfig::trace_records`] asks for it.
+    /// The dump of its time trace, if it has one and [`ClusterConfig::trace_records`] is above 0.
     fn trace_dump(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Calls `count` with what it counted, by name.
+    /// Calls `count` with the name and value of each of its counters.
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
         let _ = count;
     }
 }
 
-/// What a transport sees of its surroundings.
+/// The environment of a transport.
 #[derive(Debug)]
 pub struct Ctx<'a> {
     /// The time.
@@ -108,22 +111,23 @@ impl Ctx<'_> {
         self.messages.get(number)
     }
 
-    /// The message with this number that started then; `None`: it has arrived, and a packet that is about it came late.
+    /// The message with this number that started at `started`; `None`: it has arrived, and its packet came
+    /// late.
     pub fn under_way(&self, number: u32, started: Time) -> Option<Message> {
         self.messages.under_way(number, started)
     }
 
-    /// Keeps a token with a message that this host sends.
+    /// Stores a token with a message that this host sends.
     pub fn set_token(&mut self, message: u32, token: u64) {
         self.messages.get_mut(message).token = token;
     }
 
-    /// Keeps a token with a message that this host receives.
+    /// Stores a token with a message that this host receives.
     pub fn set_receiver_token(&mut self, message: u32, token: u64) {
         self.messages.get_mut(message).receiver_token = Some(token);
     }
 
-    /// Says that all of a message is here.
+    /// Reports that a message is complete at this host.
     pub fn deliver(&mut self, message: u32) {
         self.messages.deliver(message);
     }

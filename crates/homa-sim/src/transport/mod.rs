@@ -1,4 +1,4 @@
-//! Transports that a [`Cluster`](crate::Cluster) can run: a file each, behind one trait.
+//! Transports for a [`Cluster`](crate::Cluster): a file each, behind one trait.
 
 mod basic;
 pub(crate) mod choice;

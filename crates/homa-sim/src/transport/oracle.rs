@@ -1,26 +1,29 @@
-//! The oracle: a schedule by someone who knows every message the moment it starts, and needs no packet to say so.
+//! The oracle: a schedule with immediate knowledge of every message, which needs no packets.
 //!
-//! Messages are a fluid. At every moment they are gone through by the link time that they still need, the shortest first, and a message
-//! is served at the full rate of the hosts' links if neither its sender's uplink nor its receiver's downlink serves one before it. A
-//! message may be interrupted anywhere; links between switches are never in the way; nothing is lost, and there are no
-//! acknowledgements. A message takes its least time and the time in which it was not served.
+//! Messages are a fluid. At every moment they are considered in the order of their remaining link time,
+//! shortest first, and a message is served at the full rate of the hosts' links if neither its sender's
+//! uplink nor its receiver's downlink serves an earlier one. A message may be interrupted anywhere. Links
+//! between switches are never a bottleneck, nothing is lost, and there are no acknowledgements. A message
+//! takes its minimum time plus the time in which it is not served.
 //!
-//! What it bounds:
+//! Bounds:
 //!
-//! - With [`OracleConfig::uplinks`] off, every downlink is on its own, and the order is the one with the smallest mean time that a single
-//!   link can have (SRPT). No transport has a smaller mean time over the messages to any host, but for the nanoseconds by which
-//!   messages of different lengths and distances differ on their way to that link. It may be far from what can be had: a host may
-//!   send to many at once.
-//! - With it on, the default, the schedule could be carried out, but for packets being indivisible. It is the ideal that published comparisons
-//!   show. No message is ever held up by a longer one, so a transport beats it for a size only by letting those messages pass shorter
-//!   ones; for the mean over all it is no strict bound, since the best choice of pairs is not always the greedy one.
+//! - With [`OracleConfig::uplinks`] off, the downlinks are independent, and each has the order with the
+//!   smallest possible mean time of a single link (SRPT). No transport has a smaller mean time over the
+//!   messages to any host, except for the nanoseconds by which messages of different lengths and distances
+//!   differ on their way to that link. The bound may be far from what is possible, because a host may send to
+//!   many others at the same time.
+//! - With it on, the default, the schedule would be possible if packets could be divided. It is the ideal of
+//!   published comparisons. No message is ever delayed by a longer one, so a transport beats the oracle for
+//!   one size only by preferring it to shorter messages. For the mean over all messages it is no strict
+//!   bound, since the best choice of pairs is not always the greedy one.
 
 use std::collections::BTreeSet;
 
 /// Settings of the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OracleConfig {
-    /// Whether a host sends one message at a time; else only what arrives is limited.
+    /// Whether a host sends only one message at a time. Otherwise only receiving is limited.
     pub uplinks: bool,
 }
 
@@ -34,9 +37,9 @@ impl Default for OracleConfig {
 #[derive(Debug, Default)]
 struct End {
     serves: Option<u32>,
-    /// Since when it serves nothing, if it does not.
+    /// Time since which it is idle, if it is.
     free_ps: u64,
-    /// By key.
+    /// Waiting messages by key.
     waiting: BTreeSet<(u64, u64, u32)>,
 }
 
@@ -45,26 +48,26 @@ struct Fluid {
     from: u32,
     to: u32,
     arrived_ps: u64,
-    /// Its place among messages of the same need.
+    /// Order among messages with the same remaining link time.
     sequence: u64,
-    /// Link time that it still needs, as of `served_ps` if it is served.
+    /// Remaining link time, as of `served_ps` if it is served.
     needs_ps: u64,
     served_ps: u64,
 }
 
-/// Who is served. Times are picoseconds and never go back.
+/// The current schedule. Times are in picoseconds and never go back.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     hosts: usize,
     config: OracleConfig,
-    /// The downlinks, then the uplinks.
+    /// All downlinks, then all uplinks.
     ends: Vec<End>,
-    /// By message.
+    /// State of each message.
     fluids: Vec<Fluid>,
     sequence: u64,
-    /// Ends that lost what they served, to be looked at.
+    /// Ends whose message ended or was interrupted, to be assigned again.
     vacant: Vec<usize>,
-    /// Messages that are served now and were not.
+    /// Messages whose service has begun since the last query.
     begun: Vec<u32>,
 }
 
@@ -81,7 +84,7 @@ impl Schedule {
         }
     }
 
-    /// A message starts that needs so much link time.
+    /// Starts a message that needs `needs_ps` of link time.
     pub(crate) fn start(&mut self, now_ps: u64, message: u32, from: u32, to: u32, needs_ps: u64) {
         if self.fluids.len() <= message as usize {
             self.fluids.resize(message as usize + 1, Fluid::default());
@@ -96,7 +99,7 @@ impl Schedule {
         self.settle(now_ps);
     }
 
-    /// The message that ends at a host by now, if one does, and when it did.
+    /// The message that ended at a host by now, if any, and its end.
     pub(crate) fn end(&mut self, now_ps: u64, to: u32) -> Option<(u32, u64)> {
         let message = self.ends[to as usize].serves?;
         let ended_ps = self.ends_ps(message);
@@ -108,7 +111,7 @@ impl Schedule {
         Some((message, ended_ps))
     }
 
-    /// A message whose service has begun since this was asked, and when it ends unless it is interrupted.
+    /// A message whose service has begun since the last query, and its end if it is not interrupted.
     pub(crate) fn take_begun(&mut self) -> Option<(u32, u64)> {
         while let Some(message) = self.begun.pop() {
             if self.is_served(message) {
@@ -144,7 +147,7 @@ impl Schedule {
         (fluid.needs_ps.saturating_sub(done_ps), fluid.sequence, message)
     }
 
-    /// Whether a message that waits goes before whatever its ends serve.
+    /// Whether a waiting message precedes those that its two ends serve.
     fn wins(&self, message: u32, now_ps: u64) -> bool {
         let key = self.key(message, now_ps);
         self.ends_of(message)
@@ -159,7 +162,7 @@ impl Schedule {
         }
     }
 
-    /// Serves a message that waits, in the place of whatever its ends serve.
+    /// Serves a waiting message instead of those that its two ends serve.
     fn serve(&mut self, message: u32, now_ps: u64) {
         let fluid = self.fluids[message as usize];
         let mut from_ps = fluid.arrived_ps;
@@ -185,8 +188,9 @@ impl Schedule {
         }
     }
 
-    /// Lets the ends that lost a message have the first that wins, until no message that waits wins. All ends agree on the order of any
-    /// two messages, and so this ends, with the same pairs whichever end is asked first.
+    /// Assigns each vacant end its first message that precedes those served at present, until no waiting
+    /// message precedes any. All ends agree on the order of any two messages, so this terminates, with the
+    /// same pairs for any order of the ends.
     fn settle(&mut self, now_ps: u64) {
         while let Some(end) = self.vacant.pop() {
             let winner = self.ends[end].waiting.iter().find(|key| self.wins(key.2, now_ps)).map(|key| key.2);
@@ -206,7 +210,7 @@ mod tests {
 
     const HOSTS: usize = 6;
 
-    /// The pairs that the definition gives: everything gone through by its need.
+    /// The pairs by definition: all messages considered in the order of their remaining link time.
     fn served_by_definition(schedule: &Schedule, open: &[u32], now_ps: u64) -> Vec<u32> {
         let mut keys: Vec<_> = open.iter().map(|&message| schedule.key(message, now_ps)).collect();
         keys.sort_unstable();
@@ -222,7 +226,8 @@ mod tests {
         served
     }
 
-    /// Random messages; the time that each took, and at every step the pairs that the definition gives.
+    /// Runs random messages, compares the pairs with the definition at every step, and returns the time of
+    /// each message.
     fn run(config: OracleConfig, seed: u64) -> Vec<u64> {
         let mut random = random_numbers(seed, 1);
         let mut starts_ps = 0;

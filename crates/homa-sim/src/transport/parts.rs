@@ -1,4 +1,4 @@
-//! What several transports are made of.
+//! Parts that several transports share.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use homa_proto::Time;
 
 use crate::cluster::ideal::Framing;
 
-/// Bytes of a packet that says nothing but what has arrived: a TCP header with timestamps. With what the link adds it is just above the
-/// shortest Ethernet frame.
+/// Bytes of an acknowledgement without data: a TCP header with timestamps. With the link's overhead it is
+/// just above the shortest Ethernet frame.
 pub(super) const ACK_BYTES: u32 = 32;
 
-/// Packets of a message.
+/// Number of packets of a message.
 pub(super) fn packets(framing: &Framing, length: u32) -> u32 {
     length.div_ceil(framing.payload).max(1)
 }
 
-/// Bytes of a message in its packet with this index.
+/// Bytes of a message in the packet with this index.
 pub(super) fn payload(framing: &Framing, length: u32, index: u32) -> u32 {
     let before = u64::from(index) * u64::from(framing.payload);
     u64::from(length).saturating_sub(before).min(u64::from(framing.payload)) as u32
@@ -26,7 +26,7 @@ pub(super) fn payload(framing: &Framing, length: u32, index: u32) -> u32 {
 pub(super) struct PacketSet {
     words: Vec<u64>,
     len: u32,
-    /// The first that is not in it.
+    /// The first packet that is not in the set.
     first_missing: u32,
 }
 
@@ -39,7 +39,7 @@ impl PacketSet {
         self.words[(index / u64::BITS) as usize] >> (index % u64::BITS) & 1 == 1
     }
 
-    /// Whether it was not there.
+    /// Adds a packet. Returns whether it is new.
     pub(super) fn insert(&mut self, index: u32) -> bool {
         if self.contains(index) {
             return false;
@@ -62,7 +62,7 @@ impl PacketSet {
     }
 }
 
-/// Values by small numbers that are used again.
+/// Values by small numbers, which are reused.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     slots: Vec<Option<T>>,
@@ -100,14 +100,14 @@ impl<T> Slots<T> {
     }
 }
 
-/// Alarms of numbered things, one each.
+/// Alarms by number, one for each.
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
     order: BTreeSet<(Time, u32)>,
 }
 
 impl Alarms {
-    /// Moves the alarm of `number` from where it was; [`Time::NEVER`] is none.
+    /// Sets the alarm of `number`, which was set to `at`, to `to`; [`Time::NEVER`]: no alarm.
     pub(super) fn set(&mut self, number: u32, at: &mut Time, to: Time) {
         if *at != to {
             self.order.remove(&(*at, number));
@@ -122,20 +122,20 @@ impl Alarms {
         self.order.first().map(|first| first.0)
     }
 
-    /// The next that is due; it stays until it is set again.
+    /// The number of the next alarm that is due. It remains set until changed.
     pub(super) fn due(&self, now: Time) -> Option<u32> {
         self.order.first().filter(|first| first.0 <= now).map(|first| first.1)
     }
 }
 
-/// Numbered things that can go on, in the order of their ranks.
+/// A set of numbers ordered by rank.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     order: BTreeSet<(u64, u32)>,
 }
 
 impl Ranks {
-    /// Moves `number` from where it was; `None`: it cannot go on.
+    /// Changes the rank of `number`; `None`: not in the set.
     pub(super) fn set(&mut self, number: u32, at: &mut Option<u64>, to: Option<u64>) {
         if *at != to {
             if let Some(before) = *at {
@@ -148,7 +148,7 @@ impl Ranks {
         }
     }
 
-    /// The one of the smallest rank, and of those of equal rank that of the smallest number.
+    /// The number with the smallest rank, and the smallest one if ranks are equal.
     pub(super) fn first(&self) -> Option<u32> {
         self.order.first().map(|first| first.1)
     }

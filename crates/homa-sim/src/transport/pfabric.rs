@@ -1,11 +1,12 @@
-//! pFabric (SIGCOMM 2013): switches with short queues that send the packet of the shortest remaining message first and drop that of the
-//! longest, and senders that leave nearly everything to them.
+//! pFabric (SIGCOMM 2013): switches with short queues that send the packet of the shortest remaining message
+//! first and drop that of the longest, and simple senders.
 //!
-//! A sender starts with a window of the network's bandwidth-delay product, and learns of losses by a short timeout alone. A timeout halves
-//! what the window may double up to, and starts it again at one packet; after some in a row the sender asks with a packet without
-//! payload whether anything comes through. Every packet is acknowledged by one that has the highest rank, but for the one that makes its
-//! message whole: the harness tells the sender, as it does for every transport of messages. In W2, where most messages are one packet,
-//! those acknowledgements would be a sixth of all bytes.
+//! A sender starts with a window of the network's bandwidth-delay product and detects losses only by a short
+//! timeout. A timeout halves the threshold up to which the window doubles, and resets the window to one
+//! packet. After several timeouts in a row, the sender probes the path with a packet without payload. Every
+//! packet is acknowledged by one with the highest rank, except the one that completes a message: the harness
+//! notifies the sender, as for every transport of messages. In W2, where most messages are one packet, those
+//! acknowledgements would be a sixth of all bytes.
 
 use std::collections::VecDeque;
 
@@ -24,20 +25,21 @@ use crate::packet::{Body, Packet, PacketInfo};
 pub struct PfabricConfig {
     /// Bytes of each port's queue, with overhead.
     pub port_bytes: u64,
-    /// Packets of a message that may be under way, at first and at most; at least 1.
+    /// Initial and maximum window of a message in packets, at least 1.
     pub window: u32,
-    /// How long after the last progress a message's packets count as lost.
+    /// Time without progress after which a message's packets count as lost.
     pub timeout_ns: u64,
-    /// Timeouts in a row after which a sender only asks.
+    /// Number of timeouts in a row after which a sender only sends probes.
     pub probe_after: u32,
 }
 
 impl PfabricConfig {
-    /// As in its paper: a window of 12 packets, or of the network's bandwidth-delay product where that is more; queues of two windows; and
-    /// timeouts of three times what a window takes, which at 10 Gbit/s are 45 us.
+    /// As in its paper: a window of 12 packets, or of the network's bandwidth-delay product if that is more,
+    /// queues of two windows, and timeouts of three times the time of a window, which are 45 us at 10 Gbit/s.
     ///
-    /// The 12 packets are 1.5 times the product of the network of [`ClusterConfig::sigcomm18`]. With 7 there, messages of two to a hundred
-    /// packets take a tenth longer, since every wait shuts the window.
+    /// The 12 packets are 1.5 times the product of the network of [`ClusterConfig::sigcomm18`]. With 7
+    /// packets there, messages of two to a hundred packets take a tenth longer, since every wait closes the
+    /// window.
     pub fn for_cluster(cluster: &ClusterConfig) -> PfabricConfig {
         let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
         let window = cluster.rtt_bytes().div_ceil(packet).max(12);
@@ -55,21 +57,21 @@ impl PfabricConfig {
 enum Kind {
     #[default]
     Data,
-    /// Nothing but a question.
+    /// A probe without payload.
     Probe,
     Ack,
 }
 
-/// What a packet of pFabric says.
+/// The contents of a packet of pFabric.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PfabricBody {
     kind: Kind,
     message: u32,
-    /// With its number, a message's identity.
+    /// Start of the message, which identifies it together with its number.
     started: Time,
-    /// Of the packet, or of the one that is acknowledged.
+    /// Index of the packet, or of the acknowledged one.
     index: u32,
-    /// All packets before are there.
+    /// All packets before this one have arrived.
     below: u32,
 }
 
@@ -87,19 +89,19 @@ struct Outgoing {
     started: Time,
     packets: u32,
     acked: PacketSet,
-    /// The next packet to be sent, if it is not acknowledged.
+    /// The next packet to be sent, unless it is already acknowledged.
     next: u32,
-    /// Packets before `next` that are neither acknowledged nor lost.
+    /// Number of packets before `next` that are neither acknowledged nor lost.
     under_way: u32,
     window: f64,
-    /// Where the window stops doubling.
+    /// Window size at which doubling ends.
     doubles_below: f64,
-    /// Timeouts since the last acknowledgement.
+    /// Number of timeouts since the last acknowledgement.
     timeouts: u32,
-    /// Whether a question is to be sent.
+    /// Whether a probe is to be sent.
     asks: bool,
     alarm: Time,
-    /// Its place among those that can send.
+    /// Its rank among the messages that can send.
     ready: Option<u64>,
 }
 
@@ -125,7 +127,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether a packet is acknowledged that was not.
+    /// Records an acknowledgement. Returns whether it is new.
     fn acknowledge(&mut self, index: u32) -> bool {
         let is_new = index < self.packets && self.acked.insert(index);
         if is_new && index < self.next {
@@ -158,7 +160,7 @@ pub struct Pfabric {
 }
 
 impl Pfabric {
-    /// Sees to a message's place among those that can send.
+    /// Updates the rank of a message among those that can send.
     fn place(&mut self, slot: u32) {
         let Some(out) = self.outgoing.get_mut(slot) else { return };
         let place = out.can_send(&self.config).then(|| u64::from(out.rank(&self.framing)));
@@ -292,7 +294,7 @@ impl Transport for Pfabric {
     fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut PfabricBody) -> Option<PacketInfo> {
         if let Some((to, ack)) = self.acks.pop_front() {
             *body = ack;
-            // A flow of its own, so that an acknowledgement never stands for data that waits.
+            // A separate flow, so that a switch never sends an acknowledgement in place of waiting data.
             let flow = ack.message | 1 << 31;
             return Some(PacketInfo { flow, ..PacketInfo::new(ctx.host, to, ACK_BYTES, 7) });
         }

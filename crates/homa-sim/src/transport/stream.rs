@@ -1,14 +1,15 @@
-//! Streams of packets over connections: what TCP and DCTCP have in common.
+//! Streams of packets over connections: the common part of TCP and DCTCP.
 //!
-//! Each message has a connection of its own, which begins with the initial window and ends with the message, as the
-//! flows of published simulations do. Or the hosts of each pair share lasting connections ([`Connections`]): a
-//! message then goes onto the one with the fewest packets before it, and waits there for all that went onto it
-//! earlier, as in an RPC system over TCP. What arrives out of order waits for what is missing. Messages share no
-//! packets. The connections of a host take turns at its card.
+//! By default each message has its own connection, which begins with the initial window and ends with the
+//! message, as in published simulations. Alternatively, the hosts of each pair share lasting connections
+//! ([`Connections`]). A message is then queued at the connection with the fewest packets, behind all earlier
+//! ones, as in an RPC system over TCP. Data that arrives out of order waits for the missing packets. Messages
+//! share no packets. The connections of a host share its card in turns.
 //!
-//! Every packet is acknowledged at once, with how far the stream is whole, the stretch around the packet, and when it was sent. Three packets
-//! acknowledged beyond one that is not mean its loss (RFC 6675); one that was sent again waits for the timeout (RFC 6298). Neither tail
-//! loss probes nor retransmission by time are there, and no handshakes.
+//! Every packet is acknowledged at once, with the end of the contiguous data, the contiguous range around the
+//! packet, and the packet's send time. A packet counts as lost when three later ones are acknowledged (RFC
+//! 6675). A retransmitted one counts as lost only by timeout (RFC 6298). There are no tail loss probes, no
+//! time-based loss detection, and no handshakes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,11 +28,12 @@ use crate::topology::Spread;
 /// How messages are divided between connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connections {
-    /// One for each message. It exists as soon as the message does, without a handshake, and begins with the
-    /// initial window.
+    /// One connection for each message. It exists as soon as the message does, without a handshake, and
+    /// begins with the initial window.
     #[default]
     PerMessage,
-    /// So many from each host to each other, at least 1, that exist from the beginning.
+    /// A fixed number of connections from each host to each other, at least 1, which exist from the
+    /// beginning.
     PerPair(u32),
 }
 
@@ -40,36 +42,38 @@ pub enum Connections {
 pub struct TcpConfig {
     /// How messages are divided between connections.
     pub connections: Connections,
-    /// Packets that a connection may have under way at first, at least 1.
+    /// Initial window in packets, at least 1.
     pub initial_window: u32,
-    /// And at most: the receiver's buffer.
+    /// Maximum window in packets: the receiver's buffer.
     pub max_window: u32,
-    /// Least time after which what is not acknowledged counts as lost.
+    /// Minimum retransmission timeout.
     pub min_timeout_ns: u64,
-    /// Whether a connection that was idle for that long starts with the initial window again (RFC 5681).
+    /// Whether a connection that was idle for a timeout restarts with the initial window (RFC 5681).
     pub restarts_when_idle: bool,
     /// Bytes of each port's queue, with overhead; `None`: as the cluster has it.
     pub port_bytes: Option<u64>,
-    /// Bytes in the queue before a host's link from which on packets are marked.
+    /// Bytes in the queue before a host's link above which packets are marked.
     pub mark_above_bytes: Option<u64>,
 }
 
-/// Rate for which published thresholds are meant.
+/// Link rate of published thresholds.
 const TEN_GBPS: u64 = 10_000_000_000;
-/// Full packets in the queue of a 10 Gbit/s port with which the pFabric paper ran TCP and DCTCP.
+/// Queue of a 10 Gbit/s port in full packets, with which the pFabric paper ran TCP and DCTCP.
 const PORT_PACKETS: u64 = 150;
-/// Full packets from which on a 10 Gbit/s port marks, by the DCTCP paper.
+/// Marking threshold of a 10 Gbit/s port in full packets, from the DCTCP paper.
 const MARK_PACKETS: u64 = 65;
 
 impl TcpConfig {
-    /// TCP with CUBIC, with a connection for each message, as published simulations have it, and the settings of Linux, except for its
-    /// least timeout: Linux's 200 ms would be a message's whole story in a datacentre, and experiments there run with 10 ms since the
-    /// paper of DCTCP.
+    /// TCP with CUBIC and one connection for each message, as in published simulations, with Linux's settings
+    /// except for the minimum timeout. Linux's 200 ms would dominate the time of a message in a datacentre,
+    /// and experiments since the DCTCP paper use 10 ms.
     ///
-    /// With one lasting connection for each pair, short messages wait behind long ones of the same pair, whatever the congestion.
+    /// With one lasting connection for each pair, short messages wait behind long ones of the same pair,
+    /// whatever the congestion.
     ///
-    /// The window is at most about 6 MB, Linux's largest receive buffer. Where the ports of a cluster have a buffer each, it is at most
-    /// 150 packets at 10 Gbit/s, and in proportion at other rates: TCP fills what it is given, and "never full" would be a queue of seconds.
+    /// The window is at most about 6 MB, Linux's largest receive buffer. If the ports of a cluster have
+    /// separate buffers, they hold at most 150 packets at 10 Gbit/s, and in proportion at other rates: TCP
+    /// fills any buffer, and an unlimited one would be a queue of seconds.
     pub fn for_cluster(cluster: &ClusterConfig) -> TcpConfig {
         let own_buffers = cluster.switch.buffer == Buffer::PerPort;
         let port_bytes = cluster.link.queue_bytes.min(scaled_packets(cluster, PORT_PACKETS));
@@ -84,8 +88,8 @@ impl TcpConfig {
         }
     }
 
-    /// DCTCP: the same, with the cluster's threshold for marks. Without one, ports mark from 65 full packets on at 10 Gbit/s, and in
-    /// proportion at other rates.
+    /// DCTCP: the same, with the cluster's marking threshold or, if it has none, 65 full packets at 10 Gbit/s
+    /// and in proportion at other rates.
     pub fn dctcp(cluster: &ClusterConfig) -> TcpConfig {
         let default = scaled_packets(cluster, MARK_PACKETS);
         let mark_above_bytes = Some(cluster.switch.mark_above_bytes.unwrap_or(default));
@@ -93,25 +97,26 @@ impl TcpConfig {
     }
 }
 
-/// Bytes of so many full packets, in proportion to the rate of the hosts' links.
+/// Bytes of `packets` full packets, in proportion to the rate of the hosts' links.
 fn scaled_packets(cluster: &ClusterConfig, packets: u64) -> u64 {
     let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
     let bytes = u128::from(packets * u64::from(packet)) * u128::from(cluster.link.rate_bps);
     (bytes / u128::from(TEN_GBPS)) as u64
 }
 
-/// What an acknowledgement tells of the way.
+/// The information of an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
     /// The time.
     pub now: Time,
-    /// Packets that it is the first to acknowledge.
+    /// Number of newly acknowledged packets.
     pub packets: u32,
-    /// Whether the packet that it answers was marked.
+    /// Whether the acknowledged packet was marked.
     pub is_marked: bool,
-    /// Whether the window was what kept the sender from sending more, and nothing was lost lately: else it must not grow.
+    /// Whether the window limited the sender and there was no recent loss. Otherwise the window must not
+    /// grow.
     pub may_grow: bool,
-    /// First packet of the stream that is not acknowledged.
+    /// The first packet of the stream that is not acknowledged.
     pub first: u64,
     /// The next packet that has never been sent.
     pub next: u64,
@@ -119,44 +124,44 @@ pub struct Acked {
     pub round_ns: u64,
 }
 
-/// How many packets a connection may have under way.
+/// Congestion control: the window of a connection.
 pub trait Congestion: Sized {
-    /// Name of the transport that it makes.
+    /// Name of the transport.
     const NAME: &'static str;
 
-    /// A window of so many packets, that doubles in a round trip.
+    /// A window of `window` packets that doubles in a round trip.
     fn new(window: f64) -> Self;
 
-    /// Packets.
+    /// The window in packets.
     fn window(&self) -> f64;
 
     /// Whether it doubles in a round trip.
     fn is_doubling(&self) -> bool;
 
-    /// Packets have arrived.
+    /// Handles an acknowledgement.
     fn acknowledged(&mut self, acked: &Acked);
 
-    /// A packet was lost, for the first time in a window.
+    /// Handles the first loss in a window.
     fn lost(&mut self, now: Time);
 
-    /// Nothing came through for a timeout.
+    /// Handles a timeout.
     fn timed_out(&mut self, now: Time);
 
-    /// The connection was idle for a timeout, and starts with so many packets at most.
+    /// Limits the window to `window` packets after an idle timeout.
     fn idled(&mut self, window: f64);
 }
 
-/// What a packet of a stream says.
+/// The contents of a packet of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamBody {
     is_ack: bool,
-    /// Which of the sender's connections to the receiver.
+    /// Index of the sender's connection to the receiver.
     connection: u32,
-    /// The message that has the connection to itself, and its start.
+    /// The message that owns the connection, and its start; `None`: a lasting connection.
     owner: Option<(u32, Time)>,
-    /// Of the packet; of an acknowledgement: up to where, exclusive, the stream is whole.
+    /// Number of the packet; in an acknowledgement, the exclusive end of the contiguous data.
     sequence: u64,
-    /// Stretch around the packet that is acknowledged.
+    /// Contiguous range around the acknowledged packet.
     block: (u64, u64),
     /// The message that ends with this packet.
     ends: Option<u32>,
@@ -170,7 +175,7 @@ impl Body for StreamBody {
     }
 }
 
-/// What is known of a packet that was sent and is not before the first that is missing.
+/// State of a packet that was sent and is not before the first unacknowledged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Sent,
@@ -192,17 +197,18 @@ struct Sender<C> {
     connection: u32,
     congestion: C,
     queue: VecDeque<Queued>,
-    /// The first packet that is not acknowledged, the next that has not been sent, the end of what there is to send.
+    /// The first packet that is not acknowledged, the next one to be sent for the first time, and the end of
+    /// the queued data.
     first: u64,
     next: u64,
     end: u64,
-    /// From `first` to `next`.
+    /// States of the packets from `first` to `next`.
     states: VecDeque<State>,
     lost: BTreeSet<u64>,
     under_way: u32,
-    /// Packets before have been looked at for losses.
+    /// Packets before this one have been checked for losses.
     judged: u64,
-    /// A loss before this packet is no news.
+    /// A loss before this packet belongs to the last known one.
     recovers_until: u64,
     is_recovering: bool,
     round_ns: u64,
@@ -211,15 +217,15 @@ struct Sender<C> {
     last_sent: Time,
     alarm: Time,
     is_ready: bool,
-    /// The message that has the connection to itself, and its start.
+    /// The message that owns the connection, and its start; `None`: a lasting connection.
     owner: Option<(u32, Time)>,
-    /// Whether the message has arrived, while the connection waits for its turn.
+    /// Whether the message has arrived while the connection waits for its turn.
     is_closed: bool,
 }
 
-/// Packets acknowledged beyond one that is not, from which on it counts as lost.
+/// Number of later acknowledged packets from which on a packet counts as lost.
 const DUPLICATES: u64 = 3;
-/// Times that the timeout doubles at most.
+/// Maximum number of times that the timeout doubles.
 const MAX_BACKOFF: u32 = 6;
 
 impl<C: Congestion> Sender<C> {
@@ -262,7 +268,7 @@ impl<C: Congestion> Sender<C> {
         has_something && f64::from(self.under_way) + 1.0 <= self.window(config)
     }
 
-    /// The next packet to send, and whether it is sent again.
+    /// The next packet to send, and whether it is a retransmission.
     fn take(&mut self) -> (u64, bool) {
         self.under_way += 1;
         if let Some(lost) = self.lost.pop_first() {
@@ -281,7 +287,7 @@ impl<C: Congestion> Sender<C> {
         (queued, (sequence - queued.first) as u32)
     }
 
-    /// A packet has arrived; whether that was not known.
+    /// Records that a packet has arrived. Returns whether this is new.
     fn arrived(&mut self, sequence: u64) -> bool {
         let state = &mut self.states[(sequence - self.first) as usize];
         match std::mem::replace(state, State::Arrived) {
@@ -294,7 +300,7 @@ impl<C: Congestion> Sender<C> {
         true
     }
 
-    /// Notes what an acknowledgement says; how many packets it is the first to tell of.
+    /// Records an acknowledgement. Returns the number of newly acknowledged packets.
     fn acknowledged(&mut self, body: &StreamBody) -> u32 {
         let whole = body.sequence.clamp(self.first, self.next);
         let (from, to) = (body.block.0.clamp(whole, self.next), body.block.1.clamp(whole, self.next));
@@ -311,12 +317,12 @@ impl<C: Congestion> Sender<C> {
         packets
     }
 
-    /// Whether nothing of what is queued is unacknowledged.
+    /// Whether all queued data is acknowledged.
     fn is_sent_whole(&self) -> bool {
         !self.queue.is_empty() && self.first == self.end
     }
 
-    /// Declares packets lost that enough later ones have passed, of which the last is before `passed`.
+    /// Marks packets as lost if enough later ones, the last of them before `passed`, are acknowledged.
     fn judge(&mut self, passed: u64) {
         let from = self.judged.max(self.first);
         for sequence in from..passed.saturating_sub(DUPLICATES) {
@@ -357,11 +363,11 @@ impl<C: Congestion> Sender<C> {
 /// The receiving end of a connection.
 #[derive(Debug, Default)]
 struct Receiver {
-    /// Up to where, exclusive, the stream is whole.
+    /// Exclusive end of the contiguous data.
     whole: u64,
-    /// Stretches beyond, by their first packet, with their ends.
+    /// Contiguous ranges beyond it: their first packets and their exclusive ends.
     beyond: BTreeMap<u64, u64>,
-    /// Messages that end there.
+    /// Messages by the packet that ends them.
     ends: BTreeMap<u64, u32>,
 }
 
@@ -394,7 +400,7 @@ impl Receiver {
 pub struct Stream<C> {
     config: TcpConfig,
     framing: Framing,
-    /// By the other host and the connection.
+    /// Slots by the other host and the connection.
     senders: BTreeMap<(u32, u32), u32>,
     receivers: BTreeMap<(u32, u32), Receiver>,
     connections: Vec<Sender<C>>,
@@ -423,7 +429,7 @@ impl<C: Congestion> Stream<C> {
         }
     }
 
-    /// The connection to a host that has least to send.
+    /// The connection to a host with the fewest packets to send.
     fn choose_lasting(&mut self, to: u32, count: u32) -> u32 {
         let waits = |slot: u32| {
             let sender = &self.connections[slot as usize];
@@ -457,19 +463,19 @@ impl<C: Congestion> Stream<C> {
         slot
     }
 
-    /// Closes the connection of a message of which everything is acknowledged.
+    /// Closes the connection of a message that is completely acknowledged.
     fn close(&mut self, slot: u32) {
         let sender = &mut self.connections[slot as usize];
         self.senders.remove(&(sender.to, sender.connection));
         self.alarms.set(slot, &mut sender.alarm, Time::NEVER);
         sender.is_closed = true;
-        // The slot of one that still stands in the turn is free when its turn comes.
+        // The slot of a connection that still waits for its turn becomes free at its turn.
         if !sender.is_ready {
             self.free.push(slot);
         }
     }
 
-    /// Puts a connection into the turn if it can send.
+    /// Queues a connection for its turn if it can send.
     fn place(&mut self, slot: u32) {
         let sender = &mut self.connections[slot as usize];
         if !sender.is_ready && sender.can_send(&self.config) {
@@ -478,7 +484,7 @@ impl<C: Congestion> Stream<C> {
         }
     }
 
-    /// Takes the connection whose turn it is out of the turn.
+    /// Removes the connection whose turn it is.
     fn next_in_turn(&mut self) -> Option<u32> {
         loop {
             let slot = self.ready.pop_front()?;
@@ -488,7 +494,7 @@ impl<C: Congestion> Stream<C> {
                 self.free.push(slot);
                 continue;
             }
-            // A loss may have shut its window since.
+            // A loss may have closed its window meanwhile.
             if sender.can_send(&self.config) {
                 return Some(slot);
             }
@@ -538,7 +544,7 @@ impl<C: Congestion> Stream<C> {
     fn take_data(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<StreamBody>) {
         let body = packet.body;
         if body.owner.is_some_and(|(message, started)| ctx.under_way(message, started).is_none()) {
-            // The message has arrived, and the receiving end is gone: everything is acknowledged.
+            // The message has arrived and the receiving end is gone, so everything is acknowledged.
             let answer = StreamBody { is_ack: true, sequence: u64::MAX, block: (0, 0), ends: None, ..body };
             self.acks.push_back((packet.info.from, answer));
             return;
@@ -579,7 +585,7 @@ impl<C: Congestion> Transport for Stream<C> {
     type Body = StreamBody;
     type Config = TcpConfig;
 
-    /// One queue to a port; a connection keeps to one way, as what overtakes would count as lost.
+    /// One queue per port, and one path per connection, since reordered packets would count as lost.
     fn switch(config: &TcpConfig, cluster: &ClusterConfig) -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Fifo,
@@ -681,7 +687,7 @@ impl<C: Congestion> Transport for Stream<C> {
         Some(PacketInfo { flow: flow(ctx.host, to, connection), ..info })
     }
 
-    /// A connection learns of it by its acknowledgements.
+    /// Nothing to do: a connection is notified by its acknowledgements.
     fn delivered(&mut self, _ctx: &mut Ctx<'_>, _message: u32) {}
 
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
@@ -692,5 +698,5 @@ impl<C: Congestion> Transport for Stream<C> {
     }
 }
 
-/// Bytes of an option for one stretch, padded.
+/// Bytes of a SACK option with one range, padded.
 const SACK_BYTES: u32 = 12;

@@ -1,7 +1,7 @@
-//! TCP with CUBIC (RFC 9438): the stream of an unmodified Linux host.
+//! TCP with CUBIC (RFC 9438), as in an unmodified Linux host.
 //!
-//! Left out is HyStart, which ends the doubling when round trips grow: it takes measurements from bursts that datacentres' hardware
-//! makes, and this network has none.
+//! It has no HyStart, which ends the doubling when round trips grow: HyStart measures bursts that the
+//! hardware of datacentres makes, and this network makes none.
 
 use homa_proto::Time;
 
@@ -10,13 +10,13 @@ use super::stream::{Acked, Congestion, Stream};
 /// A host's end of TCP.
 pub type Tcp = Stream<Cubic>;
 
-/// What remains of the window after a loss.
+/// Factor by which a loss reduces the window.
 const BETA: f64 = 0.7;
-/// How steeply the window grows, in packets per cubic second.
+/// Growth of the window, in packets per cubic second.
 const C: f64 = 0.4;
 /// Growth in packets per round trip that has the mean throughput of a window halved at every loss.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// No window shrinks below.
+/// Minimum window, in packets.
 const LEAST: f64 = 2.0;
 
 /// A window that is a cubic function of the time since the last loss.
@@ -26,7 +26,8 @@ pub struct Cubic {
     doubles_below: f64,
     /// Window at the last loss.
     before_loss: f64,
-    /// When growth began, with what window, and after how many seconds it is back where the loss was.
+    /// Start of the current growth, its initial window, and the time until it reaches the window of the last
+    /// loss.
     epoch: Option<Epoch>,
 }
 
@@ -35,13 +36,13 @@ struct Epoch {
     from: Time,
     plateau_secs: f64,
     plateau: f64,
-    /// What a window that grows by a constant a round trip would have.
+    /// Window of a connection that grows by a constant in each round trip.
     steady: f64,
 }
 
 impl Cubic {
     fn shrink(&mut self) {
-        // A window that did not get back to where it was gives others more room.
+        // A window that did not reach its previous size leaves other connections more room.
         let falls = self.window < self.before_loss;
         self.before_loss = if falls { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.doubles_below = (self.window * BETA).max(LEAST);
@@ -128,7 +129,7 @@ mod tests {
         assert!(cubic.window() == 1_000.0 && cubic.is_doubling());
         cubic.lost(Time::ZERO);
         assert!((cubic.window() - 700.0).abs() < 1e-9 && !cubic.is_doubling());
-        // (300 / 0.4) to the power of 1/3 are 9.09 s.
+        // (300 / 0.4) to the power of 1/3 is 9.09 s.
         let mut back = None;
         for ms in 0..20_000 {
             let now = Time::from_ns(ms * MS);
