@@ -1,4 +1,4 @@
-//! A run before it is one: what a preset says, and what was said differently.
+//! A run in preparation: a preset, and the settings that differ from it.
 
 use std::path::Path;
 
@@ -19,11 +19,11 @@ pub enum Kind {
     Switch,
 }
 
-/// Settings whose meaning depends on others are kept as they were said until all of them are known.
+/// Settings of a run. Those whose meaning depends on others are stored as given until all of them are known.
 #[derive(Clone, Debug)]
 pub struct Draft {
     pub preset: &'static Preset,
-    /// Everything that stands for itself.
+    /// All settings that depend on no others.
     pub cluster: ClusterConfig,
     pub homa: HomaDraft,
     pub kind: Option<Kind>,
@@ -35,26 +35,26 @@ pub struct Draft {
     pub core_propagation_ns: Option<u64>,
     pub switch_delay_ns: Option<u64>,
     pub spread: Option<Spread>,
-    /// Bytes of a switch's shared buffer, and the share of what is free that a port may hold.
+    /// Bytes of a switch's shared buffer, and the percentage of its free bytes that a port may hold.
     pub shared_buffer: Option<u64>,
     pub buffer_share: Option<u32>,
     pub load: Option<f64>,
-    /// How long messages start before they are measured; `None`: as long as the load needs.
+    /// Length of the warm-up; `None`: as long as the load needs.
     pub warm_up_ns: Option<u64>,
     /// How TCP and DCTCP divide messages between connections.
     pub connections: Connections,
-    /// How many messages are to be measured at least.
+    /// Minimum number of measured messages.
     pub messages: Option<u64>,
     pub senders: Option<usize>,
     pub incast_interval_ns: Option<u64>,
-    /// Messages that each host has under way, in place of a load.
+    /// Number of open messages of each host, instead of a load.
     pub outstanding: Option<u32>,
     pub max_message: Option<u32>,
     pub mtu: Option<u32>,
     pub bins: Option<u32>,
 }
 
-/// A run that can be run.
+/// The complete settings of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub preset: &'static str,
@@ -65,7 +65,7 @@ pub struct Plan {
     pub homa: HomaConfig,
 }
 
-/// Racks, where a preset with a single switch is told to have some.
+/// Racks for presets with a single switch, if racks are requested.
 const RACK: LeafSpine = LeafSpine {
     hosts_per_rack: 16,
     spines: 4,
@@ -74,15 +74,15 @@ const RACK: LeafSpine = LeafSpine {
     delay_ns: 250,
     spread: Spread::Packets,
 };
-/// Rate of a link to a spine over a host's, where a preset has none.
+/// Ratio of the rate of a link to a spine to that of a host's, if the preset has none.
 const CORE_RATIO: u64 = 4;
-/// From one round of an incast to the next.
+/// Time from one round of an incast to the next.
 const INCAST_INTERVAL_NS: u64 = 1_000_000;
 /// IPv4 header in front of a Homa packet.
 const IP_HEADER: u32 = 20;
 
 impl Draft {
-    /// A preset as it is.
+    /// The settings of a preset.
     pub fn new(preset: &'static Preset) -> Draft {
         Draft {
             preset,
@@ -112,10 +112,10 @@ impl Draft {
         }
     }
 
-    /// Puts everything together and checks it.
+    /// Combines all settings and checks them.
     ///
     /// # Errors
-    /// Names what does not fit, and what would.
+    /// Names the settings that contradict each other, and possible values.
     pub fn build(&self) -> Result<Plan, String> {
         let mut cluster = self.cluster.clone();
         if let Some(bytes) = self.max_message {
@@ -155,7 +155,7 @@ impl Draft {
         })
     }
 
-    /// The warm-up that was said, or the one that the load needs.
+    /// Sets the warm-up to the requested one, or to the one that the load needs.
     fn warm_up(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
         let is_load = matches!(cluster.traffic, Traffic::Uniform { .. });
         let Some(said_ns) = self.warm_up_ns else {
@@ -230,7 +230,7 @@ impl Draft {
         (self.preset.cluster)().link.rate_bps
     }
 
-    /// Hosts of a rack; the number of hosts follows from racks where it was not said.
+    /// Number of hosts in a rack. The number of hosts follows from the racks unless it was given.
     fn racks_of(&self, preset: usize, cluster: &mut ClusterConfig) -> Result<usize, String> {
         let Some(racks) = self.racks else { return Ok(self.hosts_per_rack.unwrap_or(preset)) };
         if racks == 0 {
@@ -298,7 +298,7 @@ impl Draft {
     }
 }
 
-/// Measures as long as it takes for about so many messages to start, if that is longer than it was.
+/// Increases the measured time until about `messages` messages start in it.
 fn lengthen(cluster: &mut ClusterConfig, messages: u64) -> Result<(), String> {
     let Some(per_sec) = cluster.starts_per_sec() else {
         let why = if matches!(cluster.traffic, Traffic::Closed { .. }) {
@@ -317,7 +317,7 @@ impl Plan {
     /// A transport by name, with its settings for this run.
     ///
     /// # Errors
-    /// Names the ones that there are.
+    /// Names the known transports.
     pub fn transport(&self, name: &str) -> Result<TransportConfig, String> {
         check_transport(name)?;
         let transport = TransportConfig::named(name, &self.cluster);
@@ -333,10 +333,10 @@ impl Plan {
         TcpConfig { connections: self.connections, ..tcp }
     }
 
-    /// Refuses a load that the links cannot carry with what a transport sends beside the data.
+    /// Refuses a load that the links cannot carry together with the other packets of a transport.
     ///
     /// # Errors
-    /// Names the load, what it comes to, and the highest that is possible.
+    /// Names the load, its share of the links, and the highest possible load.
     pub fn check_load(&self, transports: &[String]) -> Result<(), String> {
         let Some(load) = self.load() else { return Ok(()) };
         for name in transports {
@@ -362,18 +362,18 @@ impl Plan {
     }
 }
 
-/// Whether there is such a transport.
+/// Checks that a transport exists.
 ///
 /// # Errors
-/// Names the ones that there are.
+/// Names the known transports.
 pub fn check_transport(name: &str) -> Result<(), String> {
     if TransportConfig::NAMES.contains(&name) { Ok(()) } else { Err(unknown_transport(name)) }
 }
 
-/// Whether there are such transports, each listed once.
+/// Checks that transports exist and are listed once each.
 ///
 /// # Errors
-/// Names the one that is not, and those that there are.
+/// Names the unknown one, and the known ones.
 pub fn check_transports(names: &[String]) -> Result<(), String> {
     for (index, name) in names.iter().enumerate() {
         check_transport(name)?;
@@ -391,7 +391,7 @@ fn unknown_transport(name: &str) -> String {
 /// A workload by name, by size or from a CSV file.
 ///
 /// # Errors
-/// Says what is wrong with the name or the file.
+/// Reports what is wrong with the name or the file.
 pub fn workload(text: &str) -> Result<Workload, String> {
     let looks_like_a_file = text.contains('/') || text.to_ascii_lowercase().ends_with(".csv");
     let error = match Workload::named(text) {

@@ -1,23 +1,23 @@
-//! Whether a run fits this machine, found before it begins.
+//! Checks before a run that it fits this machine.
 
 use homa_sim::{ClusterConfig, Demand};
 
-/// More events are days of work: a processor handles one to two million per second.
+/// Maximum number of events. More would take days: a processor handles one to two million per second.
 const MAX_EVENTS: f64 = 1e11;
-/// Runs with more events are announced, since on a pipe no bar shows that they advance.
+/// Number of events above which a run is announced, since a pipe has no progress bar.
 const LONG_EVENTS: f64 = 1e8;
 /// Events that a processor handles per second, for the announcement.
 const EVENTS_PER_S: f64 = 1.2e6;
 
-/// Checks that so many such runs at a time fit this machine.
+/// Checks that `at_once` such runs at a time fit this machine.
 ///
 /// # Errors
-/// Names what they take, what there is, and what takes less.
+/// Reports what they need, what is available, and what needs less.
 pub fn check(cluster: &ClusterConfig, at_once: usize) -> Result<(), String> {
     refused(cluster, at_once, available_bytes())
 }
 
-/// Says on standard error what a long run takes.
+/// Announces the estimated time of a long run on standard error.
 pub fn announce(cluster: &ClusterConfig) {
     let demand = cluster.demand();
     if demand.events > LONG_EVENTS {
@@ -34,7 +34,7 @@ fn announcement(hosts: usize, demand: &Demand) -> String {
     )
 }
 
-/// `available`: bytes of memory that are free; `None`: unknown.
+/// The error of [`check`], if any. `available` is the number of free bytes of memory; `None`: unknown.
 fn refused(cluster: &ClusterConfig, at_once: usize, available: Option<f64>) -> Result<(), String> {
     let demand = cluster.demand();
     let plain = ClusterConfig { acquaint: false, ..cluster.clone() }.demand();
@@ -63,7 +63,7 @@ fn gigabytes(bytes: f64) -> String {
     if bytes < 1e11 { format!("{:.1} GB", bytes / 1e9) } else { format!("{:.0} GB", bytes / 1e9) }
 }
 
-/// Memory that processes can have without swapping; `None` where the system does not say.
+/// Memory available to processes without swapping; `None`: the system does not report it.
 fn available_bytes() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -5,36 +5,38 @@ use homa_proto::{Config, MS};
 use homa_settings::set_field;
 use homa_sim::{ClusterConfig, HomaConfig, PriorityPlan};
 
-/// Where the settings start from.
+/// The base of the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// The SIGCOMM 2018 paper's, for the network and the workload.
+    /// Settings of the SIGCOMM 2018 paper, for the network and the workload.
     Paper,
-    /// The same with what came out best of sweeps of our own additions.
+    /// The same with the best of our own additions, by sweeps.
     Tuned,
-    /// Those of a host as it is deployed, for the rate of the link.
+    /// Settings of a deployed host, for the rate of the link.
     Deployed,
 }
 
 /// How unscheduled priorities are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cutoffs {
-    /// As many levels as the workload's share of unscheduled bytes, each with as many of them.
+    /// Levels in proportion to the workload's unscheduled bytes, each with the same number of them.
     Plan,
-    /// Computed by every host from what arrives, beginning with those of `Plan`.
+    /// Computed by every host from arriving messages, starting with those of `Plan`.
     Traffic,
-    /// The defaults of Linux Homa, never changed.
+    /// The constant defaults of Linux Homa.
     Kernel,
-    /// A level for messages up to each of these sizes, from the highest on, and one more for all longer ones.
+    /// One level for messages up to each of these sizes, from the highest level on, and one more for all
+    /// longer ones.
     Sizes(Vec<u32>),
 }
 
-/// How often hosts compute cutoffs where they do: a simulated run is shorter than what a deployed host waits.
+/// Interval at which hosts compute cutoffs, if they do. A simulated run is shorter than the interval of a
+/// deployed host.
 const CUTOFF_INTERVAL_NS: u64 = MS;
-/// A host sees about so much in that time at 10 Gbit/s.
+/// Bytes that a host receives in about that time at 10 Gbit/s.
 const CUTOFF_MIN_BYTES: u64 = 500_000;
 
-/// What is said about Homa; `None`: as in the base.
+/// Requested settings of Homa; `None`: as in the base.
 #[derive(Clone, Debug)]
 pub struct HomaDraft {
     pub base: Base,
@@ -45,7 +47,7 @@ pub struct HomaDraft {
     pub scheduled_levels: Option<u8>,
     pub cutoffs: Option<Cutoffs>,
     pub fifo_fraction: Option<u32>,
-    /// Fields of [`Config`] by name, after everything else.
+    /// Fields of [`Config`] by name, which are applied last.
     pub fields: Vec<(String, String)>,
 }
 
@@ -67,7 +69,7 @@ impl HomaDraft {
     /// The settings for a network and a load.
     ///
     /// # Errors
-    /// Names the setting, and what holds for it.
+    /// Names the setting and its rule.
     pub fn build(&self, cluster: &ClusterConfig) -> Result<HomaConfig, String> {
         let mut homa = match self.base {
             Base::Tuned => HomaConfig::tuned(cluster),
@@ -100,7 +102,7 @@ impl HomaDraft {
     fn divide(&self, config: &mut Config, cluster: &ClusterConfig) -> Result<(), String> {
         let default = if self.base == Base::Deployed { Cutoffs::Kernel } else { Cutoffs::Plan };
         let cutoffs = match &self.cutoffs {
-            // Hosts as deployed compute their own unless told otherwise.
+            // Deployed hosts compute their own cutoffs unless set otherwise.
             None if self.base == Base::Deployed && self.priorities.or(self.scheduled_levels).is_none() => {
                 return Ok(());
             }
@@ -168,8 +170,8 @@ fn cutoffs_of(sizes: &[u32], levels: u8) -> Result<[u32; PRIORITIES], String> {
     Ok(cutoffs)
 }
 
-/// What a host has that was told the rate of its link and nothing else. Limits of memory stay as they are: a run is to measure the
-/// network.
+/// Settings of a host for which only the rate of its link is set. Memory limits stay unlimited, since a run
+/// measures the network.
 fn deployed(config: &mut Config, cluster: &ClusterConfig) {
     let mbps = u32::try_from(cluster.link.rate_bps / 1_000_000).unwrap_or(u32::MAX);
     let ours = config.clone();

@@ -1,4 +1,4 @@
-//! Everything about a run that can be said: one table for options, keys of a sweep and names in results.
+//! All settings of a run: one table for options, keys of a sweep and names in results.
 
 use std::fmt::Write;
 
@@ -14,16 +14,16 @@ use super::homa::{Base, Cutoffs};
 
 /// A setting.
 pub struct Knob {
-    /// As an option; in a sweep and in results `_` stands for `-`.
+    /// Name of the option. In a sweep and in results, `_` replaces `-`.
     pub name: &'static str,
-    /// What its value is called in the help.
+    /// Name of its value in the help.
     value: &'static str,
     /// A line of help.
     help: &'static str,
-    /// The transports that it concerns; empty: all of them.
+    /// The transports that it applies to; empty: all of them.
     transports: &'static [&'static str],
     set: fn(&mut Draft, &str) -> Result<(), String>,
-    /// What it is in the end.
+    /// Its final value.
     show: fn(&Plan) -> Value,
 }
 
@@ -34,11 +34,11 @@ const TCPS: &[&str] = &["tcp", DCTCP];
 const DCTCP: &str = "dctcp";
 const DCTCPS: &[&str] = &[DCTCP];
 
-/// What Homa's settings can start from.
+/// Names of the bases of Homa's settings.
 const BASES: &[(&str, Base)] =
     &[("tuned", Base::Tuned), ("paper", Base::Paper), ("deployed", Base::Deployed)];
 
-/// What a load can be a share of.
+/// Names of the bytes that a load counts.
 const LOAD_BASES: &[(&str, LoadBasis)] = &[("data", LoadBasis::Data), ("grants", LoadBasis::DataAndGrants)];
 
 /// A setting of the network and the load.
@@ -63,7 +63,7 @@ const fn homas(
     Knob { name, value, help, transports: HOMAS, set, show }
 }
 
-/// Stores a parsed value and has nothing else to say.
+/// Stores a parsed value.
 macro_rules! set {
     ($($place:ident).+ = $parse:expr) => {
         |draft, text| {
@@ -73,7 +73,7 @@ macro_rules! set {
     };
 }
 
-/// All of them.
+/// All settings.
 pub const KNOBS: &[Knob] = &[
     net(
         "workload",
@@ -548,13 +548,13 @@ fn cutoffs(text: &str) -> Result<Cutoffs, String> {
     }
 }
 
-/// A setting by its name, with `-` or `_`.
+/// The setting with this name, with `-` or `_`.
 pub fn knob(name: &str) -> Option<&'static Knob> {
     KNOBS.iter().find(|knob| knob.key() == name.replace('-', "_"))
 }
 
 impl Knob {
-    /// Its name in a sweep and in results.
+    /// Name in a sweep and in results.
     pub fn key(&self) -> String {
         self.name.replace('-', "_")
     }
@@ -562,16 +562,17 @@ impl Knob {
     /// Sets it.
     ///
     /// # Errors
-    /// Names it, and says what is wrong with the value.
+    /// Names it, and reports what is wrong with the value.
     pub fn set(&self, draft: &mut Draft, text: &str) -> Result<(), String> {
         (self.set)(draft, text.trim()).map_err(|error| format!("{}: {error}", self.name))
     }
 }
 
-/// Sets a setting by the name that a sweep has for it: one of [`KNOBS`], or `homa.` and a field of the protocol's.
+/// Sets a setting by its name in a sweep: one of [`KNOBS`], or `homa.` and a field of the protocol's
+/// settings.
 ///
 /// # Errors
-/// Names the setting, and what is wrong.
+/// Names the setting, and reports what is wrong.
 pub fn set(draft: &mut Draft, name: &str, text: &str) -> Result<(), String> {
     if let Some(field) = name.strip_prefix("homa.") {
         draft.homa.fields.push((field.to_owned(), text.to_owned()));
@@ -585,23 +586,23 @@ pub fn set(draft: &mut Draft, name: &str, text: &str) -> Result<(), String> {
     }
 }
 
-/// The names of all settings as a sweep has them.
+/// The names of all settings in a sweep.
 pub fn names() -> String {
     KNOBS.iter().map(Knob::key).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a setting changes what a run of this transport does.
+/// Whether a setting affects a run of this transport.
 pub fn concerns(name: &str, transport: &str) -> bool {
     let only = concerned(name);
     only.is_empty() || only.contains(&transport)
 }
 
-/// The transports that a setting concerns; empty: all of them.
+/// The transports that a setting applies to; empty: all of them.
 fn concerned(name: &str) -> &'static [&'static str] {
     if name.starts_with("homa.") { HOMAS } else { knob(name).map_or(&[], |knob| knob.transports) }
 }
 
-/// Whether a setting changes what a run of any of these transports does.
+/// Checks that a setting affects a run of any of these transports.
 ///
 /// # Errors
 /// Names the setting and the transport that it needs.
@@ -613,14 +614,14 @@ pub fn check_concerns(name: &str, transports: &[String]) -> Result<(), String> {
     Err(format!("{name}: it changes nothing without transport {only}: add that, or leave {name} out"))
 }
 
-/// What everything is in the end, by name; a transport's settings only where it runs.
+/// The final values of all settings by name, those of a transport only if it runs.
 pub fn setup(plan: &Plan, transports: &[String]) -> Map<String, Value> {
     let runs = |name: &str| transports.iter().any(|transport| transport == name);
     let mut map = Map::new();
     map.insert("preset".to_owned(), json!(plan.preset));
     let counts = |knob: &&Knob| knob.transports.is_empty() || knob.transports.iter().any(|name| runs(name));
     for knob in KNOBS.iter().filter(counts) {
-        // As a knob, `homa` is the base; the protocol's settings have a place of their own.
+        // The setting `homa` is the base. The protocol's settings have a separate place.
         let key = if knob.name == "homa" { "homa_base".to_owned() } else { knob.key() };
         map.insert(key, (knob.show)(plan));
     }
@@ -635,15 +636,15 @@ pub fn setup(plan: &Plan, transports: &[String]) -> Map<String, Value> {
 /// The table as options of a command.
 #[derive(Clone, Debug, Default)]
 pub struct KnobArgs {
-    /// What was said, in the order of the table.
+    /// The given values, in the order of the table.
     pub values: Vec<(&'static str, String)>,
 }
 
 impl KnobArgs {
-    /// Sets what was said.
+    /// Applies the given values.
     ///
     /// # Errors
-    /// Names the setting, and what is wrong.
+    /// Names the setting, and reports what is wrong.
     pub fn apply(&self, draft: &mut Draft) -> Result<(), String> {
         self.values.iter().try_for_each(|(name, text)| set(draft, name, text))
     }
@@ -687,7 +688,7 @@ impl clap::Args for KnobArgs {
     }
 }
 
-/// A value of a setting in few characters.
+/// A short form of a value.
 pub fn short(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -14,30 +14,31 @@ use super::run::SCHEMA;
 use super::work::{self, Bars};
 use super::{fits, knobs, page};
 
-/// Loads are tried in hundredths.
+/// Number of steps between load 0 and 1.
 const STEPS: u32 = 100;
-/// By how much the bytes under way may grow from the first quarter of the measured time to the last, as a share of what started
-/// between. A load that is too high by more grows by more.
+/// Maximum growth of the bytes under way from the first quarter of the measured time to the last, as a share
+/// of the bytes that started between. A load that is too high by this share grows by more.
 const MAX_GROWTH: f64 = 0.03;
-/// Beyond that, times the longest message and the root of the number of hosts: messages under way count with their whole length, and so
-/// a few long ones more or less are no trend.
+/// Additional growth by chance, times the longest message and the root of the number of hosts: messages under
+/// way count with their whole length, so that a few long ones more or less are no trend.
 const CHANCE: f64 = 0.5;
-/// From the middle of the first quarter to the middle of the last.
+/// Time from the middle of the first quarter to the middle of the last, as a share of the measured time.
 const BETWEEN: f64 = 0.75;
-/// Times the least time of the longest message that it may take at the highest load.
+/// Maximum slowdown of the longest message at the highest load.
 const LONGEST_SLOWDOWN: u64 = 20;
 
-/// Times the measured time that a load is warmed up: close to the highest load the time to steady state has no bound.
+/// Maximum warm-up, as a multiple of the measured time: near the highest load the time to steady state has no
+/// bound.
 const MAX_WARM_UP: u64 = 4;
 
-/// What a load came to.
+/// Results of one load.
 #[derive(Clone, Debug, Serialize)]
 struct Probe {
     load: f64,
     sustained: bool,
     /// Measured messages that had not arrived when the run ended.
     unfinished: u64,
-    /// Growth of the bytes under way, as a share of what started.
+    /// Growth of the bytes under way, as a share of the started bytes.
     backlog_growth: f64,
     goodput: f64,
     /// P99 slowdown of the shorter half of the messages.
@@ -48,11 +49,11 @@ struct Probe {
 #[derive(Clone, Debug, Serialize)]
 struct Highest {
     transport: String,
-    /// The highest sustained load; 0: none was.
+    /// The highest sustained load; 0: none was sustained.
     max_load: f64,
     /// Goodput at that load, as a share of the links.
     goodput: f64,
-    /// Every load tried, in order.
+    /// All tried loads, in order.
     probes: Vec<Probe>,
 }
 
@@ -80,10 +81,10 @@ impl Probe {
     }
 }
 
-/// Finds it, and prints and writes what came of it.
+/// Finds the highest loads, and prints and writes the results.
 ///
 /// # Errors
-/// In one line, what is wrong with the options or a file.
+/// One line about what is wrong with the options or a file.
 pub fn run(args: &MaxLoadArgs) -> Result<()> {
     let mut draft = args.what.draft()?;
     let is_said = |name: &str| args.what.knobs.values.iter().any(|(said, _)| *said == name);
@@ -131,7 +132,7 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
     outputs.answer(&text(&setup, &found), &results)
 }
 
-/// Bisection: what is sustained at a load is taken to be at every lower one.
+/// Bisection, which assumes that all loads below a sustained one are sustained.
 fn search(draft: &Draft, transport: &str, bars: &Bars) -> Result<Highest, String> {
     let (mut sustained, mut too_high) = (0, STEPS + 1);
     let mut probes = Vec::new();

@@ -27,7 +27,7 @@ use args::{SimArgs, SimCommand};
 /// Runs a subcommand.
 ///
 /// # Errors
-/// In one line, what went wrong.
+/// One line about what went wrong.
 pub fn run(args: &SimArgs) -> Result<()> {
     match &args.command {
         SimCommand::Run(args) => run::run(args),
@@ -39,7 +39,7 @@ pub fn run(args: &SimArgs) -> Result<()> {
     }
 }
 
-/// Everything that has a name.
+/// Lists everything that has a name.
 fn presets() -> String {
     let mut out = "Presets (--preset):\n".to_owned();
     // Writing to a string cannot fail.

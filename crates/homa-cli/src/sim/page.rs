@@ -15,7 +15,7 @@ use super::published;
 use super::steady;
 use super::table::{row_label, totals};
 
-/// What a page about one run shows.
+/// The contents of a page about one run.
 pub struct RunPage<'a> {
     pub setup: &'a Map<String, Value>,
     pub workload: &'a Workload,
@@ -23,7 +23,7 @@ pub struct RunPage<'a> {
     pub published: &'a [published::Curve],
 }
 
-/// What slowdown is, for whoever sees it first.
+/// Definition of slowdown for new readers.
 pub const SLOWDOWN: &str = "<p><b>Slowdown</b> is the time from when a message was given to its transport until all of it was at \
                             its receiver, divided by the least time in which the same message can get there when nothing else is on \
                             the way. 1 is ideal.</p>\n";

@@ -5,18 +5,18 @@ use homa_workload::Workload;
 
 use super::homa::Base;
 
-/// A network, a load on it and Homa's settings for it.
+/// A network, its load and Homa's settings for it.
 #[derive(Debug)]
 pub struct Preset {
-    /// As on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// What else is to be known of it.
+    /// Further notes.
     pub notes: &'static str,
     /// The network and the load.
     pub cluster: fn() -> ClusterConfig,
-    /// What Homa's settings start from.
+    /// Base of Homa's settings.
     pub homa: Base,
 }
 
@@ -51,10 +51,10 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset of this name.
+/// The preset with this name.
 ///
 /// # Errors
-/// Names the ones that there are.
+/// Names the known presets.
 pub fn named(name: &str) -> Result<&'static Preset, String> {
     PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
         let known: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();

@@ -1,4 +1,4 @@
-//! Slowdowns that somebody published, to be drawn beside ours.
+//! Published slowdowns, for charts next to ours.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub struct Curve {
 pub struct Point {
     /// Share of all messages up to the middle of the bin, 0 to 1.
     pub middle: f64,
-    /// Share of all messages up to its end.
+    /// Share of all messages up to the end of the bin.
     pub upto: f64,
     /// Its largest size.
     pub bytes: u32,
@@ -26,15 +26,16 @@ pub struct Point {
     line: usize,
 }
 
-/// The preset whose published values such files have.
+/// The preset of such published values.
 const PRESET: &str = "sigcomm18";
-/// How far the share of messages up to a size may be from the workload's. The nearest other workloads are 0.3 away.
+/// Maximum difference of the share of messages up to a size from the workload's. The nearest other workloads
+/// differ by 0.3.
 const TOLERANCE: f64 = 0.05;
 
-/// Reads a file and sees that it is about this preset and workload.
+/// Reads a file and checks that it is for this preset and workload.
 ///
 /// # Errors
-/// Names the file, and the line or what it is not about.
+/// Names the file, and the line or the mismatch.
 pub fn read(path: &Path, plan: &Plan) -> Result<Vec<Curve>, String> {
     let name = path.display();
     if plan.preset != PRESET {

@@ -13,10 +13,10 @@ use super::page::{self, RunPage};
 use super::work::{self, Bars, Cost, Speed};
 use super::{fits, knobs, preset, published, steady, table, trace};
 
-/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or is removed, not when one is added.
 pub const SCHEMA: u32 = 1;
 
-/// What `results.json` holds.
+/// The contents of `results.json`.
 #[derive(Serialize)]
 struct Results<'a> {
     /// Version of this format.
@@ -25,13 +25,13 @@ struct Results<'a> {
     setup: &'a Map<String, Value>,
     /// One for each transport.
     runs: &'a [ClusterReport],
-    /// What each run cost, with `--speed` only: everything else is the same each time.
+    /// Cost of each run, only with `--speed`: everything else is the same each time.
     #[serde(skip_serializing_if = "Option::is_none")]
     speed: Option<Vec<Speed>>,
 }
 
 impl WhatArgs {
-    /// The run that is asked for.
+    /// The requested run.
     ///
     /// # Errors
     /// Names what is unknown or does not fit.
@@ -50,16 +50,16 @@ impl WhatArgs {
         Ok(draft)
     }
 
-    /// Threads to use.
+    /// Number of threads.
     pub fn jobs(&self) -> usize {
         work::jobs(self.jobs.map(usize::from))
     }
 }
 
-/// Runs it, and prints and writes what came of it.
+/// Runs it, and prints and writes the results.
 ///
 /// # Errors
-/// In one line, what is wrong with the options or a file.
+/// One line about what is wrong with the options or a file.
 pub fn run(args: &RunArgs) -> Result<()> {
     let mut plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
     plan.check_load(&args.what.transport).map_err(|error| anyhow!(error))?;
@@ -94,7 +94,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     outputs.write(&text(&setup, &reports), &results, || page::render(&page))
 }
 
-/// Every transport, side by side.
+/// Runs every transport.
 fn all(plan: &Plan, what: &WhatArgs) -> Result<(Vec<ClusterReport>, Vec<Cost>)> {
     let bars = Bars::default();
     let mut reports: Vec<Option<(ClusterReport, Cost)>> = vec![None; what.transport.len()];

@@ -1,4 +1,4 @@
-//! Whether runs were in steady state: lines for a terminal and the page, and the course of the backlog.
+//! Whether runs were in steady state: warnings for a terminal and the page, and a chart of the backlog.
 
 use std::io::{IsTerminal, stderr};
 
@@ -6,11 +6,11 @@ use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::number::brief;
 use homa_sim::{ClusterReport, SteadyState, Unsteady};
 
-/// Share of measured messages above which those that did not arrive are a defect of the run: they are the slowest,
-/// and percentiles are of the others.
+/// Maximum share of measured messages that did not arrive. They are the slowest, and percentiles are of the
+/// others.
 const MAX_UNFINISHED: f64 = 0.001;
 
-/// A sentence for a run that was not in steady state, with the figures.
+/// A warning about a run that was not in steady state, with the figures.
 pub fn unsteady(report: &ClusterReport) -> Option<String> {
     let steady = report.steady.as_ref().filter(|steady| !steady.reached)?;
     let reasons: Vec<String> = steady.failed.iter().map(|failed| reason(*failed, steady)).collect();
@@ -21,7 +21,7 @@ pub fn unsteady(report: &ClusterReport) -> Option<String> {
     ))
 }
 
-/// A sentence for a run in which more than so large a share of the messages had not arrived.
+/// A warning about a run in which more than the tolerated share of the messages had not arrived.
 pub fn unfinished(report: &ClusterReport, tolerated: f64) -> Option<String> {
     let share = report.unfinished as f64 / report.started.max(1) as f64;
     (share > tolerated).then(|| {
@@ -83,12 +83,12 @@ pub fn print_count(reports: &[&ClusterReport]) {
     }
 }
 
-/// What switches red on and off.
+/// Escape sequences that start and end red text.
 fn colour() -> (&'static str, &'static str) {
     if stderr().is_terminal() { ("\x1b[31m", "\x1b[0m") } else { ("", "") }
 }
 
-/// Whether the measured time was in steady state, as a cell of a table.
+/// Table cell that tells whether the measured time was in steady state.
 pub fn cell(report: &ClusterReport) -> String {
     match &report.steady {
         None => "-".to_owned(),

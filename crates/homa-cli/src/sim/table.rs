@@ -8,7 +8,7 @@ use homa_sim::{ClusterReport, QueueLengths, SteadyState};
 
 use super::steady;
 
-/// Transports side by side: as many as a terminal is wide.
+/// Maximum number of transports side by side, for the width of a terminal.
 const SIDE_BY_SIDE: usize = 4;
 
 /// The label of a row of the slowdown table.
@@ -58,15 +58,15 @@ fn slowdowns_of(out: &mut String, reports: &[ClusterReport]) -> std::fmt::Result
     Ok(())
 }
 
-/// A count that a transport has under one of several names; `None`: it has no such thing.
+/// A counter that transports have under different names; `None`: this one has none.
 pub fn count(report: &ClusterReport, names: &[&str]) -> Option<u64> {
     names.iter().find_map(|name| report.transport_counts.get(*name).copied())
 }
 
-/// What transports call it when they ask for or send something again.
+/// Names of the transports' counters of retransmissions or requests for them.
 pub const RESENDS: &[&str] = &["resends_sent", "resends", "retransmits", "retransmissions"];
 
-/// What each transport did in all.
+/// Totals of each transport.
 pub fn totals(reports: &[ClusterReport]) -> Vec<TableRow> {
     let mut rows: Vec<TableRow> = Vec::new();
     let mut row = |label: &str, value: &dyn Fn(&ClusterReport) -> String| {

@@ -11,13 +11,13 @@ use super::draft::Plan;
 /// The transport whose hosts have traces.
 const TRACED: &str = "homa";
 
-/// Where the traces of a run go.
+/// The files for the traces of a run.
 pub struct Files {
     directory: PathBuf,
     hosts: Vec<Output>,
 }
 
-/// A file for each host in this directory, which is made if need be.
+/// Creates a file for each host in this directory, which is created if necessary.
 ///
 /// # Errors
 /// No transport has traces, or the files cannot be written there.

@@ -1,4 +1,4 @@
-//! Runs side by side: over threads, with bars for those under way, and the processor time that they took.
+//! Parallel runs: threads, progress bars, and the processor time of each run.
 
 use std::convert::Infallible;
 use std::num::NonZero;
@@ -15,17 +15,17 @@ use serde::Serialize;
 
 use super::draft::Plan;
 
-/// Steps of a bar.
+/// Number of steps of a bar.
 const STEPS: u64 = 1_000;
 
-/// Bars of runs, on a terminal; elsewhere nothing.
+/// Progress bars of runs, only on a terminal.
 #[derive(Debug, Default)]
 pub struct Bars {
     bars: MultiProgress,
 }
 
 impl Bars {
-    /// A bar for all of so many runs; it is drawn first.
+    /// A bar for all of `runs` runs, which is drawn first.
     pub fn total(&self, runs: usize) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new(runs as u64));
         style(&bar, "{msg:28} [{bar:30}] {pos} of {len}, {elapsed}");
@@ -48,30 +48,30 @@ fn style(bar: &ProgressBar, template: &str) {
     }
 }
 
-/// What a run took of a processor.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// Processor time, in seconds.
     pub cpu_s: f64,
 }
 
-/// A run's speed as JSON: with `--speed` only, since it is another each time.
+/// The speed of a run as JSON, only with `--speed`, since it is different each time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Speed {
-    /// The transport that was run.
+    /// Name of the transport.
     pub transport: String,
     /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// Packets that went onto any link, from the beginning of the run.
+    /// Packets sent on any link since the beginning of the run.
     pub hops: u64,
-    /// The same for each second of processor time.
+    /// The same per second of processor time.
     pub hops_per_s: f64,
-    /// Events handled for each second of processor time.
+    /// Events handled per second of processor time.
     pub events_per_s: f64,
 }
 
 impl Cost {
-    /// The speed of a run that took this.
+    /// The speed of a run with this cost.
     pub fn speed(&self, report: &ClusterReport) -> Speed {
         Speed {
             transport: report.transport.clone(),
@@ -86,7 +86,7 @@ impl Cost {
         count as f64 / self.cpu_s.max(1e-9)
     }
 
-    /// A line on a run's speed.
+    /// A line about a run's speed.
     pub fn line(&self, label: &str, report: &ClusterReport) -> String {
         format!(
             "{label}: {:.2} s of processor time, {:.2} M packet-hops/s, {:.2} M events/s",
@@ -132,13 +132,13 @@ fn thread_cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Threads to use: as many as asked for, or as there are processors.
+/// Number of threads: the requested one, or the number of processors.
 pub fn jobs(asked: Option<usize>) -> usize {
     asked.or_else(|| thread::available_parallelism().ok().map(NonZero::get)).unwrap_or(1).max(1)
 }
 
-/// Runs all of these with one bar for all, on so many threads, and returns what came of each, in their order. `run` may say on the bar what
-/// it does.
+/// Runs all items on `jobs` threads with a bar for all, and returns the results in their order. `run` may
+/// describe its progress on the bar.
 pub fn all<I: Sync, T: Send>(jobs: usize, items: &[I], run: impl Fn(&ProgressBar, &I) -> T + Sync) -> Vec<T> {
     let bars = Bars::default();
     let total = bars.total(items.len());
@@ -158,8 +158,8 @@ pub fn all<I: Sync, T: Send>(jobs: usize, items: &[I], run: impl Fn(&ProgressBar
     results.into_iter().flatten().collect()
 }
 
-/// Does `work` for each item over `jobs` threads, and hands each result to `done` in this thread as it comes. The first error ends it
-/// when what is under way has ended.
+/// Does `work` for each item on `jobs` threads, and passes each result to `done` in this thread when it is
+/// complete. After the first error, it waits for the work under way.
 ///
 /// # Errors
 /// The first error of `work` or `done`.

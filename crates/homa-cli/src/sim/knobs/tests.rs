@@ -25,7 +25,7 @@ fn names_are_single() {
     assert_eq!(names.len(), KNOBS.len());
 }
 
-/// What is said comes back: each setting reaches the run.
+/// Each setting reaches the run.
 #[test]
 fn every_setting_takes_effect() {
     let said: &[(&str, &str, Value)] = &[

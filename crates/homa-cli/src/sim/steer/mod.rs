@@ -17,7 +17,7 @@ use super::draft;
 use super::run::SCHEMA;
 use super::work;
 
-/// What `results.json` holds.
+/// The contents of `results.json`.
 #[derive(Serialize)]
 struct Results<'a> {
     schema: u32,
@@ -36,10 +36,10 @@ struct Results<'a> {
     runs: &'a [SteerReport],
 }
 
-/// Runs all combinations, and prints and writes what came of them.
+/// Runs all combinations, and prints and writes the results.
 ///
 /// # Errors
-/// In one line, what is wrong with the options or a file.
+/// One line about what is wrong with the options or a file.
 pub fn run(args: &SteerArgs) -> Result<()> {
     if let Some(name) = &args.print_costs {
         return print_costs(name);
@@ -84,7 +84,7 @@ fn print_costs(name: &str) -> Result<()> {
     homa_report::output::print(text.as_bytes())
 }
 
-/// The runs of all combinations, checked.
+/// The checked runs of all combinations.
 fn plan(args: &SteerArgs, costs: &Costs) -> Result<Vec<SteerConfig>> {
     let workloads: Vec<Workload> = args
         .workloads
@@ -118,7 +118,7 @@ fn plan(args: &SteerArgs, costs: &Costs) -> Result<Vec<SteerConfig>> {
     Ok(runs)
 }
 
-/// A host as the options say.
+/// A host with these options.
 fn host(args: &SteerArgs, costs: &Costs, cores: usize, policy: homa_steer::PolicyName) -> CoresConfig {
     let base = CoresConfig::x86(cores, policy);
     let mut costs = costs.clone();

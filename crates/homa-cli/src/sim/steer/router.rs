@@ -13,7 +13,8 @@ use super::super::run::SCHEMA;
 use super::super::work;
 use super::args::{self, RouterArgs};
 
-/// A policy with so many connections and cores, over its runs; Mbit/s of both directions together.
+/// Results of a policy with a number of connections and cores, over its runs. Rates are in Mbit/s, for both
+/// directions together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Row {
     policy: String,
@@ -22,7 +23,7 @@ struct Row {
     mean_mbps: f64,
     min_mbps: f64,
     max_mbps: f64,
-    /// Over the first policy with as many; 0.1 is a tenth more.
+    /// Gain over the first policy with as many connections and cores; 0.1 is 10 % more.
     gain: f64,
     runs: Vec<RouterReport>,
 }
@@ -35,10 +36,10 @@ struct Results<'a> {
     rows: &'a [Row],
 }
 
-/// Runs all combinations, and prints and writes what came of them.
+/// Runs all combinations, and prints and writes the results.
 ///
 /// # Errors
-/// In one line, what is wrong with the options or a file.
+/// One line about what is wrong with the options or a file.
 pub fn run(args: &RouterArgs) -> Result<()> {
     let costs = args::costs(&args.costs).map_err(|error| anyhow!(error))?;
     let runs = plan(args, &costs)?;
@@ -56,7 +57,8 @@ pub fn run(args: &RouterArgs) -> Result<()> {
     outputs.write(&format!("{summary}\n\n{}", text(&rows)), &results, || page(&summary, &rows))
 }
 
-/// The runs of a combination stand together, and combinations of one number of cores and connections follow each other.
+/// All runs. The runs of a combination are adjacent, as are combinations with the same number of cores and
+/// connections.
 fn plan(args: &RouterArgs, costs: &Costs) -> Result<Vec<RouterConfig>> {
     let mut runs = Vec::new();
     for &cores in &args.cores {

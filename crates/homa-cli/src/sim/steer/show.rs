@@ -1,4 +1,4 @@
-//! What came of steering policies: a table, and a page of plots.
+//! Results of steering policies: a table, and a page of charts.
 
 use homa_report::chart::{Chart, Curve, Point, Scale, class_of, escape};
 use homa_report::number::brief;
@@ -10,7 +10,7 @@ use homa_sim::SteerReport;
 struct Figure {
     title: &'static str,
     value: fn(&SteerReport) -> f64,
-    /// How it is drawn; `None`: it is not.
+    /// Scale of its chart; `None`: no chart.
     scale: Option<Scale>,
 }
 
@@ -57,13 +57,13 @@ fn load(report: &SteerReport) -> String {
     if report.load > 0.0 { brief(report.load) } else { "-".to_owned() }
 }
 
-/// As text.
+/// The results as text.
 pub fn text(reports: &[SteerReport]) -> String {
     let (head, rows) = cells(reports);
     columns(&head, &rows)
 }
 
-/// As a page.
+/// The results as a page.
 pub fn page(summary: &str, reports: &[SteerReport]) -> String {
     let mut out = page::head("Which core does the work: steering policies under load");
     out.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(summary)));
@@ -81,7 +81,8 @@ pub fn page(summary: &str, reports: &[SteerReport]) -> String {
     out
 }
 
-/// What varies most slowly is in a curve's name, and what most, from left to right, at the bottom.
+/// A chart of a figure. The settings that vary most slowly name the curves, and those that vary fastest are
+/// on the x axis.
 fn chart(reports: &[SteerReport], figure: &Figure, scale: Scale) -> Chart {
     let mut places: Vec<String> = Vec::new();
     let place_of = |report: &SteerReport| format!("{} {} {}", report.workload, report.cores, load(report));
@@ -108,7 +109,7 @@ fn chart(reports: &[SteerReport], figure: &Figure, scale: Scale) -> Chart {
             }),
         }
     }
-    // Names of places, as many as there is room for.
+    // Labels of the x axis, as many as fit.
     let every = places.len().div_ceil(8).max(1);
     let ticks = places.iter().enumerate().step_by(every);
     Chart {

@@ -1,4 +1,4 @@
-//! The file of a sweep: what it starts from, what it varies, and the runs that follow.
+//! The file of a sweep: its base, the settings that it varies, and the resulting runs.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::super::draft::{self, Draft, Plan};
 use super::super::{knobs, preset};
 
-/// The sweeps that come with the command: name and text.
+/// The built-in sweeps: name and text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("overcommit", include_str!("../../../sweeps/overcommit.toml")),
     ("priorities", include_str!("../../../sweeps/priorities.toml")),
@@ -26,18 +26,19 @@ pub struct Axis {
     pub values: Vec<String>,
 }
 
-/// A sweep as it was written.
+/// A parsed sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// What it is stored under: the file's name without its end.
+    /// Name for its results: the file's name without the extension.
     pub name: String,
     pub title: String,
     pub transports: Vec<String>,
     pub seeds: Vec<u64>,
-    /// What runs differ in, beside transport and seed. The last one changes fastest and is what plots have along their width.
+    /// The settings that vary between runs, other than transport and seed. The last one varies fastest and is
+    /// the x axis of charts.
     pub axes: Vec<Axis>,
     preset: &'static preset::Preset,
-    /// Settings that all runs share, in the order of the file.
+    /// Common settings of all runs, in the order of the file.
     shared: Vec<(String, String)>,
 }
 
@@ -45,17 +46,17 @@ pub struct Sweep {
 #[derive(Clone, Debug)]
 pub struct Run {
     pub transport: String,
-    /// A value for each axis; `None` where it means nothing to the transport.
+    /// A value for each axis; `None`: the axis does not apply to the transport.
     pub values: Vec<Option<String>>,
     pub seed: u64,
     pub plan: Plan,
 }
 
-/// Most runs of a sweep: more is a mistake in the file.
+/// Maximum number of runs of a sweep. More would be a mistake in the file.
 const MAX_RUNS: usize = 100_000;
 
 impl Sweep {
-    /// Reads a file, or takes the sweep of this name that comes with the command.
+    /// Reads a file, or the built-in sweep with this name.
     ///
     /// # Errors
     /// Names the file, and the key or line that is wrong.
@@ -106,7 +107,7 @@ impl Sweep {
                         self.shared.push((format!("homa.{field}"), scalar(field, value)?));
                     }
                 }
-                // Several workloads and loads are runs of their own.
+                // Lists of workloads and loads are axes.
                 "workload" | "load" if value.is_array() => {
                     let (name, values) = (key.clone(), list(key, value)?);
                     match &values[..] {
@@ -149,10 +150,10 @@ impl Sweep {
         }
     }
 
-    /// Says a setting in place of what was said of it before; an axis of that name goes.
+    /// Replaces the value of a setting, or an axis of that name.
     ///
     /// # Errors
-    /// Names the settings that there are.
+    /// Names the known settings.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "transport" {
             self.transports = value.split(',').map(str::to_owned).collect();
@@ -171,7 +172,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Every run, in the order of tables, each checked.
+    /// All checked runs, in the order of tables.
     ///
     /// # Errors
     /// Names the settings that do not fit.
@@ -200,7 +201,7 @@ impl Sweep {
                 if !seen.insert((transport, values.clone())) {
                     continue;
                 }
-                // Seeds share everything that takes long to compute.
+                // Runs that differ only in the seed share a plan, which takes long to compute.
                 let plan = self.plan(&values)?;
                 plan.check_load(std::slice::from_ref(transport))?;
                 for &seed in &self.seeds {
@@ -229,7 +230,7 @@ impl Sweep {
     }
 }
 
-/// Every choice of one value from each axis; the last axis changes fastest.
+/// All combinations of one value from each axis. The last axis varies fastest.
 fn combinations(axes: &[Axis]) -> Vec<Vec<&str>> {
     axes.iter().fold(vec![Vec::new()], |combinations, axis| {
         let with = |combination: &Vec<_>| {
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!((runs[3].seed, runs[3].plan.cluster.seed), (2, 2));
     }
 
-    /// Other transports know nothing of Homa's settings: one run is enough for all of their values.
+    /// Homa's settings do not apply to other transports, for which one run covers all their values.
     #[test]
     fn what_is_homas_alone_does_not_multiply_others() {
         let text =

@@ -25,7 +25,7 @@ use file::{Run, Sweep};
 use rows::Row;
 use store::Store;
 
-/// What `results.json` holds.
+/// The contents of `results.json`.
 #[derive(Serialize)]
 struct Results<'a> {
     schema: u32,
@@ -35,17 +35,17 @@ struct Results<'a> {
     rows: &'a [Row],
 }
 
-/// How far a sweep is. Locked while a run is written, so that nothing is half written when a signal ends the program.
+/// Progress of a sweep. It is locked while a run is written, so that a signal leaves no partial file.
 struct Done {
     finished: usize,
-    /// Once all are finished a signal is nobody's business here.
+    /// Whether all runs are finished, when signals no longer concern the sweep.
     is_over: bool,
 }
 
-/// Runs what is not finished, and prints and writes what came of all of it.
+/// Runs what is not finished, and prints and writes all results.
 ///
 /// # Errors
-/// In one line, what is wrong with the file or cannot be written.
+/// One line about what is wrong with the file or cannot be written.
 pub fn run(args: &SweepArgs) -> Result<()> {
     let mut sweep = Sweep::open(&args.file).map_err(|error| anyhow!(error))?;
     for text in &args.set {
@@ -59,7 +59,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     }
     let runs = sweep.runs().map_err(|error| anyhow!(error))?;
     let jobs = work::jobs(args.jobs.map(usize::from));
-    // Seeds share everything that takes memory or time.
+    // Runs that differ only in the seed need the same memory and time.
     for alike in runs.chunk_by(|one, other| one.values == other.values) {
         let run = &alike[0];
         fits::check(&run.plan.cluster, jobs.min(runs.len()))
@@ -125,7 +125,7 @@ fn label(run: &Run) -> String {
     format!("{} seed {}", parts.join(" "), run.seed)
 }
 
-/// Ends the program at ctrl-C with one line, between two runs' files.
+/// Ends the program at ctrl-C with one line, between the files of two runs.
 fn keep_on_signal(done: &'static Mutex<Done>, runs: usize, directory: String) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     thread::spawn(move || {

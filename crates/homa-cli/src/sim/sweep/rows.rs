@@ -1,4 +1,4 @@
-//! What came of a sweep: a row for each combination, over its seeds.
+//! Results of a sweep: a row for each combination, over its seeds.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,20 @@ use super::super::page;
 use super::super::table::{RESENDS, count};
 use super::file::{Run, Sweep};
 
-/// The transport whose figures others' are divided by.
+/// The transport by whose figures those of others are divided.
 const ORACLE: &str = "oracle";
 
 /// A figure of a run.
 pub struct Metric {
-    /// In JSON.
+    /// Name in JSON.
     pub name: &'static str,
-    /// In tables and plots.
+    /// Title in tables and charts.
     pub title: &'static str,
-    /// How it is drawn; `None`: it is not.
+    /// Scale of its chart; `None`: no chart.
     scale: Option<Scale>,
     value: fn(&ClusterReport) -> f64,
-    /// Whether it is divided by what the oracle has for the same messages; it is then left out of sweeps without the oracle.
+    /// Whether it is divided by the oracle's value for the same messages. It is then missing in sweeps
+    /// without the oracle.
     over_oracle: bool,
 }
 
@@ -60,7 +61,7 @@ fn largest(report: &ClusterReport) -> Option<&BinSummary> {
     report.bins.last().filter(|bin| bin.count > 0)
 }
 
-/// P99 by size, each size as heavy as the others; the largest 1 % are in the last bin, too.
+/// Mean P99 over the bins with equal weights. The largest 1 % are also in the last bin.
 fn sizes_p99(report: &ClusterReport) -> f64 {
     let bins = report.bins.len() - usize::from(report.has_largest);
     let bins = report.bins[..bins].iter().filter(|bin| bin.count > 0);
@@ -122,7 +123,7 @@ pub struct Spread {
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     transport: String,
-    /// A value for each setting that is varied; `null` where it means nothing to the transport.
+    /// A value for each axis; `null`: the axis does not apply to the transport.
     settings: serde_json::Map<String, serde_json::Value>,
     seeds: Vec<u64>,
     /// Files of the runs.
@@ -132,7 +133,7 @@ pub struct Row {
     values: Vec<Option<String>>,
 }
 
-/// Sums runs up; those of one combination follow each other.
+/// Summarises runs. Those of one combination are adjacent.
 pub fn rows(sweep: &Sweep, runs: &[(Run, ClusterReport)], file_name: fn(&Run) -> String) -> Vec<Row> {
     let same = |left: &(Run, ClusterReport), right: &(Run, ClusterReport)| {
         left.0.transport == right.0.transport && left.0.values == right.0.values
@@ -162,13 +163,13 @@ pub fn rows(sweep: &Sweep, runs: &[(Run, ClusterReport)], file_name: fn(&Run) ->
     runs.chunk_by(same).map(row).collect()
 }
 
-/// The figures that a sweep has.
+/// The figures of a sweep.
 fn shown(sweep: &Sweep) -> impl Iterator<Item = &'static Metric> {
     let has_oracle = sweep.transports.iter().any(|name| name == ORACLE);
     METRICS.iter().filter(move |metric| has_oracle || !metric.over_oracle)
 }
 
-/// The oracle's reports by seed and by the settings that mean anything to it.
+/// The oracle's reports by seed and by the settings that apply to it.
 struct Oracles<'a>(BTreeMap<(u64, Vec<Option<&'a str>>), &'a ClusterReport>);
 
 impl<'a> Oracles<'a> {
@@ -184,13 +185,13 @@ impl<'a> Oracles<'a> {
         (run.seed, settings.collect())
     }
 
-    /// The one of the same messages.
+    /// The oracle's report for the same messages.
     fn of(&self, sweep: &Sweep, run: &Run) -> Option<&'a ClusterReport> {
         self.0.get(&Oracles::key(sweep, run)).copied()
     }
 }
 
-/// The figure; `None`: the run has none, or no messages that it could be about.
+/// The figure; `None`: the run does not have it, or has no messages for it.
 fn value(metric: &Metric, report: &ClusterReport, oracle: Option<&ClusterReport>) -> Option<f64> {
     let value = (metric.value)(report);
     let value = if metric.over_oracle { value / (metric.value)(oracle?) } else { value };
@@ -219,7 +220,7 @@ fn cells(sweep: &Sweep, rows: &[Row]) -> (Vec<String>, Vec<TableRow>) {
     (head, rows.iter().map(line).collect())
 }
 
-/// As text.
+/// The results as text.
 pub fn text(sweep: &Sweep, rows: &[Row]) -> String {
     let (head, lines) = cells(sweep, rows);
     let seeds = match sweep.seeds.len() {
@@ -229,7 +230,7 @@ pub fn text(sweep: &Sweep, rows: &[Row]) -> String {
     format!("{}: {} combinations, {seeds}\n\n{}", sweep.title, rows.len(), columns(&head, &lines))
 }
 
-/// As a page.
+/// The results as a page.
 pub fn page(sweep: &Sweep, rows: &[Row], setup: &serde_json::Map<String, serde_json::Value>) -> String {
     let mut out = head(&sweep.title);
     out.push_str(page::SLOWDOWN);

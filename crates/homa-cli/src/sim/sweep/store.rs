@@ -1,4 +1,4 @@
-//! Finished runs of a sweep, a file each, so that a sweep that was stopped goes on where it was.
+//! Finished runs of a sweep, in a file each, with which an interrupted sweep continues.
 
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -21,21 +21,21 @@ struct Stored {
     version: String,
     transport: String,
     setup: Map<String, Value>,
-    /// Of the workload's sizes: a file may have changed under its name.
+    /// Hash of the workload's sizes: a file may have changed under its name.
     sizes: String,
     report: ClusterReport,
 }
 
-/// The directory.
+/// The directory of a sweep's runs.
 pub struct Store {
     directory: PathBuf,
 }
 
 impl Store {
-    /// Makes the directory where there is none.
+    /// Opens the directory, and creates it if necessary.
     ///
     /// # Errors
-    /// Names it.
+    /// Names the directory.
     pub fn open(directory: &Path) -> Result<Store> {
         let directory = directory.join("runs");
         std::fs::create_dir_all(&directory)
@@ -43,10 +43,10 @@ impl Store {
         Ok(Store { directory })
     }
 
-    /// The report of a run that is finished.
+    /// The report of a run, if it is finished.
     pub fn read(&self, run: &Run) -> Option<ClusterReport> {
         let text = std::fs::read(self.path(run)).ok()?;
-        // What cannot be read, or is of another run, is run again.
+        // A run whose file cannot be read, or is of another run, runs again.
         let stored: Stored = serde_json::from_slice(&text).ok()?;
         let key = key(run);
         let is_it = stored.schema == SCHEMA
@@ -57,7 +57,7 @@ impl Store {
         is_it.then_some(stored.report)
     }
 
-    /// Keeps the report of a run; all of it or nothing.
+    /// Stores the report of a run atomically.
     ///
     /// # Errors
     /// Names the file.
