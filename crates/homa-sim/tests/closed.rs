@@ -1,4 +1,4 @@
-//! A closed loop: always as much under way, and what slow links carry of it.
+//! A closed loop with a constant number of open exchanges, and its throughput on slow links.
 
 use std::ops::ControlFlow;
 
@@ -10,12 +10,13 @@ use homa_sim::{
 };
 use homa_workload::Workload;
 
-/// What a packet costs on a link beyond itself, over UDP.
+/// Overhead of a packet on a link, over UDP.
 const OVERHEAD: u32 = 66;
 /// Homa's packets over UDP at MTU 1500.
 const PACKET: u32 = 1_472;
 
-/// A rack of slow links as `homa rack` builds it, on which every host has 16 RPCs of W4 under way. A port queues this many full packets.
+/// A rack of slow links as `homa rack` builds it, on which every host has 16 open RPCs of W4. A port queues
+/// this many full packets.
 fn rack(hosts: usize, mbps: u64, port_packets: u64) -> ClusterConfig {
     let header = DATA_HEADER_LEN as u32;
     let workload = Workload::named("w4").unwrap().truncated(1_000_000).unwrap();
@@ -31,7 +32,7 @@ fn rack(hosts: usize, mbps: u64, port_packets: u64) -> ClusterConfig {
             ..SwitchConfig::default()
         },
         nic_queue_bytes: 1 << 30,
-        // What a host that sleeps takes to wake up.
+        // Wake-up time of a sleeping host.
         send_delay_ns: 60_000,
         receive_delay_ns: 60_000,
         exchange: Exchange::Echo,
@@ -49,7 +50,7 @@ fn run(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport {
     transport.run(cluster.clone(), &mut |_| ControlFlow::Continue(()))
 }
 
-/// With so many packets granted, or as many as the settings for this link and port say.
+/// Runs Homa with this many granted packets, or as many as the settings for this link and port say.
 fn homa(cluster: &ClusterConfig, granted: Option<u32>) -> ClusterReport {
     let Buffer::Ports { bytes } = cluster.switch.buffer else { panic!("a port has bytes of its own") };
     let mbps = (cluster.link.rate_bps / 1_000_000) as u32;
@@ -73,7 +74,7 @@ fn the_next_message_begins_where_one_ends() {
         cluster.exchange = exchange;
         for name in TransportConfig::NAMES {
             let report = run(&TransportConfig::named(name, &cluster).unwrap(), &cluster);
-            // Those under way at the end, but for some that a transport has kept waiting since before the measured time.
+            // RPCs open at the end, except for some that have waited since before the measured time.
             let at_a_time = 16 * cluster.hosts as u64;
             let left = report.started - report.delivered;
             assert!((at_a_time / 2..=at_a_time).contains(&left), "{name} {exchange:?}: {left} are left");

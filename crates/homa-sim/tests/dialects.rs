@@ -25,7 +25,7 @@ fn every_pairing_completes_and_asks_for_nothing_that_was_not_lost() {
         );
         let sent = sum.client.bytes + sum.server.bytes;
         let twice = (sum.client.bytes_twice + sum.server.bytes_twice) as f64 / sent as f64;
-        // Ranges are asked for, not whole messages.
+        // RESENDs are for ranges, not for whole messages.
         let bound = 3.0 * f64::from(loss) / 1e3 + 0.1;
         assert!(bytes < 10_000 || twice < bound, "{client} -> {server}: {twice} of {bytes} bytes sent twice");
     }
@@ -35,7 +35,7 @@ fn every_pairing_completes_and_asks_for_nothing_that_was_not_lost() {
 #[test]
 fn a_change_of_kernel_loses_no_call_and_costs_about_one_interval() {
     const KERNELS: [Kernel; 3] = [Kernel::One, Kernel::Two, Kernel::Three];
-    // One interval of ours, one of the kernel's, and the exchange itself.
+    // One RESEND interval of ours, one of the kernel's, and the exchange itself.
     const MOST_NS: u64 = 12_000_000;
     for (before, after) in KERNELS.into_iter().flat_map(|one| KERNELS.map(|other| (one, other))) {
         for is_server in [true, false] {

@@ -1,4 +1,4 @@
-//! RPCs over a faultless network.
+//! RPCs over a network without faults.
 
 use super::common::{PORT, call, config, network, sent, settle};
 use homa_proto::wire::PacketType;
@@ -8,7 +8,7 @@ use homa_workload::Workload;
 
 #[test]
 fn messages_of_every_interesting_length_come_back_right_to_the_byte() {
-    // Around one packet (1424 B of payload), around the unscheduled limit (40,000 B), and far beyond.
+    // Lengths near one packet (1424 B of payload), near the unscheduled limit (40,000 B), and far above.
     let lengths = [
         1, 2, 7, 8, 9, 100, 1_423, 1_424, 1_425, 2_848, 2_849, 39_999, 40_000, 40_001, 41_425, 130_000,
         999_999, 1_000_000,
@@ -29,7 +29,7 @@ fn messages_of_every_interesting_length_come_back_right_to_the_byte() {
 #[test]
 fn an_unloaded_short_rpc_takes_two_crossings_and_no_more() {
     let mut network = network(config(1, 2));
-    // The first RPC between two hosts also brings each the other's cutoffs.
+    // The first RPC between two hosts also exchanges their cutoffs.
     call(&mut network, 0, 1, 6, 100);
     network.run_for(MS);
     call(&mut network, 0, 1, 7, 100);

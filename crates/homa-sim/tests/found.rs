@@ -1,4 +1,4 @@
-//! What the swarm found, each as a test of its own.
+//! Regression tests of what the swarm found.
 
 use super::common::{self, Answer, PORT, Peer, call, config, network, settle};
 use homa_proto::wire::{self, Body, Common, Incarnation, PacketType, UnknownReason};
@@ -27,7 +27,8 @@ fn a_call_to_a_restarted_server_survives_that_its_cutoffs_answer_first() {
 
 #[test]
 fn a_full_table_of_peers_lets_go_of_those_whose_time_has_passed() {
-    // PEER-11, AMO-5: neither the acknowledgement for a server that died nor ids that expired keep a peer for ever.
+    // PEER-11, AMO-5: neither the acknowledgement for a server that died nor ids that expired keep a peer for
+    // ever.
     let mut config = config(1, 3);
     config.protocol.max_peers = 1;
     let mut network = network(config);
@@ -38,7 +39,7 @@ fn a_full_table_of_peers_lets_go_of_those_whose_time_has_passed() {
     call(&mut network, 0, 2, 1, 100);
     settle(&mut network, 60 * SEC);
     network.run_for(60 * SEC);
-    // The third host has served, and remembers that; now it calls another.
+    // The third host was a server and remembers this. Now it calls another host.
     network.restart(1);
     call(&mut network, 2, 1, 0, 100);
     settle(&mut network, 60 * SEC);
@@ -104,7 +105,8 @@ fn a_response_above_the_kernels_limit_is_refused_for_a_kernel() {
 
 #[test]
 fn a_server_that_cannot_tell_a_reason_is_not_sent_the_request_without_end() {
-    // RESEND-19: over an unbound port of a host without an incarnation client and server exchanged packets without a pause.
+    // RESEND-19: over an unbound port of a host without an incarnation client and server exchanged packets
+    // without a pause.
     let mut config = config(1, 2);
     let kernel = Config { incarnation: 0, ..config.protocol.clone() };
     config.host_protocols = vec![config.protocol.clone(), kernel];

@@ -1,5 +1,6 @@
-//! A hostile peer: forged ids, ports, lengths and addresses, grants beyond the message, acknowledgements for others' RPCs, and
-//! first packets from many addresses. Memory stays within the configured bounds, and everybody else's RPCs go on.
+//! A hostile peer: forged ids, ports, lengths and addresses, grants beyond the message, acknowledgements for
+//! RPCs of other hosts, and first packets from many addresses. Memory stays within the configured bounds, and
+//! the RPCs of all other hosts continue.
 
 use super::common::{Answer, PORT, Peer, call, network};
 use homa_proto::wire::{self, Ack, AckList, Body, Common, Data, Grant, Incarnation, Resend, UnknownReason};
@@ -11,9 +12,9 @@ use rand_pcg::Pcg64;
 const SERVER: usize = 0;
 const CLIENTS: std::ops::Range<usize> = 1..4;
 const ATTACKER: usize = 4;
-/// Addresses from here on belong to nobody.
+/// Addresses from here on belong to no host.
 const FORGED: usize = 1_000;
-/// A call of each client so often.
+/// Time between two calls of each client.
 const CALL_EVERY_NS: u64 = 20 * US;
 const CALLS: u64 = 2_000;
 
@@ -40,7 +41,7 @@ fn data(length: u32, offset: u32) -> Body {
     })
 }
 
-/// One forged packet, and the address that it comes under. `known` is the id of an RPC of somebody else, as its client knows it.
+/// One forged packet, and its source address. `known` is the client's id of an RPC of another host.
 fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
     let stranger = rng.random_range(FORGED..1 << 23);
     let client = rng.random_range(CLIENTS);
@@ -54,16 +55,16 @@ fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
         // First packets of long messages.
         0..5 => (stranger, id, data(1_000_000, 0), payload),
         5 => (stranger, id, data(rng.random_range(1_001..1 << 31), rng.random_range(0..1_000)), payload),
-        // Whole requests: they run.
+        // Whole requests, which are executed.
         6 => (stranger, id, data(payload, 0), payload),
-        // Of others' RPCs, from elsewhere: packets of either side.
+        // Packets of RPCs of other hosts, of either side, from a wrong address.
         7 => (stranger, known, data(1_000_000, 40_000), payload),
         8 => (stranger, known | 1, data(100, 0), 100),
         9 => (stranger, known, Body::Grant(Grant { offset: i32::MAX as u32, priority: 7 }), 0),
         10 => (stranger, known, Body::Ack(acks), 0),
         11 => (stranger, known, Body::RpcUnknown(UnknownReason::Unknown), 0),
         12 => (stranger, known, Body::Resend(Resend { offset: 0, length: None, priority: 7 }), 0),
-        // Under an honest client's address, of RPCs that it does not have.
+        // Packets from an honest client's address, for RPCs that it does not have.
         13 => (client, id, Body::Ack(AckList::new()), 0),
         14 => (client, id, Body::Resend(Resend { offset: 0, length: None, priority: 7 }), 0),
         // Anything.
@@ -87,9 +88,9 @@ fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
     (from, bytes)
 }
 
-/// What became of the honest clients' RPCs.
+/// Results of the honest clients' RPCs.
 struct Outcome {
-    /// Round trips in nanoseconds, ascending: of all, and of those below 3,000 bytes.
+    /// Sorted round-trip times in nanoseconds: of all RPCs, and of those below 3,000 bytes.
     rtts_ns: Vec<u64>,
     short_rtts_ns: Vec<u64>,
     server: Stats,
@@ -99,7 +100,8 @@ fn p99(ascending: &[u64]) -> u64 {
     ascending[ascending.len() * 99 / 100]
 }
 
-/// Honest calls, each client one every 20 us, while a forged packet comes every `forged_every_ns`, if any do.
+/// Runs honest calls, one of each client every 20 us, with a forged packet every `forged_every_ns`, if that
+/// is set.
 fn run(seed: u64, forged_every_ns: Option<u64>) -> Outcome {
     let mut config = NetworkConfig { check_every: 500, ..NetworkConfig::new(seed, 5) };
     config.protocol = protocol(config.protocol);
@@ -108,7 +110,7 @@ fn run(seed: u64, forged_every_ns: Option<u64>) -> Outcome {
     let mut rng = Pcg64::seed_from_u64(seed);
     let mut sizes = Pcg64::seed_from_u64(seed);
     let mut known = 2;
-    // The second call of each acknowledges its first: from then on the server knows that they are there.
+    // The second call of each client acknowledges its first, by which the server verifies the client.
     for cookie in [CALLS, CALLS + 1] {
         for client in CLIENTS {
             call(&mut network, client, SERVER, cookie, 100);
@@ -158,7 +160,7 @@ fn run(seed: u64, forged_every_ns: Option<u64>) -> Outcome {
         assert_eq!(host.violations(), Vec::<String>::new().as_slice(), "seed {seed}");
         assert_eq!(host.counts().executed_again, 0, "seed {seed}");
     }
-    // What the server got under forged addresses is nobody's payload; what the clients got is theirs.
+    // Payload from forged addresses is not checked, but all payload of the clients is.
     assert!(CLIENTS.into_iter().all(|client| network.host(client).bytes_wrong() == 0), "seed {seed}");
     Outcome { rtts_ns, short_rtts_ns, server }
 }
@@ -201,7 +203,7 @@ fn a_flood_of_forged_packets_breaks_no_bound_and_the_others_go_on() {
 
 #[test]
 fn a_stranger_is_served_in_a_flood_of_first_packets() {
-    // LIMIT-9: whoever goes on sending is not the longest silent.
+    // LIMIT-9: a peer that continues to send is not the longest silent one.
     let mut config = NetworkConfig { check_every: 100, ..NetworkConfig::new(3, 5) };
     config.protocol = protocol(config.protocol);
     let mut network = Network::new(config, |_| Peer::new(Answer::Echo));

@@ -1,4 +1,4 @@
-//! 100 senders of 40 KB into a 200 KB buffer at 10 Gbit/s: cold, when nobody knows anybody, and warm.
+//! 100 senders of 40 KB into a 200 KB buffer at 10 Gbit/s: cold, without any knowledge of peers, and warm.
 
 use homa_sim::{Incast, IncastKind, IncastReport};
 
@@ -11,11 +11,11 @@ fn run(incast: &Incast) -> IncastReport {
     report
 }
 
-/// Cold within 2 x of the ideal without a storm, warm within 1.3 x without a drop.
+/// Checks for 2 x the ideal without a storm when cold, and 1.3 x without drops when warm.
 fn assert_tamed(incast: &Incast) {
     let report = run(incast);
     assert!(report.ratio(0) <= 2.0, "cold:\n{report}");
-    // A message lost in part is asked for once, for every range that is missing.
+    // A partly lost message is requested once, for every missing range.
     assert!(report.rounds[0].resends <= 3 * incast.senders as u64, "a storm of RESENDs:\n{report}");
     for (index, round) in report.rounds.iter().enumerate().skip(1) {
         assert_eq!(round.drops, 0, "round {index}:\n{report}");
@@ -44,15 +44,15 @@ fn short_requests_that_were_all_unscheduled_are_limited_the_next_time() {
     }
 }
 
-// INCAST-6: more senders than the buffer holds packets, so that of some not a single one arrives.
+// INCAST-6: more senders than the buffer holds packets, so that none of some senders' packets arrive.
 #[test]
 fn senders_of_which_nothing_arrived_do_not_fill_the_queue_again() {
     let report = run(&Incast { rounds: 2, senders: 300, ..Incast::new(1, IncastKind::Requests) });
     assert!(report.ratio(0) <= 2.0 && report.ratio(1) <= 1.3, "{report}");
 }
 
-// INCAST-4, INCAST-5, INCAST-7, INCAST-8: Linux Homa heeds no limit; it is served all the same, by asking again for what was
-// lost and filling no queue twice.
+// INCAST-4, INCAST-5, INCAST-7, INCAST-8: Linux Homa heeds no limit; it is served all the same, by asking
+// again for what was lost and filling no queue twice.
 #[test]
 fn kernel_senders_are_served_without_a_storm() {
     for kind in [IncastKind::Requests, IncastKind::Responses] {
@@ -65,7 +65,7 @@ fn kernel_senders_are_served_without_a_storm() {
     }
 }
 
-/// The same settings without a known link rate: no limit is computed, and what was lost is asked for again.
+/// The same settings without a known link rate: no limit is computed, and lost packets are requested again.
 // INCAST-4
 #[test]
 fn without_a_link_rate_an_incast_still_ends_soon() {

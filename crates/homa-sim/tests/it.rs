@@ -1,4 +1,4 @@
-//! All tests of this crate that need no other program of their own: one program links once.
+//! All tests of this crate that need no separate program, so that only one program is linked.
 
 mod closed;
 mod common;

@@ -1,8 +1,8 @@
-//! Every packet that hosts of a simulated network send passes the checks of what the kernel needs, which `homa-proto`'s own
+//! Every packet of a simulated network passes the checks of what the kernel requires, which `homa-proto`'s
 //! test of the same name explains.
 //!
-//! A capture here has packets decoded, and they are encoded again for the checks: what the bytes are before that is for the
-//! other test.
+//! A capture here has decoded packets, which are encoded again for the checks. The other test checks the
+//! original bytes.
 
 use super::validator::Validator;
 use homa_proto::wire;
@@ -53,7 +53,7 @@ fn every_packet_under_a_load_with_faults() {
     let mut sum = [0; 10];
     for seed in 0..6 {
         let faults = FaultProfile::uniform([0.0, 0.02, 0.1][seed as usize % 3]);
-        // Half of the runs are among hosts that take each other for kernels.
+        // In half of the runs, hosts take each other for kernels.
         let checked = check_all(seed, seed / 3, faults, &w3, 600);
         sum.iter_mut().zip(checked).for_each(|(sum, count)| *sum += count);
     }

@@ -6,7 +6,7 @@ use homa_workload::Workload;
 
 const INTERVAL_NS: u64 = 5 * MS;
 
-/// Goodput of the best interval and of the worst one, the first and the last one aside: they are not whole.
+/// Goodput of the best and of the worst interval, without the first and the last, which are partial.
 fn peak_and_trough(report: &Report, intervals: usize) -> (u64, u64) {
     let whole = &report.goodput_bytes[1..intervals - 1];
     (whole.iter().copied().max().unwrap_or_default(), whole.iter().copied().min().unwrap_or_default())
@@ -41,8 +41,8 @@ fn two_clients_with_hundreds_of_throttled_short_rpcs_do_not_collapse() {
     assert!(peak * 100 >= most * 90, "the best interval has {peak} of {most} bytes");
 }
 
-/// Mean goodput of the second half of 200 ms, in bytes per interval, with ShortLong offered at this share of the link by two
-/// clients together.
+/// Mean goodput of the second half of 200 ms, in bytes per interval, with ShortLong offered at this share of
+/// the link by two clients together.
 fn shortlong_goodput(percent: u32) -> u64 {
     let load = Load {
         clients: 0..2,

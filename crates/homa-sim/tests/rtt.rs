@@ -1,11 +1,11 @@
-//! Unscheduled bytes follow the round-trip time that the network has.
+//! Unscheduled bytes follow the round-trip time of the network.
 
 use homa_proto::wire::DATA_HEADER_LEN;
 use homa_proto::{Config, PeerInfo, SEC, Time};
 use homa_sim::{Load, NetworkConfig, PayloadMode, Simulation, SimulationConfig, Topology, host_address};
 use homa_workload::Workload;
 
-/// What a client knows of its server after a few messages that need grants, over links of this rate and length.
+/// A client's state of its server after a few messages that need grants, over links of this rate and length.
 fn measured(link_mbps: u32, propagation_ns: u64) -> (PeerInfo, Config) {
     let mut network = NetworkConfig::new(1, 2);
     network.topology = Topology::Switch { delay_ns: 250 };
@@ -33,7 +33,8 @@ fn each_link_has_its_own_unscheduled_bytes() {
     {
         let (peer, config) = measured(link_mbps, propagation_ns);
         let rtt_ns = peer.rtt_ns.expect("a message of 400 KB needs grants");
-        // A full packet on two links and its grant back, twice the propagation each, the switch twice, and two hosts.
+        // A full packet and its grant over two links, with two propagation delays each, the switch twice, and
+        // two hosts.
         assert!((least_rtt_ns..2 * least_rtt_ns).contains(&rtt_ns), "{link_mbps} Mbit/s: {rtt_ns} ns");
         let packet = u64::from(config.max_packet) - DATA_HEADER_LEN as u64;
         let slack = u64::from(config.rtt_slack_packets) * packet;

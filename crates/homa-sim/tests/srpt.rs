@@ -16,8 +16,8 @@ fn a_short_message_overtakes_a_long_one_at_the_sender() {
     settle(&mut network, SEC);
     let client = network.host(0).app();
     assert_eq!(client.cookies(), [2, 1]);
-    // 10,000 bytes there and back take 6.8 us of link time and 2 us of way; a bound on the pacer's backlog, at most 5 us at
-    // each sender, is all that a long message may add.
+    // 10,000 bytes in both directions take 6.8 us of link time and 2 us of delays. A long message may add
+    // only a pacer's backlog at each sender, at most 5 us.
     let took_ns = client.answered_at(2).since(Time::from_ns(20 * US));
     assert!(took_ns < 20 * US, "{took_ns} ns");
 }
@@ -25,7 +25,7 @@ fn a_short_message_overtakes_a_long_one_at_the_sender() {
 #[test]
 fn the_shorter_of_two_messages_in_hand_goes_first() {
     let mut network = network(config(1, 2));
-    // Both are unscheduled and handed over at the same moment, the longer first.
+    // Both are unscheduled and sent at the same time, the longer first.
     call(&mut network, 0, 1, 1, 38_000);
     call(&mut network, 0, 1, 2, 12_000);
     network.run_for(8 * US);
@@ -43,13 +43,13 @@ fn a_short_message_overtakes_a_long_one_at_the_receiver() {
     settle(&mut network, SEC);
     let short_ns = network.host(1).app().answered_at(2).since(Time::from_ns(50 * US));
     let long_ns = network.host(0).app().answered_at(1).as_ns();
-    // 80,000 bytes are 27 us of link time, there and back 54 us, beside the ways and one grant's round trip; behind what
-    // was left of the long message it would wait for 270 us more.
+    // 80,000 bytes take 27 us of link time, 54 us in both directions, plus delays and one round trip for
+    // grants. Behind the rest of the long message they would wait for another 270 us.
     assert!(short_ns < 110 * US, "short {short_ns} ns, long {long_ns} ns");
     assert!(long_ns > 600 * US, "long {long_ns} ns");
 }
 
-/// Grants per RPC that were given while no granted message had ended, in the order of their sending by `receiver`.
+/// Ids of the RPCs with grants of `receiver` before the first granted message ended.
 fn granted_before_the_first_end(network: &Network<Peer>, receiver: usize) -> BTreeSet<u64> {
     let mut lengths = BTreeMap::new();
     let mut granted = BTreeSet::new();
@@ -61,7 +61,7 @@ fn granted_before_the_first_end(network: &Network<Peer>, receiver: usize) -> BTr
             }
             Body::Grant(grant) if seen.from == receiver && seen.fate == Fate::Sent => {
                 granted.insert(rpc_id(&packet));
-                // The rest of this message needs no grant: another one may take its place.
+                // The rest of this message needs no grant, so another one may take its place.
                 if lengths.get(&rpc_id(&packet)) == Some(&grant.offset) {
                     return granted;
                 }
@@ -77,7 +77,8 @@ fn at_most_max_overcommit_messages_are_granted_to() {
     for degree in [1, 2, 4] {
         let mut config = config(1, 13);
         config.protocol.max_overcommit = degree;
-        // Few enough that no sender is limited, which would leave half of the budget to grants.
+        // Few enough unscheduled bytes that no sender is limited, which would leave half of the budget to
+        // grants.
         config.protocol.unsched_bytes = 10_000;
         config.protocol.grant_fifo_fraction = 0;
         config.link.queue_bytes = 10_000_000;
@@ -112,12 +113,12 @@ fn grants_go_to_the_messages_with_the_fewest_bytes_not_yet_granted() {
     config.link.queue_bytes = 10_000_000;
     let unsched_bytes = config.protocol.unsched_bytes;
     let mut network = Network::new(config, |_| Peer::new(Answer::Fixed(Reply::Now(1))));
-    // Longest first, so that the order of arrival is not the order asked for.
+    // Longest first, so that the order of arrival differs from that of SRPT.
     for from in 1..9 {
         call(&mut network, from, 0, from as u64, 900_000 - 100_000 * from as u32);
     }
     settle(&mut network, SEC);
-    // Bytes not yet granted of each request that host 0 knows, by id; each is of another peer.
+    // Ungranted bytes of each request that host 0 knows, by id. Each is from another peer.
     let mut ungranted = BTreeMap::new();
     let mut lengths = BTreeMap::new();
     let mut grants = 0;
@@ -131,7 +132,7 @@ fn grants_go_to_the_messages_with_the_fewest_bytes_not_yet_granted() {
             }
             Body::Grant(grant) if seen.from == 0 && seen.fate == Fate::Sent => {
                 grants += 1;
-                // Two lengths within a sixteenth may be taken as equal.
+                // Lengths within a sixteenth may count as equal.
                 let clearly_shorter = ungranted
                     .values()
                     .filter(|&&other| other > 0 && other + other / 16 < ungranted[&id])
@@ -157,7 +158,8 @@ fn granted_and_not_received_bytes_stay_within_max_incoming() {
         call(&mut network, from, 0, from as u64, 500_000);
     }
     settle(&mut network, SEC);
-    // What host 0 has granted, and what of each message has arrived; unscheduled bytes count from the first packet on.
+    // Bytes that host 0 has granted, and received bytes of each message. Unscheduled bytes count from the
+    // first packet on.
     let (mut granted, mut received) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());
     for seen in network.captured() {
         let Some(packet) = seen.packet else { continue };
@@ -173,7 +175,8 @@ fn granted_and_not_received_bytes_stay_within_max_incoming() {
                 *end = u64::from(grant.offset).max(*end);
                 let outstanding: u64 =
                     granted.iter().map(|(id, end)| end - received.get(id).copied().unwrap_or_default()).sum();
-                // The rest of the unscheduled bytes may have come after the grant's budget was reckoned, never before.
+                // The rest of the unscheduled bytes may have arrived after the grant's budget was computed,
+                // but never before.
                 assert!(outstanding <= max_incoming, "{outstanding} at {:?}", seen.at);
             }
             _ => {}
@@ -219,7 +222,7 @@ fn senders_that_fell_silent_do_not_hold_up_the_grants_of_others() {
     config.check_every = 10;
     config.protocol.grant_fifo_fraction = 0;
     let mut network = network(config);
-    // As many as are granted to at a time begin, and are cut off; theirs are the shorter messages.
+    // As many messages as may have grants begin and are cut off. They are the shorter ones.
     for from in 1..9 {
         call(&mut network, from, 0, from as u64, 200_000);
     }

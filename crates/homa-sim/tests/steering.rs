@@ -1,7 +1,7 @@
-//! What was published about receive steering, in the simulator: the findings that come out.
-//! docs/perf/2026-11-22-steering-simulated.md lists all, with those that do not.
+//! Published findings about receive steering that the simulator reproduces.
+//! docs/perf/2026-11-22-steering-simulated.md lists all, including those that it does not reproduce.
 //!
-//! The costs are those of `costs/`, which stood before the first comparison.
+//! The costs are those of `costs/`, which were fixed before the first comparison.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use homa_workload::Workload;
 
 const SEED: u64 = 1;
 
-/// Logical cores of the hosts that the findings are from.
+/// Logical cores of the hosts of the findings.
 const CORES: usize = 20;
 
 fn workload(name: &str) -> Workload {
@@ -30,7 +30,7 @@ fn loaded(policy: PolicyName, name: &str, load: f64, rpcs: u64) -> SteerConfig {
     SteerConfig { rpcs, seed: SEED, ..SteerConfig::new(workload(name), SteerLoad::Share(load), cores) }
 }
 
-/// RPCs of 100 bytes between two hosts that have little to do, with threads that do not poll, as before they could.
+/// RPCs of 100 bytes between two hosts with a low load and threads that do not poll, as before they could.
 fn idle(wake_order: WakeOrder, server_threads: usize) -> SteerConfig {
     let base = CoresConfig::x86(CORES, SameCore);
     let cores = CoresConfig { wake_order, server_threads, client_threads: 1, poll_ns: 0, ..base };
@@ -70,7 +70,8 @@ fn bypass_harms_where_the_cores_that_receive_have_none() {
     assert!(bypass.short_p50_us > hash.short_p50_us && bypass.gbps < hash.gbps);
 }
 
-/// Published: 200 to 500 ns at low loads (notes of the kernel module, 2019), with a pool of threads larger than the load needs.
+/// Published: 200 to 500 ns at low loads (notes of the kernel module, 2019), with a pool of threads larger
+/// than the load needs.
 #[test]
 fn waking_the_last_to_sleep_saves_as_much_as_published() {
     let [lifo, fifo] = [WakeOrder::Lifo, WakeOrder::Fifo].map(|order| run(&idle(order, 18)));
@@ -95,8 +96,8 @@ fn without_steering_one_core_limits_a_host() {
     assert!(steered.krpcs_per_sec > 1.5 * alone.krpcs_per_sec);
 }
 
-/// Published: +41 % for one connection each way, and nothing from 24 to 32. The direction comes out, the size does not: it is largest with two,
-/// which therefore are asked.
+/// Published: +41 % for one connection in each direction, and nothing from 24 to 32. The direction is
+/// reproduced, but the gain is largest with two connections, which are therefore tested.
 #[test]
 fn sparse_gains_with_few_connections_and_nothing_with_many() {
     let mbps = |policy, flows| {

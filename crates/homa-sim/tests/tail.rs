@@ -1,4 +1,4 @@
-//! Short messages keep a short tail under load.
+//! Short messages have a short tail under load.
 
 use homa_proto::{MS, Time};
 use homa_sim::{Load, NetworkConfig, PayloadMode, Simulation, SimulationConfig};
@@ -6,12 +6,13 @@ use homa_workload::Workload;
 
 const HOSTS: usize = 10;
 
-/// Times of all RPCs with their lengths, shortest first, under an echo load that fills 80 % of each link, headers counted.
+/// Lengths and times of all RPCs, shortest first, under an echo load of 80 % of each link, headers included.
 fn loaded_rtts_ns(workload: &Workload) -> Vec<(u32, u64)> {
     let mut network = NetworkConfig::new(5, HOSTS);
     network.payload = PayloadMode::LengthOnly;
     network.protocol.max_message = workload.max_bytes();
-    // Each link carries the requests of one host and the responses to another; a message has one packet or full ones.
+    // Each link carries the requests of one host and the responses to another; a message has one packet or
+    // full ones.
     let mean_bytes = workload.mean_bytes();
     let header_bytes = 122.0 * (mean_bytes / 1_424.0).max(1.0);
     let gbps = 0.8 * 25.0 / 2.0 * mean_bytes / (mean_bytes + header_bytes);
@@ -39,8 +40,8 @@ fn short_messages_do_not_wait_behind_long_ones_at_eighty_percent_load() {
         let mut shorter_half: Vec<u64> = rtts[..rtts.len() / 2].iter().map(|&(_, rtt_ns)| rtt_ns).collect();
         shorter_half.sort_unstable();
         let (least, p99) = (shorter_half[0], shorter_half[shorter_half.len() * 99 / 100]);
-        // Two waits for a NIC that may have 5 us in hand are the most that the pacer allows; a millisecond is what one
-        // long message ahead would cost.
+        // The pacer allows two waits for a NIC with a backlog of 5 us. One long message ahead would cost a
+        // millisecond.
         assert!(p99 < 3 * least, "{name}: {p99} ns at P99, {least} ns at best");
     }
 }

@@ -1,4 +1,4 @@
-//! What holds for every transport, and what each is known for.
+//! Properties of every transport, and what each is known for.
 
 use std::ops::ControlFlow;
 
@@ -53,7 +53,7 @@ fn every_message_arrives_and_the_same_seed_gives_the_same_report() {
     }
 }
 
-/// A break-off gives a report all the same, and how often progress is told has no influence.
+/// A stopped run gives a report, and the frequency of progress reports has no influence.
 #[test]
 fn a_run_that_is_broken_off_says_what_came_of_it() {
     let cluster = cluster(w3(), 0.5);
@@ -81,7 +81,8 @@ fn every_message_arrives_though_packets_are_lost() {
 fn an_incast_ends() {
     for name in TransportConfig::NAMES {
         let mut cluster = cluster(Workload::fixed(20_000).unwrap(), 0.5);
-        // New connections begin with 10 packets each, whatever the rounds before lost: TCP's rounds of 5 ms would pile up.
+        // New connections begin with 10 packets each, whatever earlier rounds lost, so TCP's rounds of 5 ms
+        // would pile up.
         let interval_ns = if matches!(*name, "tcp" | "dctcp") { 500 * MS } else { 5 * MS };
         cluster.traffic = Traffic::Incast { senders: 50, interval_ns };
         cluster.warm_up_ns = 0;
@@ -92,7 +93,7 @@ fn an_incast_ends() {
     }
 }
 
-/// Messages of a length that have the network for themselves.
+/// Messages of one length in an empty network.
 fn lone(length: u32) -> ClusterConfig {
     let mut cluster = cluster(Workload::fixed(length).unwrap(), 0.5);
     cluster.traffic = Traffic::Incast { senders: 1, interval_ns: 5 * MS };
@@ -101,7 +102,7 @@ fn lone(length: u32) -> ClusterConfig {
     cluster
 }
 
-/// Their slowdown.
+/// Slowdown of such messages.
 fn lone_slowdown(name: &str, length: u32) -> f64 {
     let report = run(name, &lone(length));
     assert_all_delivered(&report);
@@ -112,7 +113,7 @@ fn lone_slowdown(name: &str, length: u32) -> f64 {
 fn a_message_alone_takes_the_least_time() {
     for name in TransportConfig::NAMES {
         for length in [1, 100, 1_424, 5_000, 10_000, 100_000, 1_000_000] {
-            // A window that starts at 10 packets has to grow first.
+            // A window that starts at 10 packets must grow first.
             if matches!(*name, "tcp" | "dctcp") && length > 10_000 {
                 continue;
             }
@@ -166,7 +167,7 @@ fn the_oracle_is_ahead_of_every_transport() {
     }
 }
 
-/// An arrival less than a packet's time ago is no reason for the oracle to wait, unlike any transport's card.
+/// An arrival less than a packet's time ago does not delay the oracle, unlike any transport's card.
 #[test]
 fn short_messages_of_the_oracle_wait_for_nothing() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
@@ -175,7 +176,8 @@ fn short_messages_of_the_oracle_wait_for_nothing() {
     assert!(short.slowdown_p50 < 1.001 && short.slowdown_p99 < 1.1, "{short:?}");
 }
 
-/// Long messages that arrive at a host at once have all their round trips in its queue, and nothing passes them.
+/// Long messages that arrive at a host at the same time have all their round trips in its queue, and nothing
+/// overtakes them.
 #[test]
 fn basic_queues_more_than_homa_and_fifo_keeps_short_messages_behind_long_ones() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
@@ -191,7 +193,7 @@ fn basic_queues_more_than_homa_and_fifo_keeps_short_messages_behind_long_ones() 
     assert_eq!(basic.bytes_by_priority[1..], [0; 7]);
 }
 
-/// A message waits for all that its host sent to the same host before it, and with more connections for less.
+/// A message waits for all earlier ones of its pair of hosts, and with more connections for fewer.
 #[test]
 fn short_messages_of_tcp_wait_behind_long_ones_of_their_connection() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.5);
@@ -208,7 +210,7 @@ fn short_messages_of_tcp_wait_behind_long_ones_of_their_connection() {
     assert!(one > 20.0 * mean_up_to(&run("homa", &cluster), 1_000), "{one}");
 }
 
-/// Nothing waits behind another message of its pair: what is left is congestion.
+/// No message waits behind another one of its pair: only congestion remains.
 #[test]
 fn a_connection_for_each_message_ends_with_it() {
     let mut cluster = ClusterConfig { loss: 0.001, ..cluster(Workload::named("w4").unwrap(), 0.5) };
@@ -226,7 +228,7 @@ fn a_connection_for_each_message_ends_with_it() {
     }
 }
 
-/// Where a load counts grants, there are as many fewer messages.
+/// A load that counts grants has fewer messages in proportion.
 #[test]
 fn a_load_that_counts_grants_has_fewer_messages() {
     let data = cluster(Workload::named("w4").unwrap(), 0.8);
@@ -294,7 +296,7 @@ fn every_rpc_ends_and_the_load_counts_both_of_its_messages() {
     }
 }
 
-/// The whole protocol: responses are acknowledged, and what a server kept of an RPC is gone at the end.
+/// The complete protocol: responses are acknowledged, and at the end a server has no state of an RPC.
 #[test]
 fn homas_rpcs_are_acknowledged() {
     let cluster = ClusterConfig { exchange: Exchange::Echo, loss: 0.001, ..cluster(w3(), 0.5) };

@@ -1,4 +1,4 @@
-//! An application that notes what happens to it, and what the tests of the protocol have in common.
+//! An application that records its events, and helpers of the protocol's tests.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use homa_proto::wire::{Body, Packet, PacketType};
@@ -10,13 +10,13 @@ pub const PORT: u16 = 99;
 /// How a [`Peer`] answers.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
-    /// With as many bytes as were asked.
+    /// With as many bytes as the request has.
     Echo,
-    /// So.
+    /// With this reply.
     Fixed(Reply),
 }
 
-/// A host of a test: notes everything with its time.
+/// The application of a test's host, which records all events with their times.
 #[derive(Debug)]
 pub struct Peer {
     pub answer: Answer,
@@ -39,7 +39,7 @@ impl Peer {
         }
     }
 
-    /// When the RPC with this cookie was answered.
+    /// Time at which the RPC with this cookie was answered.
     pub fn answered_at(&self, cookie: u64) -> Time {
         let answer = self.responses.iter().find(|response| response.1 == cookie);
         answer.unwrap_or_else(|| panic!("RPC {cookie} was not answered: {self:?}")).0
@@ -80,7 +80,7 @@ impl App for Peer {
     }
 }
 
-/// A network whose every step is checked and every packet kept.
+/// A network in which every step is checked and every packet captured.
 pub fn config(seed: u64, hosts: usize) -> NetworkConfig {
     NetworkConfig { check_every: 1, capture: true, ..NetworkConfig::new(seed, hosts) }
 }
@@ -96,7 +96,8 @@ pub fn call(network: &mut Network<Peer>, from: usize, to: usize, cookie: u64, le
     call.expect("the host is up").expect("the endpoint takes the RPC")
 }
 
-/// Runs until nothing is left, and asserts that this comes within the time and that the contract was kept.
+/// Runs until nothing is left, and asserts that this happens within the time and without violations of the
+/// contract.
 pub fn settle(network: &mut Network<Peer>, within_ns: u64) {
     let limit = network.now() + within_ns;
     let idle = network.run_until_idle(limit);
@@ -109,7 +110,7 @@ pub fn settle(network: &mut Network<Peer>, within_ns: u64) {
     assert!(idle, "not idle at {:?}: {leftovers:?}", network.now());
 }
 
-/// The packets of one type that were sent, with who sent them when.
+/// The packets of one type that were sent, with sender and time.
 pub fn sent(network: &Network<Peer>, kind: PacketType) -> Vec<(Captured, Packet)> {
     let of_kind = |seen: &Captured| {
         let packet = seen.packet.filter(|packet| packet.body.packet_type() == kind)?;
@@ -118,7 +119,7 @@ pub fn sent(network: &Network<Peer>, kind: PacketType) -> Vec<(Captured, Packet)
     network.captured().iter().filter_map(of_kind).collect()
 }
 
-/// The client's id of the RPC that a packet is about.
+/// The client's id of a packet's RPC.
 pub fn rpc_id(packet: &Packet) -> u64 {
     packet.common.sender_id & !1
 }
