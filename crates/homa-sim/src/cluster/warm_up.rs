@@ -1,39 +1,53 @@
-//! How long a load takes to reach steady state.
+//! The time in which a load reaches steady state.
 
 use homa_proto::{MS, SEC};
 
 use super::config::ClusterConfig;
 use super::traffic::{LinkMeans, Traffic};
 
-/// Warm-up where no load says how long it takes: rounds of an incast, and closed loops.
+/// Warm-up of traffic without a load: rounds of an incast, and closed loops.
 pub(super) const WITHOUT_LOAD_NS: u64 = 10 * MS;
 /// Minimum: hosts need some round trips and some messages to each other.
 const MIN_NS: u64 = 2 * MS;
-/// Maximum. A load so close to the links' rate reaches no steady state in a run that anybody waits for.
+/// Maximum. A load so close to the links' rate reaches no steady state in a run of reasonable length.
 const MAX_NS: u64 = 2 * SEC;
-/// Links are taken to be idle at least for this share of the time.
+/// Minimum share of idle time that is assumed for links.
 const MIN_IDLE: f64 = 0.01;
-/// Times that a warm-up is as long as what is computed for it. From an empty network at 80 % load the backlog
-/// of W4 is at 0.75 of its last after 180 ms, at 0.86 after 290 and at 0.98 after 440, where this gives 560.
-const TIMES: f64 = 3.0;
+/// Multiple of the sum of both times. From an empty network at 80 % load the backlog of W4 is at 0.75 of its
+/// last value after 180 ms, at 0.86 after 290 and at 0.98 after 440, and the missing part falls by a factor
+/// of e in about 170 ms: 0.9 times the sum. With 3 times the sum, 560 ms, 4 % are missing.
+const SUM_TIMES: f64 = 3.0;
+/// Multiple of the second time, which dominates where most bytes under way are of few and very long messages.
+/// In W3, the missing part of the backlog falls by a factor of e in 85 to 90 ms: twice this time, since a
+/// long message competes at both of its ends. With 8 times, 351 ms, 2 % are missing, and with 3 times the sum
+/// 4 %. In W2, where this time is three quarters of the sum, 3 times the sum would leave an eighth.
+const LONGEST_TIMES: f64 = 8.0;
+
+/// The length of the warm-up for these two times, in nanoseconds. Both are explained at
+/// [`ClusterConfig::steady_warm_up_ns`].
+fn warm_up_ns(queue_ns: f64, longest_ns: f64) -> u64 {
+    let ns = (SUM_TIMES * (queue_ns + longest_ns)).max(LONGEST_TIMES * longest_ns);
+    (ns as u64).clamp(MIN_NS, MAX_NS)
+}
 
 impl ClusterConfig {
-    /// How long load must come before a run of it is in steady state, in nanoseconds: 2 ms to 2 s. 10 ms
-    /// where no load is given.
+    /// Length of the warm-up after which a run of this load is in steady state, in nanoseconds: 2 ms to 2 s;
+    /// 10 ms for traffic without a load.
     ///
-    /// Two times have to pass, three times each. A queue with Poisson arrivals of service time S, at
-    /// utilisation r, forgets where it began in about E\[S²\] / (E\[S\] (1 - r)²). And the long messages,
-    /// whose bytes are most of those under way, must have had the time to pass: of their mean, E\[S³\] /
-    /// E\[S²\], a link that the shorter ones leave to them needs 1 / (1 - r) times as much. Here a host's
-    /// link is the queue, S the link time of a message, and r the load with the grants. W2, of few and very
-    /// long messages, needs the second, W4 and W5 the first.
+    /// Two times have to pass, several times each. A queue with Poisson arrivals of service time S, at
+    /// utilisation r, forgets its initial state in about E\[S²\] / (E\[S\] (1 - r)²). And the long messages,
+    /// which have most of the bytes under way, must have had the time to pass. Their mean is E\[S³\] /
+    /// E\[S²\], for which a link needs 1 / (1 - r) times as long, because shorter messages precede them. Here
+    /// a host's link is the queue, S the link time of a message, and r the load with the grants. W2 and W3,
+    /// with few and very long messages, need the second, W4 and W5 the sum.
     pub fn steady_warm_up_ns(&self) -> u64 {
         let Traffic::Uniform { load } = self.traffic else { return WITHOUT_LOAD_NS };
         let means = LinkMeans::new(self);
         let idle = (1.0 - means.link_share(self, load, means.grants)).max(MIN_IDLE);
-        let bytes = means.square / means.message / idle.powi(2) + means.cube / means.square / idle;
-        let ns = TIMES * bytes * 8e9 / self.link.rate_bps as f64;
-        (ns as u64).clamp(MIN_NS, MAX_NS)
+        let byte_ns = 8e9 / self.link.rate_bps as f64;
+        let queue_ns = means.square / means.message / idle.powi(2) * byte_ns;
+        let longest_ns = means.cube / means.square / idle * byte_ns;
+        warm_up_ns(queue_ns, longest_ns)
     }
 
     /// Share of the hosts' links in use at this load, with so many bytes of control packets for the mean
@@ -51,6 +65,21 @@ mod tests {
 
     fn warm_up_ms(workload: &str, load: f64) -> u64 {
         ClusterConfig::sigcomm18(Workload::named(workload).unwrap(), load, 1).warm_up_ns / MS
+    }
+
+    #[test]
+    fn the_longer_of_two_times_counts() {
+        let ms = |queue_ms: f64, longest_ms: f64| warm_up_ns(queue_ms * 1e6, longest_ms * 1e6) as f64 / 1e6;
+        // Equal where the queue's time is 5/3 of that of the longest messages.
+        assert_eq!((ms(5.0, 3.0), ms(6.0, 3.0), ms(4.0, 3.0)), (24.0, 27.0, 24.0));
+        assert_eq!((ms(0.1, 0.1), ms(600.0, 100.0)), (2.0, 2_000.0));
+    }
+
+    /// At 80 % load in the network of the SIGCOMM 2018 paper: what docs/guide/simulator.md lists.
+    #[test]
+    fn warm_ups_of_the_workloads_are_those_of_the_guide() {
+        let at_80 = ["w1", "w2", "w3", "w4", "w5"].map(|name| warm_up_ms(name, 0.8));
+        assert_eq!(at_80, [2, 73, 351, 560, 2_000]);
     }
 
     #[test]
