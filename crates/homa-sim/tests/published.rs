@@ -1,12 +1,14 @@
-//! The simulator against the published slowdowns of Homa, pFabric and the oracle: W2 and W4 at 80 % load in the network of the SIGCOMM
-//! 2018 paper, with Homa's settings of the paper.
+//! Compares the simulator with the published slowdowns of Homa, pFabric and the oracle: W2 and W4 at 80 %
+//! load in the network of the SIGCOMM 2018 paper, with Homa's settings of the paper.
 //!
-//! The published rows are finer than what a run has samples for: they are put together to 20 bins of about equal numbers of messages, in
-//! which the rows' medians and 99th percentiles are averaged by their share of the messages, the published ones and ours alike.
+//! The published rows are finer than the samples of a run allow. They are combined into 20 bins of about
+//! equal numbers of messages. In each bin the medians and 99th percentiles of the rows are averaged by their
+//! share of the messages, the published ones and ours alike.
 //!
-//! `cargo test --release -p homa-sim --test published -- --ignored --nocapture` runs the whole comparison (hours on one core). In it
-//! loads are warmed up to steady state, which the reports must say they reached, and figures are means over the seeds 1 to 3. `SEEDS`
-//! (such as `SEEDS=4,5`) are others, and `HOSTS=48`, a multiple of the 16 of a rack, is a smaller network that takes less time.
+//! `cargo test --release -p homa-sim --test published -- --ignored --nocapture` runs the whole comparison
+//! (hours on one core). Its loads are warmed up to steady state, which the reports must confirm, and figures
+//! are means over the seeds 1 to 3. `SEEDS` (such as `SEEDS=4,5`) selects others, and `HOSTS=48`, a multiple
+//! of the 16 of a rack, a smaller network that takes less time.
 
 use std::ops::ControlFlow;
 
@@ -42,11 +44,11 @@ fn published(transport: &str, workload: &str) -> Vec<Row> {
         .collect()
 }
 
-/// What is run beside a transport and a workload.
+/// Settings of a run other than transport and workload.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     seed: u64,
-    /// `None`: what the load needs.
+    /// `None`: as long as the load needs.
     warm_up_ms: Option<u64>,
     duration_ms: u64,
     drain_ms: u64,
@@ -54,7 +56,8 @@ struct Run {
 }
 
 impl Run {
-    /// The whole comparison: in steady state, and drained until what is missing is under 0.1 %.
+    /// Settings of the whole comparison: in steady state, and drained until less than 0.1 % of the messages
+    /// are missing.
     fn whole(duration_ms: u64) -> Run {
         Run { seed: 1, warm_up_ms: None, duration_ms, drain_ms: 200, load_basis: LoadBasis::Data }
     }
@@ -81,7 +84,7 @@ impl Run {
     }
 }
 
-/// One bin: published and ours.
+/// One bin: published values and ours.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
     max_bytes: u32,
@@ -123,13 +126,13 @@ fn bins(rows: &[Row], report: &ClusterReport) -> Vec<Bin> {
     bins
 }
 
-/// How far ours may be from what is published.
+/// Maximum difference of our values from the published ones.
 #[derive(Clone, Copy, Debug)]
 struct Tolerance {
     p50: f64,
     p99: f64,
-    /// Whether a smaller slowdown than the published one is as good: for Homa, which may be better than it was. What others have
-    /// is not ours to improve.
+    /// Whether a smaller slowdown than the published one is as good: for Homa, which may have improved, but
+    /// not for other transports.
     or_better: bool,
 }
 
@@ -139,7 +142,7 @@ impl Tolerance {
     }
 }
 
-/// Prints the bins; returns how many are within the tolerance.
+/// Prints the bins, and returns how many are within the tolerance.
 fn within(bins: &[Bin], tolerance: Tolerance) -> usize {
     println!(
         "{:>10} {:>9} {:>17} {:>7} {:>17} {:>7}",
@@ -166,15 +169,16 @@ fn within(bins: &[Bin], tolerance: Tolerance) -> usize {
     good
 }
 
-/// Runs it and prints what came of it. The second value says whether the run was in steady state and had under 0.1 % of its
-/// messages unfinished.
+/// Runs it and prints the results. The second value tells whether the run was in steady state and had less
+/// than 0.1 % of its messages unfinished.
 fn bins_of(transport: &str, workload: &str, run: Run) -> (Vec<Bin>, bool) {
     let rows = published(transport, workload);
     let report = run.report(transport, workload, &rows);
     let steady = report.steady.as_ref().expect("load comes all the time");
     println!(
         "{transport}, {workload}, {} hosts, seed {}: {} messages, {} unfinished ({:.3} %), P99 of the smaller half {:.2}, mean {:.3}, downlinks \
-         idle {:.1} %, completed/offered {:.3}, steady {} {:?}",
+         idle {:.1} %, completed/offered {:.3}, offered/load {:.3}, warm-up {:.0} ms, tested from {:.0} ms, backlog \
+         {:.2} GB {:+.1} % (t {:.2} of {:.2}), steady {} {:?}",
         report.hosts,
         run.seed,
         report.delivered,
@@ -184,6 +188,13 @@ fn bins_of(transport: &str, workload: &str, run: Run) -> (Vec<Bin>, bool) {
         report.slowdown_mean,
         steady.downlink_idle * 100.0,
         steady.completed_over_offered,
+        steady.offered_over_load.unwrap_or(f64::NAN),
+        steady.course.warm_up_intervals as f64 * steady.course.interval_ns as f64 / 1e6,
+        steady.tested_from_ns as f64 / 1e6,
+        steady.backlog_bytes / 1e9,
+        steady.backlog_change * 100.0,
+        steady.backlog_t,
+        steady.backlog_t_bound,
         steady.reached,
         steady.failed
     );
@@ -192,7 +203,7 @@ fn bins_of(transport: &str, workload: &str, run: Run) -> (Vec<Bin>, bool) {
     (bins, steady.reached && steady.unfinished_share <= 0.001)
 }
 
-/// Runs it and returns how many of the bins are within the tolerance.
+/// Runs it, and returns how many of the bins are within the tolerance.
 fn compare(transport: &str, workload: &str, run: Run, tolerance: Tolerance, least: u64) -> usize {
     let (bins, _) = bins_of(transport, workload, run);
     let good = within(&bins, tolerance);
@@ -200,7 +211,7 @@ fn compare(transport: &str, workload: &str, run: Run, tolerance: Tolerance, leas
     good
 }
 
-/// Fails if a bin has fewer messages than `least`.
+/// Fails if a bin has fewer than `least` messages.
 fn assert_messages(bins: &[Bin], least: u64) {
     assert!(bins.iter().all(|bin| bin.count >= least), "too few messages in a bin for its percentiles");
 }
@@ -211,7 +222,8 @@ fn seeds() -> Vec<u64> {
     text.split(',').map(|seed| seed.parse().expect("SEEDS are whole numbers")).collect()
 }
 
-/// The same for the means over all seeds, with the spread of the ratios; `least` is of all seeds together.
+/// Like [`compare`] for the means over all seeds, with the spread of the ratios. `least` applies to all seeds
+/// together.
 fn compare_seeds(transport: &str, workload: &str, run: Run, tolerance: Tolerance, least: u64) -> usize {
     let of = |seed| bins_of(transport, workload, Run { seed, ..run });
     let (runs, are_steady): (Vec<Vec<Bin>>, Vec<bool>) = seeds().into_iter().map(of).unzip();
@@ -249,17 +261,19 @@ fn compare_seeds(transport: &str, workload: &str, run: Run, tolerance: Tolerance
 }
 
 const HOMA: Tolerance = Tolerance { p50: 0.1, p99: 0.2, or_better: true };
-/// The published oracle has medians down to 0.93: its least time is longer than ours, under which nothing falls.
+/// The published oracle has medians down to 0.93, because its minimum time is longer than ours, below which
+/// there is no slowdown.
 const OTHERS: Tolerance = Tolerance { p50: 0.15, p99: 0.25, or_better: false };
 
-/// The short form: too few messages for the P99 of a bin to be exact, the longest are not waited for, and the network is not full.
+/// The short form: a bin has too few messages for an exact P99, the run does not wait for the longest, and
+/// the network is not full.
 #[test]
 fn w4_is_about_as_published() {
     let tolerance = Tolerance { p50: 0.15, p99: 0.4, ..HOMA };
     assert!(compare("homa", "w4", Run::short([1, 2, 1]), tolerance, 50) >= 18);
 }
 
-/// The oracle needs no packets, and so it can be compared in seconds.
+/// The oracle has no packets, so the comparison takes seconds.
 #[test]
 fn the_oracle_is_as_published() {
     assert!(compare("oracle", "w4", Run::short([2, 20, 10]), OTHERS, 500) >= 18);

@@ -43,11 +43,16 @@ fn reason(failed: Unsteady, steady: &SteadyState) -> String {
             Some(ns) => format!("the backlog is level from {} ms on", brief(ns as f64 / 1e6)),
             None => "the backlog is nowhere level".to_owned(),
         },
-        Unsteady::Backlog => format!("the backlog changes by {}", percent(steady.backlog_rise)),
+        Unsteady::Backlog => format!(
+            "the backlog changes by {} from {} ms on",
+            percent(steady.backlog_change),
+            brief(steady.tested_from_ns as f64 / 1e6)
+        ),
         Unsteady::DownlinkIdle => format!(
-            "downlinks are idle for {} of the time, which changes by {}",
+            "downlinks are idle for {} of the time, which changes by {} from {} ms on",
             percent(steady.downlink_idle),
-            percent(steady.downlink_idle_rise)
+            percent(steady.downlink_idle_change),
+            brief(steady.tested_from_ns as f64 / 1e6)
         ),
         Unsteady::Completed => {
             format!("completed/offered is {}", brief(steady.completed_over_offered))
@@ -160,9 +165,10 @@ mod tests {
             reached: failed.is_empty(),
             failed: failed.to_vec(),
             level_from_ns: Some(2_500_000),
-            backlog_rise: 0.47,
+            tested_from_ns: 1_500_000,
+            backlog_change: 0.47,
             downlink_idle: 0.3,
-            downlink_idle_rise: -0.05,
+            downlink_idle_change: -0.05,
             completed_over_offered: 0.76,
             course,
             ..SteadyState::default()
@@ -187,7 +193,9 @@ mod tests {
     fn each_failed_test_and_missing_messages_are_named_with_figures() {
         let failed = [Unsteady::WarmUp, Unsteady::Backlog, Unsteady::DownlinkIdle, Unsteady::Completed];
         let warning = unsteady(&report(&failed, 2)).unwrap();
-        for part in ["not in steady state", "from 2.50 ms", "by 47.0 %", "30.0 %", "-5.00 %", "0.76"] {
+        for part in
+            ["not in steady state", "from 2.50 ms", "by 47.0 % from 1.50 ms", "30.0 %", "-5.00 %", "0.76"]
+        {
             assert!(warning.contains(part), "{part}: {warning}");
         }
         let warning = unfinished(&report(&failed, 2), MAX_UNFINISHED).unwrap();

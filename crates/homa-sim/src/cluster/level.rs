@@ -1,22 +1,40 @@
-//! Whether a sequence of equally long intervals is level: the two tests behind
+//! Whether a sequence of equally long intervals is level: the tests behind
 //! [`SteadyState`](super::steady::SteadyState).
+//!
+//! Successive values of a queue are correlated: a few long messages that happen to be under way together
+//! raise many intervals in a row. A test that takes values, or means of a few of them, for independent then
+//! finds a change in many level sequences. Means of longer batches are less correlated (Law, *Simulation
+//! Modeling and Analysis*, 5th edition, section 9.5.3), but where the longest messages stay for a tenth of
+//! the run, sufficiently long batches are too few. The residuals of a fit are therefore taken for a
+//! first-order autoregressive process, whose correlation widens the standard error and reduces the degrees of
+//! freedom. Tests for trends in climatology do the same (Santer et al., *Journal of Geophysical Research*
+//! 105, 2000). It is an estimate of the spectrum at frequency zero, by which Heidelberger and Welch test for
+//! a transient (*Operations Research* 31, 1983).
 
 /// Values of a batch in MSER-5.
 const MSER_BATCH: usize = 5;
-/// Batches of the trend test. Fewer would leave too few degrees of freedom, more would be too short for their
-/// means to be nearly independent.
-pub(super) const TREND_BATCHES: usize = 10;
-/// Student's t for `TREND_BATCHES` - 2 degrees of freedom: a level sequence of independent batches exceeds it
-/// in 1 of 100 runs.
-pub(super) const TREND_T: f64 = 3.355;
+/// Minimum number of values in which a change can be found.
+pub(super) const MIN_VALUES: usize = 10;
+/// Maximum number of batches of a fit. More would only follow the noise of single values.
+const BATCHES: usize = 40;
+/// Maximum correlation of successive batches. A sequence with more consists of one or two swings, which also
+/// look so after a fit of something else than what they are, such as a line through a step.
+const MAX_CORRELATION: f64 = 0.9;
+/// Minimum degrees of freedom of a fit: with fewer, no change would ever be significant.
+const MIN_FREEDOM: f64 = 6.0;
+/// Part of the batches that is left on each side of a step.
+const STEP_MARGIN: usize = 10;
+/// What the standard normal distribution exceeds, up or down, in 1 of 100 cases.
+const ONE_IN_100: f64 = 2.576;
+/// The same for the best of the steps at all places. By simulation of correlated sequences: 1 to 4 of 100
+/// have a significant step, and 1 to 7 a significant change of either kind.
+const ONE_IN_100_STEPS: f64 = 3.3;
 
-/// Times the bound of a rise at which chance is no excuse.
-const MAX_BOUNDS: f64 = 3.0;
-
-/// Number of values before the level part of a sequence, by MSER-5 (White 1997): the truncation that
-/// minimises the standard error of the mean of what is left, in batches of five values. In the second half it
-/// means that the sequence is too short to have a level part. `None`: there are fewer than ten batches.
-pub(super) fn mser5(values: &[f64]) -> Option<usize> {
+/// Number of values before the level part of a sequence, and at most `limit`, by MSER-5 (White, *Simulation*
+/// 69, 1997): the truncation that minimises the standard error of the mean of the rest, in batches of five
+/// values. A result in the second half means that the sequence is too short to have a level part. `None`:
+/// there are fewer than ten batches.
+pub(super) fn mser5(values: &[f64], limit: usize) -> Option<usize> {
     let batches: Vec<f64> =
         values.chunks_exact(MSER_BATCH).map(|batch| batch.iter().sum::<f64>() / MSER_BATCH as f64).collect();
     if batches.len() < 2 * MSER_BATCH {
@@ -30,7 +48,7 @@ pub(super) fn mser5(values: &[f64]) -> Option<usize> {
     for (index, batch) in batches.iter().enumerate().rev() {
         let value = batch - centre;
         (sum, squares, count) = (sum + value, squares + value * value, count + 1.0);
-        if count < MSER_BATCH as f64 {
+        if count < MSER_BATCH as f64 || index * MSER_BATCH > limit {
             continue;
         }
         let error = (squares - sum * sum / count).max(0.0) / (count * count);
@@ -41,52 +59,136 @@ pub(super) fn mser5(values: &[f64]) -> Option<usize> {
     Some(best.1 * MSER_BATCH)
 }
 
-/// A straight line through the batch means of a sequence.
+/// A change that was fitted to a sequence, with the error that correlated values leave it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Trend {
-    pub(super) mean: f64,
-    /// Change of the line from the first batch to the last.
-    pub(super) rise: f64,
-    /// The slope over its standard error: Student's t of a level sequence.
+pub(super) struct Change {
+    /// Rise of a line from the beginning of the sequence to its end, or height of a step.
+    pub(super) size: f64,
+    /// The change over its standard error: Student's t of a level sequence.
     pub(super) t: f64,
+    /// The t that a level sequence exceeds in 1 of 100 cases.
+    pub(super) t_bound: f64,
 }
 
-impl Trend {
-    /// `None`: there are fewer values than batches.
-    pub(super) fn of(values: &[f64]) -> Option<Trend> {
-        if values.len() < TREND_BATCHES {
-            return None;
-        }
-        let bound = |batch: usize| batch * values.len() / TREND_BATCHES;
-        let means = (0..TREND_BATCHES).map(|batch| {
-            let values = &values[bound(batch)..bound(batch + 1)];
-            values.iter().sum::<f64>() / values.len() as f64
-        });
-        let means: Vec<f64> = means.collect();
-        let count = TREND_BATCHES as f64;
-        let mean = means.iter().sum::<f64>() / count;
-        let middle = (count - 1.0) / 2.0;
-        let (mut spread, mut together) = (0.0, 0.0);
-        for (index, value) in means.iter().enumerate() {
-            let x = index as f64 - middle;
-            spread += x * x;
-            together += x * (value - mean);
-        }
-        let slope = together / spread;
-        let residual = |(index, value): (usize, &f64)| value - mean - slope * (index as f64 - middle);
-        let squares: f64 = means.iter().enumerate().map(residual).map(|rest| rest * rest).sum();
-        let error = (squares / (count - 2.0) / spread).sqrt();
-        // A line without noise has an infinite t; JSON and comparisons need a finite one.
-        let t = if error > f64::EPSILON * mean.abs() { slope / error } else { slope.signum() * 1e6 };
-        Some(Trend { mean, rise: slope * (count - 1.0), t: if slope == 0.0 { 0.0 } else { t } })
+impl Change {
+    /// No change.
+    pub(super) const NONE: Change = Change { size: 0.0, t: 0.0, t_bound: f64::MAX };
+
+    /// The straight line through a sequence. `None`: there are fewer than [`MIN_VALUES`] values.
+    pub(super) fn line(values: &[f64]) -> Option<Change> {
+        let means = batch_means(values)?;
+        let places: Vec<f64> = (0..means.len()).map(|batch| batch as f64 / means.len() as f64).collect();
+        Some(fit(&means, &places, ONE_IN_100))
     }
 
-    /// Whether the rise is greater than `bound` and than chance, or so much greater than `bound` that a
-    /// sequence in which it may be chance is too short to be called level.
-    pub(super) fn exceeds(&self, bound: f64) -> bool {
-        let rise = self.rise.abs();
-        rise > bound && self.t.abs() > TREND_T || rise > MAX_BOUNDS * bound
+    /// The step that fits a sequence best. `None`: there are fewer than [`MIN_VALUES`] values.
+    pub(super) fn step(values: &[f64]) -> Option<Change> {
+        let means = batch_means(values)?;
+        let margin = means.len() / STEP_MARGIN;
+        // What a step takes off the sum of the squares.
+        let gain = |at: &usize| {
+            let (before, after) = means.split_at(*at);
+            (mean(after) - mean(before)).powi(2) * (before.len() * after.len()) as f64
+        };
+        let at = (margin..=means.len() - margin).max_by(|one, other| gain(one).total_cmp(&gain(other)))?;
+        let sides: Vec<f64> = (0..means.len()).map(|batch| if batch < at { 0.0 } else { 1.0 }).collect();
+        Some(fit(&means, &sides, ONE_IN_100_STEPS))
     }
+
+    /// Whether a level sequence would hardly have this change.
+    pub(super) fn is_significant(&self) -> bool {
+        self.t.abs() > self.t_bound
+    }
+}
+
+/// Means of as many batches as a fit takes. `None`: there are fewer than [`MIN_VALUES`] values.
+fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
+    let batches = BATCHES.min(values.len());
+    let bound = |batch: usize| batch * values.len() / batches;
+    (values.len() >= MIN_VALUES)
+        .then(|| (0..batches).map(|batch| mean(&values[bound(batch)..bound(batch + 1)])).collect())
+}
+
+/// Mean of some values; 0 of none.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Least squares of values on a regressor, with the standard error that follows from a first-order
+/// autoregressive process of the residuals' correlation. `normal_bound` is the bound of t with infinitely
+/// many degrees of freedom.
+fn fit(values: &[f64], regressor: &[f64], normal_bound: f64) -> Change {
+    let count = values.len() as f64;
+    let (middle, centre) = (mean(values), mean(regressor));
+    let x: Vec<f64> = regressor.iter().map(|value| value - centre).collect();
+    let spread = lagged(&x, 0);
+    let size = x.iter().zip(values).map(|(x, value)| x * (value - middle)).sum::<f64>() / spread;
+    let rest: Vec<f64> = x.iter().zip(values).map(|(x, value)| value - middle - size * x).collect();
+    let squares = lagged(&rest, 0);
+    let correlation = correlation(&rest);
+    // Sums of the correlations of all pairs of values, plain and weighted by the regressor.
+    let (mut power, mut pairs, mut weighted) = (1.0, count, spread);
+    for lag in 1..values.len() {
+        power *= correlation;
+        pairs += 2.0 * power * (count - lag as f64);
+        weighted += 2.0 * power * lagged(&x, lag);
+    }
+    // What a mean and a change take of the variance of the residuals.
+    let left = count - pairs / count - weighted / spread;
+    let error = (squares / left * weighted).sqrt() / spread;
+    // A fit without noise has an infinite t; JSON and comparisons need a finite one.
+    let t = if error > f64::EPSILON * middle.abs() { size / error } else { size.signum() * 1e6 };
+    // As many independent values would leave the mean the same error.
+    let independent = count * count / pairs;
+    Change {
+        size,
+        t: if size == 0.0 { 0.0 } else { t },
+        t_bound: t_bound(normal_bound, (independent - 2.0).max(MIN_FREEDOM)),
+    }
+}
+
+/// Sum of the products of values that are `lag` apart.
+fn lagged(values: &[f64], lag: usize) -> f64 {
+    values.iter().zip(&values[lag..]).map(|(one, other)| one * other).sum()
+}
+
+/// Correlation of successive residuals, from 0 to [`MAX_CORRELATION`], without the bias that a fit of two
+/// parameters has: residuals are less correlated than the values by about (2 + 4 r) / n (after Marriott and
+/// Pope, *Biometrika* 41, 1954, who give it for a mean).
+fn correlation(rest: &[f64]) -> f64 {
+    let (count, squares) = (rest.len() as f64, lagged(rest, 0));
+    let biased = if squares > 0.0 { lagged(rest, 1) / squares } else { 0.0 };
+    ((biased + 2.0 / count) / (1.0 - 4.0 / count)).clamp(0.0, MAX_CORRELATION)
+}
+
+/// The bound of Student's t with so many degrees of freedom that corresponds to this one of the normal
+/// distribution: the first terms of the expansion in 1 / `freedom` (Abramowitz and Stegun, 26.7.5).
+fn t_bound(normal: f64, freedom: f64) -> f64 {
+    let square = normal * normal;
+    let terms = [
+        (square + 1.0) / 4.0,
+        ((5.0 * square + 16.0) * square + 3.0) / 96.0,
+        (((3.0 * square + 19.0) * square + 17.0) * square - 15.0) / 384.0,
+        ((((79.0 * square + 776.0) * square + 1_482.0) * square - 1_920.0) * square - 945.0) / 92_160.0,
+    ];
+    normal * (1.0 + terms.iter().rev().fold(0.0, |sum, term| (sum + term) / freedom))
+}
+
+/// A sequence with mean 0 and variance 1 whose values `lag` apart have the correlation `correlation`^lag.
+#[cfg(test)]
+pub(super) fn autoregressive(count: usize, correlation: f64, stream: u64) -> Vec<f64> {
+    use rand::Rng;
+
+    let mut random = crate::payload::random_numbers(7, stream);
+    // A sum of twelve uniform numbers has variance 1, and is as good as normal here.
+    let mut normal = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+    let mut value = normal();
+    let mut values = Vec::with_capacity(count);
+    for _ in 0..count {
+        values.push(value);
+        value = correlation * value + (1.0 - correlation * correlation).sqrt() * normal();
+    }
+    values
 }
 
 #[cfg(test)]
@@ -98,10 +200,51 @@ mod tests {
 
     const SEED: u64 = 5;
 
-    /// `count` values around 100, up to 10 away.
+    /// `count` independent values around 100, up to 10 away.
     fn noise(count: usize, stream: u64) -> Vec<f64> {
         let mut random = random_numbers(SEED, stream);
         (0..count).map(|_| 90.0 + 20.0 * random.random::<f64>()).collect()
+    }
+
+    /// How many of 200 sequences have a significant line, and how many a step, where `added` is added to
+    /// them.
+    fn significant(count: usize, correlation: f64, added: impl Fn(f64) -> f64) -> (usize, usize) {
+        let (mut lines, mut steps) = (0, 0);
+        for stream in 0..200 {
+            let mut values = autoregressive(count, correlation, stream);
+            for (x, value) in values.iter_mut().enumerate() {
+                *value += added(x as f64 / count as f64);
+            }
+            lines += usize::from(Change::line(&values).expect("enough values").is_significant());
+            steps += usize::from(Change::step(&values).expect("enough values").is_significant());
+        }
+        (lines, steps)
+    }
+
+    #[test]
+    fn correlation_alone_is_no_change() {
+        for (count, correlation) in [(40, 0.0), (200, 0.0), (200, 0.9), (200, 0.97), (700, 0.97), (700, 0.99)]
+        {
+            let (lines, steps) = significant(count, correlation, |_| 0.0);
+            assert!(lines <= 12 && steps <= 12, "{count} values, {correlation}: {lines}, {steps} of 200");
+        }
+    }
+
+    /// Sizes are in standard deviations of the sequence: the fewer independent values it has, the greater
+    /// they are.
+    #[test]
+    fn a_trend_or_a_step_shows_in_correlated_values() {
+        for (count, correlation, size) in
+            [(200, 0.0, 1.5), (200, 0.9, 10.0), (700, 0.97, 10.0), (700, 0.99, 12.0)]
+        {
+            let (rising, _) = significant(count, correlation, |x| size * x);
+            let (falling, _) = significant(count, correlation, |x| -size * x);
+            assert!(rising >= 185 && falling >= 185, "{count}, {correlation}: {rising}, {falling} of 200");
+            for at in [0.5, 0.6, 0.85] {
+                let (_, steps) = significant(count, correlation, |x| if x < at { 0.0 } else { size });
+                assert!(steps >= 185, "{count}, {correlation}, at {at}: {steps} of 200");
+            }
+        }
     }
 
     #[test]
@@ -109,59 +252,68 @@ mod tests {
         for stream in 0..20 {
             let values = noise(200, stream);
             // Truncating some of a level sequence is chance: what is truncated is as high as the rest.
-            let from = mser5(&values).unwrap();
-            let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+            let from = mser5(&values, 200).unwrap();
             let (before, after) = (mean(&values[..from]), mean(&values[from..]));
-            assert!(
-                from < 10 || (before - after).abs() < 5.0,
-                "seed {SEED} stream {stream}: {from} {before} {after}"
-            );
-            let trend = Trend::of(&values).unwrap();
-            assert!(!trend.exceeds(10.0), "seed {SEED} stream {stream}: {trend:?}");
-            assert!((trend.mean - 100.0).abs() < 2.0, "{trend:?}");
+            assert!(from < 10 || (before - after).abs() < 5.0, "stream {stream}: {from} {before} {after}");
+            let line = Change::line(&values).unwrap();
+            assert!(line.size.abs() < 10.0 || !line.is_significant(), "stream {stream}: {line:?}");
         }
     }
 
     #[test]
     fn a_rising_sequence_is_never_level() {
         let rising: Vec<f64> = noise(200, 1).iter().zip(0..).map(|(value, x)| value + f64::from(x)).collect();
-        assert!(mser5(&rising).unwrap() > 150, "{:?}", mser5(&rising));
-        let trend = Trend::of(&rising).unwrap();
-        assert!(trend.exceeds(10.0) && (170.0..190.0).contains(&trend.rise), "{trend:?}");
+        assert!(mser5(&rising, 200).unwrap() > 150, "{:?}", mser5(&rising, 200));
+        let line = Change::line(&rising).unwrap();
+        assert!(line.is_significant() && (185.0..215.0).contains(&line.size), "{line:?}");
         let falling: Vec<f64> = rising.iter().rev().copied().collect();
-        assert!(Trend::of(&falling).unwrap().exceeds(10.0));
+        assert!(Change::line(&falling).unwrap().is_significant());
     }
 
     #[test]
     fn a_transient_ends_where_the_level_part_begins() {
         let mut values: Vec<f64> = (0..60).map(f64::from).map(|x| 100.0 * x / 60.0).collect();
         values.extend(noise(140, 2));
-        let from = mser5(&values).unwrap();
+        let from = mser5(&values, 200).unwrap();
         assert!((45..=65).contains(&from), "level from {from}");
-        assert!(!Trend::of(&values[60..]).unwrap().exceeds(10.0));
-        assert!(Trend::of(&values).unwrap().rise > 50.0);
+        assert_eq!(mser5(&values, 30), Some(30));
+        assert!(!Change::line(&values[60..]).unwrap().is_significant());
+        assert!(Change::line(&values).unwrap().size > 40.0);
     }
 
-    /// A few long messages at the end of a short run.
     #[test]
-    fn a_great_rise_that_may_be_chance_is_not_level() {
-        let values: Vec<f64> = (0..100).map(|x| if x < 90 { 1.0 } else { 20.0 }).collect();
-        let trend = Trend::of(&values).unwrap();
-        assert!(trend.t.abs() < TREND_T && trend.exceeds(0.1 * trend.mean), "{trend:?}");
+    fn a_step_has_its_height() {
+        let level = noise(200, 3);
+        let values: Vec<f64> =
+            level.iter().zip(0..).map(|(value, x)| value + if x < 50 { 0.0 } else { 30.0 }).collect();
+        let step = Change::step(&values).unwrap();
+        assert!(step.is_significant() && (27.0..33.0).contains(&step.size), "{step:?}");
+        assert!(!Change::step(&level).unwrap().is_significant());
     }
 
     #[test]
     fn too_few_values_tell_nothing() {
-        assert_eq!(mser5(&noise(49, 3)), None);
-        assert_eq!(Trend::of(&noise(9, 3)), None);
+        assert_eq!(mser5(&noise(49, 3), 49), None);
+        assert_eq!((Change::line(&noise(9, 3)), Change::step(&noise(9, 3))), (None, None));
+        assert!(Change::line(&noise(10, 3)).is_some());
     }
 
     #[test]
     fn a_constant_and_a_line_without_noise_are_told_apart() {
-        let constant = Trend::of(&[7.0; 40]).unwrap();
-        assert_eq!((constant.mean, constant.rise, constant.t), (7.0, 0.0, 0.0));
+        let constant = Change::line(&[7.0; 40]).unwrap();
+        assert_eq!((constant.size, constant.t), (0.0, 0.0));
         let line: Vec<f64> = (0..40).map(f64::from).collect();
-        assert!(Trend::of(&line).unwrap().exceeds(10.0));
-        assert_eq!(mser5(&[7.0; 60]), Some(0));
+        let line = Change::line(&line).unwrap();
+        assert!(line.is_significant() && (line.size - 40.0).abs() < 1e-9, "{line:?}");
+        assert_eq!(Change::step(&[7.0; 40]).unwrap().t, 0.0);
+        assert_eq!(mser5(&[7.0; 60], 60), Some(0));
+    }
+
+    #[test]
+    fn bounds_of_t_are_those_of_the_tables() {
+        for (freedom, bound) in [(3.0, 5.841), (4.0, 4.604), (8.0, 3.355), (20.0, 2.845), (1e9, 2.576)] {
+            let ours = t_bound(ONE_IN_100, freedom);
+            assert!((ours / bound - 1.0).abs() < 0.01, "{freedom}: {ours}");
+        }
     }
 }

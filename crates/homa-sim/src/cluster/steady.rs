@@ -4,26 +4,28 @@ use homa_proto::Time;
 use serde::{Deserialize, Serialize};
 
 use super::config::ClusterConfig;
-use super::level::{Trend, mser5};
+use super::level::{Change, MIN_VALUES, mean, mser5};
 
 /// Intervals of the measured time, where nothing else limits them.
 const INTERVALS: u64 = 100;
 /// Maximum number of intervals from the beginning of the run to the end of the measured time.
 const MAX_INTERVALS: u64 = 2_000;
-/// Maximum rise of the backlog over the measured time, as a share of its mean.
-const MAX_BACKLOG_RISE: f64 = 0.10;
-/// Maximum rise of the share of the time in which downlinks are idle.
-const MAX_IDLE_RISE: f64 = 0.02;
-/// How far completed over offered bytes may be from 1.
+/// Maximum change of the backlog over the tested part, as a share of its mean, where it is more than chance.
+const MAX_BACKLOG_CHANGE: f64 = 0.10;
+/// Maximum change of the share of idle downlinks over the tested part, where it is more than chance.
+const MAX_IDLE_CHANGE: f64 = 0.02;
+/// Multiple of these that a change over the measured time may not exceed, be it chance or not: a run that
+/// changes so much is too short to be called level.
+const MAX_CHANCE_CHANGE: f64 = 3.0;
+/// Maximum difference of completed over offered bytes from 1.
 const MAX_SHORTFALL: f64 = 0.03;
-/// Beyond that, times the longest message and the root of the number of hosts: messages count with their
-/// whole length, and so a few long ones more or less at either end are no trend. As in `homa sim max-load`.
+/// Additional difference by chance, times the longest message and the root of the number of hosts. Messages
+/// count with their whole length, so that a few long ones more or less at either end are no trend. The same
+/// value as in `homa sim max-load`.
 const CHANCE: f64 = 0.5;
-
-/// Maximum of that as a share of the offered bytes: where chance is more, a run is too short to tell.
+/// Maximum of that difference as a share of the offered bytes: with more, a run is too short to tell.
 const MAX_CHANCE: f64 = 0.10;
-
-/// How far offered bytes may be from those that the load stands for.
+/// Maximum difference of offered bytes from those of the load, as a share.
 const MAX_OFFERED: f64 = 0.10;
 
 /// A run's figures in equally long intervals, from its beginning to the end of the measured time. The first
@@ -44,13 +46,20 @@ pub struct Course {
     pub completed_bytes: Vec<u64>,
 }
 
-/// What fails a run's test for steady state.
+impl Course {
+    /// Start of an interval, in nanoseconds from the beginning of the run, as if the first were not shorter.
+    fn starts_ns(&self, index: usize) -> u64 {
+        index as u64 * self.interval_ns
+    }
+}
+
+/// A test for steady state that a run fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unsteady {
-    /// The measured time has too few intervals to tell.
+    /// The measured time has too few intervals for a test.
     TooShort,
-    /// By MSER-5 the transient ends after the measured time began, or nowhere.
+    /// By MSER-5 a transient ends after the start of the measured time, or not at all.
     WarmUp,
     /// The backlog rises or falls.
     Backlog,
@@ -63,59 +72,78 @@ pub enum Unsteady {
     Offered,
 }
 
-/// Whether the measured time of a run was in steady state, and by which figures.
+/// Whether the measured time of a run was in steady state, and the figures of the tests.
 ///
-/// It was if all of these hold:
+/// The tested part is the measured time and as much before it as MSER-5 finds level. A change in it is
+/// significant if a level sequence with as much noise and correlation has it in less than 1 of 100 cases: the
+/// values of a backlog are correlated for as long as the longest messages stay. The run was in steady state
+/// if
 ///
-/// - MSER-5, on the backlog from the beginning of the run, truncates nothing of the measured time, or
-///   something whose mean is within 10 % of the rest: of a level sequence it truncates some by chance;
-/// - a straight line through ten batch means of the measured backlog rises or falls by at most 10 % of the
-///   mean, or by at most 30 % with a slope within chance (Student's t, 1 %);
-/// - the same of the idle share of the downlinks, with at most 2 points of 100, or 6;
-/// - completed bytes are within 3 % of the offered ones and, for chance, half the longest message times the
-///   root of the number of hosts, which counts up to 10 % of the offered ones;
-/// - offered bytes are within 10 % of those that the load stands for: in a short time the longest messages,
-///   which may be a good part of all bytes, are missing by chance.
+/// - MSER-5 on the whole backlog, from the beginning of the run, truncates nothing of the measured time, or
+///   something whose mean is within 10 % of the rest, or differs from it without significance;
+/// - a straight line through the backlog of the tested part, and the best step, change by at most 10 % of the
+///   mean, or without significance, and the line over the measured time by at most 30 %;
+/// - those through the share of idle downlinks change by at most 2 percentage points, or without
+///   significance, and the line over the measured time by at most 6;
+/// - completed bytes are within 3 % of the offered ones, plus an allowance for chance of half the longest
+///   message times the root of the number of hosts, of at most 10 % of the offered ones;
+/// - offered bytes are within 10 % of those of the load: in a short time the longest messages, which may have
+///   a large part of all bytes, are missing by chance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SteadyState {
     /// Whether all tests pass.
     pub reached: bool,
     /// The tests that fail.
     pub failed: Vec<Unsteady>,
-    /// When the level part of the backlog begins by MSER-5, in nanoseconds from the beginning of the run;
-    /// `None`: nowhere in its first half.
+    /// Start of the level part of the backlog by MSER-5, in nanoseconds from the beginning of the run;
+    /// `None`: not in the first half of the run.
     pub level_from_ns: Option<u64>,
-    /// Bytes of all messages under way, each with its whole length: mean over the measured time.
+    /// Start of the tested part, in nanoseconds from the beginning of the run.
+    #[serde(default)]
+    pub tested_from_ns: u64,
+    /// Mean bytes of all messages under way, each with its whole length, over the measured time.
     pub backlog_bytes: f64,
-    /// Change of the fitted backlog over the measured time, as a share of its mean.
+    /// Change of the line through the backlog over the measured time, as a share of its mean.
     pub backlog_rise: f64,
+    /// The same over the tested part, or the step of the backlog if only that is significant.
+    #[serde(default)]
+    pub backlog_change: f64,
     /// Student's t of that change.
     pub backlog_t: f64,
-    /// Share of the measured time in which downlinks were idle.
+    /// The t above which it is significant.
+    #[serde(default)]
+    pub backlog_t_bound: f64,
+    /// Mean share of idle downlinks over the measured time.
     pub downlink_idle: f64,
-    /// Change of the fitted idle share over the measured time.
+    /// Change of the line through the share of idle downlinks over the measured time.
     pub downlink_idle_rise: f64,
+    /// The same over the tested part, or the step if only that is significant.
+    #[serde(default)]
+    pub downlink_idle_change: f64,
     /// Student's t of that change.
     pub downlink_idle_t: f64,
+    /// The t above which it is significant.
+    #[serde(default)]
+    pub downlink_idle_t_bound: f64,
     /// Bytes of messages that ended in the measured time over bytes of those that started in it.
     pub completed_over_offered: f64,
-    /// Bytes of the messages that started in the measured time over those that the load stands for; `None`:
-    /// there is no load.
+    /// Bytes of the messages that started in the measured time over those of the load; `None`: the traffic
+    /// has no load.
     pub offered_over_load: Option<f64>,
-    /// Share of the measured messages that had not arrived when the run ended, and have no part in the
+    /// Share of the measured messages that had not arrived when the run ended, and are missing in the
     /// slowdowns.
     pub unfinished_share: f64,
     /// The figures over time.
     pub course: Course,
 }
 
-/// What the tests compare a course with.
+/// Expected values of a course.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expected {
     /// By how much completed and offered bytes may differ by chance: half the longest message for each root
     /// of a host.
     chance_bytes: f64,
-    /// Bytes that the load stands for in the measured time.
+    /// Bytes of the load in the measured time.
     load_bytes: Option<f64>,
 }
 
@@ -124,13 +152,13 @@ struct Expected {
 pub(super) struct Recorder {
     course: Course,
     until: Time,
-    /// By how much the first interval is shorter than the others.
+    /// Difference of the first interval's length from that of the others.
     short_ns: u64,
     bytes: i64,
     since: Time,
     /// Bytes times nanoseconds of each interval.
     areas: Vec<f64>,
-    /// Looks at downlinks, and those that were idle.
+    /// Samples of downlinks, and those that were idle.
     looks: Vec<(u64, u64)>,
     expected: Expected,
 }
@@ -166,12 +194,12 @@ impl Recorder {
         }
     }
 
-    /// The interval of a time; `None`: it is after the measured time.
+    /// The interval of a time; `None`: the time is after the measured time.
     fn interval(&self, now: Time) -> Option<usize> {
         (now < self.until).then(|| ((now.as_ns() + self.short_ns) / self.course.interval_ns) as usize)
     }
 
-    /// Where an interval begins and ends.
+    /// Start and end of an interval.
     fn span(&self, index: usize) -> (Time, Time) {
         let at = |index: usize| {
             let end = (index as u64 * self.course.interval_ns).saturating_sub(self.short_ns);
@@ -205,7 +233,7 @@ impl Recorder {
         }
     }
 
-    /// Downlinks were looked at, and so many were idle.
+    /// Records how many downlinks were sampled, and how many of them were idle.
     pub(super) fn looked(&mut self, now: Time, looks: u64, idle: u64) {
         if let Some(index) = self.interval(now) {
             let sums = &mut self.looks[index];
@@ -213,7 +241,7 @@ impl Recorder {
         }
     }
 
-    /// Means over time of the backlog, of the first and of the last quarter of the measured time.
+    /// Mean backlog of the first and of the last quarter of the measured time.
     pub(super) fn quarters(&self) -> [f64; 2] {
         let measured = self.course.warm_up_intervals..self.areas.len();
         let quarter = measured.len().div_ceil(4);
@@ -224,7 +252,7 @@ impl Recorder {
         [mean(measured.start..measured.start + quarter), mean(measured.end - quarter..measured.end)]
     }
 
-    /// The tests. `started` and `unfinished`: measured messages.
+    /// Tests the course. `started` and `unfinished` are numbers of measured messages.
     pub(super) fn finish(mut self, started: u64, unfinished: u64) -> SteadyState {
         self.change(self.until, 0);
         let mut idle = 0.0;
@@ -232,7 +260,7 @@ impl Recorder {
             let (from, until) = self.span(index);
             self.course.backlog_bytes.push((area / until.since(from).max(1) as f64) as u64);
             let (looks, of_them) = self.looks[index];
-            // An interval in which nobody looked is like the one before.
+            // An interval without samples is taken to be like the one before.
             idle = if looks > 0 { of_them as f64 / looks as f64 } else { idle };
             self.course.downlink_idle.push((idle * 1e4).round() / 1e4);
         }
@@ -244,19 +272,26 @@ impl Recorder {
 fn test(course: Course, expected: Expected) -> SteadyState {
     let warm_up = course.warm_up_intervals;
     let backlog: Vec<f64> = course.backlog_bytes.iter().map(|&bytes| bytes as f64).collect();
-    let level_from = mser5(&backlog);
+    let idle = &course.downlink_idle;
+    let level_from = mser5(&backlog, backlog.len());
+    let tested_from = mser5(&backlog, warm_up).unwrap_or(warm_up).min(warm_up);
+    let measured = backlog.len() - warm_up;
     let mut failed = Vec::new();
-    if level_from.is_some_and(|from| from > warm_up && is_transient(&backlog[warm_up..], from - warm_up)) {
-        failed.push(Unsteady::WarmUp);
-    }
-    let (of_backlog, of_idle) = (Trend::of(&backlog[warm_up..]), Trend::of(&course.downlink_idle[warm_up..]));
-    if of_backlog.is_none() {
+    if measured < MIN_VALUES {
         failed.push(Unsteady::TooShort);
     }
-    if of_backlog.is_some_and(|trend| trend.exceeds(MAX_BACKLOG_RISE * trend.mean)) {
+    let level = Level { tested: &backlog[tested_from..], measured };
+    if level_from.is_some_and(|from| from > warm_up && level.has_transient(from - tested_from)) {
+        failed.push(Unsteady::WarmUp);
+    }
+    let (backlog_bytes, downlink_idle) = (mean(&backlog[warm_up..]), mean(&idle[warm_up..]));
+    let (backlog_change, backlog_rise, is_level) = level.drift(MAX_BACKLOG_CHANGE * backlog_bytes);
+    if !is_level {
         failed.push(Unsteady::Backlog);
     }
-    if of_idle.is_some_and(|trend| trend.exceeds(MAX_IDLE_RISE)) {
+    let idle_level = Level { tested: &idle[tested_from..], measured };
+    let (idle_change, downlink_idle_rise, is_level) = idle_level.drift(MAX_IDLE_CHANGE);
+    if !is_level {
         failed.push(Unsteady::DownlinkIdle);
     }
     let sum = |bytes: &[u64]| bytes[warm_up..].iter().sum::<u64>() as f64;
@@ -269,20 +304,22 @@ fn test(course: Course, expected: Expected) -> SteadyState {
     if offered_over_load.is_some_and(|share| (share - 1.0).abs() > MAX_OFFERED) {
         failed.push(Unsteady::Offered);
     }
-    let flat = Trend { mean: 0.0, rise: 0.0, t: 0.0 };
-    let (of_backlog, of_idle) = (of_backlog.unwrap_or(flat), of_idle.unwrap_or(flat));
+    let of_mean = |bytes: f64| bytes / backlog_bytes.max(1.0);
     SteadyState {
         reached: failed.is_empty(),
         failed,
-        level_from_ns: level_from
-            .filter(|from| from * 2 <= backlog.len())
-            .map(|from| from as u64 * course.interval_ns),
-        backlog_bytes: of_backlog.mean,
-        backlog_rise: of_backlog.rise / of_backlog.mean.max(1.0),
-        backlog_t: of_backlog.t,
-        downlink_idle: of_idle.mean,
-        downlink_idle_rise: of_idle.rise,
-        downlink_idle_t: of_idle.t,
+        level_from_ns: level_from.filter(|from| from * 2 <= backlog.len()).map(|from| course.starts_ns(from)),
+        tested_from_ns: course.starts_ns(tested_from),
+        backlog_bytes,
+        backlog_rise: of_mean(backlog_rise),
+        backlog_change: of_mean(backlog_change.size),
+        backlog_t: backlog_change.t,
+        backlog_t_bound: backlog_change.t_bound,
+        downlink_idle,
+        downlink_idle_rise,
+        downlink_idle_change: idle_change.size,
+        downlink_idle_t: idle_change.t,
+        downlink_idle_t_bound: idle_change.t_bound,
         completed_over_offered: completed / offered.max(1.0),
         offered_over_load,
         unfinished_share: 0.0,
@@ -290,17 +327,38 @@ fn test(course: Course, expected: Expected) -> SteadyState {
     }
 }
 
-/// Whether the mean of the first values differs from that of the others by more than chance would.
-fn is_transient(backlog: &[f64], first: usize) -> bool {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-    let (before, after) = (mean(&backlog[..first]), mean(&backlog[first..]));
-    (before - after).abs() > MAX_BACKLOG_RISE * after
+/// The tested part of a sequence, of which the last values are those of the measured time.
+struct Level<'a> {
+    tested: &'a [f64],
+    measured: usize,
+}
+
+impl Level<'_> {
+    /// The line through the tested part, or a step if only that is significant, the rise of the line over the
+    /// measured time, and whether all of them are within the bound or chance.
+    fn drift(&self, bound: f64) -> (Change, f64, bool) {
+        let changes = (Change::line(self.tested), Change::step(self.tested));
+        let (Some(line), Some(step)) = changes else { return (Change::NONE, 0.0, true) };
+        let rise = line.size * self.measured as f64 / self.tested.len() as f64;
+        let is_change = |change: &Change| change.size.abs() > bound && change.is_significant();
+        let is_level = rise.abs() <= MAX_CHANCE_CHANGE * bound && ![line, step].iter().any(is_change);
+        (if is_change(&step) && !is_change(&line) { step } else { line }, rise, is_level)
+    }
+
+    /// Whether the values before `at` differ from the others by more than a bound and by more than chance.
+    fn has_transient(&self, at: usize) -> bool {
+        let (before, after) = self.tested.split_at(at);
+        let is_significant = |change: Option<Change>| change.is_some_and(|change| change.is_significant());
+        (mean(before) - mean(after)).abs() > MAX_BACKLOG_CHANGE * mean(after)
+            && (is_significant(Change::step(self.tested)) || is_significant(Change::line(self.tested)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use homa_workload::Workload;
 
+    use super::super::level::autoregressive;
     use super::*;
 
     fn recorder(warm_up_ns: u64, duration_ns: u64) -> Recorder {
@@ -385,6 +443,31 @@ mod tests {
         let until = |end: f64| move |x: f64| BACKLOG * (x / end).min(1.0);
         assert_eq!(failed(course(until(50.0), |_| IDLE)), []);
         assert!(failed(course(until(130.0), |_| IDLE)).contains(&Unsteady::WarmUp));
+    }
+
+    /// A backlog that swings around a level for a tenth of the run at a time, as that of a few long messages
+    /// does, plus a `change` of its mean.
+    fn swinging(stream: u64, change: impl Fn(f64) -> f64) -> Course {
+        let noise = autoregressive(160, 0.94, stream);
+        course(|x| BACKLOG * (change(x) + 0.12 * noise[x as usize]), |_| IDLE)
+    }
+
+    /// A test that takes batch means for independent calls 34 of these 100 runs unsteady.
+    #[test]
+    fn a_backlog_that_swings_is_steady() {
+        let unsteady = (0..100).filter(|&stream| !failed(swinging(stream, |_| 1.0)).is_empty()).count();
+        assert!(unsteady <= 6, "{unsteady} of 100");
+    }
+
+    #[test]
+    fn a_backlog_that_swings_and_grows_is_not_steady() {
+        let grown = |x: f64| 0.4 + 1.2 * x / 160.0;
+        let stepped = |x: f64| if x < 90.0 { 0.6 } else { 1.4 };
+        let unsteady = |change: &dyn Fn(f64) -> f64| {
+            (0..100).filter(|&n| !failed(swinging(n, change)).is_empty()).count()
+        };
+        assert!(unsteady(&grown) >= 95, "grown: {} of 100", unsteady(&grown));
+        assert!(unsteady(&stepped) >= 95, "stepped: {} of 100", unsteady(&stepped));
     }
 
     #[test]

@@ -139,8 +139,8 @@ impl LinkMeans {
         LinkMeans::with_grants(config, grants_of(config))
     }
 
-    /// The same without grants where the load does not count them: a network that is still to be validated may have
-    /// no RTTbytes.
+    /// The same without grants where the load does not count them: a network that is still to be validated
+    /// may have no RTTbytes.
     pub(super) fn for_load(config: &ClusterConfig) -> LinkMeans {
         match config.load_basis {
             LoadBasis::Data => LinkMeans::with_grants(config, |_| 0.0),
