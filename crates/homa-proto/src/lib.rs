@@ -56,8 +56,8 @@
 //! | | `inspect` | progress of one RPC, for callers that inspect it |
 //! | | `time` | a monotonic time as a number |
 //! | | `stats` | every counter; each reason to drop a packet has its own |
-//! | packets | `wire/mod` | types of the packets, sizes asserted at compile time |
-//! | | `wire/raw` | their layout |
+//! | packets | `wire/packet` | types of the packets, and the range of each field |
+//! | | `wire/raw` | their layout, sizes asserted at compile time |
 //! | | `wire/decode`, `wire/encode` | from bytes to a valid packet, and back |
 //! | | `wire/incarnation` | the host's incarnation in fields that the kernel ignores |
 //! | | `wire/display` | packets in one line, as tcpdump prints them |

@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use zerocopy::FromBytes;
 
+use super::packet::{COMMON_LEN, OURS_MAGIC};
 use super::raw::CommonHeader;
-use super::{COMMON_LEN, OURS_MAGIC};
 
 /// The packets of one datagram, in their order. See [`packets`].
 #[derive(Clone, Debug)]

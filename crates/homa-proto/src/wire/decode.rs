@@ -6,13 +6,14 @@ use std::ops::Range;
 use thiserror::Error;
 use zerocopy::FromBytes;
 
+use super::incarnation::Incarnation;
+use super::packet::{
+    Ack, AckList, Body, COMMON_LEN, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, MAX_ACKS,
+    MAX_MESSAGE_LENGTH, OURS_MAGIC, PRIORITIES, Packet, PacketType, Resend, Start, UnknownReason,
+};
 use super::raw::{
     AckHeader, AckSlot, CommonHeader, CutoffsHeader, CutoffsLimitHeader, DataHeader, EVERYTHING_SENT,
     GrantHeader, OFFSET_IN_SEQUENCE, ResendHeader, ShortResendHeader, StartHeader,
-};
-use super::{
-    Ack, AckList, Body, COMMON_LEN, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Incarnation, MAX_ACKS,
-    MAX_MESSAGE_LENGTH, OURS_MAGIC, PRIORITIES, Packet, PacketType, Resend, Start, UnknownReason,
 };
 
 /// Why bytes are not a valid packet. The packet must be dropped and counted under [`reason`](Self::reason).
@@ -85,6 +86,16 @@ impl DecodeError {
             Self::EmptyStart => "empty_start",
             Self::MixedForms => "mixed_forms",
         }
+    }
+}
+
+impl TryFrom<u8> for PacketType {
+    type Error = DecodeError;
+
+    /// Fails with [`DecodeError::UnknownType`] for a code outside 0x10..=0x19.
+    fn try_from(code: u8) -> Result<Self, DecodeError> {
+        let index = usize::from(code.wrapping_sub(Self::Data as u8));
+        Self::ALL.get(index).copied().ok_or(DecodeError::UnknownType(code))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Ack, Body, Packet, UnknownReason};
+use super::packet::{Ack, Body, Packet, UnknownReason};
 
 impl fmt::Display for Ack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

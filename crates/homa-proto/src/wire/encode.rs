@@ -6,13 +6,13 @@ use std::ops::Deref;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::packet::{
+    Ack, AckList, Body, Common, Cutoffs, Data, Grant, MAX_ACKS, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH,
+    MAX_RESPONSE_LIMIT, OURS_MAGIC, PRIORITIES, PacketType, Resend,
+};
 use super::raw::{
     AckHeader, AckSlot, CommonHeader, CutoffsHeader, CutoffsLimitHeader, DOFF_CONTROL, DOFF_DATA, DataHeader,
     EVERYTHING_SENT, GrantHeader, ResendHeader, ShortResendHeader, StartHeader,
-};
-use super::{
-    Ack, AckList, Body, Common, Cutoffs, Data, Grant, MAX_ACKS, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH,
-    MAX_RESPONSE_LIMIT, OURS_MAGIC, PRIORITIES, PacketType, Resend,
 };
 
 /// The header bytes of one packet.

@@ -3,8 +3,8 @@
 
 use zerocopy::FromBytes;
 
+use super::packet::{OURS_MAGIC, PacketType, RESEND_SHORT_LEN};
 use super::raw::{CommonHeader, DataHeader, KERNEL_FLAGS, KERNEL_URGENT, OFFSET_IN_SEQUENCE};
-use super::{OURS_MAGIC, PacketType, RESEND_SHORT_LEN};
 
 /// What one packet shows of its sender (DIALECT-2). The dialects are numbered as in PROTOCOL.md.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -3,7 +3,7 @@
 //! The names are those of the tables in PROTOCOL.md, and a test compares the two. [`decode`](super::decode())
 //! defines the meaning of the fields.
 
-use super::PacketType;
+use super::packet::PacketType;
 
 /// One field of a header: a big-endian number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

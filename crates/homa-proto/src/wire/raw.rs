@@ -5,7 +5,7 @@
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{
+use super::packet::{
     ACK_LEN, COMMON_LEN, CUTOFFS_LEN, CUTOFFS_LIMIT_LEN, DATA_HEADER_LEN, GRANT_LEN, MAX_ACKS,
     MAX_HEADER_LEN, PRIORITIES, RESEND_LEN, RESEND_SHORT_LEN, START_LEN,
 };

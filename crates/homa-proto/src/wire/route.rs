@@ -1,8 +1,10 @@
 //! Determines which of several endpoints behind one address a packet concerns.
 
-use super::raw::{CommonHeader, DataHeader};
-use super::{Body, PacketType, decode};
 use zerocopy::FromBytes;
+
+use super::decode::decode;
+use super::packet::{Body, PacketType};
+use super::raw::{CommonHeader, DataHeader};
 
 /// The endpoint, of `endpoints` behind one address, that owns the RPC with this id. It is the same for both
 /// directions, whose ids differ in bit 0. It depends only on the lower half of the id, because a kernel
@@ -52,7 +54,9 @@ pub fn route(bytes: &[u8], endpoints: u32) -> Route {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ack, AckList, Common, Cutoffs, Data, HeaderBuf, Incarnation, encode};
+    use super::super::encode::{HeaderBuf, encode};
+    use super::super::incarnation::Incarnation;
+    use super::super::packet::{Ack, AckList, Common, Cutoffs, Data};
     use super::*;
 
     fn bytes(sender_id: u64, body: &Body) -> HeaderBuf {
