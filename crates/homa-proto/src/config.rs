@@ -4,9 +4,12 @@
 //! default, which is tuned for a 25 Gbit/s network.
 
 use crate::dialect::Dialect;
-use crate::host::MAX_ENDPOINTS;
 use crate::time::{MS, SEC, US};
 use crate::wire::{DATA_HEADER_LEN, PRIORITIES};
+
+/// Maximum endpoints behind one address: more than one per core gains nothing, and this many fit one word of
+/// flags.
+pub const MAX_ENDPOINTS: u32 = 64;
 
 /// The link that the defaults in bytes were tuned for, in Mbit/s.
 const TUNED_FOR_MBPS: u64 = 25_000;

@@ -6,6 +6,9 @@
 
 use crate::wire::Evidence;
 
+/// Longest message that Linux Homa accepts.
+pub(crate) const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
+
 /// How a peer speaks Homa.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[non_exhaustive]

@@ -2,19 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use homa_trace::EventKind;
-
 use crate::config::Config;
-use crate::endpoint::Endpoint;
-use crate::incast;
 use crate::lists::{Links, List};
 use crate::message_in::MessageIn;
 use crate::message_out::whole_packets;
-use crate::peer::peer_number;
-use crate::priority;
 use crate::srpt::{SrptQueue, bucket_start};
-use crate::time::Time;
-use crate::wire::{Body, Grant};
 
 /// Precision of the receiver's order: one part in 16 (GRANT-6).
 const SUB: u32 = 4;
@@ -133,7 +125,7 @@ impl Grants {
     }
 
     /// Sets the ungranted bytes of a message.
-    fn update(&mut self, slot: u32, peer: u32, ungranted: u32) {
+    pub(crate) fn update(&mut self, slot: u32, peer: u32, ungranted: u32) {
         if ungranted == 0 {
             self.remove(slot, peer);
         } else if let Some(queue) = &mut self.queues[peer as usize] {
@@ -222,7 +214,7 @@ impl Grants {
 
     /// Counts `bytes` granted to `peer`. A turn ends after `max_incoming` bytes, or when a message of the
     /// peer no longer waits.
-    fn spend_turn(&mut self, peer: u32, bytes: u32) {
+    pub(crate) fn spend_turn(&mut self, peer: u32, bytes: u32) {
         if self.turn() == Some(peer) {
             self.turn_bytes += u64::from(bytes);
             if self.turn_bytes >= self.budget {
@@ -235,7 +227,7 @@ impl Grants {
     /// unproven peers last (LIMIT-10). If there are several places, one is reserved for unproven peers. The
     /// last of their places rotates: however short one unproven peer's messages are, the others get their
     /// turns.
-    fn active(&self, max: usize) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn active(&self, max: usize) -> impl Iterator<Item = u32> + '_ {
         let left = usize::from(max > 1 && !self.unproven.is_empty());
         let served = (self.peers.len() as usize).min(max - left);
         self.by_rank(&self.peers)
@@ -310,6 +302,46 @@ impl Grants {
         self.total_incoming - self.beyond_share[PROVEN] - unproven + unproven.min(budget / 2)
     }
 
+    /// The bytes granted and not received as they count for a message of `peer`, whose grants are limited to
+    /// `budget`.
+    pub(crate) fn counted_for(&self, incoming: &MessageIn, peer: u32, budget: u64) -> u64 {
+        let by_others = if incoming.of_unproven {
+            self.counted_for_unproven(peer)
+        } else {
+            self.counted(budget) + self.beyond_share_of(peer, PROVEN)
+        };
+        // Bytes owed by a silent sender were set aside, and count again with the next grant (GRANT-5).
+        by_others + u64::from(incoming.set_aside())
+    }
+
+    /// Maximum of the bytes granted and not received that grants may reach.
+    pub(crate) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Credits the oldest message with `share` thousandths of `bytes` granted (GRANT-9).
+    pub(crate) fn earn_fifo(&mut self, bytes: u32, share: u32) {
+        self.fifo_credit += u64::from(bytes) * u64::from(share);
+    }
+
+    /// The oldest message, if its credit covers a grant of `increment` bytes (GRANT-9).
+    pub(crate) fn fifo_due(&mut self, increment: u32) -> Option<u32> {
+        let cost = u64::from(increment) * 1000;
+        // If the oldest message could not use its share, because its last grant was still in flight, the
+        // share is not saved up.
+        self.fifo_credit = self.fifo_credit.min(2 * cost);
+        if increment == 0 || self.fifo_credit < cost {
+            return None;
+        }
+        self.fifo.head()
+    }
+
+    /// Takes a grant of `bytes` to the oldest message from its credit. This grant is part of all granted
+    /// bytes, `share` thousandths of which go to the oldest message.
+    pub(crate) fn spend_fifo(&mut self, bytes: u32, share: u32) {
+        self.fifo_credit -= u64::from(bytes) * (1000 - u64::from(share));
+    }
+
     /// Panics unless these counts equal the bytes that each peer holds of each class.
     pub(crate) fn check_shares(&self, by_peer: &BTreeMap<(u32, bool), u64>) {
         for of_unproven in [false, true] {
@@ -351,20 +383,20 @@ impl Grants {
 
 /// The inputs to the choice of one grant.
 #[derive(Clone, Copy)]
-struct GrantRoom {
+pub(crate) struct GrantRoom {
     /// Bytes that the message may have outstanding.
-    window: u32,
+    pub window: u32,
     /// Bytes that may still be granted, over all messages.
-    budget: u64,
+    pub budget: u64,
     /// Minimum by which a grant extends the last one, if possible.
-    min_increment: u32,
+    pub min_increment: u32,
     /// Payload of a full packet.
-    payload: u32,
+    pub payload: u32,
 }
 
 /// The new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8,
 /// GRANT-15).
-fn next_grant(received: u32, granted: u32, length: u32, room: GrantRoom) -> Option<u32> {
+pub(crate) fn next_grant(received: u32, granted: u32, length: u32, room: GrantRoom) -> Option<u32> {
     let GrantRoom { window, budget, min_increment, payload } = room;
     let wanted = received.saturating_add(window).min(length);
     let increment = wanted.checked_sub(granted)?.min(budget.min(u64::from(u32::MAX)) as u32);
@@ -378,150 +410,19 @@ fn next_grant(received: u32, granted: u32, length: u32, room: GrantRoom) -> Opti
     (increment > 0 && (end == length || enough)).then_some(end)
 }
 
-/// Bytes that one active message may have outstanding (GRANT-4).
-fn window(config: &Config, active: usize) -> u32 {
-    if config.window != 0 { config.window } else { (config.windows() / (active as u32 + 1)).max(1) }
+/// The new granted end of the oldest message for a grant of `increment` bytes, in packets of `payload` bytes.
+/// `None`: its last grant is still in flight, or its sender is silent.
+pub(crate) fn next_fifo_grant(incoming: &MessageIn, increment: u32, payload: u32) -> Option<u32> {
+    if incoming.outstanding() >= increment || incoming.set_aside() > 0 {
+        return None;
+    }
+    // It may be less than the increment at the end of the message.
+    Some(incoming.granted.saturating_add(whole_packets(increment, payload)).min(incoming.length))
 }
 
-impl Endpoint {
-    /// Bytes granted and not yet received over all incoming messages, including unscheduled ones. Grants to
-    /// proven peers raise them to `max_incoming` at most (GRANT-5).
-    pub fn granted_bytes(&self) -> u64 {
-        self.grants.total_incoming
-    }
-
-    /// The part of [`granted_bytes`](Endpoint::granted_bytes) that counts against `max_incoming` in grants to
-    /// proven peers (LIMIT-10).
-    pub fn counted_bytes(&self) -> u64 {
-        self.grants.counted(self.grants.budget)
-    }
-
-    /// Whether some incoming message has ungranted bytes.
-    pub fn waits_for_grants(&self) -> bool {
-        !self.grants.is_empty()
-    }
-
-    /// Bytes that the windows of the active messages leave to be granted.
-    pub(crate) fn grant_windows(&self) -> u64 {
-        let max = self.config.max_overcommit as usize;
-        let window = window(&self.config, self.grants.active(max).count());
-        let open = |slot: u32| {
-            let incoming = &self.rpcs[slot as usize].incoming;
-            let end = incoming.received.saturating_add(window).min(incoming.length);
-            u64::from(end.saturating_sub(incoming.granted))
-        };
-        self.grants.active(max).map(open).sum()
-    }
-
-    /// Maximum of bytes granted and not received: the budget without the reserve for unscheduled bytes.
-    pub(crate) fn grant_budget(&self) -> u64 {
-        self.grants.budget
-            - incast::reserved(self.now, self.grants.budget, &self.unscheduled_quota, &self.incast_estimator)
-    }
-
-    /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs
-    /// less than choosing again after each packet.
-    #[inline]
-    pub(crate) fn send_grants(&mut self, now: Time) {
-        if !std::mem::take(&mut self.grants.dirty)
-            || self.grants.is_empty() && !self.unscheduled_loss.has_aside()
-        {
-            return;
-        }
-        self.choose_grants(now);
-    }
-
-    fn choose_grants(&mut self, now: Time) {
-        if !self.ask_for_reclaimed(now) || self.grants.is_empty() {
-            return;
-        }
-        let most = self.grant_budget();
-        if self.grants.counted(most) >= most {
-            // Nothing to grant to any message; most packets of a busy receiver end here.
-            self.send_fifo_grant(now);
-            return;
-        }
-        let max = self.config.max_overcommit as usize;
-        let mut active = std::mem::take(&mut self.active);
-        active.clear();
-        active.extend(self.grants.active(max));
-        let window = window(&self.config, active.len());
-        for (rank, &slot) in active.iter().enumerate() {
-            let incoming = &self.rpcs[slot as usize].incoming;
-            // Bytes owed by a silent sender were set aside, and count again with the next grant (GRANT-5).
-            let peer = self.rpcs[slot as usize].peer;
-            let by_others = if incoming.of_unproven {
-                self.grants.counted_for_unproven(peer)
-            } else {
-                self.grants.counted(most) + self.grants.beyond_share_of(peer, PROVEN)
-            };
-            let counted = by_others + u64::from(incoming.set_aside());
-            let budget = most.saturating_sub(counted);
-            let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
-            // GRANT-8: an increment above the budget would never be available.
-            let min_increment = u64::from(self.config.min_grant_increment).min(most / 2) as u32;
-            let payload = self.max_payload(peer);
-            let room = GrantRoom { window, budget, min_increment, payload };
-            if let Some(end) = next_grant(received, granted, length, room) {
-                let priority = priority::scheduled(rank, active.len(), self.config.max_sched_prio);
-                self.grant(now, slot, end, priority);
-                let share = u64::from(self.config.grant_fifo_fraction);
-                self.grants.fifo_credit += u64::from(end - granted) * share;
-            }
-        }
-        self.active = active;
-        self.send_fifo_grant(now);
-    }
-
-    /// GRANT-9: grants the oldest message its share, at a priority that no other grant exceeds (GRANT-10).
-    fn send_fifo_grant(&mut self, now: Time) {
-        let increment = self.config.fifo_grant_increment;
-        let cost = u64::from(increment) * 1000;
-        // If the oldest message could not use its share, because its last grant was still in flight, the
-        // share is not saved up.
-        self.grants.fifo_credit = self.grants.fifo_credit.min(2 * cost);
-        if increment == 0 || self.grants.fifo_credit < cost {
-            return;
-        }
-        let Some(slot) = self.grants.fifo.head() else { return };
-        let incoming = &self.rpcs[slot as usize].incoming;
-        if incoming.outstanding() >= increment || incoming.set_aside() > 0 {
-            return; // The last grant is still in flight, or the sender is silent.
-        }
-        let whole = whole_packets(increment, self.max_payload(self.rpcs[slot as usize].peer));
-        let end = incoming.granted.saturating_add(whole).min(incoming.length);
-        // This grant is part of all granted bytes, and may be less than the increment at the end of the
-        // message.
-        let given = u64::from(end - incoming.granted);
-        self.grants.fifo_credit -= given * (1000 - u64::from(self.config.grant_fifo_fraction));
-        self.stats.fifo_grants += 1;
-        let highest = self.config.num_priorities.saturating_sub(2).max(self.config.max_sched_prio);
-        self.grant(now, slot, end, highest);
-    }
-
-    /// Raises the granted end of an incoming message to `end` (GRANT-7: never lowers it) and sends the grant.
-    fn grant(&mut self, now: Time, slot: u32, end: u32, priority: u8) {
-        let rpc = &mut self.rpcs[slot as usize];
-        rpc.incoming.fresh |= !rpc.incoming.expects_bytes();
-        let bytes = end - rpc.incoming.granted;
-        rpc.incoming.granted = end;
-        let outstanding = rpc.incoming.outstanding();
-        self.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
-        let (peer, ungranted, id) = (rpc.peer, rpc.incoming.ungranted(), rpc.id);
-        self.grants.spend_turn(peer, bytes);
-        self.grants.update(slot, peer, ungranted);
-        self.await_peer(now, slot);
-        self.stats.grants_sent += 1;
-        self.trace.record_with(
-            EventKind::GrantSent,
-            id,
-            end,
-            u32::from(priority),
-            peer_number(peer),
-            priority,
-        );
-        self.send_control(slot, Body::Grant(Grant { offset: end, priority }));
-    }
+/// Bytes that one active message may have outstanding (GRANT-4).
+pub(crate) fn window(config: &Config, active: usize) -> u32 {
+    if config.window != 0 { config.window } else { (config.windows() / (active as u32 + 1)).max(1) }
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use crate::contract::RpcKey;
-use crate::endpoint::Endpoint;
 use crate::rpc::Rpc;
 
 /// Progress of one RPC on this host.
@@ -35,30 +33,14 @@ pub struct RpcInfo {
     pub in_gap_bytes: u32,
 }
 
-impl Endpoint {
-    /// Number of open ports, of servers and of clients.
-    pub fn open_ports(&self) -> usize {
-        self.ports.count_open()
-    }
-
-    /// Progress of a live RPC.
-    pub fn rpc_info(&self, rpc: RpcKey) -> Option<RpcInfo> {
-        self.slot(rpc).map(|slot| self.info_of(&self.rpcs[slot as usize]))
-    }
-
-    /// Progress of each RPC of one of this host's ports, oldest first. Takes time in proportion to their
-    /// number.
-    pub fn rpcs_at(&self, port: u16) -> impl Iterator<Item = RpcInfo> + '_ {
-        self.port_rpcs.iter(port).map(|slot| self.info_of(&self.rpcs[slot as usize]))
-    }
-
-    fn info_of(&self, rpc: &Rpc) -> RpcInfo {
+impl RpcInfo {
+    pub(crate) fn of(rpc: &Rpc, peer: SocketAddr) -> RpcInfo {
         let (out, incoming) = (&rpc.outgoing, &rpc.incoming);
         let gaps = incoming.gaps.missing();
         let in_gap_bytes: u32 = gaps.iter().map(|gap| gap.end - gap.start).sum();
         RpcInfo {
             id: rpc.id,
-            peer: self.peers[rpc.peer].addr,
+            peer,
             peer_port: rpc.peer_port,
             out_length: out.length,
             out_sent: out.next,

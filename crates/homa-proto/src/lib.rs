@@ -45,65 +45,44 @@
 //!
 //! # File by file
 //!
-//! All files are in `crates/homa-proto/src`. `endpoint` holds the state and dispatches. Each decision is made
-//! in the file of its concept; most of these files add methods to `Endpoint`.
+//! All files are in `crates/homa-proto/src`. The folder `endpoint` holds the one type [`Endpoint`]: `state`
+//! has its fields, and each other file adds the methods of one concept. The parts stand beside the folder and
+//! know nothing of it: tables, queues, estimators, and pure functions that decide. A method looks at several
+//! parts, lets them decide, and queues packets and events.
 //!
-//! | concept | file | what is decided there |
+//! | concept | parts | methods in `endpoint` |
 //! |---|---|---|
-//! | contract | `contract` | the types that go in and out: keys, events, errors, packets |
-//! | | `endpoint` | the one type; making, keying and ending RPCs |
-//! | | `config` | every setting with its default and the reason for it |
-//! | | `inspect` | progress of one RPC, for callers that inspect it |
-//! | | `time` | a monotonic time as a number |
-//! | | `stats` | every counter; each reason to drop a packet has its own |
-//! | packets | `wire/packet` | types of the packets, and the range of each field |
-//! | | `wire/raw` | their layout, sizes asserted at compile time |
-//! | | `wire/decode`, `wire/encode` | from bytes to a valid packet, and back |
-//! | | `wire/incarnation` | the host's incarnation in fields that the kernel ignores |
-//! | | `wire/display` | packets in one line, as tcpdump prints them |
-//! | | `wire/fields` | the fields by name, for tools; compared with PROTOCOL.md by a test |
-//! | the host | `host` | this endpoint's part of host-wide ids, grant budget, uplink, cutoffs and ports |
-//! | RPCs | `rpc` | the states and the one table of transitions |
-//! | | `rpc_table` | the RPCs by slot, and keys that go stale |
-//! | | `ports` | which Homa ports are open, and which of them accept requests |
-//! | | `port_rpcs` | the RPCs of each port |
-//! | peers | `peer` | lives, cutoffs, waiting acknowledgements, RESEND rate |
-//! | | `incarnation_change`, `unreachable` | incarnations and ICMP reports, accepted once proven |
-//! | ids | `ids`, `keys` | one id counter, shifted by a secret for each peer; secrets from the seed |
-//! | sending | `message_out` | which bytes of a message may be sent, and which have been |
-//! | | `transmit` | control, then retransmissions, then the shortest message |
-//! | | `transmit_batching` | which next packets of a message differ only in the offset |
-//! | | `pacer` | how much the link still has to send |
-//! | | `path` | packet size for each peer; when the path is checked again; loss of long packets |
-//! | | `rtt` | the round-trip time to a peer, and how many unscheduled bytes bridge it |
-//! | receiving | `receive` | which RPC a packet belongs to, and what each packet type does |
-//! | | `receive_coalescing` | which packets only add bytes to the message of the packet before them |
-//! | | `message_in`, `gaps` | which bytes of a message have arrived, and which are missing |
-//! | | `grant` | which messages are granted how many bytes |
-//! | | `incast` | limits on unscheduled bytes of many senders: of a response, and of each peer's messages |
-//! | | `unscheduled_loss` | when unscheduled bytes count as lost, and which are requested first |
-//! | | `unproven` | which half-received requests are evicted first when there is no room |
-//! | | `share` | how much one peer may take while others compete |
-//! | both | `priority` | cutoffs for unscheduled bytes, ranks for scheduled ones |
-//! | | `srpt`, `lists` | the order by bytes left; linked lists by slot |
-//! | loss | `timer` | when to check again |
-//! | | `patience` | what counts as progress, and when an RPC ends for lack of it |
-//! | | `resend_mark` | whether a peer's RESENDs show that bytes have arrived |
-//! | | `resend` | when to send RESEND and for which bytes; how to answer one; NEED_ACK; giving up |
-//! | | `retransmit` | ranges requested again and not yet sent again |
-//! | the end | `ack` | how a client lets its servers free finished RPCs |
-//! | | `finished` | ids of requests that must not run again |
-//! | | `reap` | freeing in portions |
-//! | | `unreachable` | which RPCs an ICMP report ends |
-//! | several processes | `host` | resources shared with other endpoints at the same address |
-//! | proof | `check` | all redundant state agrees, and every number is within its bound |
-//! | | `cost` | tests: list operations for a packet do not grow with the number of waiting RPCs |
+//! | contract | `contract`: keys, events, errors, packets; `time` | `drive`: packets and times in, events out; `calls`: send, answer, abort |
+//! | settings, counters | `config`: each setting with the reason for its default; `stats`: a counter for each reason to drop a packet | |
+//! | inspection | `inspect`: progress of one RPC | `inspect` |
+//! | packets | `wire/packet`: types and ranges; `wire/raw`: layout; `wire/decode`, `wire/encode`; `wire/bundle`: several packets in one datagram; `wire/route`: which endpoint; `wire/evidence`: which dialect; `wire/fields`, `wire/display`: for tools | |
+//! | dialects | `dialect`: what is believed of a peer | `start_msg`: messages that START_MSG opens |
+//! | RPCs | `rpc`: states and the one table of transitions; `rpc_table`: slots, and keys that go stale; `port_rpcs` | `rpcs`: how RPCs enter the tables, and how they end |
+//! | ports | `ports`: which are open, and which accept requests | `ports` |
+//! | peers | `peer`: what is known of each, and which can be forgotten | |
+//! | incarnations | `wire/incarnation`; `challenge`: how a peer proves one; `incarnation_end` | `incarnation_change` |
+//! | ids | `ids`: one counter, shifted for each peer; `keys`: secrets from the seed | `ids` |
+//! | several processes | | `host`: resources shared with other endpoints at the same address |
+//! | sending | `message_out`: which bytes may be sent; `ready`: which message is next; `pacer`: how much the link still has to send; `path`: packet size | `transmit`, `transmit_batching`: runs of packets; `control`: control packets; `path` |
+//! | unscheduled bytes | `rtt`: how many bridge the round trip; `incast`: limits for many senders | `calls` |
+//! | receiving | `message_in`, `gaps`: which bytes have arrived; `receive_coalescing`: which packets only add bytes | `receive`: what each packet type does; `receive_coalescing` |
+//! | grants | `grant`: which messages are granted how many bytes | `grant` |
+//! | priorities | `priority`: cutoffs for unscheduled bytes, ranks for scheduled ones | `control`: CUTOFFS |
+//! | order | `srpt`: by bytes left; `lists`: by slot | |
+//! | loss | `resend_mark`: whether a peer's RESENDs show progress; `backoff`, `rate_limit`: when the next may go; `retransmit`: ranges to send again | `resend`: when to send RESEND, and how to answer one; `patience`: what counts as progress |
+//! | queue overflow | `unscheduled_loss`: when unscheduled bytes count as lost | `unscheduled_loss`: which are requested first |
+//! | shares | `share`: how much one peer may take while others compete; `unproven`: which half-received requests are evicted first | `receive`, `unproven` |
+//! | timers | `timer`: when to check again | `resend`: what an expired timer does |
+//! | the end | `ack`: waiting acknowledgements; `finished`: ids that must not run again; `reap`: what must be freed; `unreachable`: ICMP reports | `ack`, `reap`: freeing in portions; `unreachable`; `shrink`: freeing the memory of a peak |
+//! | traces | | `freeze` |
+//! | proof | `cost`: tests that a packet's work does not grow with the number of RPCs | `check`: all redundant state agrees |
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
 
 mod ack;
-mod check;
+mod backoff;
+mod challenge;
 mod config;
 mod contract;
 #[cfg(test)]
@@ -111,12 +90,10 @@ mod cost;
 mod dialect;
 mod endpoint;
 mod finished;
-mod freeze;
 mod gaps;
 mod grant;
-mod host;
 mod ids;
-mod incarnation_change;
+mod incarnation_end;
 mod incast;
 mod inspect;
 mod keys;
@@ -125,43 +102,36 @@ mod message_in;
 mod message_out;
 mod pacer;
 mod path;
-mod patience;
 mod peer;
 mod port_rpcs;
 mod ports;
 mod priority;
+mod rate_limit;
+mod ready;
 mod reap;
-mod receive;
 mod receive_coalescing;
-mod resend;
 mod resend_mark;
 mod retransmit;
 mod rpc;
 mod rpc_table;
 mod rtt;
 mod share;
-mod shrink;
 mod srpt;
-mod start_msg;
 mod stats;
 mod time;
 mod timer;
-mod transmit;
-mod transmit_batching;
 mod unproven;
 mod unreachable;
 mod unscheduled_loss;
 pub mod wire;
 
-pub use config::{Config, ConfigError, FinishedPolicy};
+pub use config::{Config, ConfigError, FinishedPolicy, MAX_ENDPOINTS};
 pub use contract::{
     ArrivingRequest, Bundle, CallOptions, DoneReason, Event, PayloadRange, PeerInfo, PortError, Reassembly,
     RpcError, RpcKey, RxPacket, SendError, Transmit, TransmitRun, Unreachable,
 };
 pub use dialect::Dialect;
-pub use endpoint::Endpoint;
-pub use freeze::MAX_FREEZE_PEERS;
-pub use host::MAX_ENDPOINTS;
+pub use endpoint::{Endpoint, MAX_FREEZE_PEERS};
 pub use inspect::RpcInfo;
 pub use keys::derive_seed;
 pub use priority::CUTOFF_BUCKETS;

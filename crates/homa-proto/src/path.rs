@@ -1,9 +1,6 @@
 //! The longest packet to a peer: as set by the caller for the path, and less if long packets do not arrive
 //! (PROTOCOL.md SEND-15, SEND-16).
 
-use std::net::SocketAddr;
-
-use crate::endpoint::Endpoint;
 use crate::time::{SEC, Time};
 use crate::wire::DATA_HEADER_LEN;
 
@@ -42,77 +39,70 @@ impl Path {
         }
     }
 
-    fn longest(&self) -> u32 {
+    /// Longest packet to send.
+    pub(crate) fn longest(&self) -> u32 {
         self.told.min(self.smaller)
+    }
+
+    /// Sets the longest packet as determined by the caller, 57 to 65535 bytes.
+    pub(crate) fn set_told(&mut self, bytes: u32) {
+        self.told = bytes.clamp(DATA_HEADER_LEN as u32 + 1, 65_535);
+    }
+
+    /// The caller must check the path. Returns whether it must be queued for that.
+    pub(crate) fn question(&mut self) -> bool {
+        !std::mem::replace(&mut self.in_question, true)
+    }
+
+    /// The path leaves the queue. Returns whether it was in it.
+    pub(crate) fn take_question(&mut self) -> bool {
+        std::mem::take(&mut self.in_question)
+    }
+
+    /// The same bytes were lost `repeats` times in a row, in packets of `longest` bytes. If the path counts as
+    /// too narrow for them, changes to a smaller size; returns whether it does (SEND-16).
+    pub(crate) fn narrow(&mut self, now: Time, repeats: u8, longest: u32) -> bool {
+        let smaller = SMALLER.iter().find(|&&smaller| smaller < longest);
+        let Some(&smaller) = smaller.filter(|_| repeats >= LOST_BEFORE_SMALLER) else { return false };
+        (self.smaller, self.smaller_since) = (smaller, now);
+        true
+    }
+
+    /// Tries long packets again if it is time for that (SEND-16). Returns whether it is.
+    pub(crate) fn widen(&mut self, now: Time) -> bool {
+        let widens = self.smaller != u32::MAX && now.since(self.smaller_since) >= SMALLER_FOR_NS;
+        if widens {
+            self.smaller = u32::MAX;
+        }
+        widens
     }
 }
 
-impl Endpoint {
-    /// Sets the largest Homa packet (including the header) that the path to `peer` carries, 57 to 65535
-    /// bytes; other values are clamped. Does nothing for an unknown peer. It also applies to bytes sent
-    /// before: retransmissions are cut to the new size.
-    pub fn set_peer_max_packet(&mut self, peer: SocketAddr, bytes: u32) {
-        if let Some(peer) = self.peers.find(&peer) {
-            let known = &mut self.peers[peer];
-            known.path.told = bytes.clamp(DATA_HEADER_LEN as u32 + 1, 65_535);
-            known.max_packet = known.path.longest();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // SEND-16
+    #[test]
+    fn packets_become_smaller_step_by_step_and_long_ones_are_tried_again() {
+        let mut path = Path::new(9_000);
+        let at = Time::from_ns;
+        assert!(!path.narrow(at(1), 2, 9_000), "two losses are no evidence");
+        for smaller in SMALLER {
+            assert!(path.narrow(at(1), 3, path.longest()));
+            assert_eq!(path.longest(), smaller);
         }
+        assert!(!path.narrow(at(1), 3, path.longest()), "no smaller packets are tried");
+        assert!(!path.widen(at(SMALLER_FOR_NS)));
+        assert!(path.widen(at(1 + SMALLER_FOR_NS)) && !path.widen(at(2 + SMALLER_FOR_NS)));
+        path.set_told(1_480);
+        assert_eq!(path.longest(), 1_480);
     }
 
-    /// A peer whose path may have become narrower, since the peer has requested bytes again. The caller
-    /// checks the path and reports its size by [`set_peer_max_packet`](Endpoint::set_peer_max_packet).
-    /// `None`: there is no more. Call it after `handle_packets`.
-    pub fn poll_path(&mut self) -> Option<SocketAddr> {
-        while let Some(peer) = self.paths_in_question.pop_front() {
-            // The slot may hold another peer by now.
-            if self.peers.contains(peer) && std::mem::take(&mut self.peers[peer].path.in_question) {
-                return Some(self.peers[peer].addr);
-            }
-        }
-        None
-    }
-
-    /// The peer requests bytes again that were already sent of the RPC's outgoing message.
-    pub(crate) fn question_path(&mut self, now: Time, slot: u32) {
-        let rpc = &mut self.rpcs[slot as usize];
-        let known = &mut self.peers[rpc.peer];
-        // SEND-15
-        let has_room = self.paths_in_question.len() < self.config.max_peers as usize;
-        // A planted fault that the swarm must find: the present width of the path is never checked.
-        #[cfg(homa_canary = "path_unquestioned")]
-        let has_room = has_room && self.config.max_peers == 0;
-        if has_room && !std::mem::replace(&mut known.path.in_question, true) {
-            self.paths_in_question.push_back(rpc.peer);
-        }
-        // A planted fault that the swarm must find: packets never become smaller, however often they are
-        // lost.
-        #[cfg(homa_canary = "path_stays_wide")]
-        let _ = std::mem::take(&mut rpc.requested.repeats);
-        // SEND-16
-        if rpc.requested.repeats < LOST_BEFORE_SMALLER || known.path.full_arrived > rpc.progress_at {
-            return;
-        }
-        let longest = known.max_packet.min(rpc.outgoing.length.saturating_add(DATA_HEADER_LEN as u32));
-        let Some(&smaller) = SMALLER.iter().find(|&&smaller| smaller < longest) else { return };
-        (known.path.smaller, known.path.smaller_since) = (smaller, now);
-        known.max_packet = known.path.longest();
-        rpc.requested.repeats = 0;
-        self.stats.paths_narrowed += 1;
-    }
-
-    /// Records that a message of `length` bytes to `peer` has arrived.
-    pub(crate) fn message_arrived(&mut self, now: Time, peer: u32, length: u32) {
-        if length >= self.max_payload(peer) {
-            self.peers[peer].path.full_arrived = now;
-        }
-    }
-
-    /// Tries long packets to `peer` again if it is time for that (SEND-16).
-    pub(crate) fn widen_path(&mut self, now: Time, peer: u32) {
-        let known = &mut self.peers[peer];
-        if known.path.smaller != u32::MAX && now.since(known.path.smaller_since) >= SMALLER_FOR_NS {
-            known.path.smaller = u32::MAX;
-            known.max_packet = known.path.longest();
-        }
+    // SEND-15
+    #[test]
+    fn a_path_is_queued_once_until_it_is_taken() {
+        let mut path = Path::new(1_480);
+        assert!(path.question() && !path.question() && path.take_question() && !path.take_question());
     }
 }

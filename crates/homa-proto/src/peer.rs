@@ -8,14 +8,16 @@ use foldhash::fast::FixedState;
 use slab::Slab;
 
 use crate::ack::WaitingAcks;
+use crate::challenge::Challenge;
 use crate::config::Config;
-use crate::contract::{Bundle, DoneReason, RpcError};
+use crate::contract::Bundle;
 use crate::dialect::{Belief, Dialect};
 use crate::ids::IdOffset;
-use crate::incarnation_change::Challenge;
+use crate::incarnation_end::IncarnationEnd;
 use crate::incast::PeerEstimate;
 use crate::lists::List;
 use crate::path::Path;
+use crate::rate_limit::RateLimit;
 use crate::rtt::{self, Rtt};
 use crate::share::Budget;
 use crate::time::{SEC, Time};
@@ -25,10 +27,6 @@ use crate::wire::{Incarnation, PRIORITIES, owner_of};
 /// Peers examined when one must be forgotten to make room. The bound limits the work, and finds a peer unless
 /// nearly all are in use.
 const EVICT_STEPS: usize = 16;
-
-/// RESENDs that may go to a peer at once after a pause, so that RPCs that lost packets at one moment do not
-/// wait for each other.
-const BURST: u64 = 16;
 
 /// Bytes that an unproven peer may be sent for each byte received from it (as in QUIC, RFC 9000, 8.1).
 const UNPROVEN_TIMES: u32 = 3;
@@ -40,38 +38,6 @@ const DIALECT_MEMORY_NS: u64 = 300 * SEC;
 /// implementation answers.
 const KERNEL_UDP_PORT: u16 = 54_321;
 
-/// Limits the rate of one kind of packet to one peer. Packets keep a minimum space on average; [`BURST`] of
-/// them may go at once after a pause.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RateLimit {
-    /// When the next packet may go; earlier after a pause.
-    at: Time,
-}
-
-impl Default for RateLimit {
-    fn default() -> RateLimit {
-        RateLimit { at: Time::ZERO }
-    }
-}
-
-impl RateLimit {
-    fn next(self, now: Time, space_ns: u64) -> Time {
-        self.at.max(Time::from_ns(now.as_ns().saturating_sub(BURST * space_ns)))
-    }
-
-    fn take(&mut self, now: Time, space_ns: u64) {
-        self.at = self.next(now, space_ns) + space_ns;
-    }
-
-    pub(crate) fn take_if_due(&mut self, now: Time, space_ns: u64) -> bool {
-        let is_due = self.next(now, space_ns) <= now;
-        if is_due {
-            self.take(now, space_ns);
-        }
-        is_due
-    }
-}
-
 /// The space between rounds of RESENDs. `vain` is the number of RESENDs in vain, minus those that brought
 /// bytes (RESEND-22).
 fn spacing(config: &Config, vain: u8) -> u64 {
@@ -82,32 +48,6 @@ fn spacing(config: &Config, vain: u8) -> u64 {
 /// The peer's number in a trace: its slot counted from 1, as far as a record has room for it.
 pub(crate) fn peer_number(peer: u32) -> u16 {
     u16::try_from(peer.saturating_add(1)).unwrap_or(u16::MAX)
-}
-
-/// Why all RPCs of a peer's earlier life end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IncarnationEnd {
-    Restarted,
-    Unreachable,
-    /// The machine does not know the protocol.
-    NoHoma,
-}
-
-impl IncarnationEnd {
-    pub(crate) fn client_error(self) -> RpcError {
-        match self {
-            IncarnationEnd::Restarted => RpcError::PeerRestarted,
-            IncarnationEnd::Unreachable => RpcError::Unreachable,
-            IncarnationEnd::NoHoma => RpcError::ProtocolUnreachable,
-        }
-    }
-
-    pub(crate) fn server_reason(self) -> DoneReason {
-        match self {
-            IncarnationEnd::Restarted => DoneReason::ClientRestarted,
-            IncarnationEnd::Unreachable | IncarnationEnd::NoHoma => DoneReason::ClientSilent,
-        }
-    }
 }
 
 #[derive(Debug)]

@@ -1,27 +1,39 @@
-//! ICMP reports of packets that could not be delivered, and the RPCs that end because of them (PEER-4).
+//! ICMP reports of packets that could not be delivered (PROTOCOL.md PEER-4).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use crate::contract::{DoneReason, RpcError, Unreachable};
-use crate::endpoint::Endpoint;
-use crate::peer::IncarnationEnd;
+use crate::incarnation_end::IncarnationEnd;
 use crate::time::Time;
 
 /// Maximum reports of ports whose RPCs are being ended; further ones are dropped and counted. An RPC that a
 /// dropped report would have ended sends RESEND, which causes another report.
 const MAX_REFUSED_PORTS: usize = 256;
 
+/// Number of RESEND intervals for which a peer is challenged before a report that may be forged is believed.
+/// A process that waits for a processor on a full machine is silent for three of them (15 ms by default).
+/// With so few, forged reports ended calls to such a process. A true report recurs for the next request or
+/// RESEND, quotes it, and is believed at once.
+const SUSPECT_INTERVALS: u64 = 20;
+
 /// A Homa port without a process, and how far its client RPCs have been ended.
 #[derive(Debug)]
-struct RefusedPort {
+pub(crate) struct RefusedPort {
     /// An address, since the peer may be forgotten meanwhile and its slot reused.
-    peer: SocketAddr,
-    port: u16,
+    pub peer: SocketAddr,
+    pub port: u16,
     /// The counter value of the first request after the report: a server may have been started since.
     until_id: u64,
     /// The RPC at which the scan of the peer's list continues.
-    cursor: Option<u32>,
+    pub cursor: Option<u32>,
+}
+
+impl RefusedPort {
+    /// Whether the report concerns the request that was made at the counter value `count`.
+    pub(crate) fn concerns(&self, count: u64) -> bool {
+        // Request counters wrap: the older request is behind by less than half of all numbers.
+        self.until_id.wrapping_sub(count) as i64 > 0
+    }
 }
 
 /// Reports that are being processed.
@@ -34,159 +46,99 @@ impl RefusedPorts {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
+
+    /// Adds a report that came before the request with the counter value `until_id`. The scan of the peer's
+    /// RPCs begins at `cursor`. Returns false if there is no room for the report.
+    pub(crate) fn add(&mut self, peer: SocketAddr, port: u16, until_id: u64, cursor: Option<u32>) -> bool {
+        // A second report of the same port restarts the scan, since it concerns younger RPCs as well.
+        if let Some(same) = self.queue.iter_mut().find(|refused| (refused.peer, refused.port) == (peer, port))
+        {
+            (same.until_id, same.cursor) = (until_id, cursor);
+            return true;
+        }
+        let has_room = self.queue.len() < MAX_REFUSED_PORTS;
+        if has_room {
+            self.queue.push_back(RefusedPort { peer, port, until_id, cursor });
+        }
+        has_room
+    }
+
+    /// The report that is being processed.
+    pub(crate) fn first_mut(&mut self) -> Option<&mut RefusedPort> {
+        self.queue.front_mut()
+    }
+
+    /// Removes the report that is being processed.
+    pub(crate) fn remove_first(&mut self) {
+        self.queue.pop_front();
+    }
+}
+
+/// The target that a report declares missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MissingTarget {
+    Peer(IncarnationEnd),
+    Port(u16),
 }
 
 /// A report that may be forged: it does not quote a request of ours, which only a receiver of our packets
 /// can.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuspectReport {
-    since: Time,
-    report: MissingTarget,
+    /// When the report came.
+    pub since: Time,
+    pub target: MissingTarget,
 }
 
-/// The target that a report declares missing.
-#[derive(Clone, Copy, Debug)]
-enum MissingTarget {
-    Peer(IncarnationEnd),
-    Port(u16),
+/// What is known of a suspect report after some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A packet of the peer came after the report.
+    Refuted,
+    /// The peer stayed silent although it was challenged.
+    Believed,
+    /// The peer must be challenged again.
+    Open,
 }
 
-/// Number of RESEND intervals for which a peer is challenged before a report that may be forged is believed.
-/// A process that waits for a processor on a full machine is silent for three of them (15 ms by default).
-/// With so few, forged reports ended calls to such a process. A true report recurs for the next request or
-/// RESEND, quotes it, and is believed at once.
-const DOUBTED_INTERVALS: u64 = 20;
-
-impl Endpoint {
-    /// Handles a report of the network that packets to `peer` cannot be delivered. If the report quotes a
-    /// request of ours, the RPCs concerned end, a few per drive call. Otherwise the peer is challenged, and
-    /// they end if it stays silent (PEER-4).
-    pub fn peer_unreachable(&mut self, now: Time, peer: SocketAddr, report: Unreachable) {
-        let now = self.advance(now);
-        let Some(known) = self.peers.find(&peer) else { return };
-        let (rpc_id, reported) = match report {
-            Unreachable::Peer { rpc_id } => (rpc_id, MissingTarget::Peer(IncarnationEnd::Unreachable)),
-            Unreachable::Protocol { rpc_id } => (rpc_id, MissingTarget::Peer(IncarnationEnd::NoHoma)),
-            Unreachable::Port { port, rpc_id } => {
-                if self.end_refused_server(now, known, port, rpc_id) {
-                    return;
-                }
-                (rpc_id, MissingTarget::Port(port))
-            }
-        };
-        if self.is_request_to(known, rpc_id, reported) {
-            self.believe(known, reported);
+impl SuspectReport {
+    /// Judges the report. The last packet of the peer came at `last_heard`; `interval_ns` is that of RESENDs.
+    pub(crate) fn verdict(&self, now: Time, last_heard: Time, interval_ns: u64) -> Verdict {
+        if last_heard > self.since {
+            Verdict::Refuted
+        } else if now.since(self.since) >= interval_ns.saturating_mul(SUSPECT_INTERVALS) {
+            Verdict::Believed
         } else {
-            self.doubt(now, known, reported);
+            Verdict::Open
         }
     }
+}
 
-    /// Whether `rpc_id` is that of an open request of ours to the reported peer and port.
-    fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: MissingTarget) -> bool {
-        let Some(slot) = rpc_id.and_then(|id| self.client_ids.get(&id)) else { return false };
-        let rpc = &self.rpcs[*slot as usize];
-        rpc.peer == peer
-            && rpc.life == self.peers[peer].life
-            && !matches!(reported, MissingTarget::Port(port) if port != rpc.peer_port)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // PEER-4
+    #[test]
+    fn a_suspect_report_is_believed_after_silence_and_refuted_by_a_packet() {
+        let at = Time::from_ns;
+        let report = SuspectReport { since: at(1_000), target: MissingTarget::Port(9) };
+        assert_eq!(report.verdict(at(2_000), at(1_000), 100), Verdict::Open);
+        assert_eq!(report.verdict(at(3_000), at(1_000), 100), Verdict::Believed);
+        assert_eq!(report.verdict(at(3_000), at(1_001), 100), Verdict::Refuted);
     }
 
-    fn believe(&mut self, peer: u32, reported: MissingTarget) {
-        self.peers[peer].doubt = None;
-        match reported {
-            MissingTarget::Peer(end) => self.end_peer_life(peer, end),
-            MissingTarget::Port(port) => self.note_refused_port(peer, self.peers[peer].addr, port),
+    #[test]
+    fn a_second_report_of_a_port_restarts_its_scan_and_takes_no_room() {
+        let mut refused = RefusedPorts::default();
+        let peer = |n: u16| SocketAddr::from(([10, 0, 0, 1], n));
+        for n in 0..MAX_REFUSED_PORTS as u16 {
+            assert!(refused.add(peer(n), 9, 100, Some(1)));
         }
-    }
-
-    fn doubt(&mut self, now: Time, peer: u32, reported: MissingTarget) {
-        let known = &mut self.peers[peer];
-        if known.rpc_count == 0 {
-            return;
-        }
-        self.stats.reports_doubted += 1;
-        if known.doubt.is_none() {
-            known.doubt = Some(SuspectReport { since: now, report: reported });
-            self.ask_doubted(now, peer);
-        }
-    }
-
-    /// Challenges a peer after a doubtful report. Every Homa answers a challenge, even if its servers are
-    /// computing.
-    fn ask_doubted(&mut self, now: Time, peer: u32) {
-        let Some(oldest) = self.peers[peer].rpcs.head() else { return };
-        let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);
-        self.challenge(now, peer, port, peer_port);
-        self.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
-    }
-
-    /// Handles the timer of a peer with a doubtful report: checks whether any packet came from it since.
-    pub(crate) fn weigh_doubt(&mut self, now: Time, peer: u32) {
-        let Some(doubt) = self.peers[peer].doubt else { return };
-        let interval_ns = self.config.resend_interval_ns;
-        if self.peers[peer].last_heard > doubt.since {
-            self.peers[peer].doubt = None;
-        } else if now.since(doubt.since) >= interval_ns.saturating_mul(DOUBTED_INTERVALS) {
-            self.believe(peer, doubt.report);
-        } else {
-            self.ask_doubted(now, peer);
-        }
-    }
-
-    /// A client's port is gone: ends the RPC whose packet was refused, since no client waits for its
-    /// response. Other RPCs of that port are found by packets of their own. Returns whether there was such an
-    /// RPC.
-    fn end_refused_server(&mut self, now: Time, peer: u32, port: u16, rpc_id: Option<u64>) -> bool {
-        let Some(&slot) = rpc_id.and_then(|id| self.server_ids.get(&(peer, id))) else { return false };
-        let refused = self.rpcs[slot as usize].peer_port == port;
-        if refused {
-            self.end_server(now, slot, DoneReason::ClientSilent);
-        }
-        refused
-    }
-
-    fn note_refused_port(&mut self, known: u32, peer: SocketAddr, port: u16) {
-        let (until_id, cursor) = (self.next_id, self.peers[known].rpcs.head());
-        let queue = &mut self.refused_ports.queue;
-        // A second report of the same port restarts the scan, since it concerns younger RPCs as well.
-        if let Some(same) = queue.iter_mut().find(|refused| (refused.peer, refused.port) == (peer, port)) {
-            (same.until_id, same.cursor) = (until_id, cursor);
-        } else if queue.len() < MAX_REFUSED_PORTS {
-            queue.push_back(RefusedPort { peer, port, until_id, cursor });
-        } else {
-            self.stats.reports_dropped += 1;
-        }
-    }
-
-    /// Ends the client RPCs to refused ports. Each examined RPC costs budget, whether or not it is ended.
-    pub(crate) fn end_refused_clients(&mut self, budget: &mut u32) {
-        while let Some(refused) = self.refused_ports.queue.front_mut() {
-            if *budget == 0 {
-                return;
-            }
-            *budget -= 1;
-            let Some(peer) = self.peers.find(&refused.peer) else {
-                self.refused_ports.queue.pop_front();
-                continue;
-            };
-            let Some(slot) = refused.cursor else {
-                self.refused_ports.queue.pop_front();
-                continue;
-            };
-            if self.peer_rpcs.list_of(slot) != Some(peer) {
-                // The RPC at the cursor ended meanwhile and left the list: begin again.
-                refused.cursor = self.peers[peer].rpcs.head();
-                continue;
-            }
-            refused.cursor = self.peer_rpcs.next(slot);
-            let rpc = &self.rpcs[slot as usize];
-            let count = self.peers[peer].ids.count(rpc.id, self.config.endpoints);
-            // Request counters wrap: the older request is behind by less than half of all numbers.
-            let began_before = refused.until_id.wrapping_sub(count) as i64 > 0;
-            if rpc.state.is_client() && rpc.peer_port == refused.port && began_before {
-                // The port was open and is gone, and the request with it.
-                let error = if rpc.answered { RpcError::PeerRestarted } else { RpcError::NoSuchPort };
-                self.end_with_error(slot, error);
-            }
-        }
+        assert!(!refused.add(peer(0), 10, 100, Some(1)));
+        assert!(refused.add(peer(0), 9, u64::MAX, Some(2)));
+        let first = refused.first_mut().unwrap();
+        assert_eq!((first.peer, first.cursor), (peer(0), Some(2)));
+        assert!(first.concerns(u64::MAX - 1) && !first.concerns(1), "the counter has wrapped");
     }
 }

@@ -2,11 +2,11 @@
 
 use homa_trace::{EventKind, packet_word};
 
+use super::state::Endpoint;
+use super::transmit::PlannedData;
 use crate::contract::TransmitRun;
-use crate::endpoint::Endpoint;
 use crate::peer::peer_number;
 use crate::time::Time;
-use crate::transmit::PlannedData;
 use crate::wire::{self, DATA_HEADER_LEN};
 
 impl Endpoint {

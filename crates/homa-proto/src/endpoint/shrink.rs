@@ -1,17 +1,11 @@
 //! Frees the memory of a peak of RPCs when the peak is over (LIMIT-11).
 
-use crate::config::Config;
-use crate::endpoint::Endpoint;
+use super::state::Endpoint;
 use crate::time::{SEC, Time};
 
 /// Tables shrink if they have room for more than this many times the open RPCs. A peak that soon recurs finds
 /// its room.
 const ROOM_TIMES: usize = 8;
-
-/// Number of RPCs for which tables always have room; from no room at all they would grow in small steps.
-pub(crate) fn least_room(config: &Config) -> usize {
-    config.reserve_rpcs.min(config.max_rpcs).max(64) as usize
-}
 
 /// How long tables must have been too large before they shrink. Shrinking a table of a million RPCs takes
 /// milliseconds.
@@ -28,12 +22,12 @@ impl Endpoint {
     }
 
     /// When `handle_timeout` must be called; [`Time::NEVER`] if the tables need not shrink.
-    pub(crate) fn next_shrink(&self) -> Time {
+    pub(super) fn next_shrink(&self) -> Time {
         if self.is_roomy() { self.shrink_at.unwrap_or(self.now) } else { Time::NEVER }
     }
 
     /// Shrinks the tables if they have been too large for a while.
-    pub(crate) fn shrink_if_due(&mut self, now: Time) {
+    pub(super) fn shrink_if_due(&mut self, now: Time) {
         if !self.is_roomy() {
             self.shrink_at = None;
             return;
@@ -60,7 +54,7 @@ impl Endpoint {
 
     /// Sets the number of valid indices of every structure indexed by slot to `slots`.
     #[cold]
-    pub(crate) fn fit_tables(&mut self, slots: usize) {
+    pub(super) fn fit_tables(&mut self, slots: usize) {
         self.timers.fit(slots);
         self.grants.fit(slots);
         self.unscheduled_loss.fit(slots);

@@ -1,8 +1,8 @@
 //! Messages that START_MSG opens, in both directions (PROTOCOL.md DIALECT).
 
+use super::state::Endpoint;
 use crate::contract::RxPacket;
 use crate::dialect::{Belief, Dialect};
-use crate::endpoint::Endpoint;
 use crate::message_in::FirstPacket;
 use crate::message_out::Opening;
 use crate::rpc::{Rpc, RpcInput, RpcState};
@@ -14,7 +14,7 @@ impl Endpoint {
     /// What a packet without our mark, or with it from a peer that was believed to be another implementation,
     /// shows of its sender (DIALECT-2). Fails if the packet fits no dialect.
     #[cold]
-    pub(crate) fn note_evidence(
+    pub(super) fn note_evidence(
         &mut self,
         now: Time,
         peer: u32,
@@ -27,8 +27,8 @@ impl Endpoint {
         {
             return Err(drop_as!(drop_mixed_forms)); // DIALECT-12
         }
-        // Packets that claim to come from one of ours are easily forged. A kernel in its place shows itself by an
-        // id that only a receiver of our requests knows.
+        // Packets that claim to come from one of ours are easily forged. A kernel in its place shows itself
+        // by an id that only a receiver of our requests knows.
         let common = &packet.common;
         let names_request =
             || common.sender_id & 1 == 1 && self.find_rpc(Some(peer), common.sender_id).is_ok();
@@ -46,7 +46,7 @@ impl Endpoint {
 
     /// Changes what is believed of a peer's dialect by one packet (DIALECT-2).
     #[cold]
-    pub(crate) fn learn_dialect(&mut self, now: Time, peer: u32, rx: &RxPacket<'_>) {
+    pub(super) fn learn_dialect(&mut self, now: Time, peer: u32, rx: &RxPacket<'_>) {
         let known = &mut self.peers[peer];
         let before = known.believed(now);
         known.belief = before.after(wire::evidence(rx.bytes, rx.wire_len), known.is_kernel_udp());
@@ -55,18 +55,18 @@ impl Endpoint {
     }
 
     /// Forgets what the peer's packets have shown: its kernel may have changed (DIALECT-3).
-    pub(crate) fn forget_dialect(&mut self, peer: u32) {
+    pub(super) fn forget_dialect(&mut self, peer: u32) {
         self.peers[peer].belief = Belief::UNKNOWN;
     }
 
     /// How the peer speaks Homa.
-    pub(crate) fn dialect_of(&self, peer: u32) -> Dialect {
+    pub(super) fn dialect_of(&self, peer: u32) -> Dialect {
         self.peers[peer].dialect(self.now, &self.config)
     }
 
-    /// Opens an outgoing message that is longer than its unscheduled bytes, in the form that the dialect of its
-    /// peer needs (DIALECT-4). Nothing of the message has been sent, or it is sent again from its start.
-    pub(crate) fn open_long_message(&mut self, slot: u32) {
+    /// Opens an outgoing message that is longer than its unscheduled bytes, in the form that the dialect of
+    /// its peer needs (DIALECT-4). Nothing of the message has been sent, or it is sent again from its start.
+    pub(super) fn open_long_message(&mut self, slot: u32) {
         let peer = self.rpcs[slot as usize].peer;
         let opening = match self.dialect_of(peer) {
             Dialect::Ours | Dialect::One => return,
@@ -95,14 +95,14 @@ impl Endpoint {
     }
 
     /// Whether START_MSG has opened the RPC's message, and no byte of it may be sent yet.
-    pub(crate) fn awaits_first_grant(&self, slot: u32) -> bool {
+    pub(super) fn awaits_first_grant(&self, slot: u32) -> bool {
         let outgoing = &self.rpcs[slot as usize].outgoing;
         outgoing.opening == Opening::StartAlone && outgoing.granted == 0 && outgoing.length > 0
     }
 
-    /// Nothing has answered a START_MSG: it was lost, or the peer does not know it (DIALECT-5). The message is
-    /// opened as to a peer of unknown dialect, so that either costs one interval.
-    pub(crate) fn reopen(&mut self, slot: u32) {
+    /// Nothing has answered a START_MSG: it was lost, or the peer does not know it (DIALECT-5). The message
+    /// is opened as to a peer of unknown dialect, so that either costs one interval.
+    pub(super) fn reopen(&mut self, slot: u32) {
         // A planted fault that the swarm's pairings must find: START_MSG is repeated for as long as nothing
         // answers it.
         #[cfg(homa_canary = "start_alone")]
@@ -128,7 +128,7 @@ impl Endpoint {
     }
 
     /// Answers a RESEND for everything sent, when START_MSG alone was sent (DIALECT-6).
-    pub(crate) fn repeat_opening(&mut self, now: Time, slot: u32) {
+    pub(super) fn repeat_opening(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let waited_ns = now.since(rpc.progress_at);
         let crossed = waited_ns < self.config.resend_interval_ns && self.dialect_of(rpc.peer) == Dialect::Two;
@@ -136,7 +136,7 @@ impl Endpoint {
     }
 
     /// Handles a START_MSG (DIALECT-7 to DIALECT-9).
-    pub(crate) fn handle_start(
+    pub(super) fn handle_start(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,
@@ -202,7 +202,7 @@ impl Endpoint {
 
     /// The first DATA of a message that START_MSG has opened.
     #[cold]
-    pub(crate) fn continue_after_start(&mut self, slot: u32, data: &wire::Data) -> Result<(), DropCause> {
+    pub(super) fn continue_after_start(&mut self, slot: u32, data: &wire::Data) -> Result<(), DropCause> {
         let rpc = &mut self.rpcs[slot as usize];
         if rpc.incoming.length != data.message_length {
             return Err(drop_as!(drop_length_mismatch)); // WIRE-8
@@ -228,7 +228,7 @@ impl Endpoint {
 
     /// Challenges an unproven kernel whose budget for bytes sent again is used up (SHARE-4). Dialect 3 never
     /// uses our cutoffs, and so has no other way to show that it receives our packets (DIALECT-14).
-    pub(crate) fn prove_by_challenge(&mut self, now: Time, slot: u32) {
+    pub(super) fn prove_by_challenge(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, port, peer_port, .. } = &self.rpcs[slot as usize];
         if !self.peers[peer].served && self.peers[peer].belief.is_known() {
             self.challenge(now, peer, port, peer_port);
@@ -236,7 +236,7 @@ impl Endpoint {
     }
 
     /// Sends the last grant of a message again.
-    pub(crate) fn repeat_grant(&mut self, slot: u32) {
+    pub(super) fn repeat_grant(&mut self, slot: u32) {
         self.stats.grants_sent += 1;
         let grant =
             Grant { offset: self.rpcs[slot as usize].incoming.granted, priority: self.config.max_sched_prio };

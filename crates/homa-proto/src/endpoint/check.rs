@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::state::Endpoint;
 use crate::config::FinishedPolicy;
-use crate::endpoint::Endpoint;
 use crate::message_in::{UnscheduledState, charge};
 use crate::rpc::RpcState;
 

@@ -7,32 +7,18 @@
 
 use std::net::SocketAddr;
 
+use super::state::Endpoint;
 use crate::contract::RxPacket;
-use crate::endpoint::Endpoint;
 use crate::ids::own_count_from;
-use crate::peer::{IncarnationEnd, RateLimit};
+use crate::incarnation_end::IncarnationEnd;
 use crate::ports::FIRST_CLIENT_PORT;
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Incarnation, Packet, Resend};
 
-/// Maximum packets with a disputed incarnation remembered for a peer: RESENDs request them once it is proven.
-const MAX_CLAIMS: usize = 8;
-
-/// The state of the challenge of one peer.
-#[derive(Debug, Default)]
-pub(crate) struct Challenge {
-    /// The id that the peer must repeat, in the client's form; 0: none.
-    id: u64,
-    spaced: RateLimit,
-    /// Headers of requests whose packets were dropped, because their incarnation is not the peer's proven
-    /// one.
-    claims: Vec<Common>,
-}
-
 impl Endpoint {
     /// Finds the peer of a packet, and checks whether the peer has restarted.
-    pub(crate) fn sight_peer(
+    pub(super) fn sight_peer(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,
@@ -135,10 +121,8 @@ impl Endpoint {
             self.replace_incarnation(now, peer, packet, answers);
             return Ok(());
         }
-        let claims = &mut self.peers[peer].challenge.claims;
-        if claims.len() < MAX_CLAIMS && !claims.contains(common) {
-            let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
-            claims.extend(is_request.then_some(*common));
+        if matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0 {
+            self.peers[peer].challenge.add_claim(common);
         }
         // The packet may be a challenge. Two hosts that each know an earlier life of the other would
         // otherwise drop each other's challenges for ever. The answer goes first: if there is room for only
@@ -167,9 +151,9 @@ impl Endpoint {
         let told = packet.common.incarnation;
         let known = &mut self.peers[peer];
         (known.incarnation, known.proven) = (told, true);
-        let claims = std::mem::take(&mut known.challenge.claims);
+        let claims = known.challenge.take_claims();
         if !answers {
-            known.challenge.id = 0;
+            known.challenge.end();
         }
         for slot in survivors {
             self.carry_over(slot);
@@ -230,17 +214,18 @@ impl Endpoint {
     /// Challenges a peer to prove its identity by a RESEND for an RPC that does not exist. Every Homa answers
     /// it with RPC_UNKNOWN and the same id; a peer of this implementation adds its incarnation (PEER-16).
     /// `port` is used if it is open here.
-    pub(crate) fn challenge(&mut self, now: Time, peer: u32, port: u16, peer_port: u16) {
-        if !self.peers[peer].challenge.spaced.take_if_due(now, self.config.resend_spacing_ns) {
+    pub(super) fn challenge(&mut self, now: Time, peer: u32, port: u16, peer_port: u16) {
+        if !self.peers[peer].challenge.take_if_due(now, self.config.resend_spacing_ns) {
             return;
         }
-        if self.peers[peer].challenge.id == 0 {
-            self.peers[peer].challenge.id = self.unpredictable_id();
+        if !self.peers[peer].challenge.is_open() {
+            let id = self.unpredictable_id();
+            self.peers[peer].challenge.open(id);
         }
         let Some(port) = self.own_port(peer, port) else { return };
         self.stats.challenges_sent += 1;
         // Ids in a server's packets have bit 0 set.
-        let id = self.peers[peer].challenge.id | u64::from(port < FIRST_CLIENT_PORT);
+        let id = self.peers[peer].challenge.id() | u64::from(port < FIRST_CLIENT_PORT);
         let common = self.common(port, peer_port, id);
         self.queue_resend_of_all(peer, &common);
     }
@@ -267,24 +252,24 @@ impl Endpoint {
     }
 
     fn answers_challenge(&self, peer: u32, packet: &Packet) -> bool {
-        let id = self.peers[peer].challenge.id;
-        id != 0 && packet.common.sender_id & !1 == id && matches!(packet.body, Body::RpcUnknown(_))
+        matches!(packet.body, Body::RpcUnknown(_))
+            && self.peers[peer].challenge.is_of(packet.common.sender_id)
     }
 
     /// Handles the answer to a challenge; returns whether the packet is one. Its incarnation is already
     /// stored as the peer's.
-    pub(crate) fn take_answer(&mut self, peer: Option<u32>, packet: &Packet) -> bool {
+    pub(super) fn take_answer(&mut self, peer: Option<u32>, packet: &Packet) -> bool {
         let Some(peer) = peer.filter(|&peer| self.answers_challenge(peer, packet)) else { return false };
         let known = &mut self.peers[peer];
         known.proven |= packet.common.incarnation == known.incarnation && known.is_ours();
-        known.challenge.id = 0;
-        known.challenge.claims = Vec::new();
+        known.challenge.end();
+        known.challenge.take_claims();
         self.mark_served(peer); // SHARE-3
         true
     }
 
     /// The peer has sent the id of a request of ours, together with the known incarnation.
-    pub(crate) fn prove_incarnation(&mut self, peer: u32, told: Incarnation) {
+    pub(super) fn prove_incarnation(&mut self, peer: u32, told: Incarnation) {
         let known = &mut self.peers[peer];
         known.proven |= told == known.incarnation;
     }

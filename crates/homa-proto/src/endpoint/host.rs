@@ -7,32 +7,20 @@
 
 use homa_trace::{EventKind, Place, packet_word};
 
-use crate::contract::{PortError, RxPacket};
-use crate::endpoint::Endpoint;
+use super::state::Endpoint;
+use crate::contract::RxPacket;
 use crate::incast;
 use crate::peer::peer_number;
-use crate::srpt::bucket_of;
+use crate::ready::is_clearly_longer;
 use crate::time::Time;
-use crate::transmit::SUB;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES};
 
-/// Maximum endpoints behind one address: more than one per core gains nothing, and this many fit one word of
-/// flags.
-pub const MAX_ENDPOINTS: u32 = 64;
-
 impl Endpoint {
-    /// Opens a port that the caller chose, for a server or a client. A server port, 1 to 32767, accepts
-    /// requests; a client port accepts [none yet](Endpoint::accept_requests).
-    ///
-    /// # Errors
-    /// The port is 0, or open.
-    pub fn open_port(&mut self, port: u16) -> Result<(), PortError> {
-        self.ports.open(port)
-    }
-
-    /// Whether a port is open. A closed port stays open until the last of its RPCs has been freed.
-    pub fn is_port_open(&self, port: u16) -> bool {
-        self.ports.is_open(port)
+    /// Announces to peers from now on that datagrams to this host hold one packet each (WIRE-23). Packet
+    /// paths need this if they select the endpoint by something other than the RPC id, or if packets are sent
+    /// directly over IP.
+    pub fn refuse_bundles(&mut self) {
+        self.bundle_endpoints = 0;
     }
 
     /// Records that the process that had this server port is gone, and with it the memory of which requests
@@ -48,7 +36,7 @@ impl Endpoint {
     }
 
     /// Whether a client's packet belongs to an RPC that may have been served by a process that is gone.
-    pub(crate) fn lost_its_owner(&self, now: Time, heard: &Common) -> bool {
+    pub(super) fn lost_its_owner(&self, now: Time, heard: &Common) -> bool {
         let from_client = heard.sender_id & 1 == 0;
         from_client && self.lost_owners.get(&heard.dest_port).is_some_and(|until| now < *until)
     }
@@ -119,7 +107,7 @@ impl Endpoint {
     /// order (SEND-4).
     fn is_longer(&self, bytes: u32) -> bool {
         let next = self.ready.shortest_in_turn(self.config.max_packet);
-        next.is_some_and(|slot| bucket_of(self.left_to_send(slot), SUB) > bucket_of(bytes, SUB))
+        next.is_some_and(|slot| is_clearly_longer(self.left_to_send(slot), bytes))
     }
 
     /// Adopts the host's cutoffs and their version, which must not be 0 (HOST-4).

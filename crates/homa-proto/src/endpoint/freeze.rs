@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use homa_trace::EventKind;
 
+use super::state::Endpoint;
 use crate::contract::Event;
-use crate::endpoint::Endpoint;
 use crate::peer::peer_number;
 use crate::wire::Body;
 
@@ -20,7 +20,7 @@ pub const MAX_FREEZE_PEERS: usize = 512;
 
 impl Endpoint {
     /// FREEZE-1, FREEZE-2: a FREEZE only causes an event.
-    pub(crate) fn note_freeze(&mut self, peer: SocketAddr) {
+    pub(super) fn note_freeze(&mut self, peer: SocketAddr) {
         if self.events.len() < MAX_FREEZE_EVENTS {
             self.events.push_back(Event::Freeze { peer });
         }

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use homa_trace::EventKind;
 
+use super::state::Endpoint;
+use crate::backoff::backed_off;
 use crate::contract::{DoneReason, RpcError};
-use crate::endpoint::Endpoint;
 use crate::message_in::{FirstPacket, MAX_RANGES, RECLAIM_RANGES, UnscheduledState};
 use crate::peer::peer_number;
 use crate::rpc::RpcState;
@@ -33,12 +34,6 @@ const BURST_PACKETS: u64 = 64;
 /// Number of RPCs examined to find one to probe with.
 const PROBE_LOOKS: usize = 16;
 
-/// An interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
-pub(crate) fn backed_off(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {
-    let doubled = if backoff >= 32 { u64::MAX } else { interval_ns.saturating_mul(1 << backoff) };
-    doubled.min(ceiling_ns)
-}
-
 /// What a timer was for: `b` of [`EventKind::TimerFired`].
 #[derive(Clone, Copy)]
 enum TimerPurpose {
@@ -50,12 +45,12 @@ enum TimerPurpose {
 
 impl Endpoint {
     /// Starts the wait of an RPC for its peer: a RESEND is due if nothing arrives for an interval.
-    pub(crate) fn await_peer(&mut self, now: Time, slot: u32) {
+    pub(super) fn await_peer(&mut self, now: Time, slot: u32) {
         self.watch_within(now, slot, self.config.resend_interval_ns);
     }
 
     /// Handles the timer of an RPC: the RPC's state determines whether anything is due.
-    pub(crate) fn rpc_timer(&mut self, now: Time, slot: u32) {
+    pub(super) fn rpc_timer(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         if rpc.life != self.peers[rpc.peer].life {
             self.end_of_life(now, slot);
@@ -79,7 +74,7 @@ impl Endpoint {
 
     /// Whether the peer owes us bytes, or at least a sign of life (RESEND-3). If the next step is our own, a
     /// packet to send or a grant to give, then that step rearms the timer for an earlier time.
-    pub(crate) fn waits_for_peer(&self, slot: u32) -> bool {
+    pub(super) fn waits_for_peer(&self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         match rpc.state {
             _ if rpc.incoming.unasked == UnscheduledState::Aside => false,
@@ -140,7 +135,7 @@ impl Endpoint {
     }
 
     /// PEER-1, PEER-2: the peer may still serve its other RPCs.
-    pub(crate) fn give_up(&mut self, now: Time, slot: u32) {
+    pub(super) fn give_up(&mut self, now: Time, slot: u32) {
         self.note_timer(now, self.resend_due(slot), slot, TimerPurpose::GivenUp);
         let rpc = &self.rpcs[slot as usize];
         if rpc.state.is_client() {
@@ -216,7 +211,7 @@ impl Endpoint {
     }
 
     /// Handles the timer of a peer: sends RESENDs that waited for their rate, and checks its silence.
-    pub(crate) fn peer_timer(&mut self, now: Time, peer: u32) {
+    pub(super) fn peer_timer(&mut self, now: Time, peer: u32) {
         if !self.peers.contains(peer) {
             return;
         }
@@ -273,12 +268,12 @@ impl Endpoint {
 
     /// Takes one RESEND that is not due yet from the rate of the RPC's peer (RESEND-7). Returns whether the
     /// rate had room; the RESEND is then sent.
-    pub(crate) fn may_ask_now(&mut self, now: Time, slot: u32) -> bool {
+    pub(super) fn may_ask_now(&mut self, now: Time, slot: u32) -> bool {
         self.peers[self.rpcs[slot as usize].peer].take_resend(now, &self.config)
     }
 
     /// Requests the missing bytes (RESEND-4). Returns whether any are missing.
-    pub(crate) fn request_missing(&mut self, slot: u32, priority: u8, most: usize) -> bool {
+    pub(super) fn request_missing(&mut self, slot: u32, priority: u8, most: usize) -> bool {
         let rpc = &self.rpcs[slot as usize];
         if rpc.incoming.length == 0 {
             self.send_resend(slot, None, priority);
@@ -340,7 +335,7 @@ impl Endpoint {
         self.send_control(slot, Body::NeedAck);
     }
 
-    pub(crate) fn handle_resend(
+    pub(super) fn handle_resend(
         &mut self,
         now: Time,
         from: SocketAddr,
@@ -390,7 +385,7 @@ impl Endpoint {
     }
 
     /// Handles a RESEND for an RPC that does not exist here (RESEND-13).
-    pub(crate) fn answer_unknown_resend(
+    pub(super) fn answer_unknown_resend(
         &mut self,
         now: Time,
         from: SocketAddr,
@@ -487,25 +482,14 @@ impl Endpoint {
     }
 
     /// Credits the peer's retransmission budget with bytes that have arrived there.
-    pub(crate) fn delivered(&mut self, peer: u32, bytes: u32) {
+    pub(super) fn delivered(&mut self, peer: u32, bytes: u32) {
         self.peers[peer].resend_budget.give(bytes); // SHARE-4
     }
 
-    pub(crate) fn send_busy(&mut self, slot: u32) {
+    pub(super) fn send_busy(&mut self, slot: u32) {
         self.stats.busys_sent += 1;
         let rpc = &self.rpcs[slot as usize];
         self.trace.record_with(EventKind::BusySent, rpc.id, 0, 0, peer_number(rpc.peer), 0);
         self.send_control(slot, Body::Busy);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_double_up_to_the_ceiling() {
-        let intervals: Vec<u64> = [0, 1, 2, 3, 4, 40, 255].map(|backoff| backed_off(5, 50, backoff)).to_vec();
-        assert_eq!(intervals, [5, 10, 20, 40, 50, 50, 50]);
     }
 }

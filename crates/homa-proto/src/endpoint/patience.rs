@@ -1,7 +1,7 @@
 //! How long an RPC waits: only progress restarts its timeouts (PROTOCOL.md PEER-3, PEER-14, PEER-15).
 
-use crate::endpoint::Endpoint;
-use crate::resend::backed_off;
+use super::state::Endpoint;
+use crate::backoff::backed_off;
 use crate::resend_mark::Request;
 use crate::rpc::RpcState;
 use crate::time::{SEC, Time};
@@ -15,7 +15,7 @@ impl Endpoint {
     /// Records a RESEND for the RPC's outgoing message that begins at `offset` (PEER-3): it is progress only
     /// if it begins further on than before. A client that requests a response keeps its server's RPC alive,
     /// until PEER-15 ends it.
-    pub(crate) fn note_requested(&mut self, now: Time, slot: u32, offset: u32) {
+    pub(super) fn note_requested(&mut self, now: Time, slot: u32, offset: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if !matches!(rpc.state, RpcState::Requesting | RpcState::Responding) {
             return;
@@ -40,7 +40,7 @@ impl Endpoint {
     }
 
     /// Schedules a check of the RPC when `interval_ns` has passed, or earlier.
-    pub(crate) fn watch_within(&mut self, now: Time, slot: u32, interval_ns: u64) {
+    pub(super) fn watch_within(&mut self, now: Time, slot: u32, interval_ns: u64) {
         if self.resend_links.list_of(slot).is_none() {
             self.timers.arm_by(slot, now + interval_ns);
         }
@@ -48,13 +48,13 @@ impl Endpoint {
 
     /// PEER-15: schedules a check of an RPC that waits for a local step, at the latest after the minimum
     /// pause.
-    pub(crate) fn watch_seldom(&mut self, now: Time, slot: u32) {
+    pub(super) fn watch_seldom(&mut self, now: Time, slot: u32) {
         self.watch_within(now, slot, WATCH_NS.min(self.config.max_stall_ns));
     }
 
     /// PEER-15: nothing is due from the peer. The checks become ever rarer, since many RPCs may wait like
     /// this for long.
-    pub(crate) fn watch(&mut self, now: Time, slot: u32) {
+    pub(super) fn watch(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let pause_ns = now.since(rpc.progress_at).max(WATCH_NS);
         let at = (now + pause_ns).min(rpc.stalled_at(self.config.max_stall_ns));
@@ -64,7 +64,7 @@ impl Endpoint {
     /// PEER-14: bytes of the RPC wait to be sent. While other messages are sent, it waits its turn. If
     /// nothing at all is sent, the driver accepts no packets; a client tolerates that for as long as a peer's
     /// silence.
-    pub(crate) fn sender_timer(&mut self, now: Time, slot: u32) {
+    pub(super) fn sender_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
         let rpc = &mut self.rpcs[slot as usize];
         let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use homa_trace::{EventKind, Place, packet_word};
 
+use super::state::Endpoint;
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
-use crate::endpoint::{Endpoint, KERNEL_MAX_MESSAGE};
+use crate::dialect::KERNEL_MAX_MESSAGE;
 use crate::message_in::{FirstPacket, UnscheduledState, charge};
 use crate::peer::peer_number;
 use crate::receive_coalescing::RunCursor;
@@ -46,7 +47,7 @@ fn invalid(error: &DecodeError) -> DropCause {
 impl Endpoint {
     /// Handles one packet. For a DATA packet that others with the same header may follow, returns where it
     /// left its message.
-    pub(crate) fn handle_packet(
+    pub(super) fn handle_packet(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,
@@ -163,7 +164,7 @@ impl Endpoint {
     /// The RPC that a packet belongs to (ID-2, ID-5, ID-8), or the drop counter if there is none. An RPC that
     /// was aborted or has ended is no longer in these tables (ABORT-2). A lookup costs the same for any
     /// number of open RPCs (RECV-9).
-    pub(crate) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, DropCause> {
+    pub(super) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, DropCause> {
         let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
         let id = sender_id ^ 1;
         let slot = if id & 1 == 0 { self.client_ids.get(&id) } else { self.server_ids.get(&(peer, id)) };
@@ -263,7 +264,7 @@ impl Endpoint {
     }
 
     /// Whether the peer's request with this id has finished, as far as that is remembered.
-    pub(crate) fn has_run(&self, now: Time, peer: Option<u32>, id: u64) -> bool {
+    pub(super) fn has_run(&self, now: Time, peer: Option<u32>, id: u64) -> bool {
         peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id))
     }
 
@@ -278,7 +279,7 @@ impl Endpoint {
 
     /// Creates the state of a request from its first packet to arrive, whichever part of the message that
     /// holds (RECV-1). Only DATA and START_MSG reach this function (RECV-10).
-    pub(crate) fn open_server_rpc(
+    pub(super) fn open_server_rpc(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,
@@ -450,7 +451,7 @@ impl Endpoint {
     /// Counts the length of a message that begins, if there is room for it (RECV-7, LIMIT-7). Memory may be
     /// allocated from here on.
     #[inline]
-    pub(crate) fn claim_message(&mut self, slot: u32, length: u32) -> Outcome {
+    pub(super) fn claim_message(&mut self, slot: u32, length: u32) -> Outcome {
         let is_client = self.rpcs[slot as usize].state.is_client();
         if is_client && !self.has_room(length, self.config.max_incoming_bytes) {
             let rpc = &self.rpcs[slot as usize];
@@ -521,7 +522,7 @@ impl Endpoint {
 
     /// Updates an RPC after bytes of its message were written. In a run of consecutive packets received at
     /// the same time, only the first may begin the message, and only the last may complete it.
-    pub(crate) fn bytes_came(&mut self, now: Time, slot: u32, begins: bool) {
+    pub(super) fn bytes_came(&mut self, now: Time, slot: u32, begins: bool) {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
         let outstanding = incoming.outstanding();
@@ -560,7 +561,7 @@ impl Endpoint {
     }
 
     /// RECV-8: the server has the complete request, so none of its bytes must be sent any more.
-    pub(crate) fn response_began(&mut self, now: Time, slot: u32) {
+    pub(super) fn response_began(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, outgoing, .. } = &self.rpcs[slot as usize];
         self.message_arrived(now, peer, outgoing.length);
         self.ready.remove(slot);
@@ -599,7 +600,7 @@ impl Endpoint {
     }
 
     /// RECV-6: reports how far the message can be read, if the receiver requested that.
-    pub(crate) fn report_readable(&mut self, slot: u32) {
+    pub(super) fn report_readable(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let step = rpc.options.readable_step;
         let end = rpc.incoming.gaps.contiguous();
@@ -697,7 +698,7 @@ impl Endpoint {
         Ok(())
     }
 
-    pub(crate) fn handle_cutoffs(&mut self, peer: Option<u32>, cutoffs: &Cutoffs) -> Outcome {
+    pub(super) fn handle_cutoffs(&mut self, peer: Option<u32>, cutoffs: &Cutoffs) -> Outcome {
         let peer = peer.ok_or(drop_as!(drop_unknown_rpc))?; // PRIO-12
         let known = &mut self.peers[peer];
         known.cutoffs = cutoffs.cutoffs;

@@ -1,0 +1,63 @@
+//! The challenge by which a peer proves its incarnation (PROTOCOL.md PEER-16).
+
+use crate::rate_limit::RateLimit;
+use crate::time::Time;
+use crate::wire::Common;
+
+/// Maximum packets with a disputed incarnation remembered for a peer: RESENDs request them once it is proven.
+const MAX_CLAIMS: usize = 8;
+
+/// The state of the challenge of one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Challenge {
+    /// The id that the peer must repeat, in the client's form; 0: none.
+    id: u64,
+    spaced: RateLimit,
+    /// Headers of requests whose packets were dropped, because their incarnation is not the peer's proven
+    /// one.
+    claims: Vec<Common>,
+}
+
+impl Challenge {
+    /// Whether an answer is awaited.
+    pub(crate) fn is_open(&self) -> bool {
+        self.id != 0
+    }
+
+    /// Opens the challenge. An answer must repeat `id`, which is in the client's form and not 0.
+    pub(crate) fn open(&mut self, id: u64) {
+        self.id = id;
+    }
+
+    /// The id that an answer must repeat.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether a packet with this id may answer the challenge.
+    pub(crate) fn is_of(&self, sender_id: u64) -> bool {
+        self.is_open() && sender_id & !1 == self.id
+    }
+
+    /// Ends the challenge: nothing answers it any more.
+    pub(crate) fn end(&mut self) {
+        self.id = 0;
+    }
+
+    /// Counts a packet of a challenge if it may go now. Returns whether it may.
+    pub(crate) fn take_if_due(&mut self, now: Time, space_ns: u64) -> bool {
+        self.spaced.take_if_due(now, space_ns)
+    }
+
+    /// Remembers the header of a request whose packet is dropped; a bounded number of them.
+    pub(crate) fn add_claim(&mut self, common: &Common) {
+        if self.claims.len() < MAX_CLAIMS && !self.claims.contains(common) {
+            self.claims.push(*common);
+        }
+    }
+
+    /// Removes the remembered headers.
+    pub(crate) fn take_claims(&mut self) -> Vec<Common> {
+        std::mem::take(&mut self.claims)
+    }
+}

@@ -1,0 +1,197 @@
+//! Sending, deferring and handling acknowledgements (PROTOCOL.md ACK).
+
+use std::net::SocketAddr;
+
+use super::state::Endpoint;
+use crate::ack::{AckAction, MAX_PUT_OFF};
+use crate::contract::DoneReason;
+use crate::message_in::MAX_RANGES;
+use crate::rpc::{EndedRpc, RpcState};
+use crate::stats::{DropCause, drop_as};
+use crate::time::Time;
+use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
+
+impl Endpoint {
+    /// Queues the acknowledgement of a finished client RPC: its server may free it when a packet has carried
+    /// that (ACK-1).
+    pub(super) fn queue_ack(&mut self, rpc: &EndedRpc) {
+        if rpc.life != self.peers[rpc.peer].life {
+            return;
+        }
+        if !rpc.is_complete {
+            // ACK-12: a server that still works on a failed RPC is notified at once, by the header's id
+            // (ACK-4).
+            let common = self.common(rpc.port, rpc.peer_port, rpc.id);
+            self.send_acks(rpc.peer, &common);
+            return;
+        }
+        let ack = Ack { client_id: rpc.id, server_port: rpc.peer_port };
+        let limit = self.config.max_acks_per_peer as usize;
+        let (action, forgets) = self.peers[rpc.peer].acks.add(ack, rpc.port, limit);
+        self.stats.acks_forgotten += u64::from(forgets); // ACK-11
+        match action {
+            AckAction::Wait => {}
+            AckAction::SetDeadline => {
+                let due = self.now + self.config.need_ack_interval_ns / 2;
+                self.acks_due.push_back((due, rpc.peer));
+            }
+            AckAction::Send => self.send_waiting_acks(rpc.peer, rpc.port, MAX_ACKS),
+        }
+    }
+
+    /// When waiting acknowledgements must be sent even without a request to carry them; [`Time::NEVER`] if
+    /// none wait.
+    pub(super) fn next_ack(&self) -> Time {
+        self.acks_due.front().map_or(Time::NEVER, |&(due, _)| due)
+    }
+
+    /// Sends acknowledgements in their own packets if five have waited for half a `need_ack_interval_ns`.
+    /// After a whole interval their servers would send NEED_ACK (ACK-3).
+    pub(super) fn send_due_acks(&mut self, now: Time) {
+        while let Some(&(due, peer)) = self.acks_due.front()
+            && due <= now
+        {
+            self.acks_due.pop_front();
+            // The slot may hold a new peer, whose own entry follows.
+            if self.peers.contains(peer) && self.peers[peer].acks.end_deadline() {
+                self.send_waiting_acks(peer, self.peers[peer].acks.port(), MAX_ACKS);
+            }
+        }
+    }
+
+    /// Sends acknowledgements in ACK packets from the client port `from_port` while at least `least` of them
+    /// wait for the peer.
+    fn send_waiting_acks(&mut self, peer: u32, from_port: u16, least: usize) {
+        while self.peers[peer].acks.len() >= least
+            && let Some(first) = self.peers[peer].acks.pop()
+        {
+            let common = self.common(from_port, first.server_port, first.client_id);
+            self.send_acks(peer, &common);
+        }
+    }
+
+    /// Sends every waiting acknowledgement from the client port `from_port`. Called before a host falls
+    /// silent, so that no server has to send NEED_ACK (ACK-13). Takes time in proportion to the number of
+    /// peers.
+    pub fn flush_acks(&mut self, from_port: u16) {
+        let waiting: Vec<u32> =
+            self.peers.iter().filter(|(_, peer)| !peer.acks.is_empty()).map(|(slot, _)| slot).collect();
+        for peer in waiting {
+            self.send_waiting_acks(peer, from_port, 1);
+        }
+    }
+
+    /// Sends an ACK packet with the header `common` and up to five waiting acknowledgements.
+    fn send_acks(&mut self, peer: u32, common: &Common) {
+        let acks = self.peers[peer].acks.take();
+        self.stats.acks_sent += 1;
+        self.queue_control((self.peers[peer].addr, Some(peer)), common, &Body::Ack(acks));
+    }
+
+    /// Defers an acknowledgement carried by a DATA packet. If its RPC were ended first, the response to the
+    /// packet's request would wait for that. It is handled in the next drive call without packets, which is
+    /// due at once, or before the packets of the next drive call with packets.
+    #[inline(never)]
+    pub(super) fn put_off_ack(&mut self, now: Time, peer: u32, client_id: u64) {
+        if self.acked.len() >= MAX_PUT_OFF {
+            self.settle_acks(now);
+        }
+        self.acked.push((peer, client_id));
+    }
+
+    /// Handles the deferred acknowledgements.
+    #[inline]
+    pub(super) fn settle_acks(&mut self, now: Time) {
+        if !self.acked.is_empty() {
+            self.settle_some_acks(now);
+        }
+    }
+
+    /// Not inlined, so that packets of a large message do not pay for it.
+    #[inline(never)]
+    fn settle_some_acks(&mut self, now: Time) {
+        let mut acked = std::mem::take(&mut self.acked);
+        for (peer, client_id) in acked.drain(..) {
+            self.acknowledged(now, peer, client_id);
+        }
+        self.acked = acked; // Keep its memory for reuse.
+    }
+
+    /// At a limit, RPCs that are already acknowledged must not prevent sending a message of `length` bytes.
+    pub(super) fn make_room_to_send(&mut self, now: Time, length: u32) {
+        let bytes = self.outgoing_bytes + u64::from(length);
+        if bytes > self.config.max_outgoing_bytes || self.rpcs.len() >= self.config.max_rpcs as usize {
+            self.settle_acks(now);
+        }
+    }
+
+    /// The peer, as the client, has finished the RPC `client_id` (ACK-7).
+    pub(super) fn acknowledged(&mut self, now: Time, peer: u32, client_id: u64) {
+        let Some(&slot) = self.server_ids.get(&(peer, client_id | 1)) else { return };
+        let rpc = &self.rpcs[slot as usize];
+        let answered = rpc.state == RpcState::Responding;
+        let (peer, unscheduled) = (rpc.peer, rpc.outgoing.unscheduled);
+        if answered {
+            self.delivered(peer, unscheduled);
+        }
+        let reason = if answered { DoneReason::Acknowledged } else { DoneReason::ClientGaveUp };
+        self.end_server(now, slot, reason);
+    }
+
+    pub(super) fn handle_ack(
+        &mut self,
+        now: Time,
+        peer: Option<u32>,
+        common: &Common,
+        acks: &AckList,
+    ) -> Result<(), DropCause> {
+        let peer = peer.ok_or(drop_as!(drop_unknown_rpc))?;
+        if common.sender_id & 1 == 0 {
+            self.acknowledged(now, peer, common.sender_id); // ACK-4
+        }
+        for ack in acks.iter() {
+            self.acknowledged(now, peer, ack.client_id);
+        }
+        Ok(())
+    }
+
+    /// Handles a NEED_ACK: the server needs to know whether it may free the RPC.
+    pub(super) fn handle_need_ack(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        peer: Option<u32>,
+        rpc: Result<u32, DropCause>,
+        common: &Common,
+    ) -> Result<(), DropCause> {
+        if common.sender_id & 1 == 0 {
+            return Err(drop_as!(drop_nonsense)); // Only servers send NEED_ACK.
+        }
+        // A planted fault that the swarm must find: a client acknowledges a response that has arrived only in
+        // part.
+        #[cfg(homa_canary = "ack_frees_early")]
+        let rpc = rpc.ok().filter(|&slot| self.rpcs[slot as usize].incoming.length == 0).ok_or(());
+        if let Ok(slot) = rpc {
+            // ACK-6: the server has sent everything. Bytes that are missing after half an interval are most
+            // likely lost.
+            let rpc = &self.rpcs[slot as usize];
+            let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
+            // RESEND-3: if the next step is ours, there is nothing to request, and the server must not take
+            // that for an end.
+            let asks = due && self.waits_for_peer(slot) && self.may_ask_now(now, slot);
+            let asks = asks && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+            if due && !asks {
+                self.send_busy(slot);
+            }
+            return Ok(());
+        }
+        let answer = self.common(common.dest_port, common.source_port, common.sender_id ^ 1);
+        let acks = peer.map_or_else(AckList::new, |peer| self.peers[peer].acks.take());
+        let acks = Body::Ack(acks); // ACK-5
+        if self.take_credit(peer, &answer, &acks) {
+            self.stats.acks_sent += 1;
+            self.queue_control((from, peer), &answer, &acks);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Control packets, which go before all messages: answers, CUTOFFS, and their bounds (PROTOCOL.md PRIO,
+//! LIMIT, SHARE).
+
+use std::net::SocketAddr;
+
+use homa_trace::{EventKind, packet_word};
+
+use super::state::Endpoint;
+use crate::contract::Transmit;
+use crate::dialect::Dialect;
+use crate::peer::peer_number;
+use crate::time::Time;
+use crate::wire::{self, Body, Common, UnknownReason};
+
+/// Minimum time between two CUTOFFS to one peer: the first answers cross with DATA that was sent before they
+/// arrived.
+const CUTOFFS_SPACING_NS: u64 = 1_000_000;
+
+impl Endpoint {
+    /// The header of a packet of this host (ID-7).
+    pub(super) fn common(&self, source_port: u16, dest_port: u16, sender_id: u64) -> Common {
+        Common { source_port, dest_port, sender_id, incarnation: self.incarnation, bundle_endpoints: 0 }
+    }
+
+    /// Queues a control packet of a live RPC.
+    pub(super) fn send_control(&mut self, slot: u32, body: Body) {
+        let rpc = &self.rpcs[slot as usize];
+        let common = self.common(rpc.port, rpc.peer_port, rpc.id);
+        let (peer, is_client) = (rpc.peer, rpc.state.is_client());
+        if is_client || self.take_credit(Some(peer), &common, &body) {
+            self.queue_control((self.peers[peer].addr, Some(peer)), &common, &body);
+        }
+    }
+
+    /// Takes the bytes of a control packet from the credit of an unproven peer (SHARE-9). Returns whether the
+    /// packet may be sent. An address that is no peer has no credit, and gets answers alone, none of which
+    /// has more than three times the bytes of the packet that it answers.
+    pub(super) fn take_credit(&mut self, peer: Option<u32>, common: &Common, body: &Body) -> bool {
+        let Some(peer) = peer.filter(|&peer| !self.peers[peer].served) else { return true };
+        let may = self.peers[peer].may_have(wire::encode(common, body).as_slice().len());
+        self.stats.drop_unproven_limit += u64::from(!may);
+        may
+    }
+
+    /// Queues a control packet (PRIO-2) to an address, and to the peer there if it is known.
+    pub(super) fn queue_control(
+        &mut self,
+        (to, peer): (SocketAddr, Option<u32>),
+        common: &Common,
+        body: &Body,
+    ) {
+        if self.control.len() >= self.config.max_control_packets as usize {
+            self.stats.drop_control_limit += 1; // LIMIT-6
+            return;
+        }
+        let header = wire::encode(common, body);
+        let word = packet_word(body.packet_type() as u8, header.as_slice().len() as u32);
+        let priority = self.config.num_priorities - 1;
+        let number = peer.map_or(0, peer_number);
+        self.trace.record_with(EventKind::PacketSent, common.sender_id, word, 0, number, priority);
+        let bundle = peer.and_then(|peer| self.peers[peer].bundle(common.sender_id));
+        self.control.push_back(Transmit { to, priority, bundle, header, payload: None });
+    }
+
+    /// Answers a RESEND for an RPC that does not exist here, or DATA that is refused with a reason
+    /// (RESEND-19). The answer swaps the packet's ports and inverts its id.
+    pub(super) fn send_unknown(&mut self, to: SocketAddr, heard: &Common, reason: UnknownReason) {
+        let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);
+        let peer = self.peers.find(&to);
+        // INCAST-6: a request of which nothing arrived is sent again, and must not overflow the same queue
+        // again.
+        // LIMIT-6: if there is room for only one packet, it is the answer.
+        let has_room = self.control.len() + 2 <= self.config.max_control_packets as usize;
+        if has_room && reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && !self.knows_limit(&to)
+        {
+            let cutoffs = self.present_cutoffs();
+            if self.take_credit(peer, &common, &cutoffs) {
+                self.queue_control((to, None), &common, &cutoffs);
+            }
+        }
+        let answer = Body::RpcUnknown(reason);
+        if self.take_credit(peer, &common, &answer) {
+            self.stats.unknowns_sent += 1;
+            self.queue_control((to, None), &common, &answer);
+        }
+    }
+
+    /// Whether there is no limit, or the peer's last DATA was already sent under it.
+    fn knows_limit(&self, from: &SocketAddr) -> bool {
+        let peer = || self.peers.find(from);
+        let kept = |peer| self.peers[peer].cutoffs_kept == self.cutoffs.version();
+        let reads_none = |peer| self.dialect_of(peer) == Dialect::Three; // DIALECT-11
+        self.incast_estimator.limit().is_none() || peer().is_some_and(|peer| kept(peer) || reads_none(peer))
+    }
+
+    /// Sends a peer our cutoffs, unless the same version was sent a moment ago.
+    pub(super) fn send_cutoffs(&mut self, now: Time, slot: u32, peer: u32) {
+        if self.dialect_of(peer) == Dialect::Three {
+            return; // DIALECT-11
+        }
+        let known = &mut self.peers[peer];
+        let version = self.cutoffs.version();
+        if known.cutoffs_sent.is_some_and(|(at, told)| told == version && now.since(at) < CUTOFFS_SPACING_NS)
+        {
+            return;
+        }
+        known.cutoffs_sent = Some((now, version));
+        let cutoffs = self.present_cutoffs();
+        self.send_control(slot, cutoffs);
+    }
+
+    /// INCAST-6: if the peer was not yet sent the present limit in an answer to its DATA, the limit goes with
+    /// the next response.
+    pub(super) fn tell_limit(&mut self, now: Time, slot: u32, peer: u32) {
+        let told = self.peers[peer].cutoffs_sent.map(|(_, version)| version);
+        if self.incast_estimator.limit().is_some()
+            && self.peers[peer].is_ours()
+            && told != Some(self.cutoffs.version())
+        {
+            self.send_cutoffs(now, slot, peer);
+        }
+    }
+
+    fn present_cutoffs(&mut self) -> Body {
+        self.stats.cutoffs_sent += 1;
+        Body::Cutoffs(wire::Cutoffs {
+            cutoffs: *self.cutoffs.levels(),
+            version: self.cutoffs.version(),
+            unsched_limit: self.incast_estimator.limit(),
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! The drive contract: packets and times go in; events and the next time to be called come out.
+
+use super::state::Endpoint;
+use crate::contract::{Event, Reassembly, RxPacket};
+use crate::receive_coalescing::ReceiveRun;
+use crate::time::Time;
+
+impl Endpoint {
+    /// Handles a burst of packets. Payload of incoming messages goes to `sink`; all other results wait to be
+    /// polled.
+    pub fn handle_packets<'a>(
+        &mut self,
+        now: Time,
+        burst: impl IntoIterator<Item = RxPacket<'a>>,
+        sink: &mut impl Reassembly,
+    ) {
+        let now = self.advance(now);
+        self.settle_acks(now);
+        let mut run = ReceiveRun::default();
+        for packet in burst {
+            if !self.continue_run(&mut run, &packet, sink) {
+                self.end_run(now, &mut run);
+                let taken = self.handle_packet(now, &packet, sink);
+                run.begin(packet, taken);
+            }
+        }
+        self.end_run(now, &mut run);
+        if self.cutoffs.update(now, &self.config) {
+            self.stats.cutoff_changes += 1;
+        }
+        // The endpoint that computes a host's cutoffs also sets its peers' limits: both share one version
+        // (HOST-4).
+        if !self.cutoffs.followed && self.incast_estimator.update(&self.config) {
+            self.cutoffs.renew_version();
+            self.stats.incast_limit_changes += 1;
+        }
+        self.watch_unasked(now);
+        self.send_grants(now);
+        self.reap(now);
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When `handle_timeout` and `poll_transmit` must be called next; may be in the past.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let reap = if self.has_reaping() { self.now } else { Time::NEVER };
+        let pacer = if self.ready.waits_for_pacer { self.pacer.free_at() } else { Time::NEVER };
+        let timers = self.timers.next().min(self.peer_timers.next());
+        let tables = self.next_shrink().min(self.next_ack()).min(self.unscheduled_loss.next(self.now));
+        let next = timers.min(tables).min(reap).min(pacer);
+        (next != Time::NEVER).then_some(next)
+    }
+
+    /// Handles a bounded part of the due work, so that packets need not wait. `poll_timeout` reports whether
+    /// more is due.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let now = self.advance(now);
+        if !self.acked.is_empty() {
+            self.settle_acks(now);
+            if self.poll_timeout().is_none_or(|due| due > now) {
+                // Nothing else was due. Every RPC of a server reaches this point.
+                self.send_grants(now);
+                return;
+            }
+        }
+        self.reap(now);
+        let mut budget = self.config.reap_limit;
+        while let Some(slot) = self.timers.pop_due(now, &mut budget) {
+            self.rpc_timer(now, slot);
+        }
+        while let Some(peer) = self.peer_timers.pop_due(now, &mut budget) {
+            self.peer_timer(now, peer);
+        }
+        self.send_due_acks(now);
+        self.expire_finished(now);
+        self.reclaim_unasked(now);
+        self.send_grants(now);
+        self.shrink_if_due(now);
+        // A caller whose driver is full cannot poll for packets: do not report this pacer time again.
+        self.ready.waits_for_pacer &= !self.pacer.may_send(now);
+    }
+
+    /// Whether only peers and finished ids are left: no RPC, timer, queued packet or counted byte (ABORT-7).
+    pub fn is_idle(&self) -> bool {
+        self.rpcs.is_empty()
+            && self.timers.armed() == 0
+            && self.ready.is_empty()
+            && self.retransmits.len() == 0
+            && self.control.is_empty()
+            && self.grants.is_empty()
+            && self.grants.total_incoming == 0
+            && self.unscheduled_loss.is_empty()
+            && (self.outgoing_bytes, self.incoming_bytes) == (0, 0)
+            && self.client_ids.is_empty()
+            && self.server_ids.is_empty()
+            && !self.has_reaping()
+    }
+}

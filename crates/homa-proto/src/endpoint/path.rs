@@ -1,0 +1,77 @@
+//! The longest packet to each peer (PROTOCOL.md SEND-15, SEND-16).
+
+use std::net::SocketAddr;
+
+use super::state::Endpoint;
+use crate::time::Time;
+use crate::wire::DATA_HEADER_LEN;
+
+impl Endpoint {
+    /// Sets the largest Homa packet (including the header) that the path to `peer` carries, 57 to 65535
+    /// bytes; other values are clamped. Does nothing for an unknown peer. It also applies to bytes sent
+    /// before: retransmissions are cut to the new size.
+    pub fn set_peer_max_packet(&mut self, peer: SocketAddr, bytes: u32) {
+        if let Some(peer) = self.peers.find(&peer) {
+            let known = &mut self.peers[peer];
+            known.path.set_told(bytes);
+            known.max_packet = known.path.longest();
+        }
+    }
+
+    /// A peer whose path may have become narrower, since the peer has requested bytes again. The caller
+    /// checks the path and reports its size by [`set_peer_max_packet`](Endpoint::set_peer_max_packet).
+    /// `None`: there is no more. Call it after `handle_packets`.
+    pub fn poll_path(&mut self) -> Option<SocketAddr> {
+        while let Some(peer) = self.paths_in_question.pop_front() {
+            // The slot may hold another peer by now.
+            if self.peers.contains(peer) && self.peers[peer].path.take_question() {
+                return Some(self.peers[peer].addr);
+            }
+        }
+        None
+    }
+
+    /// The peer requests bytes again that were already sent of the RPC's outgoing message.
+    pub(super) fn question_path(&mut self, now: Time, slot: u32) {
+        let rpc = &mut self.rpcs[slot as usize];
+        let known = &mut self.peers[rpc.peer];
+        // SEND-15
+        let has_room = self.paths_in_question.len() < self.config.max_peers as usize;
+        // A planted fault that the swarm must find: the present width of the path is never checked.
+        #[cfg(homa_canary = "path_unquestioned")]
+        let has_room = has_room && self.config.max_peers == 0;
+        if has_room && known.path.question() {
+            self.paths_in_question.push_back(rpc.peer);
+        }
+        // A planted fault that the swarm must find: packets never become smaller, however often they are
+        // lost.
+        #[cfg(homa_canary = "path_stays_wide")]
+        let _ = std::mem::take(&mut rpc.requested.repeats);
+        // SEND-16
+        if known.path.full_arrived > rpc.progress_at {
+            return;
+        }
+        let longest = known.max_packet.min(rpc.outgoing.length.saturating_add(DATA_HEADER_LEN as u32));
+        if !known.path.narrow(now, rpc.requested.repeats, longest) {
+            return;
+        }
+        known.max_packet = known.path.longest();
+        rpc.requested.repeats = 0;
+        self.stats.paths_narrowed += 1;
+    }
+
+    /// Records that a message of `length` bytes to `peer` has arrived.
+    pub(super) fn message_arrived(&mut self, now: Time, peer: u32, length: u32) {
+        if length >= self.max_payload(peer) {
+            self.peers[peer].path.full_arrived = now;
+        }
+    }
+
+    /// Tries long packets to `peer` again if it is time for that (SEND-16).
+    pub(super) fn widen_path(&mut self, now: Time, peer: u32) {
+        let known = &mut self.peers[peer];
+        if known.path.widen(now) {
+            known.max_packet = known.path.longest();
+        }
+    }
+}

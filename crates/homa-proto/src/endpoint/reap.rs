@@ -1,0 +1,161 @@
+//! Freeing in small portions: if many RPCs end at once, the next packet does not wait for all of them
+//! (ABORT-4).
+
+use homa_trace::EventKind;
+
+use super::state::Endpoint;
+use crate::contract::DoneReason;
+use crate::finished::EvictedBlocks;
+use crate::incarnation_end::IncarnationEnd;
+use crate::peer::peer_number;
+use crate::rpc::EndedRpc;
+use crate::time::{MS, Time};
+
+/// Rounds of expiry if expired ids keep out a peer or a request: bounds the work for one packet.
+const EXPIRE_ROUNDS: usize = 16;
+
+impl Endpoint {
+    /// Whether RPCs remain to be ended.
+    pub(super) fn has_reaping(&self) -> bool {
+        self.reaper.has_work() || !self.refused_ports.is_empty() || !self.acked.is_empty()
+    }
+
+    /// Ends the life of a peer: at once for the protocol, and RPC by RPC for its state.
+    pub(super) fn end_peer_life(&mut self, peer: u32, end: IncarnationEnd) {
+        let known = &mut self.peers[peer];
+        if known.rpc_count == 0 && end != IncarnationEnd::Restarted {
+            return;
+        }
+        let last_heard = known.last_heard;
+        known.end_life(end);
+        self.stats.peer_restarts += u64::from(end == IncarnationEnd::Restarted);
+        let silent_ms = self.now.since(last_heard) / MS;
+        let count = known.rpc_count;
+        let silent_ms = silent_ms.min(u64::from(u32::MAX)) as u32;
+        self.trace.record_with(EventKind::PeerTimeout, 0, silent_ms, count, peer_number(peer), 0);
+        if count > 0 && !std::mem::replace(&mut self.peers[peer].reaped, true) {
+            self.reaper.peers.push_back(peer);
+        }
+    }
+
+    /// Ends at most `reap_limit` RPCs.
+    #[inline]
+    pub(super) fn reap(&mut self, now: Time) {
+        if self.has_reaping() {
+            self.reap_some(now);
+        }
+    }
+
+    fn reap_some(&mut self, now: Time) {
+        let mut budget = self.config.reap_limit;
+        while let Some(&peer) = self.reaper.peers.front() {
+            if budget == 0 {
+                return;
+            }
+            budget -= 1;
+            let Some(slot) = self.oldest_of_earlier_life(peer) else {
+                self.reaper.peers.pop_front();
+                self.peers[peer].reaped = false;
+                continue;
+            };
+            self.end_of_life(now, slot);
+        }
+        self.end_silent_clients(now, &mut budget);
+        self.end_refused_clients(&mut budget);
+        self.empty_closing_ports(now, budget);
+    }
+
+    /// Frees the server RPCs of peers that are still silent (PEER-5). Each examined RPC costs budget, whether
+    /// or not it is freed.
+    fn end_silent_clients(&mut self, now: Time, budget: &mut u32) {
+        while let Some(&peer) = self.reaper.silent.front() {
+            if *budget == 0 {
+                return;
+            }
+            *budget -= 1;
+            let known = &self.peers[peer];
+            let silent = now.since(known.silent_since()) >= self.config.client_silence_ns;
+            let cursor = self.reaper.silent_cursor.take();
+            // The RPC at the cursor ended meanwhile and left the list: begin again.
+            let cursor = cursor.filter(|&slot| self.peer_rpcs.list_of(slot) == Some(peer));
+            let Some(slot) = cursor.or(known.rpcs.head()).filter(|_| silent && known.server_rpcs > 0) else {
+                let next = known.silent_since() + self.config.client_silence_ns;
+                if known.server_rpcs > 0 {
+                    self.peer_timers.arm_by(peer, next);
+                }
+                self.reaper.silent.pop_front();
+                self.peers[peer].ends_silent = false;
+                continue;
+            };
+            self.reaper.silent_cursor = self.peer_rpcs.next(slot);
+            if !self.rpcs[slot as usize].state.is_client() {
+                self.end_server(now, slot, DoneReason::ClientSilent);
+            }
+        }
+    }
+
+    /// RPCs are in their peer's list by age, so those of an earlier life come first.
+    fn oldest_of_earlier_life(&self, peer: u32) -> Option<u32> {
+        let known = &self.peers[peer];
+        let slot = known.rpcs.head()?;
+        (self.rpcs[slot as usize].life != known.life).then_some(slot)
+    }
+
+    /// Ends one RPC of an earlier life of its peer.
+    pub(super) fn end_of_life(&mut self, now: Time, slot: u32) {
+        let rpc = &self.rpcs[slot as usize];
+        let end = self.peers[rpc.peer].life_end;
+        if rpc.state.is_client() {
+            self.end_with_error(slot, end.client_error());
+        } else {
+            self.end_server(now, slot, end.server_reason());
+        }
+    }
+
+    /// ABORT-8: aborts RPCs of the ports being closed, oldest first, without examining other RPCs.
+    fn empty_closing_ports(&mut self, now: Time, mut budget: u32) {
+        while let Some(&port) = self.reaper.ports.front() {
+            if budget == 0 {
+                return;
+            }
+            budget -= 1;
+            match self.port_rpcs.oldest(port) {
+                Some(slot) => self.abort_slot(now, slot),
+                None => {
+                    self.ports.close(port);
+                    self.reaper.ports.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Stores the id of a finished request (AMO-3) under the client's present incarnation. The incarnation
+    /// check refuses ids of an earlier incarnation (PEER-8).
+    pub(super) fn remember_finished(&mut self, now: Time, rpc: &EndedRpc) {
+        let mut forgotten = EvictedBlocks::default();
+        if self.finished.insert(now, rpc.peer, self.peers[rpc.peer].restarts, rpc.id, &mut forgotten) {
+            self.peers[rpc.peer].finished_blocks += 1;
+        }
+        self.count_forgotten(&forgotten);
+    }
+
+    /// Forgets expired finished ids, a bounded number.
+    pub(super) fn expire_finished(&mut self, now: Time) {
+        let mut forgotten = EvictedBlocks::default();
+        self.finished.expire(now, &mut forgotten);
+        self.count_forgotten(&forgotten);
+    }
+
+    /// Forgets as many expired ids as one packet may take time for, because they keep out a peer or a
+    /// request.
+    pub(super) fn expire_many_finished(&mut self, now: Time) {
+        (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
+    }
+
+    fn count_forgotten(&mut self, forgotten: &EvictedBlocks) {
+        self.stats.finished_forgotten += forgotten.early;
+        for &peer in &forgotten.peers {
+            self.peers[peer].finished_blocks -= 1;
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Handling runs of received packets.
+
+use homa_trace::{EventKind, Place, packet_word};
+
+use super::state::Endpoint;
+use crate::contract::{Reassembly, RxPacket};
+use crate::peer::peer_number;
+use crate::receive_coalescing::ReceiveRun;
+use crate::time::Time;
+use crate::wire::{self, DATA_HEADER_LEN};
+
+impl Endpoint {
+    /// Adds a packet to the run, if it is the next: from the same peer, with the same header, and directly
+    /// after all received bytes. It must not complete the message. All other packets are handled on their
+    /// own, after [`Endpoint::end_run`].
+    ///
+    /// At one moment of time such packets only add bytes. Their effects are the same at the end of the run as
+    /// after each of them.
+    pub(super) fn continue_run<'a>(
+        &mut self,
+        run: &mut ReceiveRun<'a>,
+        packet: &RxPacket<'a>,
+        sink: &mut impl Reassembly,
+    ) -> bool {
+        let Some(cursor) = run.cursor_before(packet) else { return false };
+        let rpc = &mut self.rpcs[cursor.slot as usize];
+        let Some(len) = cursor.next_len(packet, rpc.incoming.length) else { return false };
+        let (start, end) = (cursor.end, cursor.end + len);
+        debug_assert_eq!(rpc.incoming.gaps.end(), start);
+        rpc.incoming.gaps.append(len);
+        rpc.incoming.received += len;
+        rpc.incoming.granted = rpc.incoming.granted.max(end);
+        self.stats.packets_received += 1;
+        self.stats.data_received += 1;
+        self.stats.data_bytes_received += u64::from(len);
+        let word = packet_word(wire::PacketType::Data as u8, packet.wire_len as u32);
+        let (id, length, readable_step) = (rpc.id, rpc.incoming.length, rpc.options.readable_step);
+        let (number, priority) = (peer_number(rpc.peer), Place::priority_received(packet.priority));
+        self.trace.record_with(EventKind::PacketReceived, id, word, start, number, priority); // TRACE-1
+        run.extend(*packet, end);
+        sink.write(self.key(cursor.slot), length, start, len, &packet.bytes[DATA_HEADER_LEN..]); // RECV-2
+        if readable_step != 0 {
+            self.report_readable(cursor.slot);
+        }
+        true
+    }
+
+    /// Updates the RPC for the bytes that a run added.
+    pub(super) fn end_run(&mut self, now: Time, run: &mut ReceiveRun<'_>) {
+        if let Some(slot) = run.end() {
+            self.bytes_came(now, slot, false);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Ending the RPCs that a report of the network concerns (PROTOCOL.md PEER-4).
+
+use std::net::SocketAddr;
+
+use super::state::Endpoint;
+use crate::contract::{DoneReason, RpcError, Unreachable};
+use crate::incarnation_end::IncarnationEnd;
+use crate::time::Time;
+use crate::unreachable::{MissingTarget, SuspectReport, Verdict};
+
+impl Endpoint {
+    /// Handles a report of the network that packets to `peer` cannot be delivered. If the report quotes a
+    /// request of ours, the RPCs concerned end, a few per drive call. Otherwise the peer is challenged, and
+    /// they end if it stays silent (PEER-4).
+    pub fn peer_unreachable(&mut self, now: Time, peer: SocketAddr, report: Unreachable) {
+        let now = self.advance(now);
+        let Some(known) = self.peers.find(&peer) else { return };
+        let (rpc_id, reported) = match report {
+            Unreachable::Peer { rpc_id } => (rpc_id, MissingTarget::Peer(IncarnationEnd::Unreachable)),
+            Unreachable::Protocol { rpc_id } => (rpc_id, MissingTarget::Peer(IncarnationEnd::NoHoma)),
+            Unreachable::Port { port, rpc_id } => {
+                if self.end_refused_server(now, known, port, rpc_id) {
+                    return;
+                }
+                (rpc_id, MissingTarget::Port(port))
+            }
+        };
+        if self.is_request_to(known, rpc_id, reported) {
+            self.believe(known, reported);
+        } else {
+            self.doubt(now, known, reported);
+        }
+    }
+
+    /// Whether `rpc_id` is that of an open request of ours to the reported peer and port.
+    fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: MissingTarget) -> bool {
+        let Some(slot) = rpc_id.and_then(|id| self.client_ids.get(&id)) else { return false };
+        let rpc = &self.rpcs[*slot as usize];
+        rpc.peer == peer
+            && rpc.life == self.peers[peer].life
+            && !matches!(reported, MissingTarget::Port(port) if port != rpc.peer_port)
+    }
+
+    fn believe(&mut self, peer: u32, reported: MissingTarget) {
+        self.peers[peer].doubt = None;
+        match reported {
+            MissingTarget::Peer(end) => self.end_peer_life(peer, end),
+            MissingTarget::Port(port) => self.note_refused_port(peer, self.peers[peer].addr, port),
+        }
+    }
+
+    fn doubt(&mut self, now: Time, peer: u32, reported: MissingTarget) {
+        let known = &mut self.peers[peer];
+        if known.rpc_count == 0 {
+            return;
+        }
+        self.stats.reports_doubted += 1;
+        if known.doubt.is_none() {
+            known.doubt = Some(SuspectReport { since: now, target: reported });
+            self.ask_doubted(now, peer);
+        }
+    }
+
+    /// Challenges a peer after a doubtful report. Every Homa answers a challenge, even if its servers are
+    /// computing.
+    fn ask_doubted(&mut self, now: Time, peer: u32) {
+        let Some(oldest) = self.peers[peer].rpcs.head() else { return };
+        let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);
+        self.challenge(now, peer, port, peer_port);
+        self.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
+    }
+
+    /// Handles the timer of a peer with a doubtful report: checks whether any packet came from it since.
+    pub(super) fn weigh_doubt(&mut self, now: Time, peer: u32) {
+        let Some(doubt) = self.peers[peer].doubt else { return };
+        match doubt.verdict(now, self.peers[peer].last_heard, self.config.resend_interval_ns) {
+            Verdict::Refuted => self.peers[peer].doubt = None,
+            Verdict::Believed => self.believe(peer, doubt.target),
+            Verdict::Open => self.ask_doubted(now, peer),
+        }
+    }
+
+    /// A client's port is gone: ends the RPC whose packet was refused, since no client waits for its
+    /// response. Other RPCs of that port are found by packets of their own. Returns whether there was such an
+    /// RPC.
+    fn end_refused_server(&mut self, now: Time, peer: u32, port: u16, rpc_id: Option<u64>) -> bool {
+        let Some(&slot) = rpc_id.and_then(|id| self.server_ids.get(&(peer, id))) else { return false };
+        let refused = self.rpcs[slot as usize].peer_port == port;
+        if refused {
+            self.end_server(now, slot, DoneReason::ClientSilent);
+        }
+        refused
+    }
+
+    fn note_refused_port(&mut self, known: u32, peer: SocketAddr, port: u16) {
+        let (until_id, cursor) = (self.next_id, self.peers[known].rpcs.head());
+        let has_room = self.refused_ports.add(peer, port, until_id, cursor);
+        self.stats.reports_dropped += u64::from(!has_room);
+    }
+
+    /// Ends the client RPCs to refused ports. Each examined RPC costs budget, whether or not it is ended.
+    pub(super) fn end_refused_clients(&mut self, budget: &mut u32) {
+        while let Some(refused) = self.refused_ports.first_mut() {
+            if *budget == 0 {
+                return;
+            }
+            *budget -= 1;
+            let Some(peer) = self.peers.find(&refused.peer) else {
+                self.refused_ports.remove_first();
+                continue;
+            };
+            let Some(slot) = refused.cursor else {
+                self.refused_ports.remove_first();
+                continue;
+            };
+            if self.peer_rpcs.list_of(slot) != Some(peer) {
+                // The RPC at the cursor ended meanwhile and left the list: begin again.
+                refused.cursor = self.peers[peer].rpcs.head();
+                continue;
+            }
+            refused.cursor = self.peer_rpcs.next(slot);
+            let rpc = &self.rpcs[slot as usize];
+            let count = self.peers[peer].ids.count(rpc.id, self.config.endpoints);
+            if rpc.state.is_client() && rpc.peer_port == refused.port && refused.concerns(count) {
+                // The port was open and is gone, and the request with it.
+                let error = if rpc.answered { RpcError::PeerRestarted } else { RpcError::NoSuchPort };
+                self.end_with_error(slot, error);
+            }
+        }
+    }
+}
