@@ -28,9 +28,8 @@ use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
 use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::host_lease::{HostLease, LeaseSource};
 use crate::tenancy::placement::{ENDPOINT_POLICIES, Placement};
-use crate::tenancy::process_group::siblings::GroupPool;
 use crate::tenancy::process_group::{
-    self, CutoffSet, EndpointSlots, Segment, SegmentError, SegmentParameters,
+    self, CutoffSet, EndpointSlots, GroupPool, Segment, SegmentError, SegmentParameters,
 };
 use crate::tenancy::processes::Share;
 

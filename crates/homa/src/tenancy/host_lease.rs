@@ -8,8 +8,7 @@ use std::sync::Arc;
 use homa_proto::{Endpoint, MS, Time};
 
 use crate::runtime::engine::Engine;
-use crate::tenancy::process_group::siblings::GroupPool;
-use crate::tenancy::process_group::{CutoffSet, LeaseShare, LeaseWatch, Segment};
+use crate::tenancy::process_group::{CutoffSet, GroupPool, LeaseShare, LeaseWatch, Segment};
 
 /// How soon an endpoint retries to lease grant budget that others held: the time in which a few full packets
 /// arrive.

@@ -14,6 +14,8 @@ mod turns;
 #[path = "../../../../crates/homa/src/tenancy/process_group/uplink.rs"]
 mod uplink;
 
-/// Fewer than in the real code: each level is read and written in the same way, and each further level
+/// Fewer levels than in the real code: each is read and written in the same way, and each further level
 /// multiplies the interleavings.
-const PRIORITIES: usize = 2;
+mod priorities {
+    pub(super) const PRIORITIES: usize = 2;
+}

@@ -7,7 +7,8 @@ use super::cutoffs::{self, Set};
 use super::layout::{CutoffBank, ORPHAN, Slot};
 use super::lease::Leases;
 use super::ports::Ports;
-use super::{PRIORITIES, uplink};
+use super::priorities::PRIORITIES;
+use super::uplink;
 use crate::tenancy::sync::{AtomicU8, AtomicU64};
 
 const BUDGET: u64 = 1_600;

@@ -6,8 +6,8 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::PRIORITIES;
 use super::layout::{BUCKETS, CutoffBank, Pool};
+use super::priorities::PRIORITIES;
 use super::turns::turn;
 use crate::tenancy::sync::{AtomicU64, fence};
 

@@ -5,7 +5,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{PacketOwner, PortClaim, Presence, Segment, SegmentError};
+use super::error::SegmentError;
+use super::presence::Presence;
+use super::registry::PortClaim;
+use super::segment::{PacketOwner, Segment};
 
 /// The slots of a host's endpoints: see the [module](self).
 #[derive(Debug)]

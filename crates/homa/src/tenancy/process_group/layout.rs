@@ -8,7 +8,7 @@
 
 use std::array;
 
-use super::PRIORITIES;
+use super::priorities::PRIORITIES;
 use crate::tenancy::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Maximum number of hosts that can share an address, each of which has a slot. This is more than there are

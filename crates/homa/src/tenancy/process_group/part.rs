@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::cutoffs;
+use super::cutoffs::{self, Set};
 use super::layout::{Pool, Slot};
 use super::lease::Leases;
-use super::{CutoffSet, uplink};
+use super::uplink;
 
 /// How long a leader may make no progress before another process leads: as long as a peer's RPC surely lasts
 /// without an answer.
@@ -65,7 +65,7 @@ impl LeaseShare<'_> {
     }
 
     /// The number of the last set of cutoffs, and the set; `None`: try again later.
-    pub(crate) fn cutoffs(&self) -> Option<(u64, CutoffSet)> {
+    pub(crate) fn cutoffs(&self) -> Option<(u64, Set)> {
         cutoffs::read(self.pool)
     }
 

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::cutoffs::{self, Set};
 use super::error::SegmentError;
 use super::layout::{MAX_PROCESSES, Slot};
-use super::{FIRST_CLIENT_PORT, Segment, lock};
+use super::lock;
+use super::segment::{FIRST_CLIENT_PORT, Segment};
 
 /// The right to change the segment, until dropped.
 pub(super) struct Registry<'a> {

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, PoisonError};
 
+use super::cutoffs::{self, Set};
 use super::layout::Pool;
 use super::part::{LeaseShare, LeaseWatch};
-use super::{CutoffSet, cutoffs};
 
 /// The host-wide resources of one process: see the [module](self).
 pub(crate) struct GroupPool {
@@ -24,7 +24,7 @@ pub(crate) struct GroupPool {
 impl GroupPool {
     /// Creates the pool for `endpoints` endpoints, of which the first leads. `budget`: bytes that all
     /// together may have granted and not received.
-    pub(crate) fn new(endpoints: usize, cutoffs: CutoffSet, budget: u64) -> GroupPool {
+    pub(crate) fn new(endpoints: usize, cutoffs: Set, budget: u64) -> GroupPool {
         let pool = Box::new(Pool::new());
         cutoffs::publish(&pool, cutoffs);
         let (leader, changes) = (AtomicU32::new(0), Mutex::new(()));
@@ -42,7 +42,7 @@ impl GroupPool {
     }
 
     /// Publishes the leader's new cutoffs; returns whether it did.
-    pub(crate) fn publish_cutoffs(&self, endpoint: usize, set: CutoffSet) -> bool {
+    pub(crate) fn publish_cutoffs(&self, endpoint: usize, set: Set) -> bool {
         let Ok(_changes) = self.changes.try_lock() else { return false };
         let leads = self.is_leader(endpoint);
         if leads {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_lead_goes_from_one_that_stands_still_to_one_that_does_not() {
-        let pool = GroupPool::new(3, CutoffSet::founding([0; PRIORITIES], 1), 1_000);
+        let pool = GroupPool::new(3, Set::founding([0; PRIORITIES], 1), 1_000);
         let (mut one, mut two) = (LeaseWatch::default(), LeaseWatch::default());
         let second = 1_000_000_000;
         pool.tick(1, 0, &mut one);
@@ -89,7 +89,7 @@ mod tests {
         assert!(pool.is_leader(0), "it has moved");
         pool.tick(1, second, &mut one);
         assert!(pool.is_leader(1));
-        let set = |version| CutoffSet { levels: [7; PRIORITIES], version, unsched_limit: Some(9) };
+        let set = |version| Set { levels: [7; PRIORITIES], version, unsched_limit: Some(9) };
         assert!(!pool.publish_cutoffs(0, set(2)), "it leads no more");
         assert!(pool.publish_cutoffs(1, set(3)));
         assert_eq!(pool.part(2).cutoffs().map(|(_, set)| set), Some(set(3)));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn all_endpoints_together_lease_no_more_than_there_is_and_give_it_back() {
-        let pool = GroupPool::new(2, CutoffSet::founding([0; PRIORITIES], 1), 1_600);
+        let pool = GroupPool::new(2, Set::founding([0; PRIORITIES], 1), 1_600);
         assert_eq!(pool.part(0).lease_grants(1_600, 1_600), 1_600);
         assert_eq!(pool.part(1).lease_grants(800, 0), 0);
         assert_eq!(pool.part(1).leased_bytes(), 1_600);

@@ -1,15 +1,18 @@
 //! Tests with several processes: each is this test program again, with its role in its environment.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::part::LEADER_PATIENCE_NS;
 use homa_proto::wire::PRIORITIES;
 
+use super::membership::INCARNATIONS;
+use super::part::LEADER_PATIENCE_NS;
 use super::*;
 
 const ROLE: &str = "HOMA_SEGMENT_TEST_ROLE";

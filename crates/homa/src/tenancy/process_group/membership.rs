@@ -1,0 +1,281 @@
+//! A host's membership in the segment: joining, changes under the registry's lock, liveness, leaving.
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use homa_proto::derive_seed;
+
+use super::cutoffs::{self, Set};
+use super::error::SegmentError;
+use super::map::{self, Head, SegmentMap};
+use super::part::LeaseWatch;
+use super::presence::Presence;
+use super::registry::{PortClaim, Registry};
+use super::segment::{FIRST_CLIENT_PORT, IDS_PER_LEASE, NO_SLOT, Segment};
+use super::{layout, lock, place};
+
+/// How long to wait for the registry's lock, which is held for microseconds, before reporting an error.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Labels of the values derived from the seed of the first process.
+const FIRST_COUNT: u64 = 0x5e60;
+const ID_SEED: u64 = 0x5e61;
+
+pub(super) const INCARNATIONS: u64 = (1 << 40) - 1;
+
+/// The values that the first process of a host provides.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentParameters {
+    /// 40 bits, from the wall clock.
+    pub(crate) incarnation: u64,
+    /// A secret, from which RPC ids are made.
+    pub(crate) seed: u64,
+    pub(crate) cutoffs: Set,
+    /// Maximum bytes granted and not received.
+    pub(crate) budget: u64,
+}
+
+/// The segment's file in `dir` for the network namespace of the calling thread.
+pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
+    place::prepare(dir)?;
+    // A thread may be in another namespace than its process.
+    let namespace = Path::new("/proc/thread-self/ns/net");
+    let meta = std::fs::metadata(namespace).map_err(|source| SegmentError::System {
+        what: "look up the network namespace in",
+        path: namespace.to_owned(),
+        source,
+    })?;
+    Ok(dir.join(format!("homa-net-{}", meta.ino())))
+}
+
+impl Segment {
+    /// Announces to the hosts of this network namespace that this one, at `address`, shares the segment.
+    pub(crate) fn announce(&self, address: IpAddr) -> Result<Presence, SegmentError> {
+        Presence::announce(address, &self.file, &self.path)
+    }
+
+    /// Takes a slot in the segment in file `path`, which is initialised again if no process uses it.
+    pub(crate) fn open(path: &Path, founding: &SegmentParameters) -> Result<Segment, SegmentError> {
+        let system = |what, source| SegmentError::System { what, path: path.to_owned(), source };
+        loop {
+            let file = map::open(path)?;
+            wait_for_registry(&file, path)?;
+            let links = file.metadata().map_err(|source| system("look at", source))?.nlink();
+            if links == 0 {
+                continue; // Somebody removed it while we waited.
+            }
+            let alone = !lock::is_held(&file, lock::ANY_SLOT);
+            match map::head(&file, path)? {
+                Head::Ours => {}
+                Head::Other { version, size } if !alone => {
+                    return Err(SegmentError::Version {
+                        path: path.to_owned(),
+                        found: format!("version {version} of {size} bytes"),
+                        expected: format!("version {} of {} bytes", layout::VERSION, layout::SIZE),
+                    });
+                }
+                Head::Empty | Head::Other { .. } => map::make(&file, path)?,
+            }
+            let map = SegmentMap::new(&file, path)?;
+            let mut segment =
+                Segment { map, file, path: path.to_owned(), threads: Mutex::new(()), slot: NO_SLOT };
+            segment.map.holder.store(std::process::id(), Relaxed);
+            if alone {
+                segment.found(founding);
+            }
+            let slot = {
+                let registry = Registry { segment: &segment, _threads: lock_threads(&segment.threads) };
+                registry.claim_slot(std::process::id())?
+            };
+            segment.slot = slot;
+            return Ok(segment);
+        }
+    }
+
+    /// Initialises the segment for a new host. A death on the way leaves it uninitialised, with no process in
+    /// it.
+    fn found(&self, founding: &SegmentParameters) {
+        let map = &*self.map;
+        let made = map.made.load(Acquire) == 1;
+        map.made.store(0, Relaxed);
+        for slot in &map.pool.slots {
+            slot.pid.store(0, Relaxed);
+            slot.lease.store(0, Relaxed);
+            slot.wants.store(0, Relaxed);
+            slot.waiting.store(0, Relaxed);
+        }
+        for port in &map.ports {
+            port.store(0, Relaxed);
+        }
+        for bytes in &map.pool.observed {
+            bytes.store(0, Relaxed);
+        }
+        map.slots_used.store(0, Relaxed);
+        map.leader.store(0, Relaxed);
+        map.found_dead.store(0, Relaxed);
+        map.pool.uplink_idle_at.0.store(0, Relaxed);
+        map.budget.store(founding.budget.max(1), Relaxed);
+        map.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
+        // HOST-3: ids continue where the last host of this file ended, whose packets may still be in flight.
+        if !made {
+            map.next_id.0.store(derive_seed(founding.seed, FIRST_COUNT) & !(2 * IDS_PER_LEASE - 1), Relaxed);
+            map.id_seed.store(derive_seed(founding.seed, ID_SEED).max(1), Relaxed);
+        }
+        // HOST-2: newer than the last, even if the clock went back.
+        let incarnation = founding.incarnation & INCARNATIONS;
+        let last = map.incarnation.load(Relaxed) & INCARNATIONS;
+        let ahead = incarnation.wrapping_sub(last) & INCARNATIONS;
+        let newer = !made || ahead != 0 && ahead <= INCARNATIONS / 2;
+        let incarnation = if newer { incarnation } else { last.wrapping_add(1) & INCARNATIONS };
+        map.incarnation.store(incarnation.max(1), Relaxed);
+        cutoffs::publish(&map.pool, founding.cutoffs);
+        map.generation.fetch_add(1, Relaxed);
+        self.map.write_head();
+        map.made.store(1, Release);
+    }
+
+    /// The seed from which all processes make the ids towards each peer (ID-4).
+    pub(crate) fn id_seed(&self) -> u64 {
+        self.map.id_seed.load(Relaxed)
+    }
+
+    /// Waits for the right to change the segment.
+    pub(super) fn registry(&self) -> Result<Registry<'_>, SegmentError> {
+        let threads = lock_threads(&self.threads);
+        wait_for_registry(&self.file, &self.path)?;
+        self.map.holder.store(std::process::id(), Relaxed);
+        Ok(Registry { segment: self, _threads: threads })
+    }
+
+    /// The right to change the segment, if it is available at once.
+    fn try_registry(&self) -> Option<Registry<'_>> {
+        let threads = self.threads.try_lock().ok()?;
+        if !lock::try_lock(&self.file, lock::REGISTRY).ok()? {
+            return None;
+        }
+        self.map.holder.store(std::process::id(), Relaxed);
+        Some(Registry { segment: self, _threads: threads })
+    }
+}
+
+/// Ports and cutoffs.
+impl Segment {
+    /// Takes a server port.
+    pub(crate) fn bind(&self, port: u16) -> Result<PortClaim, SegmentError> {
+        self.registry()?.bind(port)
+    }
+
+    /// Takes any client port.
+    pub(crate) fn open_client(&self) -> Result<u16, SegmentError> {
+        self.registry()?.open_client()
+    }
+
+    /// Releases ports of this process; `false` if that must be retried later, because another process holds
+    /// the lock.
+    pub(crate) fn try_release(&self, ports: &[u16]) -> bool {
+        let registry = self.try_registry();
+        for &port in ports {
+            let Some(registry) = &registry else { return false };
+            registry.release(port);
+        }
+        true
+    }
+
+    /// Publishes the leader's new cutoffs; returns whether it did.
+    pub(crate) fn publish_cutoffs(&self, set: Set) -> bool {
+        self.try_registry().is_some_and(|registry| registry.publish_cutoffs(set))
+    }
+}
+
+/// Liveness.
+impl Segment {
+    /// Must be called every few tens of milliseconds while this process drives its host. It shows that this
+    /// process is alive, and checks on the others. Returns whether ports, processes or the leader changed
+    /// since the last call.
+    pub(crate) fn tick(&self, now_ns: u64, watch: &mut LeaseWatch) -> bool {
+        self.map.pool.slots[self.slot].beat.fetch_add(1, Relaxed);
+        if self.is_leader() {
+            let dead = |slot: usize| self.map.pool.slots[slot].pid.load(Relaxed) != 0 && !self.is_alive(slot);
+            if (0..self.slots_used()).any(dead)
+                && let Some(registry) = self.try_registry()
+            {
+                registry.bury_dead();
+            }
+        } else {
+            let stands_still = watch.standing(&self.map.pool, self.leader(), now_ns);
+            let leads = self.leader();
+            if (leads.is_none() || leads == stands_still || leads.is_some_and(|slot| !self.is_alive(slot)))
+                && let Some(registry) = self.try_registry()
+            {
+                registry.bury_dead();
+                registry.lead(stands_still);
+            }
+        }
+        let generation = self.table().generation();
+        watch.generation.replace(generation) != Some(generation)
+    }
+
+    /// Removes the file if no other host uses it. A process that waits for its lock to open it sees that it
+    /// was removed. The file stays if the next host could not tell from the clock that its incarnation is
+    /// newer (HOST-2).
+    fn remove_file_of_nobody(&self) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead = (since_1970.as_millis() as u64).wrapping_sub(self.incarnation()) & INCARNATIONS;
+        let is_newer = ahead != 0 && ahead <= INCARNATIONS / 2;
+        if is_newer && !lock::is_held(&self.file, lock::ANY_SLOT) && self.is_the_file_at_its_path() {
+            // The file may have been removed, or be where this process may not write any more.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn is_the_file_at_its_path(&self) -> bool {
+        let here = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        let (own, at_path) = (self.file.metadata(), std::fs::symlink_metadata(&self.path));
+        matches!((own.map(here), at_path.map(here)), (Ok(own), Ok(at_path)) if own == at_path)
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if self.slot == NO_SLOT {
+            return;
+        }
+        // If the lock is not available, the others find this slot without its own lock, as after a death.
+        if let Ok(registry) = self.registry() {
+            registry.leave();
+            self.remove_file_of_nobody();
+        }
+        // Closing the file frees the slot only if no child shares it, as each child does between fork and
+        // exec.
+        lock::unlock(&self.file, lock::slot(self.slot));
+    }
+}
+
+fn lock_threads(threads: &Mutex<()>) -> MutexGuard<'_, ()> {
+    // The lock guards no data, so a panic of another thread does no harm.
+    threads.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_for_registry(file: &File, path: &Path) -> Result<(), SegmentError> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(20);
+    loop {
+        let taken = lock::try_lock(file, lock::REGISTRY);
+        let failed = |source| SegmentError::System { what: "lock", path: path.to_owned(), source };
+        if taken.map_err(failed)? {
+            return Ok(());
+        }
+        if start.elapsed() > LOCK_PATIENCE {
+            let pid = map::holder(file);
+            return Err(SegmentError::LockHeld { path: path.to_owned(), pid, waited: LOCK_PATIENCE });
+        }
+        // Polls instead of sleeping in the kernel's queue, where a stopped holder could not be reported.
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(1));
+    }
+}
