@@ -1,5 +1,5 @@
 //! The parts of the runtime that the models use; eventfds are replaced.
 
-pub(crate) mod sleep;
 #[path = "../../../crates/homa/src/runtime/task_wake.rs"]
 pub(crate) mod task_wake;
+pub(crate) mod wake_fd;

@@ -22,8 +22,8 @@ use crate::api::host::Host;
 use crate::observe::freeze::FreezeState;
 use crate::runtime::engine::{Engine, Limits};
 use crate::runtime::shared_engine::SharedEngine;
-use crate::runtime::sleep::WakeFd;
 use crate::runtime::wake_chooser::WakeChooser;
+use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
 use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::host_lease::{HostLease, LeaseSource};
@@ -180,7 +180,7 @@ impl HostBuilder {
         let members = drivers.drain(..).enumerate().map(|(index, driver)| maker.endpoint(index, driver));
         let members: Vec<Arc<SharedEngine>> = members.collect::<Result<_, HostError>>()?;
         Ok(Host {
-            endpoints: Arc::new(Endpoints::new(members, maker.siblings, placement)),
+            endpoints: Arc::new(Endpoints::new(members, placement)),
             freezing: maker.freezing,
             segment,
             local_addr,

@@ -15,10 +15,12 @@ use crate::api::address::ServerAddr;
 use crate::api::client::Client;
 use crate::api::error::CallError;
 use crate::runtime::async_driver;
-use crate::runtime::engine::{self, CallOwner, CallTicket, Engine};
+use crate::runtime::calls::{self, CallOwner, CallTicket};
+use crate::runtime::engine::Engine;
 use crate::runtime::shared_engine::{EngineGuard, SharedEngine};
 use crate::runtime::timers::TimeLimit;
-use crate::runtime::wait::{self, WaitTarget};
+use crate::runtime::wait;
+use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoints::PortAt;
 
 /// A call of a server, made by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
@@ -95,7 +97,7 @@ fn begin<'a>(
     let index = engine.start_call(now, *port, *to, request, owner, step)?;
     engine.note_call(at, index, length);
     engine.flush(now);
-    let engine::Call { rpc, to: address, .. } = &engine.calls[index];
+    let calls::Call { rpc, to: address, .. } = &engine.calls[index];
     *to = *address;
     let open = OpenCall { place, index, rpc: *rpc };
     Ok((engine, open))

@@ -9,9 +9,11 @@ use bytes::Bytes;
 use crate::api::address::ServerAddr;
 use crate::api::client::Client;
 use crate::api::error::{CallError, RecvError};
-use crate::runtime::engine::{CallOwner, Engine, Life};
+use crate::runtime::calls::CallOwner;
+use crate::runtime::engine::{Engine, Life};
 use crate::runtime::timers::TimeLimit;
-use crate::runtime::wait::{self, WaitTarget};
+use crate::runtime::wait;
+use crate::runtime::wait_target::WaitTarget;
 
 /// The outcome of a submitted call.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,8 +16,9 @@ use crate::observe::freeze::FreezeState;
 use crate::observe::metrics::Metrics;
 use crate::observe::prometheus;
 use crate::runtime::engine::Life;
-use crate::runtime::progress;
-use crate::runtime::wait::{self, WaitTarget};
+use crate::runtime::progress_thread;
+use crate::runtime::wait;
+use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::process_group::{EndpointSlots, FIRST_CLIENT_PORT};
 
@@ -184,7 +185,7 @@ impl Host {
             }
             let shared = Arc::clone(shared);
             let thread = thread::Builder::new().name("homa-progress".to_owned());
-            let thread = thread.spawn(move || progress::run_or_close(&shared));
+            let thread = thread.spawn(move || progress_thread::run_or_close(&shared));
             let thread = thread.map_err(|source| HostError::System { what: "a thread", source })?;
             self.progress.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }

@@ -37,6 +37,7 @@ pub(crate) mod completions;
 pub(crate) mod early;
 pub mod error;
 pub(crate) mod host;
+pub(crate) mod port_handle;
 pub(crate) mod recv;
 pub(crate) mod request;
 pub(crate) mod request_reader;

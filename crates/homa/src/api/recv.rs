@@ -8,13 +8,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::api::error::RecvError;
+use crate::api::port_handle::PortHandle;
 use crate::api::request::Request;
-use crate::api::server::{PortHandle, Server, take};
+use crate::api::server::{Server, take};
 use crate::runtime::async_driver;
 use crate::runtime::engine::Engine;
 use crate::runtime::timers::TimeLimit;
-use crate::runtime::wait::{self, WaitTarget};
-use crate::tenancy::endpoint_group::board::WaitOutcome;
+use crate::runtime::wait;
+use crate::runtime::wait_target::WaitTarget;
+use crate::tenancy::endpoint_group::exchange::WaitOutcome;
 
 /// The receipt of a server's next request: see [`Server::recv`]. It is a future, and threads
 /// [wait](Recv::wait) for it. Dropping it loses no request.

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use homa_proto::{RpcKey, Time};
 
-use crate::api::early::PartialRequest;
 use crate::api::error::ReplyError;
-use crate::api::server::PortHandle;
-use crate::payload::buffers::{Buffers, Role};
+use crate::api::port_handle::PortHandle;
 #[cfg(feature = "kernel-api")]
-use crate::payload::deferred_copy;
+use crate::payload::buffers::Buffers;
+use crate::payload::buffers::Role;
 use crate::payload::deferred_copy::Outgoing;
+#[cfg(feature = "kernel-api")]
+use crate::runtime::copy_and_send;
 use crate::runtime::engine::{Engine, Life};
+use crate::runtime::requests::PartialRequest;
 use crate::runtime::shared_engine::SharedEngine;
 
 /// A request, to be answered from any thread and in any order. Dropping it unanswered gives it up: its client
@@ -130,7 +132,7 @@ impl Request {
         let shared = self.shared();
         let (at, now) = shared.clock.look();
         let mut engine = shared.lock_since(at);
-        let result = deferred_copy::copy_and_send(shared, &mut engine, pieces, |engine, response| {
+        let result = copy_and_send::copy_and_send(shared, &mut engine, pieces, |engine, response| {
             let length = response.len();
             engine.answer(now, self.rpc, self.peer, response)?;
             engine.note_answer(at, self.rpc, length);
@@ -186,11 +188,13 @@ impl Request {
         self.endpoint
     }
 
+    #[cfg(feature = "kernel-api")]
     pub(crate) fn key(&self) -> RpcKey {
         self.rpc
     }
 }
 
+#[cfg(feature = "kernel-api")]
 impl Request {
     /// Forgets an RPC that is over, under the lock of its endpoint. A plain drop would take that lock again,
     /// and dropping memory lent for the request might, too.

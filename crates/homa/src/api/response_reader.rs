@@ -14,7 +14,8 @@ use crate::api::call::Call;
 use crate::api::error::CallError;
 use crate::runtime::engine::Engine;
 use crate::runtime::timers::TimeLimit;
-use crate::runtime::wait::{self, WaitTarget};
+use crate::runtime::wait;
+use crate::runtime::wait_target::WaitTarget;
 
 /// Additional bytes of a response that must arrive before a [`ResponseReader`] is woken. This is a few round
 /// trips of a fast link, so that a large response costs few wake-ups and its reader is never far behind.

@@ -16,6 +16,8 @@ pub use crate::payload::memory::{Lender, Lent, MessageMemory};
 #[cfg(feature = "kernel-api")]
 pub use readiness::ReadinessFd;
 #[cfg(feature = "kernel-api")]
-pub use socket::arrival::{Arrival, CallInfo, Outcome, ReturnedReply};
+pub use socket::arrival::Arrival;
 #[cfg(feature = "kernel-api")]
 pub use socket::handle::Socket;
+#[cfg(feature = "kernel-api")]
+pub use socket::outcome::{CallInfo, Outcome, ReturnedReply};

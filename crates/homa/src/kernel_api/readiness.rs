@@ -9,7 +9,7 @@ use std::task::Wake;
 
 use crate::kernel_api::socket::handle::Socket;
 use crate::kernel_api::socket_pair::SocketPair;
-use crate::runtime::sleep::WakeFd;
+use crate::runtime::wake_fd::WakeFd;
 
 /// An eventfd that is readable exactly while a [`Socket`] has something to receive, for poll, epoll and
 /// similar calls. Or one end of a [pair of sockets](ReadinessFd::from_socket_pair), which is also writable,

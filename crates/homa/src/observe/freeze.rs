@@ -8,9 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use homa_proto::Time;
-
-use crate::runtime::engine::Engine;
+use homa_proto::Endpoint;
 
 /// The origin of a freeze: `a` of [`EventKind::Freeze`](homa_trace::EventKind::Freeze).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,67 +86,41 @@ impl Default for Freezer {
     }
 }
 
-impl Engine {
-    /// Applies the host's freeze state to this endpoint's trace.
+impl Freezer {
+    /// Applies the host's freeze state to the trace of this endpoint.
     #[inline]
-    pub(crate) fn heed_freeze(&mut self) {
-        let turn = self.freezer.host.turn.load(Acquire);
-        if turn != self.freezer.seen {
-            self.follow_freeze(turn);
+    pub(crate) fn heed(&mut self, endpoint: &mut Endpoint) {
+        let turn = self.host.turn.load(Acquire);
+        if turn != self.seen {
+            self.follow(turn, endpoint);
         }
     }
 
     #[cold]
-    fn follow_freeze(&mut self, turn: u32) {
-        self.freezer.seen = turn;
+    fn follow(&mut self, turn: u32, endpoint: &mut Endpoint) {
+        self.seen = turn;
         if turn.is_multiple_of(2) {
-            self.endpoint.trace().unfreeze();
+            endpoint.trace().unfreeze();
             return;
         }
-        let Reason { id, cause } = self.freezer.host.reason();
-        if cause == Cause::Own && self.freezer.tells_peers {
-            self.endpoint.freeze_peers();
+        let Reason { id, cause } = self.host.reason();
+        if cause == Cause::Own && self.tells_peers {
+            endpoint.freeze_peers();
         }
-        self.endpoint.trace().freeze(id, cause as u32);
+        endpoint.trace().freeze(id, cause as u32);
     }
 
     /// Freezes the host's trace, unless it is off or frozen; returns whether it did.
-    pub(crate) fn freeze_trace(&mut self, id: u64, cause: Cause) -> bool {
-        if self.endpoint.trace().is_off() || !self.freezer.host.freeze(Reason { id, cause }) {
+    pub(crate) fn freeze(&mut self, endpoint: &mut Endpoint, id: u64, cause: Cause) -> bool {
+        if endpoint.trace().is_off() || !self.host.freeze(Reason { id, cause }) {
             return false;
         }
-        self.counts.trace_freezes += 1;
-        self.heed_freeze();
+        self.heed(endpoint);
         true
     }
 
-    pub(crate) fn unfreeze_trace(&mut self) {
-        self.freezer.host.unfreeze();
-        self.heed_freeze();
-    }
-
-    /// Called at the end of a call. If the call was too slow, freezes the trace before newer events overwrite
-    /// its history.
-    pub(crate) fn judge_call(&mut self, now: Time, call: usize) {
-        if self.freezer.slower_than_ns == u64::MAX {
-            return;
-        }
-        let Some(call) = self.calls.get(call) else { return };
-        let id = call.traced.id;
-        if now.since(call.started) >= self.freezer.slower_than_ns
-            && self.freeze_trace(id, Cause::Own)
-            && self.freezer.tells_peers
-        {
-            // The round transmitted before it found this, so the FREEZE packets are sent now: the peers'
-            // traces continue until then.
-            self.transmit_round(now);
-        }
-    }
-
-    /// A peer requests a freeze. It gets no answer, and the request is not passed on (FREEZE-2).
-    pub(crate) fn obey_freeze(&mut self) {
-        if self.freezer.obeys {
-            self.freeze_trace(0, Cause::Peer);
-        }
+    pub(crate) fn unfreeze(&mut self, endpoint: &mut Endpoint) {
+        self.host.unfreeze();
+        self.heed(endpoint);
     }
 }

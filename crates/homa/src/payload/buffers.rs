@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use homa_proto::{PayloadRange, Reassembly, RpcKey, Time};
 
 use crate::payload::deferred_copy::{DeferredCopy, Outgoing};
-use crate::payload::direct_receive::DirectReceive;
+use crate::payload::incoming::{DirectReceive, Incoming};
 use crate::payload::memory::{Memory, MessageMemory};
 use crate::payload::pool::{self, Pool};
 
@@ -38,26 +38,6 @@ impl Role {
     /// Whether it waits in the queue of this server.
     pub(crate) fn is_queued_at(self, server: usize) -> bool {
         self == Role::QueuedRequest { server } || self == Role::QueuedEarly { server }
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) enum Incoming {
-    #[default]
-    None,
-    /// A message of one packet, copied once.
-    Single(Bytes),
-    /// Memory with room for the `length` bytes of the whole message.
-    Partial { memory: Memory, length: usize },
-}
-
-impl Incoming {
-    fn len(&self) -> usize {
-        match self {
-            Incoming::None => 0,
-            Incoming::Single(bytes) => bytes.len(),
-            Incoming::Partial { length, .. } => *length,
-        }
     }
 }
 
@@ -224,6 +204,11 @@ impl Buffers {
                 Bytes::new()
             }
         }
+    }
+
+    /// Copies one more chunk of the message that is being copied; returns whether there is more to copy.
+    pub(crate) fn copy_more(&mut self) -> bool {
+        self.copying.as_mut().is_some_and(DeferredCopy::copy_more)
     }
 
     /// Copies the rest of the message that is being copied.

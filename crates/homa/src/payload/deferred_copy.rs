@@ -13,17 +13,6 @@
 use bytes::{Bytes, BytesMut};
 use homa_proto::RpcKey;
 
-use crate::payload::buffers::Buffers;
-use crate::runtime::engine::Engine;
-use crate::runtime::shared_engine::SharedEngine;
-
-/// Minimum length of a message that is copied while it is sent: copying a shorter one takes as long as one
-/// poll for packets.
-const LEAST_BYTES: usize = 16 << 10;
-
-/// Maximum length of such a message: the lock of the host is held for all of it.
-const MOST_BYTES: usize = 4 << 20;
-
 /// Bytes copied between two drive rounds: a packet that comes meanwhile waits for as long as a few rounds
 /// take.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -56,9 +45,9 @@ unsafe impl Send for GatherList {}
 
 impl GatherList {
     /// # Safety
-    /// The pieces must outlive this value, and the [`DeferredCopy`] in [`Buffers`] that it becomes, which
-    /// [`copy_and_send`] ends.
-    unsafe fn new(pieces: &[&[u8]]) -> GatherList {
+    /// The pieces must outlive this value, and the [`DeferredCopy`] that it becomes, which
+    /// [`copy_and_send`](crate::runtime::copy_and_send) ends.
+    pub(crate) unsafe fn new(pieces: &[&[u8]]) -> GatherList {
         let mut length = 0;
         let present = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| {
             let offset = length;
@@ -129,7 +118,7 @@ impl DeferredCopy {
     }
 
     /// Copies one more chunk; returns whether there is more to copy.
-    fn copy_more(&mut self) -> bool {
+    pub(crate) fn copy_more(&mut self) -> bool {
         let end = self.buffer.len() + CHUNK_BYTES;
         self.pieces.copy_to(&mut self.buffer, end);
         self.buffer.len() < self.pieces.length
@@ -152,75 +141,9 @@ impl DeferredCopy {
     }
 }
 
-/// Ends the copying on drop, even after a panic.
-struct CopyGuard<'a>(&'a mut Engine);
-
-impl Drop for CopyGuard<'_> {
-    fn drop(&mut self) {
-        self.0.buffers.finish_copying();
-    }
-}
-
-/// Whether to copy these pieces while they are sent, rather than before.
-pub(crate) fn is_worth_it(shared: &SharedEngine, pieces: &[&[u8]]) -> bool {
-    let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-    (LEAST_BYTES..=MOST_BYTES).contains(&length) && !shared.is_wanted() && shared.lock().waiting.is_idle()
-}
-
-/// Hands pieces to `begin`, which begins to send them, and drives the network while packets may be taken out
-/// of them. The pieces are no longer used when this returns.
-pub(crate) fn copy_and_send<T>(
-    shared: &SharedEngine,
-    engine: &mut Engine,
-    pieces: &[&[u8]],
-    begin: impl FnOnce(&mut Engine, Outgoing) -> T,
-) -> T {
-    let finish = CopyGuard(engine);
-    // SAFETY: `finish` ends the use of the pieces before they can end.
-    let begun = begin(finish.0, Outgoing::GatherList(unsafe { GatherList::new(pieces) }));
-    let mut sent = 0;
-    while let Some(before) = finish.0.sent_of_copying() {
-        // A round that has sent packets may be followed by more packets; the copy continues only if it is
-        // not.
-        let goes_on = std::mem::replace(&mut sent, before) < before;
-        if shared.is_wanted() || !goes_on && !finish.0.buffers.copy_more() {
-            break;
-        }
-        finish.0.drive(shared.now());
-    }
-    begun
-}
-
-impl Engine {
-    /// Bytes that have been sent of the message that is being copied. `None` if there is none any more, since
-    /// the peer has all of it or the RPC is over.
-    fn sent_of_copying(&mut self) -> Option<u32> {
-        let rpc = self.buffers.copying.as_ref()?.rpc;
-        let info = self.endpoint.rpc_info(rpc)?;
-        let answered = info.in_missing < info.in_length && self.buffers.call_of(rpc).is_some();
-        if answered {
-            // RECV-8: no part of the request will be requested again.
-            self.buffers.drop_copying();
-            return None;
-        }
-        Some(info.out_sent)
-    }
-}
-
-impl Buffers {
-    fn copy_more(&mut self) -> bool {
-        self.copying.as_mut().is_some_and(DeferredCopy::copy_more)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use homa_proto::{PayloadRange, Time};
-
     use super::*;
-    use crate::api::address::ServerAddr;
-    use crate::runtime::drive::tests::engine;
-    use crate::runtime::engine::{CallOwner, CallTicket};
 
     const RPC: RpcKey = RpcKey { slot: 0, generation: 0 };
 
@@ -254,70 +177,5 @@ mod tests {
         assert!(copying.copy_more());
         assert_eq!(copying.buffer.len(), CHUNK_BYTES);
         assert_eq!(copying.into_whole(), bytes, "what is left is copied in the end");
-    }
-
-    /// Starts a call of half a megabyte to a host that has not received yet, and copies a part of it.
-    fn begun(client: &mut Engine, server: &Engine, bytes: &'static [u8]) -> RpcKey {
-        let to = ServerAddr::new(server.driver.local_addr(), 9);
-        let port = client.open_client(Time::ZERO, None).unwrap();
-        let port = (client.clients[port].port, true);
-        // SAFETY: the bytes are static.
-        let request = Outgoing::GatherList(unsafe { GatherList::new(&[bytes]) });
-        let owner = CallOwner::CallTicket(CallTicket::default());
-        let call = client.start_call_from(Time::ZERO, port, to, request, owner, 0).unwrap();
-        client.flush(Time::ZERO);
-        assert!(client.buffers.copy_more());
-        client.calls[call].rpc
-    }
-
-    #[test]
-    fn what_the_peer_has_is_not_copied_to_the_end() {
-        static BYTES: [u8; 500_000] = [3; 500_000];
-        let (mut client, mut server) = (engine(), engine());
-        server.endpoint.open_port(9).unwrap();
-        let rpc = begun(&mut client, &server, &BYTES);
-        assert!(client.sent_of_copying().is_some_and(|sent| 0 < sent && sent < 500_000));
-        let answer = Bytes::from_static(&BYTES);
-        // Time advances, so that RESENDs are sent for packets that a full queue dropped.
-        let mut rounds = (1..100_000).map(|round| Time::from_ns(round * 20_000));
-        let request = rounds.find_map(|now| {
-            client.drive(now);
-            server.receive(now);
-            server.endpoint.handle_timeout(now);
-            server.transmit_round(now);
-            match server.endpoint.poll_event() {
-                Some(homa_proto::Event::Request { rpc, .. }) => Some(rpc),
-                _ => None,
-            }
-        });
-        let (request, now) = (request.expect("it comes whole"), rounds.next().unwrap());
-        assert_eq!(client.sent_of_copying(), Some(500_000), "it may have to be sent again");
-        server.endpoint.send_response(now, request, answer.len() as u32).unwrap();
-        server.buffers.set_outgoing(request, Outgoing::Whole(answer));
-        server.flush(now);
-        let begins = rounds.any(|now| {
-            client.drive(now);
-            client.endpoint.rpc_info(rpc).is_some_and(|info| info.in_length > 0)
-        });
-        assert!(begins, "its first packet comes");
-        assert_eq!(client.sent_of_copying(), None);
-        assert!(client.buffers.copying.is_none());
-        let range = PayloadRange { rpc, offset: 0, len: 1 };
-        assert_eq!((client.buffers.outgoing(&range), client.buffers.outgoing_bytes()), (None, 0));
-        client.buffers.finish_copying();
-        client.buffers.release(rpc);
-        assert_eq!(client.buffers.outgoing_bytes(), 0);
-    }
-
-    #[test]
-    fn a_call_that_ends_takes_its_copy_along() {
-        static BYTES: [u8; 500_000] = [4; 500_000];
-        let (mut client, server) = (engine(), engine());
-        let rpc = begun(&mut client, &server, &BYTES);
-        client.endpoint.abort(Time::ZERO, rpc);
-        assert_eq!(client.sent_of_copying(), None);
-        client.flush(Time::ZERO);
-        assert!(client.buffers.copying.is_none());
-        assert_eq!(client.buffers.outgoing_bytes(), 0);
     }
 }

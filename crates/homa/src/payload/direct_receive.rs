@@ -5,12 +5,11 @@
 //! a large message would occupy its receiver's core half as long again. If the guess is wrong, the payload is
 //! copied from there to its right place.
 
-use std::mem::MaybeUninit;
-
 use bytes::Bytes;
 use homa_proto::{Reassembly, RpcKey, wire};
 
-use crate::payload::buffers::{Buffers, Incoming};
+use crate::payload::buffers::Buffers;
+use crate::payload::incoming::{DirectReceive, Incoming};
 use crate::payload::memory::Memory;
 
 const _: () = assert!(homa_driver::IN_PLACE_HEADER_BYTES == wire::DATA_HEADER_LEN);
@@ -18,28 +17,6 @@ const _: () = assert!(homa_driver::IN_PLACE_HEADER_BYTES == wire::DATA_HEADER_LE
 /// Minimum payload of a packet after which the next packet is expected to follow it. Smaller packets arrive
 /// several at a time, and a copy out of the cache costs less than receiving them one by one.
 const LEAST_BYTES: usize = 16 << 10;
-
-/// A message's memory, taken out of the table while its next packet may be received into it.
-#[derive(Debug)]
-pub(crate) struct DirectReceive {
-    rpc: RpcKey,
-    memory: Memory,
-    /// Length of the whole message.
-    length: usize,
-    /// The packet received after the end of `memory`: its offset in its own message, whichever that is, and
-    /// its bytes.
-    packet: Option<(u32, usize)>,
-}
-
-impl DirectReceive {
-    /// Where the next packet is expected.
-    pub(crate) fn place(&mut self) -> &mut [MaybeUninit<u8>] {
-        let left = self.length - self.memory.len();
-        let spare = self.memory.spare();
-        let end = spare.len().min(left);
-        &mut spare[..end]
-    }
-}
 
 impl Buffers {
     /// Notes that `bytes` more of a message came in order, and that more are to come.

@@ -27,6 +27,7 @@
 pub(crate) mod buffers;
 pub(crate) mod deferred_copy;
 pub(crate) mod direct_receive;
+pub(crate) mod incoming;
 pub(crate) mod memory;
 pub(crate) mod pages;
 pub(crate) mod pool;

@@ -16,34 +16,9 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Duration, sleep};
 
+use crate::runtime::async_state::{SleepSpan, TaskState};
 use crate::runtime::engine::{Engine, Life};
 use crate::runtime::shared_engine::SharedEngine;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum TaskState {
-    /// No task.
-    #[default]
-    Absent,
-    /// A task is spawned and has not run.
-    Starting,
-    /// The task runs, or is runnable.
-    Running,
-    /// The task sleeps until `until`.
-    Sleeping { until: Time },
-    /// The task cannot run on this runtime.
-    Unusable,
-}
-
-/// The state of the async driver task that threads need.
-#[derive(Debug, Default)]
-pub(crate) struct AsyncDriver(TaskState, SleepSpan);
-
-/// The task's sleep as the time trace records it.
-#[derive(Clone, Copy, Debug, Default)]
-struct SleepSpan {
-    since: Option<Time>,
-    rung: bool,
-}
 
 /// The runtime's timers round up to a millisecond. For a shorter wait the task yields to other tasks and
 /// looks again.
@@ -51,27 +26,6 @@ const SHORT_SLEEP_NS: u64 = 100 * US;
 
 /// Drive rounds before other tasks of the runtime get their turn.
 const ROUNDS_PER_TURN: usize = 8;
-
-impl AsyncDriver {
-    pub(crate) fn is_running(&self) -> bool {
-        !matches!(self.0, TaskState::Absent | TaskState::Unusable)
-    }
-
-    pub(crate) fn sleeps_until(&self) -> Option<Time> {
-        match self.0 {
-            TaskState::Sleeping { until } => Some(until),
-            _ => None,
-        }
-    }
-
-    /// Notes that the task's sleep is being ended.
-    pub(crate) fn notify(&mut self) {
-        if let TaskState::Sleeping { .. } = self.0 {
-            self.0 = TaskState::Running;
-            self.1.rung = true;
-        }
-    }
-}
 
 /// Ensures that a task drives while futures wait. Must be called from within a future's poll, without the
 /// lock.
@@ -82,11 +36,13 @@ pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
     let Ok(runtime) = Handle::try_current() else { return };
     {
         let mut engine = shared.lock();
-        if engine.async_driver.0 != TaskState::Absent || shared.fd().is_none() || engine.life == Life::Closed
+        if engine.async_driver.state != TaskState::Absent
+            || shared.fd().is_none()
+            || engine.life == Life::Closed
         {
             return;
         }
-        engine.async_driver.0 = TaskState::Starting;
+        engine.async_driver.state = TaskState::Starting;
         shared.has_async_driver.store(true, Relaxed);
     }
     runtime.spawn(run(DriverTask(Arc::clone(shared))));
@@ -101,7 +57,7 @@ impl Drop for DriverTask {
         let now = self.0.now();
         let mut engine = self.0.lock();
         self.0.has_async_driver.store(false, Relaxed);
-        engine.async_driver.0 = match engine.async_driver.0 {
+        engine.async_driver.state = match engine.async_driver.state {
             TaskState::Starting => TaskState::Unusable,
             // The runtime has no timer.
             _ if std::thread::panicking() => TaskState::Unusable,
@@ -132,7 +88,7 @@ async fn run(task: DriverTask) {
     // Panics on a runtime without an I/O driver, which `Drop` above then takes note of.
     let registered = AsyncFd::with_interest(fd, Interest::READABLE);
     let Ok(fd) = registered else { return };
-    shared.lock().async_driver.0 = TaskState::Running;
+    shared.lock().async_driver.state = TaskState::Running;
     let mut quiet_since = shared.now();
     let mut guard: Option<AsyncFdReadyGuard<'_, _>> = None;
     loop {
@@ -167,8 +123,8 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     if engine.life == Life::Closed {
         return NextStep::Exit;
     }
-    engine.async_driver.0 = TaskState::Running;
-    let asleep = mem::take(&mut engine.async_driver.1);
+    engine.async_driver.state = TaskState::Running;
+    let asleep = mem::take(&mut engine.async_driver.sleep);
     if let Some(since) = asleep.since {
         engine.note_woken(at, (since, begin), asleep.rung);
     }
@@ -191,7 +147,7 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     if now.since(*quiet_since) < shared.poll_ns {
         return NextStep::Yield;
     }
-    match engine.sleep_of_async_driver(now) {
+    match prepare_sleep(&mut engine, now) {
         // The mailbox now knows that the task sleeps; check it once more for mail that came before.
         NextStep::Sleep(_) if shared.mailbox().is_some_and(|mailbox| !mailbox.begin_task_sleep()) => {
             NextStep::Again
@@ -200,16 +156,15 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     }
 }
 
-impl Engine {
-    fn sleep_of_async_driver(&mut self, now: Time) -> NextStep {
-        let until = self.next_wake(now).unwrap_or(Time::NEVER);
-        let timeout_ns = until.since(now);
-        if timeout_ns < SHORT_SLEEP_NS || self.is_blocked() {
-            return NextStep::Yield;
-        }
-        self.async_driver.0 = TaskState::Sleeping { until };
-        self.async_driver.1 = SleepSpan { since: Some(now), rung: false };
-        self.note_asleep();
-        NextStep::Sleep((until != Time::NEVER).then_some(timeout_ns))
+/// How the task sleeps, if it has nothing to do now.
+fn prepare_sleep(engine: &mut Engine, now: Time) -> NextStep {
+    let until = engine.next_wake(now).unwrap_or(Time::NEVER);
+    let timeout_ns = until.since(now);
+    if timeout_ns < SHORT_SLEEP_NS || engine.is_blocked() {
+        return NextStep::Yield;
     }
+    engine.async_driver.state = TaskState::Sleeping { until };
+    engine.async_driver.sleep = SleepSpan { since: Some(now), rung: false };
+    engine.note_asleep();
+    NextStep::Sleep((until != Time::NEVER).then_some(timeout_ns))
 }

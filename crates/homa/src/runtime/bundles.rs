@@ -7,12 +7,14 @@
 
 use std::net::SocketAddr;
 
-use homa_driver::TxPacket;
-use homa_proto::wire::append_packet;
-use homa_proto::{Bundle, TransmitRun};
+use homa_driver::{RxBurst, TxPacket};
+use homa_proto::wire::{self, append_packet};
+use homa_proto::{Bundle, RxPacket, TransmitRun};
 
 use crate::payload::buffers::Buffers;
-use crate::runtime::drive::BURST;
+
+/// Maximum packets given to the driver at a time: as many as fit one datagram that the kernel segments.
+pub(crate) const BURST: usize = 64;
 
 /// A path whose longest packet is longer than this is within one machine: no device has so large an MTU
 /// (jumbo frames have 9,000 bytes). Nothing there is queued by priority (WIRE-24).
@@ -32,6 +34,21 @@ const PADDED_QUARTERS: u32 = 3;
 
 /// Ends a chain of runs.
 const NO_RUN: u16 = u16::MAX;
+
+/// The packets of a burst as the endpoint takes them: the packets of a bundle one by one.
+pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> + Clone {
+    let packets = |(index, (from, datagram))| packets_in(from, datagram, burst.priority(index));
+    burst.iter().enumerate().flat_map(packets)
+}
+
+/// The packets of one datagram.
+pub(crate) fn packets_in(
+    from: SocketAddr,
+    datagram: &[u8],
+    priority: Option<u8>,
+) -> impl Iterator<Item = RxPacket<'_>> + Clone {
+    wire::packets(datagram).map(move |bytes| RxPacket { priority, ..RxPacket::new(from, bytes) })
+}
 
 /// One datagram, or the datagrams of one run of packets.
 #[derive(Clone, Copy, Debug)]
@@ -234,7 +251,7 @@ pub(crate) struct BundleCounts {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use homa_proto::wire::{self, Body, Common, DATA_HEADER_LEN, Data, Incarnation};
+    use homa_proto::wire::{Body, Common, DATA_HEADER_LEN, Data, Incarnation};
     use homa_proto::{PayloadRange, RpcKey, Transmit};
 
     use super::*;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::time::Duration;
 use std::{hint, mem};
 
@@ -14,10 +14,11 @@ use homa_proto::Time;
 
 use crate::runtime::clock::HostClock;
 use crate::runtime::engine::Engine;
-use crate::runtime::sleep::WakeFd;
 use crate::runtime::task_wake::TaskWake;
-use crate::runtime::wait::Wakeup;
+use crate::runtime::waiters::Wakeup;
+use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::endpoint_group::EndpointGroup;
+use crate::tenancy::endpoint_group::exchange::RequestExchange;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
 /// Tries for the lock before a thread sleeps for it. A drive round holds the lock for some tens of
@@ -53,6 +54,8 @@ pub(crate) struct SharedEngine {
     pub(crate) async_wake: Arc<TaskWake>,
     /// The group of the host's endpoints and this endpoint's index in it, if there are several.
     siblings: Option<(Arc<EndpointGroup>, usize)>,
+    /// All endpoints of the host, in their order, if there are several. Set once, when the host is created.
+    members: OnceLock<Vec<Weak<SharedEngine>>>,
     /// How long a waiting thread polls before it sleeps, in nanoseconds.
     pub(crate) poll_ns: u64,
     /// RPCs open in this endpoint when its lock was last released, if there are other endpoints to compare
@@ -87,6 +90,7 @@ impl SharedEngine {
             has_async_driver: AtomicBool::new(false),
             async_wake: async_wake.unwrap_or_default(),
             siblings,
+            members: OnceLock::new(),
             poll_ns: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
             open_rpcs: AtomicU32::new(0),
             attended: AtomicBool::new(false),
@@ -109,10 +113,42 @@ impl SharedEngine {
         self.demanded.load(Ordering::Relaxed)
     }
 
-    /// Whether [`attend`](Shared::attend) was called since the last call of this function, which only the
+    /// Whether [`attend`](SharedEngine::attend) was called since the last call of this function, which only the
     /// progress thread makes.
     pub(crate) fn take_demand(&self) -> bool {
         self.demanded.swap(false, Ordering::Relaxed)
+    }
+
+    /// Gives this endpoint the handles of all endpoints of its host.
+    pub(crate) fn introduce(&self, members: &[Arc<SharedEngine>]) {
+        let _ = self.members.set(members.iter().map(Arc::downgrade).collect());
+    }
+
+    /// Wakes a thread or task. The caller holds no lock.
+    fn fire(&self, wakeup: Wakeup) {
+        match wakeup {
+            Wakeup::Thread(sleeper) => sleeper.wake(),
+            Wakeup::Task(waker) => waker.wake(),
+            Wakeup::Leader => self.leader_wake.notify(),
+            Wakeup::Progress => self.progress_wake.notify(),
+            Wakeup::AsyncDriver => self.async_wake.notify_one(),
+            Wakeup::Help(exchange, from) => self.call_help(&exchange, from),
+        }
+    }
+
+    /// Wakes one waiter for the requests in the exchange, if possible at another endpoint than `from`.
+    fn call_help(&self, exchange: &RequestExchange, from: usize) {
+        exchange.call_help(from, |endpoint, on| {
+            let Some(shared) = self.members.get().and_then(|members| members[endpoint].upgrade()) else {
+                return false;
+            };
+            let mut engine = shared.lock();
+            let found = engine.answer_call(on);
+            if !found {
+                exchange.retract(endpoint);
+            }
+            found
+        });
     }
 
     /// The index of this endpoint among those of its host.
@@ -282,7 +318,7 @@ impl EngineGuard<'_> {
         engine.buffers.exhume(&mut last.free);
         drop(engine);
         for wake in last.wakes.drain(..) {
-            wake.fire(self.shared);
+            self.shared.fire(wake);
         }
         last.free.clear();
         // A thread that is ending cannot store it.

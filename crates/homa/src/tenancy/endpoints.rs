@@ -6,12 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::error::HostError;
-use crate::observe::metrics::Metrics;
-use crate::runtime::engine::{Engine, Life};
+use crate::runtime::engine::Life;
 use crate::runtime::shared_engine::SharedEngine;
-use crate::runtime::wait::WaitTarget;
-use crate::tenancy::endpoint_group::EndpointGroup;
-use crate::tenancy::endpoint_group::board::RequestExchange;
+use crate::runtime::wait_target::WaitTarget;
+use crate::tenancy::endpoint_group::exchange::RequestExchange;
 use crate::tenancy::placement::Placement;
 use crate::tenancy::process_group::PortClaim;
 
@@ -40,8 +38,6 @@ pub(crate) type ClientPorts = (Vec<PortAt>, usize, Option<Arc<Placement>>);
 /// The endpoints of a host, with what opens ports in them: see the [module](self).
 pub(crate) struct Endpoints {
     pub(crate) members: Vec<Arc<SharedEngine>>,
-    /// The mailboxes of the endpoints, if there are several.
-    siblings: Option<Arc<EndpointGroup>>,
     /// Held while a port opens or closes in all endpoints. A thread that waits for it holds no engine's lock.
     ports: Mutex<()>,
     /// Endpoint in which the next client port opens, modulo the number of endpoints.
@@ -51,16 +47,12 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    pub(crate) fn new(
-        members: Vec<Arc<SharedEngine>>,
-        siblings: Option<Arc<EndpointGroup>>,
-        placement: Option<Placement>,
-    ) -> Endpoints {
-        if let Some(siblings) = &siblings {
-            siblings.introduce(&members);
+    pub(crate) fn new(members: Vec<Arc<SharedEngine>>, placement: Option<Placement>) -> Endpoints {
+        if members.len() > 1 {
+            members.iter().for_each(|shared| shared.introduce(&members));
         }
         let (ports, next_client) = (Mutex::new(()), AtomicUsize::new(0));
-        Endpoints { members, siblings, ports, next_client, placement: placement.map(Arc::new) }
+        Endpoints { members, ports, next_client, placement: placement.map(Arc::new) }
     }
 
     /// The first endpoint.
@@ -149,8 +141,10 @@ impl Endpoints {
     /// Makes each endpoint offer its items to all other endpoints, if there are any. `ons` are the wait
     /// targets of the port in the endpoints.
     pub(crate) fn set_board(&self, ons: Vec<WaitTarget>) -> Option<Arc<RequestExchange>> {
-        let siblings = Arc::clone(self.siblings.as_ref()?);
-        let board = Arc::new(RequestExchange::new(siblings, ons.clone()));
+        if self.members.len() == 1 {
+            return None;
+        }
+        let board = Arc::new(RequestExchange::new(ons.clone()));
         for (shared, on) in self.members.iter().zip(ons) {
             shared.lock().set_board(on, Arc::clone(&board));
         }
@@ -167,56 +161,6 @@ impl Endpoints {
                 engine.close_server(now, server);
                 engine.after_work(now);
             }
-        }
-    }
-}
-
-impl Engine {
-    /// Every counter of this endpoint.
-    pub(crate) fn metrics(&mut self) -> Metrics {
-        let mut host = self.counts.clone();
-        host.endpoints = 1;
-        host.granted_bytes = self.endpoint.granted_bytes();
-        let trace = self.endpoint.trace();
-        host.trace_records = trace.len() as u64;
-        host.trace_records_overwritten = trace.overwritten();
-        host.open_rpcs = self.endpoint.open_rpcs() as u64;
-        host.open_calls = self.calls.len() as u64;
-        host.open_readings = self.readings.len() as u64;
-        host.queued_requests = self.servers.iter().map(|(_, port)| Engine::queue_len(port) as u64).sum();
-        host.queued_request_bytes = self.queued_bytes;
-        host.outgoing_bytes = self.buffers.outgoing_bytes();
-        host.incoming_bytes = self.buffers.incoming_bytes();
-        host.buffers_allocated = self.buffers.allocations();
-        host.known_peers = self.endpoint.known_peers() as u64;
-        host.link_mbps = self.endpoint.config().link_mbps.unwrap_or(0).into();
-        host.unsched_limit_bytes = self.endpoint.unsched_limit().unwrap_or(0).into();
-        host.leader_sleeps = self.waiting.leader_sleeps;
-        host.leader_rings = self.waiting.leader_rings;
-        host.handovers = self.waiting.handovers;
-        host.progress_takeovers = self.progress.takeovers;
-        host.low_latency_held = self.progress.low_latency_held.into();
-        if let Some(kin) = &self.kin {
-            let mail = kin.mail_counts();
-            (host.misdirected_packets, host.mail_dropped) = (mail.packets, mail.dropped);
-            host.mail_lock_acquisitions = mail.lock_acquisitions;
-            host.mail_lock_misses = mail.lock_misses;
-            host.mail_lock_wait_ns = mail.lock_wait_ns;
-        }
-        if let Some(share) = &self.share {
-            share.count(&mut host);
-        }
-        if let Some(stake) = &self.stake {
-            let (budget, lease, leased) = stake.grant_bytes();
-            host.shared_grant_budget_bytes = budget;
-            (host.shared_grant_lease_bytes, host.shared_grant_leased_bytes) = (lease, leased);
-        }
-        Metrics {
-            endpoint: self.endpoint.stats().clone(),
-            driver: self.driver.stats(),
-            host,
-            call_times: self.call_times.as_ref().clone(),
-            answer_times: self.answer_times.as_ref().clone(),
         }
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use homa_proto::{Endpoint, MS, Time};
 
-use crate::runtime::engine::Engine;
 use crate::tenancy::process_group::{CutoffSet, GroupPool, LeaseShare, LeaseWatch, Segment};
 
 /// How soon an endpoint retries to lease grant budget that others held: the time in which a few full packets
@@ -104,7 +103,7 @@ impl HostLease {
     }
 
     /// HOST-4: publishes cutoffs that the endpoint has computed.
-    fn publish_cutoffs(&mut self, endpoint: &mut Endpoint) {
+    pub(crate) fn publish_cutoffs(&mut self, endpoint: &mut Endpoint) {
         let (levels, version) = endpoint.cutoffs();
         if version == self.cutoff_version || !self.leads {
             return;
@@ -121,7 +120,7 @@ impl HostLease {
     }
 
     /// HOST-5: leases grant budget for waiting messages, and gives back budget that no message needs.
-    fn lease_grants(&mut self, now: Time, endpoint: &mut Endpoint) {
+    pub(crate) fn lease_grants(&mut self, now: Time, endpoint: &mut Endpoint) {
         let demand = endpoint.grant_demand();
         let lease = self.part().lease_grants(demand, endpoint.granted_bytes());
         if lease != self.lease {
@@ -172,8 +171,12 @@ impl HostLease {
         }
     }
 
-    /// The work of one of several endpoints every few tens of milliseconds in which it is driven.
-    fn tick(&mut self, now: Time, endpoint: &mut Endpoint) {
+    /// Does the work of one of several endpoints that is due every few tens of milliseconds in which the
+    /// endpoint is driven.
+    pub(crate) fn tick(&mut self, now: Time, endpoint: &mut Endpoint) {
+        if now < self.next_tick {
+            return;
+        }
         let LeaseSource::EndpointGroup(pool, mine) = &self.holding else { return };
         self.next_tick = now + TICK_NS;
         pool.tick(*mine, now.as_ns(), &mut self.watch);
@@ -192,25 +195,6 @@ impl Drop for HostLease {
     fn drop(&mut self) {
         if let LeaseSource::EndpointGroup(pool, mine) = &self.holding {
             pool.leave(*mine);
-        }
-    }
-}
-
-impl Engine {
-    /// Synchronises with the other endpoints of this process, if there are any and it is time.
-    pub(crate) fn stake_tick(&mut self, now: Time) {
-        if let Some(stake) = &mut self.stake
-            && stake.next_tick <= now
-        {
-            stake.tick(now, &mut self.endpoint);
-        }
-    }
-
-    /// Publishes the consequences of packets and timers to the host's other endpoints.
-    pub(crate) fn stake_after(&mut self, now: Time) {
-        if let Some(stake) = &mut self.stake {
-            stake.publish_cutoffs(&mut self.endpoint);
-            stake.lease_grants(now, &mut self.endpoint);
         }
     }
 }

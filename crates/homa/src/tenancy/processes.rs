@@ -12,11 +12,11 @@ use homa_proto::{Endpoint, MS, RxPacket, Time};
 
 use crate::api::error::HostError;
 use crate::observe::metrics::HostCounts;
-use crate::runtime::drive::packets_of;
-use crate::runtime::engine::Engine;
+use crate::payload::buffers::Buffers;
+use crate::runtime::bundles::packets_of;
 use crate::tenancy::end_barrier::EndBarrier;
 use crate::tenancy::host_lease::HostLease;
-use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner, PortClaim, Segment};
+use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner, Segment};
 
 /// How often a process checks on the others and shows that it is alive. This is a small part of the time
 /// after which a peer's RPC gives up, and costs fifty wake-ups a second of an idle host.
@@ -161,6 +161,34 @@ impl Share {
         }
     }
 
+    /// Processes a received burst of which some may belong to other processes.
+    pub(crate) fn take_burst(
+        &mut self,
+        now: Time,
+        rx: &RxBurst,
+        (endpoint, buffers): (&mut Endpoint, &mut Buffers),
+    ) {
+        // Each packet is classified once: ports change hands meanwhile, and no packet may be processed by two
+        // processes.
+        let mut foreign = std::mem::take(&mut self.foreign);
+        foreign.clear();
+        for RxPacket { bytes, .. } in packets_of(rx) {
+            let business = self.business(bytes);
+            if let (PacketOwner::Nobodys { orphan }, Some(port)) = (business, port_of(bytes)) {
+                let until = if orphan { Time::NEVER } else { Time::ZERO };
+                endpoint.note_lost_owner(port, until); // HOST-10
+            }
+            foreign.push(business == PacketOwner::Foreign);
+        }
+        let packets = || packets_of(rx).zip(&foreign);
+        let own = packets().filter_map(|(packet, foreign)| (!foreign).then_some(packet));
+        endpoint.handle_packets(now, own, buffers);
+        for (packet, _) in packets().filter(|(_, foreign)| **foreign) {
+            endpoint.handle_foreign(now, &packet);
+        }
+        self.foreign = foreign;
+    }
+
     /// Notes that a port was closed.
     pub(crate) fn port_closed(&mut self, now: Time, port: u16) {
         self.closing.push(port);
@@ -206,14 +234,17 @@ impl Share {
         Ok(())
     }
 
-    /// The work done every few tens of milliseconds.
-    fn tick(
+    /// Does the work that is due every few tens of milliseconds.
+    pub(crate) fn tick(
         &mut self,
         now: Time,
         endpoint: &mut Endpoint,
         driver: &mut dyn Driver,
         stake: Option<&mut HostLease>,
     ) {
+        if now < self.next_tick {
+            return;
+        }
         self.next_tick = now + TICK_NS;
         self.release_ports(now, endpoint);
         let changed = self.segment.tick(self.monotonic_ns(now), &mut self.watch);
@@ -223,79 +254,6 @@ impl Share {
         if let Some(stake) = stake {
             stake.settle(endpoint, self.segment.is_leader());
         }
-    }
-}
-
-impl Engine {
-    /// Synchronises with the other processes of the host, if there can be any and it is time.
-    pub(crate) fn share_tick(&mut self, now: Time) {
-        if let Some(share) = &mut self.share
-            && share.next_tick <= now
-        {
-            share.tick(now, &mut self.endpoint, &mut *self.driver, self.stake.as_mut());
-        }
-    }
-
-    /// Processes the received burst if some of it may belong to other processes.
-    pub(crate) fn take_shared_burst(&mut self, now: Time) {
-        let Some(share) = &mut self.share else { return };
-        if let Some(stake) = &mut self.stake {
-            stake.adopt_cutoffs(&mut self.endpoint);
-        }
-        // Each packet is classified once: ports change hands meanwhile, and no packet may be processed by two
-        // processes.
-        let mut foreign = std::mem::take(&mut share.foreign);
-        foreign.clear();
-        for RxPacket { bytes, .. } in packets_of(&self.rx) {
-            let business = share.business(bytes);
-            if let (PacketOwner::Nobodys { orphan }, Some(port)) = (business, port_of(bytes)) {
-                let until = if orphan { Time::NEVER } else { Time::ZERO };
-                self.endpoint.note_lost_owner(port, until); // HOST-10
-            }
-            foreign.push(business == PacketOwner::Foreign);
-        }
-        let packets = || packets_of(&self.rx).zip(&foreign);
-        let own = packets().filter_map(|(packet, foreign)| (!foreign).then_some(packet));
-        self.endpoint.handle_packets(now, own, &mut self.buffers);
-        for (packet, _) in packets().filter(|(_, foreign)| **foreign) {
-            self.endpoint.handle_foreign(now, &packet);
-        }
-        share.foreign = foreign;
-    }
-
-    /// Closes a port of the endpoint, and releases it for all processes once its last RPC is freed.
-    pub(crate) fn close_port(&mut self, now: Time, port: u16) {
-        self.endpoint.close_port(now, port);
-        if let Some(share) = &mut self.share {
-            share.port_closed(now, port);
-        }
-    }
-
-    /// Opens `port` of the endpoint, which the segment has assigned to this process. If that fails, the port
-    /// is given back.
-    pub(crate) fn open_shared_port(
-        &mut self,
-        now: Time,
-        port: u16,
-        bound: Option<PortClaim>,
-    ) -> Result<(), HostError> {
-        let Some(share) = &mut self.share else { return Err(HostError::Closed) };
-        if let Err(error) = self.endpoint.open_port(port) {
-            if !self.endpoint.is_port_open(port) {
-                share.port_closed(now, port);
-            }
-            return Err(error.into());
-        }
-        share.port_opened(port);
-        // HOST-10: for as long as a client of the last owner may still send a RESEND.
-        let inherited = bound.is_some_and(|bound| bound.inherited);
-        let until = if inherited { now + self.endpoint.config().max_packet_lifetime_ns } else { Time::ZERO };
-        self.endpoint.note_lost_owner(port, until);
-        if let Err(source) = share.refilter(&mut *self.driver) {
-            self.close_port(now, port);
-            return Err(HostError::System { what: "a receive filter", source });
-        }
-        Ok(())
     }
 }
 
@@ -331,7 +289,7 @@ mod tests {
     use homa_trace::Trace;
 
     use super::*;
-    use crate::runtime::engine::Limits;
+    use crate::runtime::engine::{Engine, Limits};
     use crate::tenancy::process_group::tests::Dir;
 
     const PORT: u16 = 99;

@@ -15,20 +15,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use homa_proto::{RpcInfo, Time, wire};
 
-use super::arrival::{Arrival, CallInfo, Outcome};
+use super::arrival::Arrival;
+use super::outcome::{CallInfo, Outcome};
 use super::state::SocketCall;
+use super::take::take_arrival;
 use crate::api::address::ServerAddr;
 use crate::api::error::{CallError, HostError, RecvError, ReplyError};
 use crate::api::host::Host;
 use crate::api::request::Request;
 use crate::api::server::Server;
-use crate::payload::deferred_copy::{self, Outgoing};
+use crate::payload::deferred_copy::Outgoing;
 use crate::payload::memory::MessageMemory;
 use crate::payload::pool::{self, Pool};
-use crate::runtime::engine::{CallOwner, Engine, Life};
+use crate::runtime::calls::CallOwner;
+use crate::runtime::copy_and_send;
+use crate::runtime::engine::{Engine, Life};
 use crate::runtime::shared_engine::SharedEngine;
-use crate::runtime::wait::{self, WaitTarget};
-use crate::tenancy::endpoint_group::board::{self, RequestExchange, WaitOutcome};
+use crate::runtime::wait;
+use crate::runtime::wait_target::WaitTarget;
+use crate::tenancy::endpoint_group::exchange::{RequestExchange, WaitOutcome};
 use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::process_group::FIRST_CLIENT_PORT;
 
@@ -208,7 +213,7 @@ impl Socket {
         private: bool,
     ) -> Result<u64, CallError> {
         let SocketShard { shared, index: socket } = &self.members[self.home()];
-        if !deferred_copy::is_worth_it(shared, pieces) {
+        if !copy_and_send::is_worth_it(shared, pieces) {
             return self.start(to, self.message(pieces), cookie, private);
         }
         let (at, now) = shared.clock.look();
@@ -218,7 +223,7 @@ impl Socket {
         }
         let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline: None, result: None };
         let from = (self.number, private);
-        let id = deferred_copy::copy_and_send(shared, &mut engine, pieces, |engine, request| {
+        let id = copy_and_send::copy_and_send(shared, &mut engine, pieces, |engine, request| {
             engine.start_socket_call((at, now), from, to, request, owner)
         });
         engine.after_work(shared.now());
@@ -231,7 +236,7 @@ impl Socket {
     /// # Errors
     /// See [`ReplyError`]; the RPC is over in that case, too.
     pub fn reply_pieces(&self, rpc: Request, pieces: &[&[u8]]) -> Result<(), ReplyError> {
-        if !deferred_copy::is_worth_it(rpc.shared(), pieces) {
+        if !copy_and_send::is_worth_it(rpc.shared(), pieces) {
             return rpc.reply(self.message(pieces));
         }
         rpc.reply_while_copying(pieces)
@@ -301,14 +306,14 @@ impl Socket {
     }
 
     fn take(&self, engine: &mut Engine, endpoint: usize) -> Option<Result<Arrival, RecvError>> {
-        engine.take_arrival(self.members[endpoint].index, self.server.get(), endpoint)
+        take_arrival(engine, self.members[endpoint].index, self.server.get(), endpoint)
     }
 
     /// Looks for arrivals at the endpoint `home`, which is locked, and checks whether other endpoints have
     /// any.
     fn find(&self, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Arrival>> {
         let member = &self.members[home];
-        engine.find(&member.shared, (member.on(), self.board.as_ref()), |engine| self.take(engine, home))
+        engine.find((member.on(), self.board.as_ref()), |engine| self.take(engine, home))
     }
 
     /// Takes an arrival at another endpoint than `home`, where no thread waits for it.
@@ -317,7 +322,7 @@ impl Socket {
             let member = &self.members[endpoint];
             (&*member.shared, member.on())
         };
-        board::take_elsewhere(members, home, marked, |engine, endpoint| self.take(engine, endpoint))
+        wait::take_elsewhere(members, home, marked, |engine, endpoint| self.take(engine, endpoint))
     }
 
     /// Waits for the outcome of a private call.
@@ -573,7 +578,7 @@ mod tests {
 
     use homa_proto::DoneReason;
 
-    use super::super::arrival::ReturnedReply;
+    use super::super::outcome::ReturnedReply;
 
     use super::*;
 

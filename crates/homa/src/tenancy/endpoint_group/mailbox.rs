@@ -16,8 +16,8 @@ use std::{io, mem};
 
 use homa_proto::{RxPacket, Unreachable};
 
-use crate::runtime::sleep::WakeFd;
 use crate::runtime::task_wake::TaskWake;
+use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
 /// Maximum bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is so far behind

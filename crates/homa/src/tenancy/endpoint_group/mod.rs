@@ -4,7 +4,7 @@
 //! steered to the endpoint that owns their RPC. This module handles the rest: packets that arrive at the
 //! wrong endpoint, and information that concerns other endpoints as well. It is handed over through a
 //! [`Mailbox`], and never waits for another endpoint's lock. Host-wide resources are in
-//! [`HostLease`](crate::tenancy::host_lease::Stake).
+//! [`HostLease`](crate::tenancy::host_lease::HostLease).
 //!
 //! - **Acknowledgements, cutoffs and FREEZE** concern the endpoints that [`wire::route`] names. They wake no
 //!   thread: an endpoint that waits for an acknowledgement has a timer to request it, and checks its mailbox
@@ -80,7 +80,7 @@
 //!   of its own.
 //! - **Clients live in one endpoint** otherwise, dealt out in turn; a call never checks another endpoint.
 //!   **Server ports are open in all**; a thread in `recv` waits at one endpoint, and takes from another the
-//!   requests for which no thread waits there. `endpoint_group/board` has the argument why no request is
+//!   requests for which no thread waits there. `endpoint_group/exchange` has the argument why no request is
 //!   stranded, and the tests run with fewer threads than endpoints. **A socket with a server port is in all
 //!   endpoints, too** (`homa/kernel_api/socket`): a thread calls at the endpoint where it waits. An outcome
 //!   arrives at the endpoint where its call was made, and is offered like a request.
@@ -88,20 +88,20 @@
 //!   are granted to at a time. To divide them would refuse a host with one busy endpoint what it was
 //!   promised.
 
-pub(crate) mod board;
+pub(crate) mod exchange;
 pub(crate) mod mailbox;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
+use homa_driver::RxBurst;
 use homa_proto::wire::{self, DATA_HEADER_LEN, Route};
-use homa_proto::{RxPacket, Time, Unreachable};
+use homa_proto::{Endpoint, RxPacket, Time, Unreachable};
 
-use crate::runtime::drive::packets_of;
-use crate::runtime::engine::Engine;
-use crate::runtime::shared_engine::SharedEngine;
-use crate::tenancy::processes::NOBODY;
+use crate::payload::buffers::Buffers;
+use crate::runtime::bundles::packets_of;
+use crate::tenancy::processes::{NOBODY, Share};
 use mailbox::{MailCounts, MailKind, MailQueue, Mailbox};
 
 /// Offset of the type of a packet, and the type of the packets whose payload is cut off for endpoints that
@@ -109,26 +109,15 @@ use mailbox::{MailCounts, MailKind, MailQueue, Mailbox};
 const TYPE_AT: usize = 11;
 const DATA: u8 = wire::PacketType::Data as u8;
 
-/// The mailboxes and handles of the endpoints of a host.
+/// The mailboxes of the endpoints of a host.
 pub(crate) struct EndpointGroup {
     mailboxes: Vec<Mailbox>,
-    members: OnceLock<Vec<Weak<SharedEngine>>>,
 }
 
 impl EndpointGroup {
     pub(crate) fn new(endpoints: usize) -> io::Result<EndpointGroup> {
         let mailboxes: Result<Vec<Mailbox>, io::Error> = (0..endpoints).map(|_| Mailbox::new()).collect();
-        Ok(EndpointGroup { mailboxes: mailboxes?, members: OnceLock::new() })
-    }
-
-    /// Gives the group the endpoints, in their order.
-    pub(crate) fn introduce(&self, members: &[Arc<SharedEngine>]) {
-        // Set once, when the host is created.
-        let _ = self.members.set(members.iter().map(Arc::downgrade).collect());
-    }
-
-    fn member(&self, endpoint: usize) -> Option<Arc<SharedEngine>> {
-        self.members.get()?.get(endpoint)?.upgrade()
+        Ok(EndpointGroup { mailboxes: mailboxes? })
     }
 
     pub(crate) fn mailbox(&self, endpoint: usize) -> &Mailbox {
@@ -162,69 +151,57 @@ impl GroupMember {
     pub(crate) fn mail_counts(&self) -> MailCounts {
         self.siblings.mailbox(self.index).counts()
     }
-}
 
-/// The part of a packet that an endpoint needs if it does not own the packet.
-fn header_of<'a>(packet: &RxPacket<'a>) -> RxPacket<'a> {
-    let bytes = packet.bytes;
-    let is_data = bytes.get(TYPE_AT) == Some(&DATA);
-    let bytes = if is_data { &bytes[..bytes.len().min(DATA_HEADER_LEN)] } else { bytes };
-    RxPacket { bytes, wire_len: bytes.len(), ..*packet }
-}
-
-impl Engine {
-    /// Processes the received burst if some of it may belong to other endpoints, or to other processes.
-    pub(crate) fn take_steered_burst(&mut self, now: Time) {
-        let Some(kin) = &mut self.kin else { return };
-        if let Some(stake) = &mut self.stake {
-            stake.adopt_cutoffs(&mut self.endpoint);
-        }
-        let (me, endpoints) = (kin.index as u32, kin.siblings.mailboxes.len() as u32);
-        let mut routes = std::mem::take(&mut kin.routes);
-        routes.clear();
-        for RxPacket { bytes, .. } in packets_of(&self.rx) {
+    /// Processes a received burst of which some may belong to other endpoints, or, with `share`, to other
+    /// processes.
+    pub(crate) fn take_burst(
+        &mut self,
+        now: Time,
+        rx: &RxBurst,
+        share: Option<&Share>,
+        (endpoint, buffers): (&mut Endpoint, &mut Buffers),
+    ) {
+        let (me, endpoints) = (self.index as u32, self.siblings.mailboxes.len() as u32);
+        self.routes.clear();
+        for RxPacket { bytes, .. } in packets_of(rx) {
             let mut route = wire::route(bytes, endpoints);
-            if let Some(share) = &self.share {
+            if let Some(share) = share {
                 route = share.route(bytes, route);
                 if route.owner == me {
-                    share.note_owner_of(bytes, &mut self.endpoint);
+                    share.note_owner_of(bytes, endpoint);
                 }
             }
-            routes.push(route);
+            self.routes.push(route);
         }
-        let restarts = self.endpoint.stats().peer_restarts;
-        let own = packets_of(&self.rx).zip(&routes).filter(|(_, route)| route.owner == me);
+        let restarts = endpoint.stats().peer_restarts;
+        let own = packets_of(rx).zip(&self.routes).filter(|(_, route)| route.owner == me);
         let own = own.map(|(packet, _)| packet);
-        self.endpoint.handle_packets(now, own, &mut self.buffers);
+        endpoint.handle_packets(now, own, buffers);
         let mut addressees = 0;
-        for (packet, route) in packets_of(&self.rx).zip(&routes) {
+        for (packet, route) in packets_of(rx).zip(&self.routes) {
             addressees |= route.others | if route.owner == NOBODY { 0 } else { 1 << route.owner };
             if route.others & 1 << me != 0 {
-                self.endpoint.handle_foreign(now, &header_of(&packet));
+                endpoint.handle_foreign(now, &header_of(&packet));
             }
         }
         addressees &= !(1 << me);
         if addressees != 0 {
-            self.hand_over_burst(&routes, addressees);
+            self.hand_over_burst(rx, addressees);
         }
-        if self.endpoint.stats().peer_restarts != restarts {
-            self.tell_restarts(packets_of(&self.rx));
-        }
-        if let Some(kin) = &mut self.kin {
-            kin.routes = routes;
+        if endpoint.stats().peer_restarts != restarts {
+            self.tell_restarts(endpoint, packets_of(rx));
         }
     }
 
     /// Posts the packets of the burst to the endpoints whose bits are set.
-    fn hand_over_burst(&self, routes: &[Route], addressees: u64) {
-        let Some(kin) = &self.kin else { return };
-        for (endpoint, mailbox) in kin.siblings.mailboxes.iter().enumerate() {
+    fn hand_over_burst(&self, rx: &RxBurst, addressees: u64) {
+        for (endpoint, mailbox) in self.siblings.mailboxes.iter().enumerate() {
             if addressees & 1 << endpoint == 0 {
                 continue;
             }
-            let urgent = routes.iter().any(|route| route.owner as usize == endpoint);
+            let urgent = self.routes.iter().any(|route| route.owner as usize == endpoint);
             mailbox.post(urgent, |mail| {
-                for (packet, route) in packets_of(&self.rx).zip(routes) {
+                for (packet, route) in packets_of(rx).zip(&self.routes) {
                     if route.owner as usize == endpoint {
                         mail.push(MailKind::Own, &packet);
                     } else if route.others & 1 << endpoint != 0 {
@@ -236,61 +213,65 @@ impl Engine {
     }
 
     /// Passes the packets by which this endpoint has seen a peer restart to the other endpoints.
-    fn tell_restarts<'a>(&self, packets: impl Iterator<Item = RxPacket<'a>> + Clone) {
-        let Some(kin) = &self.kin else { return };
-        kin.siblings.post_to_others(kin.index, true, |mail| {
+    fn tell_restarts<'a>(&self, endpoint: &Endpoint, packets: impl Iterator<Item = RxPacket<'a>> + Clone) {
+        self.siblings.post_to_others(self.index, true, |mail| {
             let mut last = None;
             for packet in packets.clone() {
                 // Mostly these are runs of packets of one peer. An endpoint that knows of the restart learns
                 // nothing from the later ones.
-                if last.replace(packet.from) != Some(packet.from) && self.endpoint.has_proven(&packet) {
+                if last.replace(packet.from) != Some(packet.from) && endpoint.has_proven(&packet) {
                     mail.push(MailKind::Restart, &header_of(&packet));
                 }
             }
         });
     }
 
-    /// Passes a network report about a peer to the other endpoints. Over raw IP the kernel has given it to
-    /// each of them.
+    /// Passes a network report about a peer to the other endpoints.
     pub(crate) fn tell_unreachable(&self, peer: SocketAddr, report: Unreachable) {
-        if let Some(kin) = self.kin.as_ref().filter(|_| self.share.is_none()) {
-            let report = MailKind::Unreachable(report);
-            kin.siblings.post_to_others(kin.index, true, |mail| mail.push(report, &RxPacket::new(peer, &[])));
-        }
+        let report = MailKind::Unreachable(report);
+        self.siblings.post_to_others(self.index, true, |mail| mail.push(report, &RxPacket::new(peer, &[])));
     }
 
     /// Whether there is urgent mail from other endpoints.
     pub(crate) fn has_urgent_mail(&self) -> bool {
-        self.kin.as_ref().is_some_and(|kin| kin.siblings.mailbox(kin.index).is_urgent())
+        self.siblings.mailbox(self.index).is_urgent()
     }
 
     /// Takes the mail from other endpoints; returns whether there was any.
-    pub(crate) fn take_mail(&mut self, now: Time) -> bool {
-        let Some(kin) = &mut self.kin else { return false };
-        if !kin.siblings.mailbox(kin.index).take(&mut kin.mail) {
+    pub(crate) fn take_mail(
+        &mut self,
+        now: Time,
+        share: Option<&Share>,
+        (endpoint, buffers): (&mut Endpoint, &mut Buffers),
+    ) -> bool {
+        if !self.siblings.mailbox(self.index).take(&mut self.mail) {
             return false;
         }
-        let mail = std::mem::take(&mut kin.mail);
-        let restarts = self.endpoint.stats().peer_restarts;
-        let own = || mail.iter().filter(|(kind, _)| *kind == MailKind::Own).map(|(_, packet)| packet);
-        if let Some(share) = &self.share {
-            own().for_each(|packet| share.note_owner_of(packet.bytes, &mut self.endpoint));
+        let restarts = endpoint.stats().peer_restarts;
+        let own = || self.mail.iter().filter(|(kind, _)| *kind == MailKind::Own).map(|(_, packet)| packet);
+        if let Some(share) = share {
+            own().for_each(|packet| share.note_owner_of(packet.bytes, endpoint));
         }
-        self.endpoint.handle_packets(now, own(), &mut self.buffers);
-        if self.endpoint.stats().peer_restarts != restarts {
-            self.tell_restarts(own());
+        endpoint.handle_packets(now, own(), buffers);
+        if endpoint.stats().peer_restarts != restarts {
+            self.tell_restarts(endpoint, own());
         }
-        for (kind, packet) in mail.iter() {
+        for (kind, packet) in self.mail.iter() {
             match kind {
                 MailKind::Own => {}
-                MailKind::Foreign => self.endpoint.handle_foreign(now, &packet),
-                MailKind::Restart => self.endpoint.handle_proven_foreign(now, &packet),
-                MailKind::Unreachable(report) => self.endpoint.peer_unreachable(now, packet.from, report),
+                MailKind::Foreign => endpoint.handle_foreign(now, &packet),
+                MailKind::Restart => endpoint.handle_proven_foreign(now, &packet),
+                MailKind::Unreachable(report) => endpoint.peer_unreachable(now, packet.from, report),
             }
-        }
-        if let Some(kin) = &mut self.kin {
-            kin.mail = mail;
         }
         true
     }
+}
+
+/// The part of a packet that an endpoint needs if it does not own the packet.
+fn header_of<'a>(packet: &RxPacket<'a>) -> RxPacket<'a> {
+    let bytes = packet.bytes;
+    let is_data = bytes.get(TYPE_AT) == Some(&DATA);
+    let bytes = if is_data { &bytes[..bytes.len().min(DATA_HEADER_LEN)] } else { bytes };
+    RxPacket { bytes, wire_len: bytes.len(), ..*packet }
 }

@@ -3,19 +3,10 @@
 
 use std::mem;
 
-use crate::runtime::engine::Engine;
+use super::Engine;
 
 /// Entries for which the queues of ports keep room.
 const LEAST_ROOM: usize = 64;
-
-/// How far memory has been returned since the peak.
-#[derive(Debug, Default)]
-pub(crate) struct ShrinkState {
-    /// RPCs for which the endpoint's tables had room at the last check.
-    room: usize,
-    /// The allocator may return memory to the system.
-    trims: bool,
-}
 
 impl Engine {
     /// Shrinks the runtime's tables if the endpoint has shrunk its own.

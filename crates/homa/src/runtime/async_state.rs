@@ -1,0 +1,53 @@
+//! The state of the async driver task, as threads see it.
+
+use homa_proto::Time;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TaskState {
+    /// No task.
+    #[default]
+    Absent,
+    /// A task is spawned and has not run.
+    Starting,
+    /// The task runs, or is runnable.
+    Running,
+    /// The task sleeps until `until`.
+    Sleeping { until: Time },
+    /// The task cannot run on this runtime.
+    Unusable,
+}
+
+/// The state of the async driver task that threads need.
+#[derive(Debug, Default)]
+pub(crate) struct AsyncDriver {
+    pub(super) state: TaskState,
+    pub(super) sleep: SleepSpan,
+}
+
+/// The task's sleep as the time trace records it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SleepSpan {
+    pub(super) since: Option<Time>,
+    pub(super) rung: bool,
+}
+
+impl AsyncDriver {
+    pub(crate) fn is_running(&self) -> bool {
+        !matches!(self.state, TaskState::Absent | TaskState::Unusable)
+    }
+
+    pub(crate) fn sleeps_until(&self) -> Option<Time> {
+        match self.state {
+            TaskState::Sleeping { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Notes that the task's sleep is being ended.
+    pub(crate) fn notify(&mut self) {
+        if let TaskState::Sleeping { .. } = self.state {
+            self.state = TaskState::Running;
+            self.sleep.rung = true;
+        }
+    }
+}

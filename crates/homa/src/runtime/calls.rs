@@ -1,0 +1,64 @@
+//! The calls of an endpoint: each from its start until its result is taken, and the client ports with their
+//! completions.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use bytes::Bytes;
+use homa_proto::{RpcKey, Time};
+
+use crate::api::address::ServerAddr;
+use crate::api::error::CallError;
+use crate::kernel_api::socket::state::SocketCall;
+use crate::observe::stages::TraceKey;
+
+/// A call, from its start until its result is taken or its owner has abandoned it.
+pub(crate) struct Call {
+    pub(crate) to: ServerAddr,
+    pub(crate) rpc: RpcKey,
+    pub(crate) traced: TraceKey,
+    pub(crate) owner: CallOwner,
+    /// When it began, and the bytes of its request: used for
+    /// [`Metrics::call_times`](crate::metrics::Metrics::call_times).
+    pub(crate) started: Time,
+    pub(crate) request_bytes: u32,
+}
+
+/// The receiver of a call's result.
+pub(crate) enum CallOwner {
+    /// A `Call` of the application, or its `ResponseReader`.
+    CallTicket(CallTicket),
+    /// The completions of a client port.
+    Queue { client: usize, cookie: u64 },
+    /// A socket, which keeps the result until it is taken.
+    Socket(SocketCall),
+    /// None: the call was aborted, and the endpoint's last event for it is still to come.
+    Nobody,
+}
+
+/// The part of a call that its owner reads.
+#[derive(Default)]
+pub(crate) struct CallTicket {
+    pub(crate) result: Option<Result<Bytes, CallError>>,
+    pub(crate) waker: Option<Waker>,
+    /// Contiguous bytes of the response that have arrived, for a reader.
+    pub(crate) readable_end: u32,
+    /// Bytes of the whole response; 0 until it is reported to a reader.
+    pub(crate) length: u32,
+}
+
+/// An open client port.
+pub(crate) struct ClientPort {
+    pub(crate) port: u16,
+    pub(crate) completions: VecDeque<UntakenCompletion>,
+    /// Calls submitted and not completed.
+    pub(crate) open: usize,
+    pub(crate) closed: bool,
+}
+
+/// A completion that has not been taken.
+pub(crate) struct UntakenCompletion {
+    pub(crate) cookie: u64,
+    pub(crate) result: Result<Bytes, CallError>,
+    pub(crate) traced: TraceKey,
+}

@@ -1,0 +1,90 @@
+//! The end of a host: first everything but answers is refused, then all state is dropped.
+
+use homa_proto::Time;
+
+use super::{Engine, Life};
+use crate::api::error::CallError;
+use crate::runtime::calls::CallOwner;
+use crate::runtime::waiters::Wakeup;
+
+impl Engine {
+    /// Refuses everything but answers to requests that the application has taken.
+    pub(crate) fn begin_close(&mut self, now: Time) {
+        if self.life != Life::Open {
+            return;
+        }
+        self.life = Life::Closing;
+        if let Some(kin) = &self.kin {
+            kin.siblings.mailbox(kin.index).hurry();
+        }
+        let calls: Vec<usize> = self.calls.iter().map(|(call, _)| call).collect();
+        for call in calls {
+            self.close_call(now, call);
+        }
+        let servers: Vec<usize> = self.servers.iter().map(|(server, _)| server).collect();
+        for server in servers {
+            self.refuse_queued(now, server);
+            while let Some(port) = self.servers.get_mut(server) {
+                let Some(task) = port.tasks.pop(&self.waiting.wake_by) else { break };
+                self.waiting.wakes.push(Wakeup::Task(task));
+            }
+        }
+        self.flush(now);
+        self.summon();
+        self.waiting.wake_all();
+    }
+
+    /// Ends a call because the host closes.
+    fn close_call(&mut self, now: Time, call: usize) {
+        let Some(entry) = self.calls.get_mut(call) else { return };
+        let rpc = entry.rpc;
+        match &mut entry.owner {
+            CallOwner::CallTicket(ticket) if ticket.result.is_none() => {
+                ticket.result = Some(Err(CallError::Closed));
+                if let Some(waker) = ticket.waker.take() {
+                    self.waiting.wakes.push(Wakeup::Task(waker));
+                }
+                self.endpoint.abort(now, rpc);
+            }
+            CallOwner::Queue { .. } => {
+                self.finish_call(call, Err(CallError::Closed));
+                self.endpoint.abort(now, rpc);
+            }
+            CallOwner::Socket(_) => self.forget_socket_call(now, call),
+            _ => {}
+        }
+    }
+
+    /// Drops all state.
+    pub(crate) fn finish_close(&mut self, now: Time) {
+        self.life = Life::Closed;
+        if let Some((_, client)) = self.clients.iter().next() {
+            self.endpoint.flush_acks(client.port); // ACK-13
+        }
+        let ports = self.clients.iter().map(|(_, c)| c.port).chain(self.servers.iter().map(|(_, s)| s.port));
+        for port in ports.collect::<Vec<_>>() {
+            self.close_port(now, port);
+        }
+        while self.endpoint.open_rpcs() > 0 {
+            let before = self.endpoint.open_rpcs();
+            self.endpoint.handle_timeout(now);
+            self.flush(now);
+            if self.endpoint.open_rpcs() >= before && self.endpoint.poll_timeout().is_none_or(|due| due > now)
+            {
+                break;
+            }
+        }
+        self.flush(now);
+        self.unsent.clear();
+        // Other processes and endpoints get what this endpoint had leased.
+        self.stake = None;
+        self.share = None;
+        self.close_readings();
+        self.buffers.release_all();
+        self.summon();
+        self.waiting.wake_all();
+        self.ring_progress();
+        self.async_driver.notify();
+        self.waiting.wakes.push(Wakeup::AsyncDriver);
+    }
+}

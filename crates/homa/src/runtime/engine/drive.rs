@@ -1,0 +1,233 @@
+//! One drive round: packets in, timers, packets out, events.
+
+use homa_driver::BURST_PACKETS;
+use homa_proto::Time;
+
+use super::Engine;
+use crate::runtime::progress::LEAST_TICK_NS;
+use crate::runtime::waiters::Wakeup;
+use crate::tenancy::host_lease::HostLease;
+use crate::tenancy::processes::Share;
+
+/// Maximum packets that are read before late timers are processed.
+const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
+
+/// Maximum rounds, each of at most `batch` packets, by which due timers may be deferred in favour of received
+/// packets, if they are already late by `late_ns`.
+fn most_put_off(late_ns: u64, batch: u32) -> u32 {
+    if late_ns >= LEAST_TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
+}
+
+impl Engine {
+    /// Does one round; returns whether there was anything to do. The caller calls [`Engine::summon`] after it
+    /// has taken its own items.
+    pub(crate) fn drive(&mut self, now: Time) -> bool {
+        self.counts.drive_rounds += 1;
+        self.last_driven = now;
+        self.endpoint.trace().begin_stage();
+        self.share_tick(now);
+        self.stake_tick(now);
+        let (received, now) = self.receive(now);
+        self.tend_endpoint(now, received);
+        self.stake_after(now);
+        if self.driver.poll_timeout() == Some(0) {
+            // The driver holds packets back, and their time has come.
+            if let Err(error) = self.driver.send(&[]) {
+                self.note_broken("send", &error);
+            }
+        }
+        // Peers wait for the answers to received packets; the application comes next.
+        let sent = self.transmit_round(now);
+        let mut told = self.dispatch(now);
+        if self.expire_calls(now) {
+            self.flush(now);
+            told = true;
+        }
+        while let Some(waker) = self.timers.pop_due(now) {
+            self.waiting.wakes.push(Wakeup::Task(waker));
+        }
+        let busy = received || sent || told;
+        if busy {
+            self.last_activity = now;
+            if self.low_latency {
+                // The progress thread keeps the processors awake.
+                self.progress_must_watch();
+            }
+        }
+        busy
+    }
+
+    /// Processes due timers of the endpoint. In a round that `received` packets, the timers wait for the next
+    /// round: the packets may contain a request, and its answer comes first. If the timers are late, no
+    /// thread drove meanwhile, as on an overloaded machine, and the packets that arrived in that time are
+    /// read first. Sending RESEND for packets that already wait here would cost both sides more of the
+    /// processor time that they lack. The delay is bounded by [`most_put_off`].
+    fn tend_endpoint(&mut self, now: Time, received: bool) {
+        let Some(due) = self.endpoint.poll_timeout().filter(|&due| due <= now) else {
+            self.put_off = 0;
+            return;
+        };
+        if received && self.put_off < most_put_off(now.since(due), self.rx.cap().take(BURST_PACKETS as u32)) {
+            self.put_off += 1;
+            return;
+        }
+        self.put_off = 0;
+        self.endpoint.handle_timeout(now);
+        self.fit_tables();
+    }
+
+    /// The work to do before a sleep: everything but receiving, since waiting packets end the sleep.
+    pub(crate) fn finish_up(&mut self, now: Time) {
+        self.tend_endpoint(now, false);
+        self.flush(now);
+    }
+
+    /// Sends everything that may be sent now and handles the resulting events, without receiving.
+    pub(crate) fn flush(&mut self, now: Time) {
+        self.transmit_round(now);
+        self.dispatch(now);
+    }
+
+    /// When a drive round is due even if no packet comes.
+    pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
+        let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
+        let backlog = (self.backlog && !self.is_blocked()).then_some(now);
+        let share = self.share.as_ref().map(Share::next_wake);
+        let stake = self.stake.as_ref().map(HostLease::next_wake);
+        let earlier = |one: Option<Time>, other: Option<Time>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        let deadline = self.deadlines.first().map(|(until, _)| *until);
+        let timer = self.timers.first();
+        [driver, backlog, share, stake, deadline, timer]
+            .into_iter()
+            .fold(self.endpoint.poll_timeout(), earlier)
+    }
+
+    /// Notes that the packet path has failed. Its callers see this as calls that time out.
+    pub(super) fn note_broken(&mut self, what: &'static str, error: &std::io::Error) {
+        if self.counts.driver_failures == 0 {
+            tracing::error!(%error, "the packet path failed to {what}: calls will time out");
+        }
+        self.counts.driver_failures += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use bytes::Bytes;
+    use homa_proto::wire::{self, Body, Common, Data, Incarnation};
+    use homa_proto::{MS, RxPacket, SEC};
+    use homa_trace::MonotonicClock;
+
+    use super::*;
+    use crate::api::address::ServerAddr;
+    use crate::runtime::calls::{CallOwner, CallTicket};
+    use crate::runtime::clock::HostClock;
+    use crate::runtime::engine::testing::engine;
+
+    #[test]
+    fn a_server_port_that_was_closed_a_moment_ago_is_opened_again() {
+        let mut engine = engine();
+        for _ in 0..2 {
+            let server = engine.open_server(Time::ZERO, 99, None).unwrap().unwrap();
+            assert!(engine.endpoint.accepts_requests(99));
+            engine.close_server(Time::ZERO, server);
+            assert!(!engine.endpoint.accepts_requests(99));
+        }
+    }
+
+    /// The first bytes of a request with this RPC id for port 99.
+    fn half_a_request(id: u64) -> Vec<u8> {
+        let common = Common {
+            source_port: 40_000,
+            dest_port: 99,
+            sender_id: id,
+            incarnation: Incarnation::NONE,
+            bundle_endpoints: 0,
+        };
+        let data = Data {
+            message_length: 1_000,
+            incoming: 1_000,
+            ack: None,
+            cutoff_version: 0,
+            retransmit: false,
+            offset: 0,
+            response_limit: None,
+        };
+        let mut packet = wire::encode(&common, &Body::Data(data)).as_slice().to_vec();
+        packet.push(0);
+        packet
+    }
+
+    /// This once drove until all were gone, while every other thread of the host waited for the lock.
+    #[test]
+    fn opening_a_port_with_old_requests_gives_the_lock_back_between_rounds() {
+        let mut engine = engine();
+        let server = engine.open_server(Time::ZERO, 99, None).unwrap().unwrap();
+        let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+        for id in 1..=100 {
+            let packet = half_a_request(2 * id);
+            engine.endpoint.handle_packets(Time::ZERO, [RxPacket::new(from, &packet)], &mut engine.buffers);
+        }
+        engine.close_server(Time::ZERO, server);
+        let each = engine.endpoint.config().reap_limit as usize;
+        for turn in 1.. {
+            let opened = engine.open_server(Time::ZERO, 99, None).unwrap();
+            assert!(engine.endpoint.open_rpcs() + turn * each >= 100, "one bounded round a turn");
+            if opened.is_some() {
+                break;
+            }
+        }
+        assert_eq!(engine.endpoint.open_rpcs(), 0);
+        assert!(engine.endpoint.accepts_requests(99));
+    }
+
+    #[test]
+    fn a_host_that_was_away_reads_what_came_before_it_asks_again() {
+        let (mut client, mut server) = (engine(), engine());
+        let to = ServerAddr { host: server.driver.local_addr(), port: 99 };
+        let port = client.open_client(Time::ZERO, None).unwrap();
+        for _ in 0..20 {
+            let owner = CallOwner::CallTicket(CallTicket::default());
+            assert!(client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).is_ok());
+            client.flush(Time::ZERO);
+            // No process has the port, and that answer serves the test as well as any.
+            assert!(server.drive(Time::ZERO));
+        }
+        let late = Time::from_ns(20 * MS);
+        while client.drive(late) {}
+        assert_eq!(client.endpoint.stats().unknowns_received, 20);
+        assert_eq!(client.endpoint.stats().resends_sent, 0);
+    }
+
+    #[test]
+    fn what_has_come_is_no_older_than_the_look_that_found_it() {
+        let (mut client, mut server) = (engine(), engine());
+        // The clock counts from before this test, whose own times are simulated.
+        const BEFORE_NS: u64 = 5 * SEC;
+        let zero_ns = MonotonicClock::new().now().ns.saturating_sub(BEFORE_NS);
+        server.clock = Some(HostClock::new(zero_ns, None));
+        let to = ServerAddr { host: server.driver.local_addr(), port: 99 };
+        let port = client.open_client(Time::ZERO, None).unwrap();
+        assert!(!server.drive(Time::ZERO));
+        assert_eq!(server.last_activity, Time::ZERO);
+        let owner = CallOwner::CallTicket(CallTicket::default());
+        assert!(client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).is_ok());
+        client.flush(Time::ZERO);
+        assert!(server.drive(Time::ZERO));
+        assert!(server.last_activity > Time::ZERO, "{:?}", server.last_activity);
+        // A caller with a later time than the clock's keeps its own.
+        assert_eq!(server.note_burst_in(1, Time::NEVER), Time::NEVER);
+    }
+
+    #[test]
+    fn what_is_due_waits_for_packets_once_and_longer_only_where_it_is_late() {
+        let rounds = |late_ns| most_put_off(late_ns, BURST_PACKETS as u32);
+        assert_eq!([0, LEAST_TICK_NS - 1, LEAST_TICK_NS].map(rounds), [1, 1, 32]);
+        assert_eq!(most_put_off(LEAST_TICK_NS, 1), LATE_PACKETS, "as many packets, whatever a round takes");
+    }
+}

@@ -1,0 +1,154 @@
+//! The exchange of requests with threads that wait at other endpoints of the host.
+
+use std::sync::Arc;
+
+use homa_proto::Time;
+
+use super::{Engine, Life};
+use crate::api::error::RecvError;
+use crate::runtime::wait_target::WaitTarget;
+use crate::runtime::waiters::Wakeup;
+use crate::tenancy::endpoint_group::exchange::{ExchangeOffer, RequestExchange, WaitOutcome};
+
+/// A thread checks other endpoints before its own once in this many times, so that requests there do not wait
+/// for ever while there are enough here. It does so rarely, since each check takes the lock of another
+/// endpoint.
+const LOOK_ELSEWHERE: u32 = 8;
+
+impl Engine {
+    fn offers(&self, on: WaitTarget) -> Option<&ExchangeOffer> {
+        match on {
+            WaitTarget::Requests(server) => Some(&self.servers.get(server)?.offers),
+            WaitTarget::Socket(socket) => Some(&self.sockets.get(socket)?.offers),
+            _ => None,
+        }
+    }
+
+    fn offers_mut(&mut self, on: WaitTarget) -> Option<&mut ExchangeOffer> {
+        match on {
+            WaitTarget::Requests(server) => Some(&mut self.servers.get_mut(server)?.offers),
+            WaitTarget::Socket(socket) => Some(&mut self.sockets.get_mut(socket)?.offers),
+            _ => None,
+        }
+    }
+
+    fn board(&self, on: WaitTarget) -> Option<&Arc<RequestExchange>> {
+        self.offers(on)?.board.as_ref()
+    }
+
+    /// Offers items that arrive here to other endpoints from now on, and those that arrived before at once.
+    pub(crate) fn set_board(&mut self, on: WaitTarget, board: Arc<RequestExchange>) {
+        let Some(offers) = self.offers_mut(on) else { return };
+        offers.board = Some(board);
+        if self.has_item(on) {
+            self.offer(on);
+        }
+    }
+
+    /// Looks for an item with `take` at this endpoint, the caller's own, and checks whether other endpoints
+    /// have items.
+    pub(crate) fn find<T>(
+        &mut self,
+        (on, board): (WaitTarget, Option<&Arc<RequestExchange>>),
+        take: impl FnOnce(&mut Engine) -> Option<Result<T, RecvError>>,
+    ) -> Option<WaitOutcome<T>> {
+        let Some(board) = board else { return take(self).map(WaitOutcome::Here) };
+        if self.life != Life::Open {
+            return Some(WaitOutcome::Here(Err(RecvError::Closed)));
+        }
+        let index = self.kin.as_ref().map_or(0, |kin| kin.index);
+        let offers = self.offers_mut(on)?;
+        let marked = board.look(index, &mut offers.roused);
+        offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
+        if marked != 0 && offers.takes.is_multiple_of(LOOK_ELSEWHERE) {
+            // The caller may have been woken for an item here.
+            self.waiting.taken = Some(on);
+            return Some(WaitOutcome::Elsewhere(marked));
+        }
+        if let Some(taken) = take(self) {
+            if self.waiting.help.is_tried()
+                && let Some(clock) = self.clock
+            {
+                self.waiting.help.over(clock.now());
+            }
+            self.waiting.taken = Some(on);
+            return Some(WaitOutcome::Here(taken));
+        }
+        (marked != 0).then_some(WaitOutcome::Elsewhere(marked))
+    }
+
+    /// Another endpoint calls for help: wakes one thread or task that waits for this; returns whether there is
+    /// one.
+    pub(crate) fn answer_call(&mut self, on: WaitTarget) -> bool {
+        let found = self.rouse(on);
+        if let Some(offers) = self.offers_mut(on).filter(|_| found) {
+            offers.roused = true;
+        }
+        found
+    }
+
+    /// Ends the call for help, if one woke a waiter here, on behalf of a waiter that will not check.
+    pub(crate) fn end_call(&mut self, on: WaitTarget) {
+        let Some(ExchangeOffer { board: Some(board), roused, .. }) = self.offers_mut(on) else { return };
+        board.end_call(roused);
+    }
+
+    /// Marks this endpoint as one with requests for any waiter, and calls for help if there may be any.
+    pub(crate) fn offer(&mut self, on: WaitTarget) {
+        let (Some(board), Some(kin)) = (self.board(on), &self.kin) else { return };
+        let (board, index) = (Arc::clone(board), kin.index);
+        board.mark(index);
+        self.call_when_due(board, index);
+    }
+
+    /// Calls for help now, or later if no thread comes.
+    fn call_when_due(&mut self, board: Arc<RequestExchange>, index: usize) {
+        if !board.must_call() {
+            return;
+        }
+        if self.progress_can_watch() && self.waiting.help.try_it(self.last_driven) {
+            self.progress_must_watch();
+            return;
+        }
+        self.counts.help_calls += 1;
+        self.waiting.wakes.push(Wakeup::Help(board, index));
+    }
+
+    /// Calls for help for requests for which no thread came; returns whether there are any. For the progress
+    /// thread, once in a tick.
+    pub(crate) fn call_late(&mut self, now: Time) -> bool {
+        let Some(kin) = &self.kin else { return false };
+        let index = kin.index;
+        let mut any = false;
+        let servers = self.servers.iter().map(|(server, port)| (WaitTarget::Requests(server), &port.offers));
+        let sockets = self.sockets.iter().map(|(socket, state)| (WaitTarget::Socket(socket), &state.offers));
+        for (on, offers) in servers.chain(sockets) {
+            let Some(board) = &offers.board else { continue };
+            if !self.has_item(on) || self.waiting.is_expected(on) {
+                continue;
+            }
+            any = true;
+            board.mark(index);
+            if board.must_call() {
+                // A thread that comes for the request now comes late.
+                self.waiting.help.over(now);
+                self.counts.help_calls += 1;
+                self.waiting.wakes.push(Wakeup::Help(Arc::clone(board), index));
+            }
+        }
+        any
+    }
+
+    /// Called after a request was taken. If more requests are here than the threads on their way will take,
+    /// or other endpoints have some, calls for help.
+    pub(crate) fn pass_on(&mut self, on: WaitTarget) {
+        let (Some(kin), Some(board)) = (&self.kin, self.board(on).cloned()) else { return };
+        let index = kin.index;
+        if !self.has_item(on) {
+            board.unmark(index);
+        } else if !self.waiting.is_expected(on) {
+            board.mark(index);
+        }
+        self.call_when_due(board, index);
+    }
+}

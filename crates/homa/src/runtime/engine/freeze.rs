@@ -1,0 +1,50 @@
+//! Freezing the time trace: see [`freeze`](crate::observe::freeze).
+
+use homa_proto::Time;
+
+use super::Engine;
+use crate::observe::freeze::Cause;
+
+impl Engine {
+    /// Applies the host's freeze state to this endpoint's trace.
+    #[inline]
+    pub(crate) fn heed_freeze(&mut self) {
+        self.freezer.heed(&mut self.endpoint);
+    }
+
+    /// Freezes the host's trace, unless it is off or frozen; returns whether it did.
+    pub(crate) fn freeze_trace(&mut self, id: u64, cause: Cause) -> bool {
+        let frozen = self.freezer.freeze(&mut self.endpoint, id, cause);
+        self.counts.trace_freezes += u64::from(frozen);
+        frozen
+    }
+
+    pub(crate) fn unfreeze_trace(&mut self) {
+        self.freezer.unfreeze(&mut self.endpoint);
+    }
+
+    /// Called at the end of a call. If the call was too slow, freezes the trace before newer events overwrite
+    /// its history.
+    pub(crate) fn judge_call(&mut self, now: Time, call: usize) {
+        if self.freezer.slower_than_ns == u64::MAX {
+            return;
+        }
+        let Some(call) = self.calls.get(call) else { return };
+        let id = call.traced.id;
+        if now.since(call.started) >= self.freezer.slower_than_ns
+            && self.freeze_trace(id, Cause::Own)
+            && self.freezer.tells_peers
+        {
+            // The round transmitted before it found this, so the FREEZE packets are sent now: the peers'
+            // traces continue until then.
+            self.transmit_round(now);
+        }
+    }
+
+    /// A peer requests a freeze. It gets no answer, and the request is not passed on (FREEZE-2).
+    pub(crate) fn obey_freeze(&mut self) {
+        if self.freezer.obeys {
+            self.freeze_trace(0, Cause::Peer);
+        }
+    }
+}

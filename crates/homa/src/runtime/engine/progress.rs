@@ -1,0 +1,185 @@
+//! What the progress thread does in a round, and what other threads let it know.
+
+use homa_proto::Time;
+
+use super::Engine;
+use crate::runtime::progress::{Progress, ProgressState};
+use crate::runtime::waiters::Wakeup;
+
+impl Engine {
+    /// Makes the progress thread check the network a tick from now. If another thread has driven since it
+    /// fell asleep on the descriptor, it does not know which timers have become due.
+    pub(crate) fn progress_must_watch(&mut self) {
+        let outdated =
+            matches!(self.progress.state, ProgressState::Driving { .. }) && !self.progress_drives_now();
+        if self.progress.state == ProgressState::Parked || outdated {
+            self.ring_progress();
+        }
+    }
+
+    /// Makes the progress thread leave the driver alone, since another thread leads.
+    pub(crate) fn progress_must_not_drive(&mut self) {
+        if matches!(self.progress.state, ProgressState::Driving { .. }) {
+            self.ring_progress();
+        }
+    }
+
+    /// Whether a thread drives, and so notifies those that do not wait in this engine of new items.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.waiting.has_leader() || self.progress_drives_now()
+    }
+
+    /// Whether the progress thread drives, and no other thread has driven since its last round.
+    pub(crate) fn progress_drives_now(&self) -> bool {
+        matches!(self.progress.state, ProgressState::Driving { .. })
+            && self.last_driven == self.progress.drove_at
+    }
+
+    /// Whether the progress thread, if notified, checks the network within a tick.
+    pub(crate) fn progress_can_watch(&self) -> bool {
+        matches!(self.progress.state, ProgressState::Parked | ProgressState::Watching)
+    }
+
+    pub(crate) fn ring_progress(&mut self) {
+        if !self.progress.rung && self.progress.state != ProgressState::Absent {
+            self.progress.rung = true;
+            self.waiting.wakes.push(Wakeup::Progress);
+        }
+    }
+
+    /// Notes that the progress thread exists; `false` if it already did.
+    pub(crate) fn start_progress(&mut self) -> bool {
+        let start = self.progress.state == ProgressState::Absent;
+        if start {
+            self.progress.state = ProgressState::Watching;
+        }
+        start
+    }
+
+    /// Does the work that is due now, and decides how to sleep: until when, and whether on the driver's
+    /// descriptor.
+    pub(crate) fn progress_round(
+        &mut self,
+        now: Time,
+        descriptor_ready: bool,
+        demanded: bool,
+    ) -> (Option<Time>, bool) {
+        self.progress.rung = false;
+        let active = now.since(self.last_activity) < Progress::WATCH_NS;
+        let tick_ns = self.progress.tick_ns;
+        let neglected = now.since(self.last_driven) >= tick_ns;
+        let led = self.waiting.has_leader();
+        let cared_for = led || self.async_driver.is_running();
+        // If other threads have driven since it slept on the descriptor, their packets must not keep waking
+        // it.
+        let goes_on = self.progress_drives_now();
+        let unserved = self.call_late(now);
+        let alone = !cared_for && (neglected || goes_on || demanded);
+        if alone && !self.hand_over_late(now) {
+            return self.progress_drives(now);
+        }
+        // A leader sleeps until the time that was due when it fell asleep; an async task may not get to run.
+        // And if this thread also slept on the mailbox, it may have been the only one to consume the
+        // wake_fd's notification.
+        let due = self.next_wake(now).is_some_and(|due| due <= now);
+        // Work that lacks room is not due, and this thread may be the only one that can see that there is
+        // room.
+        let overdue = due || self.has_urgent_mail() || self.is_blocked();
+        let asleep = self.waiting.leader_sleeps_until().is_some();
+        if (asleep && overdue) || (!led && neglected && (overdue || descriptor_ready)) {
+            self.progress.takeovers += 1;
+            for _ in 0..Progress::ROUNDS {
+                if !self.drive(now) {
+                    break;
+                }
+            }
+            self.summon();
+        }
+        // Mail for other threads would end a sleep on the mailbox at once.
+        if active || unserved || !cared_for || self.has_urgent_mail() {
+            self.progress.state = ProgressState::Watching;
+            // A tick after the last round, and at most eight times in a tick.
+            let next = (self.last_driven + tick_ns).max(now + tick_ns / 8);
+            return (Some(next), false);
+        }
+        self.progress.state = ProgressState::Parked;
+        let due = self.next_wake(now).map(|due| due.max(now) + tick_ns);
+        // No event tells this thread that an async runtime is busy, so the first packet wakes this thread as
+        // well.
+        (due, !led)
+    }
+
+    /// Whether the processors are to be kept out of deep sleep. The progress thread does this, since opening
+    /// the device takes longer than an RPC. The first RPCs after a pause may therefore find the processors
+    /// asleep.
+    pub(crate) fn wants_low_latency(&self, now: Time) -> bool {
+        let active = now.since(self.last_activity) < Progress::WATCH_NS || self.endpoint.open_rpcs() > 0;
+        self.low_latency && active
+    }
+
+    /// Leads for one round.
+    fn progress_drives(&mut self, now: Time) -> (Option<Time>, bool) {
+        if !matches!(self.progress.state, ProgressState::Driving { .. }) {
+            self.progress.takeovers += 1;
+        }
+        let busy = self.drive(now);
+        self.progress.drove_at = now;
+        self.summon();
+        let until = if busy { now } else { self.next_wake(now).unwrap_or(Time::NEVER) };
+        self.progress.state = ProgressState::Driving { until };
+        (Some(until), true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use homa_proto::{MS, RxPacket, Unreachable};
+
+    use super::*;
+    use crate::runtime::engine::testing::engine;
+    use crate::runtime::wait_target::WaitTarget;
+    use crate::runtime::waiters::Waiters;
+    use crate::tenancy::endpoint_group::mailbox::MailKind;
+    use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
+
+    /// Two threads that sleep on a mailbox are both woken, and only one of them may find its wake_fd set.
+    #[test]
+    fn urgent_mail_is_taken_although_a_leader_sleeps() {
+        let mut engine = engine();
+        let siblings = Arc::new(EndpointGroup::new(2).unwrap());
+        engine.kin = Some(GroupMember::new(Arc::clone(&siblings), 1));
+        engine.waiting = Waiters::with_sleeping_leader(WaitTarget::Drained);
+        assert!(engine.start_progress());
+        let now = Time::ZERO;
+        engine.progress_round(now, false, false);
+        let stranger = RxPacket::new("127.0.0.1:1".parse().unwrap(), &[]);
+        siblings.mailbox(1).post(true, |mail| {
+            mail.push(MailKind::Unreachable(Unreachable::Peer { rpc_id: None }), &stranger)
+        });
+        assert!(engine.has_urgent_mail());
+        engine.progress_round(now, false, false);
+        assert!(!engine.has_urgent_mail());
+    }
+
+    /// A leader that polls and leaves may have set timers of which a thread that slept all the while is
+    /// unaware.
+    #[test]
+    fn who_sleeps_on_the_descriptor_is_told_when_others_have_driven() {
+        for leads_between in [false, true] {
+            let mut engine = engine();
+            assert!(engine.start_progress());
+            let (slept, left) = (Time::from_ns(10 * MS), Time::from_ns(11 * MS));
+            engine.progress_drives(slept);
+            assert!(engine.progress_drives_now());
+            if leads_between {
+                engine.leave(left);
+            } else {
+                engine.progress_must_watch();
+            }
+            let rung = engine.waiting.wakes.iter().any(|wake| matches!(wake, Wakeup::Progress));
+            assert_eq!(rung, leads_between);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Requests that are delivered before they are whole, and read while they arrive.
+
+use bytes::Bytes;
+use homa_proto::{DoneReason, RpcKey, Time};
+
+use super::{Engine, Life};
+use crate::api::early::EarlyDelivery;
+use crate::api::error::ReadError;
+use crate::payload::buffers::Role;
+use crate::runtime::requests::{PartialRequest, QueuedRequest, ReadChunk, Reading};
+use crate::runtime::wait_target::WaitTarget;
+use crate::runtime::waiters::Wakeup;
+
+/// Maximum bytes of one part: packets wait while a part is copied, some 20 us for this many bytes.
+const MOST_PART_BYTES: u32 = 256 << 10;
+
+impl Engine {
+    /// Sets which requests of a server port are delivered early.
+    pub(crate) fn read_early(&mut self, server: usize, early: Option<EarlyDelivery>) {
+        self.servers[server].early = early;
+        let Some(early) = early else { return };
+        // The step before the first part is one setting for all servers of the endpoint, whose steps differ.
+        // The shortest step serves all of them; after the first part each request uses its own server's step.
+        let step = match self.endpoint.config().request_readable_step {
+            0 => early.step_bytes,
+            others => others.min(early.step_bytes),
+        };
+        self.endpoint.set_request_readable_step(step.max(1));
+    }
+
+    /// More bytes of an incoming request have arrived.
+    pub(crate) fn request_grew(&mut self, rpc: RpcKey, end: u32) {
+        match self.buffers.role(rpc) {
+            Role::None => self.queue_early(rpc),
+            Role::Reading { .. } => {
+                let index = self.buffers.index_of(rpc);
+                self.readings[index].end = end;
+                self.waiting.note_ready(WaitTarget::Reading(index));
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts a request that is not whole into its server's queue, if that server takes early requests of this
+    /// length.
+    fn queue_early(&mut self, rpc: RpcKey) {
+        let Some(arriving) = self.endpoint.arriving_request(rpc) else { return };
+        let Some(&server) = self.server_of_port.get(&arriving.port) else { return };
+        let port = &mut self.servers[server];
+        let Some(early) = port.early.filter(|early| arriving.length >= early.min_bytes) else { return };
+        let length = u64::from(arriving.length);
+        // A request refused here is considered again when it has grown, or when it is whole.
+        let fits = self.queued_bytes + length <= self.limits.queued_request_bytes;
+        if arriving.end < early.step_bytes || !fits || port.closed || self.life != Life::Open {
+            return;
+        }
+        if self.endpoint.take_early(rpc, early.step_bytes.max(1)) {
+            self.queued_bytes += length;
+            self.buffers.set_role(rpc, Role::QueuedEarly { server });
+            self.servers[server].queue.push_back(QueuedRequest { rpc, peer: arriving.peer });
+            self.waiting.note_ready(WaitTarget::Requests(server));
+        }
+    }
+
+    /// Called when a request is whole; returns whether it had been delivered, or queued, before.
+    pub(crate) fn complete_early(&mut self, now: Time, rpc: RpcKey) -> bool {
+        match self.buffers.role(rpc) {
+            Role::QueuedEarly { server } => {
+                let length = self.buffers.incoming_len(rpc) as u32;
+                self.buffers.set_role(rpc, Role::QueuedRequest { server });
+                self.buffers.note_whole(rpc, now, length);
+            }
+            Role::Reading { server } => {
+                let index = self.buffers.index_of(rpc);
+                let request = self.buffers.take_incoming(rpc);
+                self.buffers.set_role(rpc, Role::InHand { server });
+                self.buffers.note_whole(rpc, now, request.len() as u32);
+                self.end_reading(index, Ok(request));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Starts reading a request that left the server's queue before it was whole.
+    pub(crate) fn begin_reading(&mut self, queued: QueuedRequest, server: usize) -> PartialRequest {
+        let QueuedRequest { rpc, peer } = queued;
+        let length = self.buffers.incoming_len(rpc) as u32;
+        let end = self.endpoint.arriving_request(rpc).map_or(0, |arriving| arriving.end);
+        self.queued_bytes -= u64::from(length);
+        let index = self.readings.insert(Reading { rpc, peer, end, result: None, waker: None });
+        self.buffers.set_role(rpc, Role::Reading { server });
+        self.buffers.set_index(rpc, index);
+        PartialRequest { index, length }
+    }
+
+    /// Ends the reading of a request with an error.
+    pub(crate) fn fail_reading(&mut self, rpc: RpcKey, reason: DoneReason) {
+        let index = self.buffers.index_of(rpc);
+        let peer = self.readings[index].peer;
+        let error = match reason {
+            _ if self.life == Life::Closed => ReadError::Closed,
+            // A request that is not whole has no answer, so `Acknowledged` means the same as a client that
+            // gave up. A request that its reader gave up is no longer read, so `Aborted` needs no own error.
+            DoneReason::ClientGaveUp | DoneReason::Acknowledged => ReadError::ClientGaveUp { peer },
+            DoneReason::ClientSilent => ReadError::ClientSilent { peer },
+            DoneReason::ClientRestarted => ReadError::ClientRestarted { peer },
+            DoneReason::Aborted => ReadError::Closed,
+        };
+        self.end_reading(index, Err(error));
+    }
+
+    fn end_reading(&mut self, index: usize, result: Result<Bytes, ReadError>) {
+        self.readings[index].result = Some(result);
+        self.waiting.note_ready(WaitTarget::Reading(index));
+    }
+
+    /// Forgets a request that its reader dropped. The caller gives the RPC up.
+    pub(crate) fn forget_reading(&mut self, index: usize) {
+        if let Some(Reading { result: Some(Ok(request)), .. }) = self.readings.try_remove(index) {
+            self.buffers.bury(request);
+        }
+    }
+
+    /// The host is closed: wakes all readers with an error.
+    pub(crate) fn close_readings(&mut self) {
+        for (_, reading) in &mut self.readings {
+            reading.result.get_or_insert(Err(ReadError::Closed));
+            self.waiting.wakes.extend(reading.waker.take().map(Wakeup::Task));
+        }
+    }
+
+    /// Whether a reader has more than `read` bytes, or a result, to take.
+    pub(crate) fn has_part(&self, index: usize, read: u32) -> bool {
+        let reading = &self.readings[index];
+        reading.result.is_some() || reading.end > read
+    }
+
+    /// The bytes that have arrived beyond the first `read` bytes, or the end.
+    pub(crate) fn take_part(&mut self, index: usize, read: u32) -> Option<ReadChunk> {
+        let reading = &mut self.readings[index];
+        if let Some(result) = reading.result.take() {
+            self.readings.remove(index);
+            return Some(ReadChunk::End(result));
+        }
+        let (rpc, end) = (reading.rpc, reading.end.min(read.saturating_add(MOST_PART_BYTES)));
+        (end > read).then(|| ReadChunk::More(self.buffers.copy_incoming(rpc, read, end)))
+    }
+}

@@ -1,0 +1,222 @@
+//! Requests: the server ports, and each request from its arrival until its answer is acknowledged.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use homa_proto::{DoneReason, RpcKey, Time};
+
+use super::{Engine, Life};
+use crate::api::error::{HostError, ReplyError};
+use crate::observe::stages::Message;
+use crate::payload::buffers::Role;
+use crate::payload::deferred_copy::Outgoing;
+use crate::runtime::requests::{PartialRequest, QueuedRequest, ServerPort};
+use crate::runtime::wait_target::WaitTarget;
+use crate::tenancy::process_group::PortClaim;
+
+impl Engine {
+    /// Binds a server port and returns its index. `bound` is the claim on which the processes of this host
+    /// have agreed. `None` if the port's old requests are still being ended, of which this call has ended
+    /// some: call again after releasing the lock.
+    pub(crate) fn open_server(
+        &mut self,
+        now: Time,
+        port: u16,
+        bound: Option<PortClaim>,
+    ) -> Result<Option<usize>, HostError> {
+        if self.life != Life::Open {
+            return Err(HostError::Closed);
+        }
+        if let Some(&server) = self.server_of_port.get(&port) {
+            // Its last handle is dropped, and it only waits for acknowledgements.
+            if self.servers[server].closed {
+                self.servers[server].closed = false;
+                self.servers[server].abandoned = false;
+                self.endpoint.accept_requests(port, true);
+                return Ok(Some(server));
+            }
+        }
+        // No owner has the port any more, so the caller gets no error that it is taken.
+        if self.endpoint.is_port_closing(port) {
+            self.drive(now);
+            if self.endpoint.is_port_closing(port) {
+                return Ok(None);
+            }
+        }
+        match bound {
+            Some(_) => self.open_shared_port(now, port, bound)?,
+            None => self.endpoint.bind(port)?,
+        }
+        let server = self.servers.insert(ServerPort::new(port, None));
+        self.server_of_port.insert(port, server);
+        Ok(Some(server))
+    }
+
+    /// Queues a request that has arrived whole.
+    pub(crate) fn queue_request(&mut self, now: Time, rpc: RpcKey, peer: SocketAddr, port: u16) {
+        if self.complete_early(now, rpc) {
+            return;
+        }
+        let length = self.buffers.incoming_len(rpc) as u64;
+        let Some(&server) = self.server_of_port.get(&port) else {
+            self.endpoint.abort(now, rpc);
+            return;
+        };
+        let refused = self.queued_bytes + length > self.limits.queued_request_bytes;
+        if refused || self.servers[server].closed || self.life != Life::Open || self.refuses_requests(server)
+        {
+            self.counts.requests_refused += u64::from(refused);
+            self.endpoint.abort(now, rpc);
+            return;
+        }
+        self.queued_bytes += length;
+        self.buffers.set_role(rpc, Role::QueuedRequest { server });
+        self.buffers.note_whole(rpc, now, length as u32);
+        let port = &mut self.servers[server];
+        port.queue.push_back(QueuedRequest { rpc, peer });
+        let on = port.socket.map_or(WaitTarget::Requests(server), WaitTarget::Socket);
+        self.waiting.note_ready(on);
+    }
+
+    /// Takes the oldest request of a server port: its bytes, or no bytes if it is still arriving.
+    pub(crate) fn take_request(
+        &mut self,
+        server: usize,
+    ) -> Option<(QueuedRequest, Bytes, Option<PartialRequest>)> {
+        loop {
+            let port = &mut self.servers[server];
+            let queued = port.queue.pop_front()?;
+            let role = self.buffers.role(queued.rpc);
+            if !role.is_queued_at(server) {
+                port.dead -= 1;
+                continue;
+            }
+            port.in_hand += 1;
+            let traced = self.traced(queued.rpc);
+            if role == (Role::QueuedEarly { server }) {
+                let arriving = self.begin_reading(queued, server);
+                self.note_app_receive(traced, Message::Request, arriving.length as usize);
+                return Some((queued, Bytes::new(), Some(arriving)));
+            }
+            let request = self.buffers.take_incoming(queued.rpc);
+            self.queued_bytes -= request.len() as u64;
+            self.buffers.set_role(queued.rpc, Role::InHand { server });
+            self.note_app_receive(traced, Message::Request, request.len());
+            return Some((queued, request, None));
+        }
+    }
+
+    /// Accepts the answer to a request. The caller flushes.
+    pub(crate) fn answer(
+        &mut self,
+        now: Time,
+        rpc: RpcKey,
+        peer: SocketAddr,
+        response: Outgoing,
+    ) -> Result<(), ReplyError> {
+        if self.life == Life::Closed {
+            return Err(ReplyError::Closed);
+        }
+        let Role::InHand { server } = self.buffers.role(rpc) else {
+            return Err(ReplyError::ClientGone { peer });
+        };
+        let length = u32::try_from(response.len()).unwrap_or(u32::MAX);
+        if let Err(error) = self.endpoint.send_response(now, rpc, length) {
+            self.give_up(now, rpc);
+            return Err(ReplyError::from_send(peer, response.len(), error));
+        }
+        self.buffers.set_role(rpc, Role::Answered { server });
+        self.servers[server].in_hand -= 1;
+        self.servers[server].answered += 1;
+        let (whole_at, request_bytes) = self.buffers.whole(rpc);
+        self.answer_times.record(length.max(request_bytes) as usize, now.since(whole_at));
+        self.note_peer(now, peer);
+        self.buffers.set_outgoing(rpc, response);
+        Ok(())
+    }
+
+    /// Gives up a request that the application has taken.
+    pub(crate) fn give_up(&mut self, now: Time, rpc: RpcKey) {
+        self.endpoint.abort(now, rpc);
+        self.flush(now);
+    }
+
+    /// A server RPC is over.
+    pub(crate) fn end_request(&mut self, now: Time, rpc: RpcKey, reason: DoneReason) {
+        let server = match self.buffers.role(rpc) {
+            Role::None | Role::Call => None,
+            Role::QueuedRequest { server } | Role::QueuedEarly { server } => {
+                self.queued_bytes -= self.buffers.incoming_len(rpc) as u64;
+                let port = &mut self.servers[server];
+                port.dead += 1;
+                Some(server)
+            }
+            Role::Reading { server } => {
+                self.fail_reading(rpc, reason);
+                self.servers[server].in_hand -= 1;
+                Some(server)
+            }
+            Role::InHand { server } => {
+                self.servers[server].in_hand -= 1;
+                Some(server)
+            }
+            Role::Answered { server } => {
+                self.servers[server].answered -= 1;
+                Some(server)
+            }
+        };
+        self.buffers.release(rpc);
+        if !self.lent_replies.is_empty() {
+            self.return_lent(rpc, reason);
+        }
+        if let Some(server) = server {
+            self.tidy_queue(server);
+            self.close_when_done(now, server);
+        }
+    }
+
+    /// Removes the requests of clients that gave up, once they are more than half of the queue.
+    fn tidy_queue(&mut self, server: usize) {
+        let port = &mut self.servers[server];
+        if port.dead > port.queue.len() / 2 {
+            let buffers = &self.buffers;
+            port.queue.retain(|queued| buffers.role(queued.rpc).is_queued_at(server));
+            port.dead = 0;
+        }
+    }
+
+    /// Notes that the last handle of a server port is dropped. Untaken requests are given up; answers are
+    /// still sent.
+    pub(crate) fn close_server(&mut self, now: Time, server: usize) {
+        self.servers[server].closed = true;
+        self.endpoint.accept_requests(self.servers[server].port, false);
+        self.refuse_queued(now, server);
+        self.close_when_done(now, server);
+    }
+
+    /// Gives up all untaken requests.
+    pub(crate) fn refuse_queued(&mut self, now: Time, server: usize) {
+        let queued: Vec<QueuedRequest> = self.servers[server].queue.iter().copied().collect();
+        for QueuedRequest { rpc, .. } in queued {
+            self.endpoint.abort(now, rpc);
+        }
+        self.flush(now);
+    }
+
+    fn close_when_done(&mut self, now: Time, server: usize) {
+        if self.life != Life::Open && self.is_drained(true) {
+            self.waiting.note_ready(WaitTarget::Drained);
+        }
+        let done = |port: &ServerPort| port.closed && port.in_hand + port.answered + port.queue.len() == 0;
+        if self.servers.get(server).is_some_and(done) {
+            let port = self.servers.remove(server).port;
+            self.server_of_port.remove(&port);
+            self.close_port(now, port);
+        }
+    }
+
+    /// Whether every answer is acknowledged and, if `in_hand`, no taken request is unanswered.
+    pub(crate) fn is_drained(&self, in_hand: bool) -> bool {
+        self.servers.iter().all(|(_, port)| port.answered == 0 && (!in_hand || port.in_hand == 0))
+    }
+}

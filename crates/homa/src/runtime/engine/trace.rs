@@ -1,0 +1,195 @@
+//! What the engine records in the time trace: see [`stages`](crate::observe::stages).
+
+use homa_proto::{RpcKey, Time};
+use homa_trace::{EventKind, Place};
+
+use super::Engine;
+use crate::observe::stages::{Message, NOT_RUNNING_NS, TraceKey, WAKE_FOR_MESSAGE, described_packets};
+use crate::runtime::wait_target::WaitTarget;
+
+impl Engine {
+    /// The name of an RPC that is still open.
+    pub(crate) fn traced(&self, rpc: RpcKey) -> TraceKey {
+        let (id, peer) = self.endpoint.traced(rpc).unwrap_or_default();
+        TraceKey { id, peer }
+    }
+
+    /// The application started a call with a request of `length` bytes at the moment `at`.
+    pub(crate) fn note_call(&mut self, at: u64, call: usize, length: usize) {
+        let TraceKey { id, peer } = self.calls[call].traced;
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        let place = trace.place(peer, 0);
+        trace.record_stamped(at, EventKind::AppSend, id, Message::Request as u32, length, place);
+    }
+
+    /// The application answered with `length` bytes at the moment `at`.
+    pub(crate) fn note_answer(&mut self, at: u64, rpc: RpcKey, length: usize) {
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        let TraceKey { id, peer } = self.traced(rpc);
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        let place = trace.place(peer, 0);
+        trace.record_stamped(at, EventKind::AppSend, id, Message::Response as u32, length, place);
+    }
+
+    /// The application takes a message.
+    pub(crate) fn note_app_receive(&mut self, traced: TraceKey, message: Message, length: usize) {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        trace.record_with(EventKind::AppReceive, traced.id, message as u32, length, traced.peer, 0);
+    }
+
+    /// A burst is about to be given to the driver.
+    pub(crate) fn note_burst_out(&mut self, packets: usize, bytes: u32) {
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        self.endpoint.trace().record(EventKind::BurstOut, 0, packets, bytes);
+    }
+
+    /// The driver took `taken` packets of the burst. If it has no more room, the message at the head of the
+    /// burst waits for room.
+    pub(crate) fn note_burst_taken(&mut self, taken: usize) {
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        self.just_now = self.look();
+        self.endpoint.trace().record(EventKind::BurstTaken, 0, u32::try_from(taken).unwrap_or(u32::MAX), 0);
+        if let Some(run) = self.unsent.first() {
+            let traced = run.first.payload.map_or(TraceKey::default(), |range| self.traced(range.rpc));
+            let priority = run.first.priority;
+            let wanted = self.unsent.iter().map(homa_proto::TransmitRun::bytes).sum();
+            let trace = self.endpoint.trace();
+            let place = trace.place(traced.peer, priority);
+            trace.record_again(EventKind::WaitBuffer, traced.id, wanted, 0, place);
+        }
+        // The next burst is handed over after this moment, which separates the two.
+        self.endpoint.trace().begin_stage();
+    }
+
+    /// The driver was polled at `now`, and returned `datagrams` datagrams. Returns the time after that:
+    /// packets may have come meanwhile, and to give them the time `now` would be wrong by a tenth of a short
+    /// round trip.
+    pub(crate) fn note_burst_in(&mut self, datagrams: usize, now: Time) -> Time {
+        if datagrams == 0 {
+            self.empty_polls = self.empty_polls.saturating_add(1);
+            return now;
+        }
+        let empty = std::mem::take(&mut self.empty_polls);
+        let since = self.look().unwrap_or(now);
+        self.endpoint.trace().record(EventKind::BurstIn, 0, datagrams as u32, empty);
+        since.max(now)
+    }
+
+    /// The packets of the burst that was read are processed.
+    pub(crate) fn note_burst_processed(&mut self, packets: u64) {
+        if self.endpoint.trace().is_recording() {
+            self.just_now = self.look();
+            self.endpoint.trace().record(EventKind::BurstProcessed, 0, packets as u32, 0);
+        }
+    }
+
+    /// Reads the clock, which begins a stage of the trace; `None` if time is simulated.
+    fn look(&mut self) -> Option<Time> {
+        let (at, now) = self.clock?.look();
+        self.endpoint.trace().begin_stage_at(at);
+        Some(now)
+    }
+
+    /// Records when the kernel received the packets of the burst from the device, if it reports this.
+    pub(crate) fn note_device_times(&mut self) {
+        let Some(clock) = self.device_clock.filter(|_| self.endpoint.trace().is_recording()) else { return };
+        let real_time = clock.beside_real_time();
+        let in_place = self.buffers.payload_in_place();
+        for (index, (_, bytes)) in self.rx.iter().enumerate() {
+            let Some(at) = self.rx.received_at(index) else { continue };
+            let priority = Place::priority_received(self.rx.priority(index));
+            let trace = self.endpoint.trace();
+            let (at, place) = (real_time.ticks(at), trace.place(0, priority));
+            for (sender_id, word, offset) in described_packets(bytes, bytes.len() + in_place) {
+                trace.record_stamped(at, EventKind::DeviceReceived, sender_id ^ 1, word, offset, place);
+            }
+        }
+    }
+
+    /// Records when the kernel gave packets to the device, as far as it has reported this by now.
+    pub(crate) fn note_device_sent(&mut self) {
+        let Some(clock) = self.device_clock else { return };
+        let mut real_time = None;
+        while let Some(sent) = self.driver.poll_sent() {
+            let real_time = real_time.get_or_insert_with(|| clock.beside_real_time());
+            let trace = self.endpoint.trace();
+            let (at, place) = (real_time.ticks(sent.at_ns), trace.place(0, sent.priority));
+            for (id, word, offset) in described_packets(&sent.header, sent.len) {
+                trace.record_stamped(at, EventKind::DeviceSent, id, word, offset, place);
+            }
+        }
+    }
+
+    /// A thread or task is woken for this target.
+    pub(crate) fn note_wake(&mut self, on: WaitTarget, why: u32) {
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        let TraceKey { id, peer } =
+            if why == WAKE_FOR_MESSAGE { self.traced_item(on) } else { TraceKey::default() };
+        self.endpoint.trace().record_with(EventKind::WakeSent, id, why, 0, peer, 0);
+    }
+
+    /// The message for which a waiter on this target is woken.
+    fn traced_item(&self, on: WaitTarget) -> TraceKey {
+        let found = match on {
+            WaitTarget::Call(call) => self.calls.get(call).map(|call| call.traced),
+            WaitTarget::Reading(index) => self.readings.get(index).map(|reading| self.traced(reading.rpc)),
+            WaitTarget::Completions(client) => {
+                self.clients.get(client).and_then(|client| client.completions.back()).map(|done| done.traced)
+            }
+            WaitTarget::Requests(server) => {
+                let queue = self.servers.get(server).map(|server| &server.queue);
+                queue.and_then(|queue| queue.back()).map(|queued| self.traced(queued.rpc))
+            }
+            WaitTarget::Socket(_) | WaitTarget::Drained => None,
+        };
+        found.unwrap_or_default()
+    }
+
+    /// The calling thread goes to sleep.
+    pub(crate) fn note_asleep(&mut self) {
+        self.endpoint.trace().begin_stage();
+        self.endpoint.trace().record(EventKind::Asleep, 0, 0, 0);
+    }
+
+    /// The calling thread, asleep since `since`, ran again at `now`, which is `at` on the trace's clock.
+    /// `called`: another thread woke it.
+    pub(crate) fn note_woken(&mut self, at: u64, (since, now): (Time, Time), called: bool) {
+        let asleep_us = u32::try_from(now.since(since) / 1_000).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        let place = trace.place(0, 0);
+        trace.record_stamped(at, EventKind::Woken, 0, u32::from(!called), asleep_us, place);
+    }
+
+    /// The calling thread should have run at `due` but ran at `now`. A gap within the bound is not recorded.
+    pub(crate) fn note_not_running(&mut self, due: Time, now: Time) {
+        let away = now.since(due);
+        if away >= NOT_RUNNING_NS {
+            let away = u32::try_from(away).unwrap_or(u32::MAX);
+            self.endpoint.trace().record(EventKind::NotRunning, 0, away, 0);
+        }
+    }
+
+    /// Like [`Engine::note_not_running`], for a thread whose last round began at `began`. If that round had
+    /// work, which may take long by itself, it recorded until `worked_until` on the trace's clock. Each round
+    /// calls this, so it reads no clock in the normal case.
+    #[inline]
+    pub(crate) fn note_not_running_since(&mut self, (began, worked_until): (Time, Option<u64>), now: Time) {
+        let mut away = now.since(began);
+        if away < NOT_RUNNING_NS {
+            return;
+        }
+        if let (Some(until), Some(ticks)) = (worked_until, self.endpoint.trace().ticks()) {
+            away = away.min(ticks.rate_so_far().ns(ticks.now().saturating_sub(until)));
+        }
+        self.note_not_running(Time::from_ns(now.as_ns() - away), now);
+    }
+}

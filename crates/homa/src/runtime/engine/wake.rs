@@ -1,0 +1,202 @@
+//! Waking threads and tasks: for items that became ready, to lead, and for work that is due.
+
+use homa_proto::Time;
+
+use super::Engine;
+use crate::observe::stages::{WAKE_FOR_MESSAGE, WAKE_TO_LEAD};
+use crate::runtime::wait_target::WaitTarget;
+use crate::runtime::waiters::Wakeup;
+
+impl Engine {
+    /// Wakes one thread or task for each item that became ready.
+    pub(crate) fn summon(&mut self) {
+        if !self.rooms.is_empty() {
+            self.tell_room();
+        }
+        while let Some(on) = self.waiting.ready.pop() {
+            // The driving thread may have taken the item already.
+            if !self.has_item(on) {
+                continue;
+            }
+            if self.waiting.wake_follower(on, self.last_driven) {
+                self.note_wake(on, WAKE_FOR_MESSAGE);
+            } else if self.waiting.leader == Some(on) {
+                if self.waiting.ring_leader() {
+                    self.note_wake(on, WAKE_FOR_MESSAGE);
+                } else if self.has_more_than_threads_take(on) {
+                    self.wake_task(on);
+                }
+            } else if !self.wake_task(on) || matches!(on, WaitTarget::Socket(_)) {
+                // A socket's waker only reports readiness: the task it wakes need not wait here.
+                self.offer(on);
+            }
+        }
+    }
+
+    /// Wakes the tasks that wait for memory of outgoing messages, if enough is free.
+    fn tell_room(&mut self) {
+        let bytes = self.buffers.outgoing_bytes();
+        let woken = self.rooms.extract_if(.., |(below, _)| bytes < *below);
+        self.waiting.wakes.extend(woken.map(|(_, waker)| Wakeup::Task(waker)));
+    }
+
+    /// Wakes a task that waits for this; returns whether there is one.
+    fn wake_task(&mut self, on: WaitTarget) -> bool {
+        let Some(waker) = self.pop_task(on) else { return false };
+        self.waiting.wakes.push(Wakeup::Task(waker));
+        self.note_wake(on, WAKE_FOR_MESSAGE);
+        true
+    }
+
+    /// Whether there are more items than threads that lead, or were woken, to take them.
+    fn has_more_than_threads_take(&self, on: WaitTarget) -> bool {
+        let threads = self.waiting.leader.iter().chain(&self.waiting.summoned);
+        self.items(on) > threads.filter(|thread| **thread == on).count()
+    }
+
+    /// Wakes one thread or task that waits for this, so that it looks at another endpoint; returns whether
+    /// there is one.
+    pub(crate) fn rouse(&mut self, on: WaitTarget) -> bool {
+        if self.waiting.wake_follower(on, self.last_driven) {
+            return true;
+        }
+        if self.waiting.leader == Some(on) {
+            self.waiting.ring_leader();
+            return true;
+        }
+        if matches!(on, WaitTarget::Socket(_)) {
+            // A socket's waker reports items of this endpoint; no task waits on it.
+            return false;
+        }
+        let task = self.pop_task(on);
+        let found = task.is_some();
+        self.waiting.wakes.extend(task.map(Wakeup::Task));
+        found
+    }
+
+    /// Called by a thread before it stops driving: ensures that another thread drives, or will.
+    pub(crate) fn leave(&mut self, now: Time) {
+        self.summon();
+        if let Some(on) = self.waiting.taken.take() {
+            self.pass_on(on);
+        }
+        if self.waiting.leader.is_some() {
+            self.tell_sleeping_leader(now);
+            return;
+        }
+        self.last_driven = now;
+        if !self.waiting.summoned.is_empty() {
+            return;
+        }
+        if self.waiting.followers.is_empty() || self.waiting.patience.try_it(now) {
+            self.progress_must_watch();
+        } else {
+            self.hand_over();
+        }
+    }
+
+    /// Wakes the first of the followers, which then leads.
+    fn hand_over(&mut self) {
+        let followers = self.waiting.followers.iter().enumerate();
+        let first = self.waiting.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
+        if let Some(at) = first {
+            let on = self.waiting.wake(at, self.last_driven);
+            self.waiting.handovers += 1;
+            self.note_wake(on, WAKE_TO_LEAD);
+        }
+    }
+
+    /// Hands over the lead if it was left empty and no thread returned in time. Returns whether a thread is
+    /// on its way to lead.
+    pub(crate) fn hand_over_late(&mut self, now: Time) -> bool {
+        if self.waiting.summoned.is_empty() && !self.waiting.followers.is_empty() {
+            self.waiting.patience.over(now);
+            self.hand_over();
+        }
+        !self.waiting.summoned.is_empty()
+    }
+
+    /// Called by a thread that has sent packets without waiting. Wakes sleeping threads if they would now
+    /// sleep too long, or if packets lack room to be sent and the sleepers do not watch for it.
+    pub(crate) fn after_work(&mut self, now: Time) {
+        self.last_activity = now;
+        self.summon();
+        if self.waiting.leader_sleeps_until.is_none() && self.waiting.leader.is_some() {
+            // The leader is awake and drives.
+            return;
+        }
+        if self.tell_sleeping_leader(now) {
+            return;
+        }
+        let due = self.next_wake(now);
+        if let Some(until) = self.async_driver.sleeps_until()
+            && (self.is_blocked() || due.is_some_and(|due| due < until))
+        {
+            self.async_driver.notify();
+            self.waiting.wakes.push(Wakeup::AsyncDriver);
+        }
+        if self.waiting.summoned.is_empty() {
+            self.progress_must_watch();
+            if self.is_blocked() || due.is_some_and(|due| self.progress.sleeps_beyond(due)) {
+                self.ring_progress();
+            }
+        }
+    }
+
+    /// Ensures that a sleeping leader does not sleep too long; returns whether there is a sleeping leader.
+    fn tell_sleeping_leader(&mut self, now: Time) -> bool {
+        let Some(until) = self.waiting.leader_sleeps_until else { return false };
+        let due = self.next_wake(now);
+        if self.is_blocked() || due.is_some_and(|due| due < until && due < now + self.progress.tick_ns) {
+            if self.waiting.ring_leader() {
+                self.note_wake(WaitTarget::Drained, WAKE_TO_LEAD);
+            }
+        } else if due.is_some_and(|due| due < until) {
+            // Not worth a wake-up: the progress thread looks once in a tick.
+            self.progress_must_watch();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::api::address::ServerAddr;
+    use crate::runtime::calls::{CallOwner, CallTicket};
+    use crate::runtime::engine::testing::engine;
+    use crate::runtime::waiters::Waiters;
+
+    /// A leader takes one of the requests that come while it sleeps, or before it has looked.
+    #[test]
+    fn a_task_beside_the_leader_is_woken_for_what_the_leader_does_not_take() {
+        for (requests, tasks_woken) in [(1, 0), (2, 1), (3, 2)] {
+            let (mut client, mut engine) = (engine(), engine());
+            let server = engine.open_server(Time::ZERO, 99, None).unwrap().unwrap();
+            let on = WaitTarget::Requests(server);
+            engine.waiting = Waiters::with_sleeping_leader(on);
+            for _ in 0..3 {
+                engine.servers[server].tasks.register(None, Waker::noop().clone());
+            }
+            let to = ServerAddr { host: engine.driver.local_addr(), port: 99 };
+            let port = client.open_client(Time::ZERO, None).unwrap();
+            for come in 1..=requests {
+                let owner = CallOwner::CallTicket(CallTicket::default());
+                client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).unwrap();
+                client.flush(Time::ZERO);
+                while engine.items(on) < come {
+                    engine.drive(Time::ZERO);
+                }
+            }
+            engine.summon();
+            let woken = |is: fn(&Wakeup) -> bool| engine.waiting.wakes.iter().filter(|wake| is(wake)).count();
+            let leader = woken(|wake| matches!(wake, Wakeup::Leader));
+            let tasks = woken(|wake| matches!(wake, Wakeup::Task(_)));
+            assert_eq!((leader, tasks), (1, tasks_woken), "{requests} requests");
+        }
+    }
+}

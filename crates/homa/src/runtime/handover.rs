@@ -1,0 +1,106 @@
+//! Whether to wake a sleeping thread for work that a busy thread may soon take.
+
+use homa_proto::Time;
+
+/// Decides whether to wake a sleeping thread for work that a busy thread may soon take.
+///
+/// A thread that stops leading could wake another to lead. That costs some 13 us, and is wasted if the thread
+/// soon returns, as threads of servers with short handlers do. The lead therefore stays empty if recent
+/// history shows that a thread returns sooner than a wake-up takes. If that proves wrong, the progress thread
+/// finds the lead empty within a tick. The lead is then handed over for a while: each time twice as long.
+/// Requests at an endpoint whose threads are all busy ([`RequestExchange`]) are decided in the same way.
+#[derive(Debug)]
+pub(crate) struct HandoverBackoff {
+    /// When the lead was left empty although there are followers.
+    empty_since: Option<Time>,
+    /// Remaining times that the lead is handed over without trying to leave it empty.
+    hand_over: u32,
+    /// Times that the lead is handed over after the next attempt that fails.
+    penalty: u32,
+    /// Consecutive attempts in which a thread returned in time.
+    streak: u32,
+}
+
+impl Default for HandoverBackoff {
+    fn default() -> HandoverBackoff {
+        HandoverBackoff {
+            empty_since: None,
+            hand_over: 0,
+            penalty: HandoverBackoff::LEAST_PENALTY,
+            streak: 0,
+        }
+    }
+}
+
+impl HandoverBackoff {
+    /// The cost of a wake-up to waker and sleeper together, and so the maximum time for which an empty lead
+    /// pays.
+    const WORTH_NS: u64 = 50_000;
+    const LEAST_PENALTY: u32 = 64;
+    const MOST_PENALTY: u32 = 1 << 20;
+    /// Consecutive successful attempts that halve the next penalty.
+    const GOOD_STREAK: u32 = 1_000;
+
+    /// Whether the lead may be left empty now.
+    pub(crate) fn try_it(&mut self, now: Time) -> bool {
+        if self.hand_over > 0 {
+            self.hand_over -= 1;
+            return false;
+        }
+        self.empty_since.get_or_insert(now);
+        true
+    }
+
+    /// Whether the lead is being left empty now.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.empty_since.is_some()
+    }
+
+    /// A thread leads again.
+    pub(crate) fn over(&mut self, now: Time) {
+        let Some(since) = self.empty_since.take() else { return };
+        if now.since(since) > HandoverBackoff::WORTH_NS {
+            self.streak = 0;
+            self.hand_over = self.penalty;
+            self.penalty = (self.penalty * 2).min(HandoverBackoff::MOST_PENALTY);
+            return;
+        }
+        self.streak += 1;
+        if self.streak == HandoverBackoff::GOOD_STREAK {
+            self.streak = 0;
+            self.penalty = (self.penalty / 2).max(HandoverBackoff::LEAST_PENALTY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty_for(patience: &mut HandoverBackoff, ns: u64) -> bool {
+        let start = Time::from_ns(1_000_000);
+        let tried = patience.try_it(start);
+        if tried {
+            patience.over(start + ns);
+        }
+        tried
+    }
+
+    #[test]
+    fn a_lead_stays_empty_while_somebody_soon_comes_back() {
+        let mut patience = HandoverBackoff::default();
+        assert!((0..10_000).all(|_| empty_for(&mut patience, 5_000)));
+    }
+
+    #[test]
+    fn disappointments_become_rarer() {
+        let mut patience = HandoverBackoff::default();
+        let tries = |patience: &mut HandoverBackoff, times| {
+            (0..times).filter(|_| empty_for(patience, 1_000_000)).count()
+        };
+        assert_eq!(tries(&mut patience, 1), 1);
+        assert_eq!(tries(&mut patience, HandoverBackoff::LEAST_PENALTY), 0);
+        assert_eq!(tries(&mut patience, 1 + 2 * HandoverBackoff::LEAST_PENALTY), 1);
+        assert!(tries(&mut patience, 1_000_000) < 15);
+    }
+}

@@ -1,0 +1,85 @@
+//! The requests of an endpoint: its server ports with their queues, and the requests that are read while they
+//! arrive.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::task::Waker;
+
+use bytes::Bytes;
+use homa_proto::RpcKey;
+
+use crate::api::early::EarlyDelivery;
+use crate::api::error::ReadError;
+use crate::runtime::task_queue::TaskQueue;
+use crate::tenancy::endpoint_group::exchange::ExchangeOffer;
+
+/// A request that waits for `recv`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuedRequest {
+    pub(crate) rpc: RpcKey,
+    pub(crate) peer: SocketAddr,
+}
+
+/// A bound server port.
+#[derive(Default)]
+pub(crate) struct ServerPort {
+    pub(crate) port: u16,
+    pub(crate) queue: VecDeque<QueuedRequest>,
+    /// Entries of the queue whose RPC is over.
+    pub(crate) dead: usize,
+    pub(crate) tasks: TaskQueue,
+    /// Requests for threads that wait at other endpoints.
+    pub(crate) offers: ExchangeOffer,
+    /// RPCs answered whose answer is not acknowledged yet.
+    pub(crate) answered: usize,
+    /// RPCs that the application has taken and not answered.
+    pub(crate) in_hand: usize,
+    /// No handle is left. The port closes when no RPC is unanswered or unacknowledged.
+    pub(crate) closed: bool,
+    /// Which requests are delivered before they are whole; `None`: none.
+    pub(crate) early: Option<EarlyDelivery>,
+    /// The socket that took its requests is gone, and some of them are still unanswered.
+    pub(crate) abandoned: bool,
+    /// The socket that takes its requests; `None` if a [`Server`](crate::Server) takes them.
+    pub(crate) socket: Option<usize>,
+}
+
+impl ServerPort {
+    pub(crate) fn new(port: u16, socket: Option<usize>) -> ServerPort {
+        ServerPort { port, socket, ..ServerPort::default() }
+    }
+
+    /// Requests that wait in its queue.
+    pub(crate) fn queue_len(&self) -> usize {
+        self.queue.len() - self.dead
+    }
+}
+
+/// A request that was delivered before it was whole, as its handle refers to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartialRequest {
+    /// Index of its [`Reading`].
+    pub(crate) index: usize,
+    /// Bytes of the whole request.
+    pub(crate) length: u32,
+}
+
+/// A request that was delivered before it was whole, until its reader has taken its end.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) rpc: RpcKey,
+    pub(crate) peer: SocketAddr,
+    /// Contiguous bytes that have arrived, as last reported to the reader.
+    pub(crate) end: u32,
+    pub(crate) result: Option<Result<Bytes, ReadError>>,
+    pub(crate) waker: Option<Waker>,
+}
+
+/// What a reader gets next.
+pub(crate) enum ReadChunk {
+    More(Bytes),
+    /// The whole request, or the reason why it will never be whole.
+    End(Result<Bytes, ReadError>),
+    /// The reader has the whole request.
+    Whole,
+}

@@ -1,0 +1,242 @@
+//! The threads and tasks that wait at an endpoint, and those that are to be woken.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use homa_proto::Time;
+
+use crate::runtime::handover::HandoverBackoff;
+use crate::runtime::wait_target::WaitTarget;
+use crate::runtime::wake_chooser::WakeChooser;
+use crate::tenancy::endpoint_group::exchange::RequestExchange;
+
+/// Wakes one sleeping thread. `thread::park` is not used, since the application may use its token for itself.
+#[derive(Debug, Default)]
+pub(crate) struct Parker {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Parker {
+    pub(super) fn wake(&self) {
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until woken, or for `timeout_ns`.
+    pub(super) fn sleep(&self, timeout_ns: Option<u64>) {
+        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let asleep = |woken: &mut bool| !*woken;
+        let mut woken = match timeout_ns {
+            None => self.changed.wait_while(woken, asleep).unwrap_or_else(PoisonError::into_inner),
+            Some(ns) => {
+                let wait = self.changed.wait_timeout_while(woken, Duration::from_nanos(ns), asleep);
+                wait.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        *woken = false;
+    }
+}
+
+/// A thread or task to wake after the lock is released.
+#[derive(Debug)]
+pub(crate) enum Wakeup {
+    /// A follower.
+    Thread(Arc<Parker>),
+    /// A task of the application.
+    Task(Waker),
+    /// The leader, asleep in the kernel.
+    Leader,
+    /// The progress thread.
+    Progress,
+    /// The async driver task.
+    AsyncDriver,
+    /// A thread or task at another endpoint, to help with the item at the endpoint with this number.
+    Help(Arc<RequestExchange>, usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Follower {
+    pub(super) on: WaitTarget,
+    pub(super) sleeper: Arc<Parker>,
+    /// The core where it ran last, if the wake order uses cores.
+    pub(super) core: homa_steer::Core,
+}
+
+/// The waiting threads and tasks of an engine, and its leader.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    /// The target that the leader waits for.
+    pub(super) leader: Option<WaitTarget>,
+    /// Until when the leader sleeps in the kernel, if it does.
+    pub(super) leader_sleeps_until: Option<Time>,
+    pub(super) leader_rung: bool,
+    /// In the order in which they fell asleep.
+    pub(super) followers: Vec<Follower>,
+    /// The order in which followers are woken.
+    pub(crate) wake_by: WakeChooser,
+    /// Targets of followers that were woken and do not have the lock yet.
+    pub(super) summoned: Vec<WaitTarget>,
+    /// An item of this target was taken, and there may be more here or at other endpoints.
+    pub(crate) taken: Option<WaitTarget>,
+    pub(super) patience: HandoverBackoff,
+    /// The same decision for requests for which no thread waits at this endpoint.
+    pub(crate) help: HandoverBackoff,
+    /// Targets that became ready since the last call of `Engine::summon`, once for each item.
+    pub(super) ready: Vec<WaitTarget>,
+    /// Threads and tasks to wake after the lock is released.
+    pub(crate) wakes: Vec<Wakeup>,
+    /// Times that a leader handed the lead to another thread.
+    pub(crate) handovers: u64,
+    /// Times that a leader slept in the kernel.
+    pub(crate) leader_sleeps: u64,
+    /// Times that a leader's sleep was ended by another thread.
+    pub(crate) leader_rings: u64,
+}
+
+impl Waiters {
+    /// Waiters with a leader that sleeps until it is notified.
+    #[cfg(test)]
+    pub(crate) fn with_sleeping_leader(on: WaitTarget) -> Waiters {
+        Waiters { leader: Some(on), leader_sleeps_until: Some(Time::NEVER), ..Waiters::default() }
+    }
+
+    pub(crate) fn has_leader(&self) -> bool {
+        self.leader.is_some()
+    }
+
+    /// Whether no thread waits, so that the lock may be held for longer than a drive round takes.
+    #[cfg_attr(not(feature = "kernel-api"), allow(dead_code, reason = "only sockets copy while they send"))]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.leader.is_none() && self.followers.is_empty() && self.summoned.is_empty()
+    }
+
+    pub(crate) fn leader_sleeps_until(&self) -> Option<Time> {
+        self.leader_sleeps_until
+    }
+
+    /// Notes that one more item is available.
+    pub(crate) fn note_ready(&mut self, on: WaitTarget) {
+        self.ready.push(on);
+    }
+
+    /// Notifies the leader, if it sleeps and has not been notified; returns whether it did so.
+    pub(crate) fn ring_leader(&mut self) -> bool {
+        let asleep = self.leader_sleeps_until.is_some() && !self.leader_rung;
+        if asleep {
+            self.leader_rung = true;
+            self.leader_rings += 1;
+            self.wakes.push(Wakeup::Leader);
+        }
+        asleep
+    }
+
+    /// Wakes the first of the followers that wait for `on`; whether there is one.
+    pub(super) fn wake_follower(&mut self, on: WaitTarget, now: Time) -> bool {
+        let followers = self.followers.iter().enumerate().filter(|(_, follower)| follower.on == on);
+        let first = self.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
+        first.map(|at| self.wake(at, now)).is_some()
+    }
+
+    /// Wakes the follower at this place of the list, and returns what it waits for.
+    pub(super) fn wake(&mut self, at: usize, now: Time) -> WaitTarget {
+        let Follower { on, sleeper, core } = self.followers.remove(at);
+        self.wake_by.woke(core, now);
+        self.summoned.push(on);
+        self.wakes.push(Wakeup::Thread(sleeper));
+        on
+    }
+
+    /// Removes the calling thread from the list; `false` if its waker already did so.
+    pub(super) fn forget_follower(&mut self, sleeper: &Arc<Parker>) -> bool {
+        match self.followers.iter().rposition(|follower| Arc::ptr_eq(&follower.sleeper, sleeper)) {
+            Some(at) => {
+                self.followers.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A follower that was woken has acquired the lock.
+    pub(super) fn arrived(&mut self, on: WaitTarget) {
+        if let Some(at) = self.summoned.iter().position(|summoned| *summoned == on) {
+            self.summoned.swap_remove(at);
+        }
+    }
+
+    /// Whether a thread is awake, or now being woken, that will take the items of this target. A sleeping
+    /// leader is notified.
+    pub(crate) fn is_expected(&mut self, on: WaitTarget) -> bool {
+        if self.leader == Some(on) {
+            self.ring_leader();
+            return true;
+        }
+        self.summoned.contains(&on)
+    }
+
+    /// Wakes every thread that waits for this target, which is over: its index may be used again.
+    pub(crate) fn wake_all_on(&mut self, on: WaitTarget) {
+        let woken = self.followers.extract_if(.., |follower| follower.on == on);
+        for follower in woken {
+            self.summoned.push(follower.on);
+            self.wakes.push(Wakeup::Thread(follower.sleeper));
+        }
+        if self.leader == Some(on) {
+            self.ring_leader();
+        }
+    }
+
+    /// Wakes every thread that waits.
+    pub(crate) fn wake_all(&mut self) {
+        for follower in self.followers.drain(..) {
+            self.summoned.push(follower.on);
+            self.wakes.push(Wakeup::Thread(follower.sleeper));
+        }
+        self.ring_leader();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homa_steer::wake::WakeOrder;
+
+    use super::*;
+
+    /// The cores of the threads woken for `on`, in the order of waking. The threads fell asleep on cores 0,
+    /// 1, 2 and so on, one nanosecond after the other, waiting for `asleep`.
+    fn woken(order: WakeOrder, asleep: &[WaitTarget], on: WaitTarget) -> Vec<homa_steer::Core> {
+        let mut waiting = Waiters { wake_by: WakeChooser::new(order), ..Waiters::default() };
+        for (core, &on) in (0..).zip(asleep) {
+            waiting.wake_by.ran(core, Time::from_ns(1 + u64::from(core)));
+            waiting.followers.push(Follower { on, sleeper: Arc::default(), core });
+        }
+        // The core that slept first has received packets since.
+        if let Some(observed) = order.eq(&WakeOrder::LeastRecent).then_some(&mut waiting.wake_by) {
+            observed.woke(0, Time::from_ns(100));
+        }
+        let mut cores = Vec::new();
+        while let Some(before) = Some(waiting.followers.iter().map(|one| one.core).collect::<Vec<_>>()) {
+            if !waiting.wake_follower(on, Time::from_ns(200)) {
+                break;
+            }
+            let is_left = |core: &homa_steer::Core| waiting.followers.iter().any(|one| one.core == *core);
+            cores.extend(before.into_iter().find(|core| !is_left(core)));
+        }
+        cores
+    }
+
+    #[test]
+    fn of_those_who_wait_for_the_same_one_is_woken_in_the_order_that_is_asked_for() {
+        let (one, other) = (WaitTarget::Requests(0), WaitTarget::Requests(1));
+        let asleep = [one, other, one, one];
+        for (order, expected) in
+            [(WakeOrder::Lifo, [3, 2, 0]), (WakeOrder::Fifo, [0, 2, 3]), (WakeOrder::LeastRecent, [2, 3, 0])]
+        {
+            assert_eq!(woken(order, &asleep, one), expected, "{order}");
+            assert_eq!(woken(order, &asleep, other), [1], "{order}");
+            assert!(woken(order, &[], one).is_empty());
+        }
+    }
+}

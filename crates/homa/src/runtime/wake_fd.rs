@@ -1,0 +1,45 @@
+//! A descriptor by which one thread ends another thread's sleep.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// An eventfd: one thread writes to it to end another thread's sleep.
+#[derive(Debug)]
+pub(crate) struct WakeFd(pub(super) File);
+
+impl WakeFd {
+    pub(crate) fn new() -> io::Result<WakeFd> {
+        // SAFETY: eventfd takes two numbers and touches no memory of ours.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and has no other owner.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+    }
+
+    /// Ends the sleep of the thread that sleeps on this wake_fd, or its next sleep.
+    pub(crate) fn notify(&self) {
+        // The only error is a full counter, and then the wake_fd is already readable.
+        let _ = (&self.0).write(&1_u64.to_ne_bytes());
+    }
+
+    /// Clears the notification.
+    pub(crate) fn clear(&self) {
+        // The only error is that there was no notification.
+        let _ = (&self.0).read(&mut [0; 8]);
+    }
+}
+
+impl From<OwnedFd> for WakeFd {
+    fn from(eventfd: OwnedFd) -> WakeFd {
+        WakeFd(File::from(eventfd))
+    }
+}
+
+impl AsFd for WakeFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

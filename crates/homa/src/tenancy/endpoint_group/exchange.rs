@@ -1,0 +1,147 @@
+//! Matches requests that arrive at an endpoint where no thread waits with threads that wait at other
+//! endpoints of the host.
+//!
+//! A server port is open in all endpoints of its host, and a thread in `recv` waits at one of them. The same
+//! holds for a socket with a server port, whose outcomes of calls are offered like requests. The socket's
+//! waker is called as well, but does not count as a waiter. An endpoint with a request and no thread
+//! available for it marks itself in `surplus` and calls for help: one thread that waits at another endpoint
+//! is woken. In the steady state each endpoint has threads of its own, and nothing is written here.
+//!
+//! Most busy threads return soon, and a wake-up costs more than the time that they take. So a mark alone
+//! makes no call while the recent history supports this: threads that poll at other endpoints see the mark at
+//! once, and the endpoint's own threads return. The endpoint's progress thread then makes the call, within a
+//! tick. If that proves wrong, calls are made at once for a while
+//! ([`HandoverBackoff`](crate::runtime::handover::HandoverBackoff)). When a call was made for each request that found
+//! all threads of its endpoint busy, a loaded server made more than one call for each RPC. Each call takes
+//! the lock of another endpoint.
+//!
+//! # Why nothing is stranded
+//! Assume that a request is in the queue of endpoint E, and no thread that waits there is on its way. The
+//! request was noted ready under E's lock. The thread that released that lock woke a thread or task of E, or
+//! marked E. A thread that takes one of several requests and leaves others also marks E
+//! (`pass_on` of the engine). While E has such a request its progress thread does not rest: it checks once in a
+//! tick, marks E, and calls. So it is sufficient that a call finds a thread if any thread sleeps:
+//! - A thread that goes to sleep at H announces H in `waiting` and then checks `surplus`, both while it holds
+//!   H's lock to enter H's list of sleepers. A caller checks that list under the same lock. If it does so
+//!   before the sleeper's hold, the sleeper sees the caller's mark; if after, the caller finds the sleeper.
+//!   (An announcement stands until a caller finds no waiter at H.)
+//! - While a call is in progress (`called`) no second one is made. It ends when the woken thread checks, or
+//!   when no waiter was found: first `called` is withdrawn, then `surplus` is checked again, so that a mark
+//!   made meanwhile is seen.
+//!
+//! All of these accesses are sequentially consistent. A mark is removed when the queue is empty, under E's
+//! lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::api::error::RecvError;
+use crate::runtime::wait_target::WaitTarget;
+
+/// The exchange of one server port or socket, for all endpoints of its host. See the [module](self).
+pub(crate) struct RequestExchange {
+    /// The wait target in each endpoint.
+    ons: Vec<WaitTarget>,
+    /// A bit for each endpoint with requests for which no thread waits there.
+    surplus: AtomicU64,
+    /// A bit for each endpoint where a thread or task waits, or waited a moment ago.
+    waiting: AtomicU64,
+    /// A call for help is in progress.
+    called: AtomicBool,
+}
+
+impl fmt::Debug for RequestExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Board")
+            .field("surplus", &self.surplus)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RequestExchange {
+    /// Creates the exchange of a port that is open in all endpoints; `ons` are its wait targets there.
+    pub(crate) fn new(ons: Vec<WaitTarget>) -> RequestExchange {
+        let (surplus, waiting) = (AtomicU64::new(0), AtomicU64::new(0));
+        RequestExchange { ons, surplus, waiting, called: AtomicBool::new(false) }
+    }
+
+    /// Called by a thread or task that may wait at `endpoint`, with the endpoint's lock held. It announces
+    /// itself, and ends the call for help if it was woken by one. Returns the endpoints that have requests
+    /// for any thread, a bit for each.
+    pub(crate) fn look(&self, endpoint: usize, roused: &mut bool) -> u64 {
+        if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
+            self.waiting.fetch_or(1 << endpoint, SeqCst);
+        }
+        self.end_call(roused);
+        self.surplus.load(SeqCst) & !(1 << endpoint)
+    }
+
+    /// Ends the call for help if a waiter was woken by one. The caller then checks for requests, or makes
+    /// another call.
+    pub(crate) fn end_call(&self, roused: &mut bool) {
+        if std::mem::take(roused) {
+            self.called.store(false, SeqCst);
+        }
+    }
+
+    /// Marks an endpoint. The caller holds its lock.
+    pub(crate) fn mark(&self, endpoint: usize) {
+        if self.surplus.load(SeqCst) & 1 << endpoint == 0 {
+            self.surplus.fetch_or(1 << endpoint, SeqCst);
+        }
+    }
+
+    /// Removes the mark of an endpoint whose queue is empty. The caller holds its lock.
+    pub(crate) fn unmark(&self, endpoint: usize) {
+        if self.surplus.load(SeqCst) & 1 << endpoint != 0 {
+            self.surplus.fetch_and(!(1 << endpoint), SeqCst);
+        }
+    }
+
+    /// Whether to call for help: there are requests for it, a thread may be waiting, and no other call is in
+    /// progress.
+    pub(crate) fn must_call(&self) -> bool {
+        self.surplus.load(SeqCst) != 0 && !self.called.load(SeqCst) && self.waiting.load(SeqCst) != 0
+    }
+
+    /// Wakes one waiter, if possible at another endpoint than `from`. The caller holds no lock. `wake` wakes a
+    /// waiter on the target at an endpoint, and returns whether there was one; if not, it
+    /// [retracts](RequestExchange::retract) the endpoint's announcement under that endpoint's lock.
+    pub(crate) fn call_help(&self, from: usize, wake: impl Fn(usize, WaitTarget) -> bool) {
+        let count = self.ons.len();
+        while self.must_call() && !self.called.swap(true, SeqCst) {
+            let mut endpoints = (1..=count).map(|turn| (from + turn) % count);
+            let announced = |endpoint: &usize| self.waiting.load(SeqCst) & 1 << endpoint != 0;
+            if endpoints.any(|endpoint| announced(&endpoint) && wake(endpoint, self.ons[endpoint])) {
+                return;
+            }
+            self.called.store(false, SeqCst);
+        }
+    }
+
+    /// No thread or task waits at this endpoint, whose lock the caller holds.
+    pub(crate) fn retract(&self, endpoint: usize) {
+        self.waiting.fetch_and(!(1 << endpoint), SeqCst);
+    }
+}
+
+/// What a server port or socket offers to threads that wait at other endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct ExchangeOffer {
+    /// `None` if there are no other endpoints.
+    pub(crate) board: Option<Arc<RequestExchange>>,
+    /// A waiter here was woken by another endpoint's call for help, and no thread has checked since.
+    pub(crate) roused: bool,
+    /// Times that an item was taken, or sought in vain.
+    pub(crate) takes: u32,
+}
+
+/// What a waiter at an endpoint finds.
+pub(crate) enum WaitOutcome<T> {
+    Here(Result<T, RecvError>),
+    /// Other endpoints have items for any waiter, a bit for each endpoint.
+    Elsewhere(u64),
+}
