@@ -417,10 +417,10 @@ impl<'a> EndpointBuilder<'a> {
                 Some(HostLease::new(LeaseSource::EndpointGroup(Arc::clone(pool), index), 0, &mut endpoint));
         }
         let mut engine = Engine::new(endpoint, driver, limits);
-        (engine.share, engine.stake) = (share, stake);
-        engine.low_latency = self.config.low_latency;
+        (engine.tenancy.share, engine.tenancy.stake) = (share, stake);
+        engine.driving.avoids_deep_sleep = self.config.low_latency;
         engine.waiting.wake_by = WakeChooser::new(self.config.wake_order);
-        engine.rx.set_cap(self.config.batch_cap);
+        engine.receiving.burst.set_cap(self.config.batch_cap);
         if self.config.trace_device_times {
             // Only on request, and only with a trace that can keep the times: if the kernel reports them,
             // they cost more than the whole trace may cost.
@@ -428,19 +428,20 @@ impl<'a> EndpointBuilder<'a> {
                 engine.driver.tell_priorities();
                 // A path that reports only one of the two times is useful, too.
                 let tells = engine.driver.stamp_received() | engine.driver.stamp_sent();
-                engine.device_clock = tells.then_some(clock);
+                engine.tracing.device_clock = tells.then_some(clock);
             }
-            if engine.device_clock.is_none() {
+            if engine.tracing.device_clock.is_none() {
                 tracing::warn!("this packet path tells no times of its device, or there is no time trace");
             }
         }
-        engine.freezer.host = Arc::clone(&self.freezing);
-        engine.freezer.obeys = self.config.trace_obey_freeze;
-        engine.freezer.tells_peers = self.config.trace_freeze_peers;
+        engine.tracing.freezer.host = Arc::clone(&self.freezing);
+        engine.tracing.freezer.obeys = self.config.trace_obey_freeze;
+        engine.tracing.freezer.tells_peers = self.config.trace_freeze_peers;
         if let Some(bound) = self.config.trace_freeze_slower_than {
-            engine.freezer.slower_than_ns = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+            engine.tracing.freezer.slower_than_ns = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
         }
-        engine.kin = self.siblings.as_ref().map(|siblings| GroupMember::new(Arc::clone(siblings), index));
+        engine.tenancy.kin =
+            self.siblings.as_ref().map(|siblings| GroupMember::new(Arc::clone(siblings), index));
         Ok(Arc::new(SharedEngine::new(engine, self.start_ns, fd, self.config.poll, wake_fds)))
     }
 }

@@ -97,7 +97,7 @@ fn begin<'a>(
     let index = engine.start_call(now, *port, *to, request, owner, step)?;
     engine.note_call(at, index, length);
     engine.flush(now);
-    let calls::Call { rpc, to: address, .. } = &engine.calls[index];
+    let calls::Call { rpc, to: address, .. } = &engine.calls.open[index];
     *to = *address;
     let open = OpenCall { place, index, rpc: *rpc };
     Ok((engine, open))
@@ -146,7 +146,7 @@ impl Call {
         if result.is_some() {
             *state = CallState::Over;
             if limit.is_armed() {
-                let timer = limit.disarm(&mut shared.lock().timers);
+                let timer = limit.disarm(&mut shared.lock().waiting.timers);
                 drop(timer);
             }
         }
@@ -167,7 +167,7 @@ impl Call {
             engine.drive(now);
         }
         let result = engine.take_result(index);
-        let timer = result.is_some().then(|| self.limit.disarm(&mut engine.timers));
+        let timer = result.is_some().then(|| self.limit.disarm(&mut engine.waiting.timers));
         engine.leave(now);
         drop(engine);
         drop(timer);
@@ -243,13 +243,13 @@ impl Call {
             }
         }
         if over {
-            let timer = limit.disarm(&mut engine.timers);
+            let timer = limit.disarm(&mut engine.waiting.timers);
             drop(engine);
             drop(timer);
             return Poll::Ready(taken);
         }
         let replaced = engine.ticket(index).waker.replace(waker);
-        let (is_new, timer) = limit.arm(&mut engine.timers, context.waker());
+        let (is_new, timer) = limit.arm(&mut engine.waiting.timers, context.waker());
         if is_new {
             engine.after_work(shared.now());
         }
@@ -299,7 +299,7 @@ impl Call {
         let shared = &self.client.at(place).shared;
         let now = shared.now();
         let mut engine = shared.lock();
-        let timer = self.limit.disarm(&mut engine.timers);
+        let timer = self.limit.disarm(&mut engine.waiting.timers);
         engine.abandon_call(now, index);
         engine.after_work(now);
         drop(engine);

@@ -169,13 +169,14 @@ impl RecvCompletion<'_> {
         let (shared, client) = (&*port.shared, port.client);
         let until = self.limit.end(|| shared.now());
         let mut engine = shared.lock();
-        if self.limit.timeout() == Some(Duration::ZERO) && engine.clients[client].completions.is_empty() {
+        if self.limit.timeout() == Some(Duration::ZERO) && engine.calls.clients[client].completions.is_empty()
+        {
             // Otherwise a caller that only polls would never drive the network.
             engine.drive(shared.now());
         }
         let taken =
             wait::wait(shared, engine, WaitTarget::Completions(client), until, |engine| {
-                match &engine.clients[client].completions {
+                match &engine.calls.clients[client].completions {
                     queue if !queue.is_empty() => Some(Ok(take(engine, client))),
                     _ if engine.life != Life::Open => Some(Err(RecvError::Closed)),
                     _ => None,

@@ -143,8 +143,8 @@ impl Future for Recv<'_> {
                     }
                     // Forgets the task's place under the lock, but drops its wakers after the lock is
                     // released.
-                    let timer = recv.limit.disarm(&mut engine.timers);
-                    let tasks = &mut engine.servers.get_mut(server).map(|server| &mut server.tasks);
+                    let timer = recv.limit.disarm(&mut engine.waiting.timers);
+                    let tasks = &mut engine.requests.ports.get_mut(server).map(|server| &mut server.tasks);
                     let old = recv.id.take().and_then(|id| tasks.as_mut()?.forget(id));
                     drop(engine);
                     drop((old, timer));
@@ -169,9 +169,9 @@ impl Future for Recv<'_> {
                         engine.leave(now);
                         continue;
                     }
-                    let (id, old) = engine.servers[server].tasks.register(recv.id, waker);
+                    let (id, old) = engine.requests.ports[server].tasks.register(recv.id, waker);
                     recv.id = Some(id);
-                    let (is_new, timer) = recv.limit.arm(&mut engine.timers, context.waker());
+                    let (is_new, timer) = recv.limit.arm(&mut engine.waiting.timers, context.waker());
                     if let Some(now) = now.filter(|_| is_new) {
                         engine.after_work(now);
                     }
@@ -189,9 +189,9 @@ impl Drop for Recv<'_> {
     fn drop(&mut self) {
         let Some(home) = self.home.filter(|_| self.id.is_some() || self.limit.is_armed()) else { return };
         let mut engine = self.port.shared(home).lock();
-        let timer = self.limit.disarm(&mut engine.timers);
+        let timer = self.limit.disarm(&mut engine.waiting.timers);
         let server = self.port.index(home);
-        let entry = engine.servers.get_mut(server);
+        let entry = engine.requests.ports.get_mut(server);
         let waker = entry.zip(self.id).map(|(entry, id)| entry.tasks.forget(id));
         if let Some(None) = waker {
             // The task was woken for a request that it will not take: pass the request on to the next in
@@ -230,7 +230,7 @@ mod tests {
         let client = host.client().unwrap();
         let to = ServerAddr::new(host.local_addr(), 9);
         let long = Duration::from_secs(60);
-        let timers = || usize::from(host.endpoints.first().lock().timers.first().is_some());
+        let timers = || usize::from(host.endpoints.first().lock().waiting.timers.first().is_some());
         fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
             Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
         }

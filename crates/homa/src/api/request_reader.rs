@@ -131,13 +131,13 @@ impl RequestReader {
                 }
             }
             if over {
-                let timer = limit.disarm(&mut engine.timers);
+                let timer = limit.disarm(&mut engine.waiting.timers);
                 drop(engine);
                 drop(timer);
                 return Poll::Ready(part);
             }
-            let old = engine.readings[index].waker.replace(waker);
-            let (is_new, timer) = limit.arm(&mut engine.timers, context.waker());
+            let old = engine.requests.readings[index].waker.replace(waker);
+            let (is_new, timer) = limit.arm(&mut engine.waiting.timers, context.waker());
             if is_new {
                 engine.after_work(shared.now());
             }
@@ -173,7 +173,7 @@ impl RequestReader {
     /// Removes the timer of a future that is dropped.
     fn disarm(&self, limit: &mut TimeLimit) {
         if limit.is_armed() {
-            let timer = limit.disarm(&mut self.request.shared().lock().timers);
+            let timer = limit.disarm(&mut self.request.shared().lock().waiting.timers);
             drop(timer);
         }
     }

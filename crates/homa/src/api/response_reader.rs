@@ -153,7 +153,7 @@ impl Drop for ResponsePart<'_> {
         if self.limit.is_armed()
             && let Some((shared, ..)) = self.reader.call.in_flight()
         {
-            let timer = self.limit.disarm(&mut shared.lock().timers);
+            let timer = self.limit.disarm(&mut shared.lock().waiting.timers);
             drop(timer);
         }
     }

@@ -147,6 +147,14 @@ pub struct Metrics {
     pub answer_times: TimesBySize,
 }
 
+/// The counters and durations that the engine keeps itself.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) host: HostCounts,
+    pub(crate) call_times: Box<TimesBySize>,
+    pub(crate) answer_times: Box<TimesBySize>,
+}
+
 impl Metrics {
     /// Sums the counts of the endpoints of a host, of which there is at least one.
     pub(crate) fn sum(endpoints: &[Metrics]) -> Metrics {

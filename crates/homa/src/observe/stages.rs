@@ -4,8 +4,12 @@
 //! lock anyway. Events that happen before the lock is taken are recorded later, with a time of the same clock
 //! ([`HostClock::look`](crate::runtime::clock::HostClock::look)).
 
+use homa_proto::Time;
 use homa_proto::wire::{self, Body};
-use homa_trace::packet_word;
+use homa_trace::{Ticks, packet_word};
+
+use crate::observe::freeze::Freezer;
+use crate::runtime::clock::HostClock;
 
 /// Minimum gap between two rounds of a thread that did not sleep from which the thread is recorded as not
 /// running. Polling threads come back within a few microseconds, and within some tens of them if they wait
@@ -16,6 +20,18 @@ pub(crate) const NOT_RUNNING_NS: u64 = 100_000;
 /// Why a thread is woken: `a` of [`EventKind::WakeSent`].
 pub(crate) const WAKE_FOR_MESSAGE: u32 = 0;
 pub(crate) const WAKE_TO_LEAD: u32 = 1;
+
+/// What an endpoint needs in order to record its time trace.
+#[derive(Default)]
+pub(crate) struct Tracing {
+    /// `None` if time is simulated, as in tests.
+    pub(crate) clock: Option<HostClock>,
+    /// When the clock was last read for the trace, unless slow work was done since.
+    pub(crate) just_now: Option<Time>,
+    pub(crate) freezer: Freezer,
+    /// The trace's clock, if the trace records the times at which the kernel received packets.
+    pub(crate) device_clock: Option<Ticks>,
+}
 
 /// The name of an RPC in a trace: its id, and the number of its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

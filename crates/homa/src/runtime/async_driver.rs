@@ -36,13 +36,13 @@ pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
     let Ok(runtime) = Handle::try_current() else { return };
     {
         let mut engine = shared.lock();
-        if engine.async_driver.state != TaskState::Absent
+        if engine.driving.async_driver.state != TaskState::Absent
             || shared.fd().is_none()
             || engine.life == Life::Closed
         {
             return;
         }
-        engine.async_driver.state = TaskState::Starting;
+        engine.driving.async_driver.state = TaskState::Starting;
         shared.has_async_driver.store(true, Relaxed);
     }
     runtime.spawn(run(DriverTask(Arc::clone(shared))));
@@ -57,7 +57,7 @@ impl Drop for DriverTask {
         let now = self.0.now();
         let mut engine = self.0.lock();
         self.0.has_async_driver.store(false, Relaxed);
-        engine.async_driver.state = match engine.async_driver.state {
+        engine.driving.async_driver.state = match engine.driving.async_driver.state {
             TaskState::Starting => TaskState::Unusable,
             // The runtime has no timer.
             _ if std::thread::panicking() => TaskState::Unusable,
@@ -88,7 +88,7 @@ async fn run(task: DriverTask) {
     // Panics on a runtime without an I/O driver, which `Drop` above then takes note of.
     let registered = AsyncFd::with_interest(fd, Interest::READABLE);
     let Ok(fd) = registered else { return };
-    shared.lock().async_driver.state = TaskState::Running;
+    shared.lock().driving.async_driver.state = TaskState::Running;
     let mut quiet_since = shared.now();
     let mut guard: Option<AsyncFdReadyGuard<'_, _>> = None;
     loop {
@@ -123,8 +123,8 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     if engine.life == Life::Closed {
         return NextStep::Exit;
     }
-    engine.async_driver.state = TaskState::Running;
-    let asleep = mem::take(&mut engine.async_driver.sleep);
+    engine.driving.async_driver.state = TaskState::Running;
+    let asleep = mem::take(&mut engine.driving.async_driver.sleep);
     if let Some(since) = asleep.since {
         engine.note_woken(at, (since, begin), asleep.rung);
     }
@@ -163,8 +163,8 @@ fn prepare_sleep(engine: &mut Engine, now: Time) -> NextStep {
     if timeout_ns < SHORT_SLEEP_NS || engine.is_blocked() {
         return NextStep::Yield;
     }
-    engine.async_driver.state = TaskState::Sleeping { until };
-    engine.async_driver.sleep = SleepSpan { since: Some(now), rung: false };
+    engine.driving.async_driver.state = TaskState::Sleeping { until };
+    engine.driving.async_driver.sleep = SleepSpan { since: Some(now), rung: false };
     engine.note_asleep();
     NextStep::Sleep((until != Time::NEVER).then_some(timeout_ns))
 }

@@ -6,11 +6,26 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use homa_proto::{RpcKey, Time};
+use slab::Slab;
 
 use crate::api::address::ServerAddr;
 use crate::api::error::CallError;
 use crate::kernel_api::socket::state::SocketCall;
 use crate::observe::stages::TraceKey;
+
+/// The calls and client ports of an endpoint.
+pub(crate) struct Calls {
+    pub(crate) open: Slab<Call>,
+    pub(crate) clients: Slab<ClientPort>,
+    /// Maximum calls of one client port whose completion has not been taken.
+    pub(crate) completion_limit: usize,
+}
+
+impl Calls {
+    pub(crate) fn new(completion_limit: usize) -> Calls {
+        Calls { open: Slab::new(), clients: Slab::new(), completion_limit }
+    }
+}
 
 /// A call, from its start until its result is taken or its owner has abandoned it.
 pub(crate) struct Call {

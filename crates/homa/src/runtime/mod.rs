@@ -58,12 +58,15 @@ pub(crate) mod calls;
 pub(crate) mod clock;
 #[cfg(feature = "kernel-api")]
 pub(crate) mod copy_and_send;
+pub(crate) mod driving;
 pub(crate) mod engine;
 pub(crate) mod handover;
 pub(crate) mod latency;
 pub(crate) mod progress;
 pub(crate) mod progress_thread;
+pub(crate) mod receiving;
 pub(crate) mod requests;
+pub(crate) mod sending;
 pub(crate) mod shared_engine;
 pub(crate) mod sleep;
 pub(crate) mod task_queue;

@@ -40,7 +40,7 @@ fn run(shared: &Arc<SharedEngine>) {
     let mut drives = false;
     let mut latency = LatencyClaim::new();
     let mut due = None;
-    let tick_ns = shared.lock().progress.tick_ns;
+    let tick_ns = shared.lock().driving.progress.tick_ns;
     loop {
         let woken = shared.now();
         // The lock's holder most likely drives, and may be the thread that this one has just displaced from
@@ -57,22 +57,22 @@ fn run(shared: &Arc<SharedEngine>) {
         }
         let now = shared.now();
         // This thread's lateness only matters if no other thread drove meanwhile.
-        if let Some(due) = due.take().filter(|&due| engine.last_driven <= due) {
+        if let Some(due) = due.take().filter(|&due| engine.driving.last_driven <= due) {
             engine.note_not_running(due, woken);
         }
         let (mut until, on_descriptor) = engine.progress_round(now, descriptor_ready, shared.take_demand());
-        drives = matches!(engine.progress.state, ProgressState::Driving { .. });
-        let looks = engine.async_driver.is_running();
+        drives = matches!(engine.driving.progress.state, ProgressState::Driving { .. });
+        let looks = engine.driving.async_driver.is_running();
         let (fd, mail) = if on_descriptor { (shared.fd(), shared.mailbox()) } else { (None, None) };
         if on_descriptor && fd.is_none() {
             until = Some(until.unwrap_or(Time::NEVER).min(now + BLIND_SLEEP_NS));
         }
         let room = engine.awaits_room();
         let low_latency = engine.wants_low_latency(now);
-        let held_before = engine.progress.low_latency_held;
+        let held_before = engine.driving.progress.low_latency_held;
         if low_latency {
             // No other event wakes this thread to release the latency claim.
-            let over = engine.last_activity + Progress::WATCH_NS;
+            let over = engine.driving.last_activity + Progress::WATCH_NS;
             let look = if over > now { over } else { now + Progress::WATCH_NS };
             until = Some(until.unwrap_or(Time::NEVER).min(look));
         }
@@ -84,7 +84,7 @@ fn run(shared: &Arc<SharedEngine>) {
         if low_latency != held_before {
             let held = latency.hold(low_latency);
             if held != held_before {
-                shared.lock().progress.low_latency_held = held;
+                shared.lock().driving.progress.low_latency_held = held;
             }
         }
         let timeout = until.filter(|&until| until != Time::NEVER).map(|until| until.since(now));

@@ -1,17 +1,44 @@
 //! The requests of an endpoint: its server ports with their queues, and the requests that are read while they
 //! arrive.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::task::Waker;
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
 use homa_proto::RpcKey;
+use slab::Slab;
 
 use crate::api::early::EarlyDelivery;
 use crate::api::error::ReadError;
 use crate::runtime::task_queue::TaskQueue;
 use crate::tenancy::endpoint_group::exchange::ExchangeOffer;
+
+/// The server ports of an endpoint, and the requests that wait in them or are read while they arrive.
+pub(crate) struct Requests {
+    pub(crate) ports: Slab<ServerPort>,
+    /// The indices of the ports, by their numbers.
+    pub(crate) port_index: HashMap<u16, usize, FixedState>,
+    /// Requests that were taken before they were whole, until their end is read.
+    pub(crate) readings: Slab<Reading>,
+    /// Bytes of the requests in all queues.
+    pub(crate) queued_bytes: u64,
+    /// Maximum of `queued_bytes`.
+    pub(crate) max_queued_bytes: u64,
+}
+
+impl Requests {
+    pub(crate) fn new(max_queued_bytes: u64) -> Requests {
+        Requests {
+            ports: Slab::new(),
+            port_index: HashMap::default(),
+            readings: Slab::new(),
+            queued_bytes: 0,
+            max_queued_bytes,
+        }
+    }
+}
 
 /// A request that waits for `recv`.
 #[derive(Clone, Copy, Debug)]

@@ -76,10 +76,10 @@ impl SharedEngine {
         poll: Duration,
         wake_fds: (WakeFd, WakeFd),
     ) -> SharedEngine {
-        let siblings = engine.kin.as_ref().map(|kin| (Arc::clone(&kin.siblings), kin.index));
+        let siblings = engine.tenancy.kin.as_ref().map(|kin| (Arc::clone(&kin.siblings), kin.index));
         let async_wake = siblings.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_bell));
         let clock = HostClock::new(start_ns, engine.endpoint.trace().ticks());
-        engine.clock = Some(clock);
+        engine.tracing.clock = Some(clock);
         SharedEngine {
             engine: Mutex::new(engine),
             wanted: AtomicU32::new(0),
@@ -191,8 +191,8 @@ impl SharedEngine {
         self.wanted.fetch_add(1, Ordering::Relaxed);
         let mut guard = self.lock_contended();
         self.wanted.fetch_sub(1, Ordering::Relaxed);
-        guard.counts.lock_misses += 1;
-        guard.counts.lock_wait_ns += self.now().since(since);
+        guard.counts.host.lock_misses += 1;
+        guard.counts.host.lock_wait_ns += self.now().since(since);
         self.locked(guard)
     }
 
@@ -245,9 +245,9 @@ impl SharedEngine {
     }
 
     fn locked<'a>(&'a self, mut guard: MutexGuard<'a, Engine>) -> EngineGuard<'a> {
-        guard.counts.lock_acquisitions += 1;
+        guard.counts.host.lock_acquisitions += 1;
         guard.heed_freeze();
-        guard.just_now = None;
+        guard.tracing.just_now = None;
         guard.endpoint.trace().begin_turn();
         EngineGuard { guard: Some(guard), shared: self }
     }

@@ -40,11 +40,11 @@ pub(crate) fn wait<'a, T>(
 ) -> Option<T> {
     loop {
         let taken = take(&mut engine);
-        let just_now = engine.just_now.take();
+        let just_now = engine.tracing.just_now.take();
         let now = if taken.is_some() { Time::ZERO } else { just_now.unwrap_or_else(|| shared.now()) };
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
             // `last_driven` is precise enough: a leader has just driven, and followers tolerate a stale time.
-            let now = engine.last_driven;
+            let now = engine.driving.last_driven;
             engine.leave(now);
             return taken;
         }
@@ -53,7 +53,7 @@ pub(crate) fn wait<'a, T>(
             let (mut engine, taken) = lead(shared, engine, (now, deadline), &mut take);
             engine.waiting.leader = None;
             if taken.is_some() {
-                let now = engine.last_driven;
+                let now = engine.driving.last_driven;
                 engine.leave(now);
                 return taken;
             }
@@ -73,7 +73,7 @@ fn follow<'a>(
 ) -> EngineGuard<'a> {
     // A thread that is ending may run code of the application; its thread-local parker is already gone then.
     let sleeper = &MY_SLEEPER.try_with(Arc::clone).unwrap_or_default();
-    let (at, now) = (engine.waiting.wake_by.this_core(), engine.last_driven);
+    let (at, now) = (engine.waiting.wake_by.this_core(), engine.driving.last_driven);
     engine.waiting.wake_by.ran(at, now);
     engine.waiting.followers.push(Follower { on, sleeper: Arc::clone(sleeper), core: at });
     engine.note_asleep();
@@ -157,7 +157,7 @@ fn leader_sleep<'a>(
     // now.
     engine.progress_must_not_drive();
     let mut due = engine.next_wake(now);
-    if due.is_some_and(|due| due >= now + engine.progress.tick_ns) {
+    if due.is_some_and(|due| due >= now + engine.driving.progress.tick_ns) {
         // A timer of its own would cost every sleep several microseconds. The progress thread looks once in
         // that time anyway.
         engine.progress_must_watch();
@@ -171,7 +171,7 @@ fn leader_sleep<'a>(
         return engine;
     }
     engine.waiting.leader_sleeps_until = Some(until.unwrap_or(Time::NEVER));
-    engine.waiting.leader_sleeps += 1;
+    engine.waiting.counts.leader_sleeps += 1;
     let room = engine.awaits_room();
     engine.note_asleep();
     drop(engine);
@@ -207,7 +207,7 @@ pub(crate) fn take_elsewhere<'a, T>(
         let (shared, on) = members(endpoint);
         let mut engine = shared.lock();
         let taken = take(&mut engine, endpoint);
-        engine.counts.taken_elsewhere += u64::from(matches!(taken, Some(Ok(_))));
+        engine.counts.host.taken_elsewhere += u64::from(matches!(taken, Some(Ok(_))));
         if engine.waiting.help.is_tried() {
             engine.waiting.help.over(shared.now());
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use homa_proto::Time;
 
 use crate::runtime::handover::HandoverBackoff;
+use crate::runtime::timers::Timers;
 use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::wake_chooser::WakeChooser;
 use crate::tenancy::endpoint_group::exchange::RequestExchange;
@@ -87,6 +88,16 @@ pub(crate) struct Waiters {
     pub(super) ready: Vec<WaitTarget>,
     /// Threads and tasks to wake after the lock is released.
     pub(crate) wakes: Vec<Wakeup>,
+    /// The time limits of futures.
+    pub(crate) timers: Timers,
+    /// Wakers to call once outgoing messages take less memory than this many bytes.
+    pub(crate) rooms: Vec<(u64, Waker)>,
+    pub(crate) counts: WaitCounts,
+}
+
+/// What has been counted of leaders.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaitCounts {
     /// Times that a leader handed the lead to another thread.
     pub(crate) handovers: u64,
     /// Times that a leader slept in the kernel.
@@ -126,7 +137,7 @@ impl Waiters {
         let asleep = self.leader_sleeps_until.is_some() && !self.leader_rung;
         if asleep {
             self.leader_rung = true;
-            self.leader_rings += 1;
+            self.counts.leader_rings += 1;
             self.wakes.push(Wakeup::Leader);
         }
         asleep

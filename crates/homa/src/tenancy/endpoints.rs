@@ -82,7 +82,7 @@ impl Endpoints {
             let chosen = choose()?;
             let mut engine = shared.lock();
             let client = engine.open_client(shared.now(), chosen)?;
-            let number = engine.clients[client].port;
+            let number = engine.calls.clients[client].port;
             drop(engine);
             Ok(PortAt { shared: Arc::clone(shared), client, number })
         };

@@ -8,3 +8,18 @@ pub(crate) mod placement;
 pub(crate) mod process_group;
 pub(crate) mod processes;
 pub(crate) mod sync;
+
+use endpoint_group::GroupMember;
+use host_lease::HostLease;
+use processes::Share;
+
+/// What an endpoint shares with other processes, and with the other endpoints of its host.
+#[derive(Default)]
+pub(crate) struct Tenancy {
+    /// This endpoint's part in what processes share; `None` if this host has its address to itself.
+    pub(crate) share: Option<Share>,
+    /// This endpoint's membership in the group of the host's endpoints; `None` if it is the only one.
+    pub(crate) kin: Option<GroupMember>,
+    /// This endpoint's lease on host-wide resources; `None` if it is the only one.
+    pub(crate) stake: Option<HostLease>,
+}

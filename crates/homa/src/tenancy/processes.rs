@@ -376,7 +376,7 @@ mod tests {
         let share = Share::new((family, 0), 0, &mut endpoint, &mut wire.clone()).unwrap();
         let limits = Limits { completions: 1, queued_request_bytes: 1 };
         let mut engine = Engine::new(endpoint, Box::new(wire.clone()), limits);
-        engine.share = Some(share);
+        engine.tenancy.share = Some(share);
         (engine, wire)
     }
 

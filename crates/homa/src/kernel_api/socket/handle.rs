@@ -189,7 +189,7 @@ impl Socket {
         let SocketShard { shared, index: socket } = &self.members[self.home()];
         let (at, now) = shared.clock.look();
         let mut engine = shared.lock_since(at);
-        if engine.sockets[*socket].closed {
+        if engine.sockets.open[*socket].closed {
             return Err(CallError::Closed);
         }
         let deadline = timeout.map(|timeout| (shared.after(timeout), timeout));
@@ -218,7 +218,7 @@ impl Socket {
         }
         let (at, now) = shared.clock.look();
         let mut engine = shared.lock_since(at);
-        if engine.sockets[*socket].closed {
+        if engine.sockets.open[*socket].closed {
             return Err(CallError::Closed);
         }
         let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline: None, result: None };
@@ -345,7 +345,7 @@ impl Socket {
         wanted: impl Fn() -> bool,
     ) -> Result<Outcome, RecvError> {
         let member = self.member_of(id);
-        let call = member.shared.lock().sockets[member.index].calls.get(&id).copied();
+        let call = member.shared.lock().sockets.open[member.index].calls.get(&id).copied();
         let on = WaitTarget::Call(call.ok_or(RecvError::NoSuchCall { id })?);
         let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
         let outcome = self.wait(member, on, until, wanted, |engine| engine.take_private(member.index, id));
@@ -371,7 +371,7 @@ impl Socket {
         };
         if until.is_some_and(|(_, looks)| looks) && !engine.progress_drives_now() {
             if let Some(taken) = take(&mut engine) {
-                let now = engine.last_driven;
+                let now = engine.driving.last_driven;
                 engine.leave(now);
                 return taken;
             }
@@ -394,7 +394,7 @@ impl Socket {
     #[must_use]
     pub fn has_arrival(&self) -> bool {
         let has_arrival = |engine: &Engine, index: usize| {
-            engine.sockets[index].closed || engine.life != Life::Open || engine.arrivals(index) > 0
+            engine.sockets.open[index].closed || engine.life != Life::Open || engine.arrivals(index) > 0
         };
         let mut members = self.members.iter();
         members.any(|member| member.shared.lock().glance(|engine| has_arrival(engine, member.index)))
@@ -406,7 +406,7 @@ impl Socket {
     pub fn set_waker(&self, waker: Option<Waker>) {
         for member in &self.members {
             let mut engine = member.shared.lock();
-            let replaced = std::mem::replace(&mut engine.sockets[member.index].waker, waker.clone());
+            let replaced = std::mem::replace(&mut engine.sockets.open[member.index].waker, waker.clone());
             drop(engine);
             drop(replaced);
         }
@@ -429,7 +429,7 @@ impl Socket {
             let mut engine = member.shared.lock();
             let full = engine.buffers.outgoing_bytes() >= below;
             if full {
-                engine.rooms.push((below, waker.clone()));
+                engine.waiting.rooms.push((below, waker.clone()));
             }
             full
         };
@@ -444,7 +444,7 @@ impl Socket {
             let memory = memory.clone();
             let mut engine = member.shared.lock();
             // If the socket is closed, another may already use its port number.
-            let unused = match engine.sockets[member.index].closed {
+            let unused = match engine.sockets.open[member.index].closed {
                 true => memory,
                 false => engine.buffers.set_memory(self.number, memory),
             };
@@ -485,7 +485,7 @@ impl Socket {
         let SocketShard { shared, index } = self.member_of(id);
         let now = shared.now();
         let mut engine = shared.lock();
-        let call = engine.sockets[*index].calls.get(&id).copied();
+        let call = engine.sockets.open[*index].calls.get(&id).copied();
         if let Some(call) = call {
             engine.abort_socket_call(now, call, tell);
             engine.flush(now);
@@ -498,7 +498,7 @@ impl Socket {
     #[must_use]
     pub fn open_calls(&self) -> Vec<u64> {
         let ids = |member: &SocketShard| -> Vec<u64> {
-            member.shared.lock().sockets[member.index].calls.keys().copied().collect()
+            member.shared.lock().sockets.open[member.index].calls.keys().copied().collect()
         };
         self.members.iter().flat_map(ids).collect()
     }
@@ -514,8 +514,8 @@ impl Socket {
     pub fn cookie_of(&self, id: u64) -> Option<u64> {
         let member = self.member_of(id);
         let engine = member.shared.lock();
-        let call = *engine.sockets[member.index].calls.get(&id)?;
-        match &engine.calls.get(call)?.owner {
+        let call = *engine.sockets.open[member.index].calls.get(&id)?;
+        match &engine.calls.open.get(call)?.owner {
             CallOwner::Socket(owner) => Some(owner.cookie),
             _ => None,
         }
@@ -561,8 +561,8 @@ impl Drop for Socket {
         self.close();
         for SocketShard { shared, index } in &self.members {
             let mut engine = shared.lock();
-            let state = engine.sockets.remove(*index);
-            if let Some(server) = state.server.and_then(|server| engine.servers.get_mut(server)) {
+            let state = engine.sockets.open.remove(*index);
+            if let Some(server) = state.server.and_then(|server| engine.requests.ports.get_mut(server)) {
                 server.socket = None;
                 server.abandoned = true;
             }
@@ -666,12 +666,12 @@ mod tests {
         let (late, ..) = request();
         let engine = client.members[0].shared.lock();
         server.reply_lent(rpc, answer.clone(), 9).unwrap();
-        assert_eq!(server.members[0].shared.lock().lent_replies.len(), 1);
+        assert_eq!(server.members[0].shared.lock().sockets.lent_replies.len(), 1);
         server.close();
         assert!(answer.is_unique(), "what is sent from now on is a copy");
         assert_eq!(bytes_read(&server), LENGTH as u64);
         assert_eq!(server.reply_lent(late, answer.clone(), 10), Err(ReplyError::Closed));
-        assert!(server.members[0].shared.lock().lent_replies.is_empty());
+        assert!(server.members[0].shared.lock().sockets.lent_replies.is_empty());
         drop(engine);
         for _ in 0..2 {
             let Ok(Arrival::Outcome(outcome)) = client.recv(None) else { panic!("it has an end") };
@@ -763,7 +763,7 @@ mod tests {
         // The endpoint has aborted the request, but the engine has not polled the event.
         let SocketShard { shared, .. } = &server.members[0];
         let mut engine = shared.lock();
-        let rpc = engine.servers.iter().find_map(|(_, port)| port.queue.front()).unwrap().rpc;
+        let rpc = engine.requests.ports.iter().find_map(|(_, port)| port.queue.front()).unwrap().rpc;
         engine.endpoint.abort(shared.now(), rpc);
         assert!(engine.endpoint.rpc_info(rpc).is_none());
         assert!(server.take(&mut engine, 0).is_none(), "and the lock is not asked for again");

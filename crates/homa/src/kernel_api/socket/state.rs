@@ -1,17 +1,28 @@
 //! The state of sockets in an endpoint.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use homa_proto::Time;
+use homa_proto::{RpcKey, Time};
+use slab::Slab;
 
 use super::outcome::ReturnedReply;
 use crate::api::error::CallError;
 use crate::tenancy::endpoint_group::exchange::ExchangeOffer;
+
+/// The sockets of an endpoint.
+#[derive(Default)]
+pub(crate) struct Sockets {
+    pub(crate) open: Slab<SocketState>,
+    /// Calls that have a deadline and are not over, sorted by deadline.
+    pub(crate) deadlines: BTreeSet<(Time, usize)>,
+    /// Answers whose bytes a socket must get back.
+    pub(crate) lent_replies: HashMap<RpcKey, LentReply, FixedState>,
+}
 
 /// The engine's part of a socket.
 pub(crate) struct SocketState {

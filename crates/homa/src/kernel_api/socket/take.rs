@@ -15,7 +15,7 @@ pub(super) fn take_arrival(
     server: Option<&Server>,
     endpoint: usize,
 ) -> Option<Result<Arrival, RecvError>> {
-    let state = &mut engine.sockets[socket];
+    let state = &mut engine.sockets.open[socket];
     if state.closed || engine.life != Life::Open {
         return Some(Err(RecvError::Closed));
     }
@@ -27,7 +27,7 @@ pub(super) fn take_arrival(
     if requests_first && let Some(request) = take_request(engine, server, endpoint) {
         return Some(Ok(request));
     }
-    match engine.sockets[socket].over.pop_front() {
+    match engine.sockets.open[socket].over.pop_front() {
         Some(Deliverable::Call(call)) => {
             engine.take_outcome(call).map(|outcome| Ok(Arrival::Outcome(outcome)))
         }

@@ -24,7 +24,12 @@ impl Engine {
             Some(port) => self.open_shared_port(now, port, None).map(|()| port)?,
             None => self.endpoint.open_client_port()?,
         };
-        Ok(self.clients.insert(ClientPort { port, completions: VecDeque::new(), open: 0, closed: false }))
+        Ok(self.calls.clients.insert(ClientPort {
+            port,
+            completions: VecDeque::new(),
+            open: 0,
+            closed: false,
+        }))
     }
 
     /// Starts a call. The caller flushes.
@@ -37,15 +42,15 @@ impl Engine {
         owner: CallOwner,
         readable_step: u32,
     ) -> Result<usize, CallError> {
-        let Some(entry) = self.clients.get(client) else { return Err(CallError::Closed) };
+        let Some(entry) = self.calls.clients.get(client) else { return Err(CallError::Closed) };
         let private = matches!(owner, CallOwner::CallTicket(_)); // ID-14: its result goes to one caller.
-        if !private && entry.open + entry.completions.len() >= self.limits.completions {
+        if !private && entry.open + entry.completions.len() >= self.calls.completion_limit {
             return Err(CallError::LimitReached { name: "max_completions" });
         }
         let (from, request) = ((entry.port, private), Outgoing::Whole(request));
         let call = self.start_call_from(now, from, to, request, owner, readable_step)?;
         if !private {
-            self.clients[client].open += 1;
+            self.calls.clients[client].open += 1;
         }
         Ok(call)
     }
@@ -67,13 +72,13 @@ impl Engine {
             return Err(CallError::NoScope { to });
         }
         let mut to = to;
-        if self.ip_only {
+        if self.sending.ip_only {
             to.host.set_port(0); // ID-12
         }
-        if let Some(share) = &self.share {
+        if let Some(share) = &self.tenancy.share {
             share.lease_ids(&mut self.endpoint);
         }
-        let entry = self.calls.vacant_entry();
+        let entry = self.calls.open.vacant_entry();
         let call = entry.key();
         let options = CallOptions { cookie: call as u64, private, readable_step };
         let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
@@ -97,10 +102,10 @@ impl Engine {
 
     /// Takes the result of a call, if it is available; the call is then over.
     pub(crate) fn take_result(&mut self, call: usize) -> Option<Result<Bytes, CallError>> {
-        match &mut self.calls[call].owner {
+        match &mut self.calls.open[call].owner {
             CallOwner::CallTicket(ticket) => {
                 let result = ticket.result.take()?;
-                let traced = self.calls.remove(call).traced;
+                let traced = self.calls.open.remove(call).traced;
                 self.note_response(traced, &result);
                 Some(result)
             }
@@ -110,7 +115,8 @@ impl Engine {
 
     /// Takes the cookie and the result of a completion of a client port, if there is one.
     pub(crate) fn take_completion(&mut self, client: usize) -> Option<(u64, Result<Bytes, CallError>)> {
-        let UntakenCompletion { cookie, result, traced } = self.clients[client].completions.pop_front()?;
+        let UntakenCompletion { cookie, result, traced } =
+            self.calls.clients[client].completions.pop_front()?;
         self.note_response(traced, &result);
         Some((cookie, result))
     }
@@ -124,7 +130,7 @@ impl Engine {
 
     /// The ticket of a call that its owner still holds.
     pub(crate) fn ticket(&mut self, call: usize) -> &mut CallTicket {
-        match &mut self.calls[call].owner {
+        match &mut self.calls.open[call].owner {
             CallOwner::CallTicket(ticket) => ticket,
             _ => unreachable!("only the owner of a ticket asks, and while it is one"),
         }
@@ -135,20 +141,20 @@ impl Engine {
         let over = self.ticket(call).result.is_some();
         if over {
             if let CallOwner::CallTicket(CallTicket { result: Some(Ok(response)), .. }) =
-                self.calls.remove(call).owner
+                self.calls.open.remove(call).owner
             {
                 self.buffers.bury(response);
             }
             return;
         }
-        self.calls[call].owner = CallOwner::Nobody;
-        self.endpoint.abort(now, self.calls[call].rpc);
+        self.calls.open[call].owner = CallOwner::Nobody;
+        self.endpoint.abort(now, self.calls.open[call].rpc);
         self.flush(now);
     }
 
     /// Hands the result of a call to its owner.
     pub(crate) fn finish_call(&mut self, call: usize, result: Result<Bytes, CallError>) {
-        let Some(entry) = self.calls.get_mut(call) else {
+        let Some(entry) = self.calls.open.get_mut(call) else {
             return;
         };
         match &mut entry.owner {
@@ -160,14 +166,14 @@ impl Engine {
                 return;
             }
             &mut CallOwner::Queue { client, cookie } => {
-                let port = &mut self.clients[client];
+                let port = &mut self.calls.clients[client];
                 port.open -= 1;
                 if port.closed {
                     if let Ok(response) = result {
                         self.buffers.bury(response);
                     }
                     if port.open == 0 {
-                        self.clients.remove(client);
+                        self.calls.clients.remove(client);
                     }
                 } else {
                     port.completions.push_back(UntakenCompletion { cookie, result, traced: entry.traced });
@@ -176,16 +182,16 @@ impl Engine {
             }
             CallOwner::Nobody => result.into_iter().for_each(|response| self.buffers.bury(response)),
         }
-        self.calls.remove(call);
+        self.calls.open.remove(call);
     }
 
     /// Closes a client port whose last handle is dropped; calls submitted on it are aborted.
     pub(crate) fn close_client(&mut self, now: Time, client: usize) {
-        if self.clients.len() == 1 {
+        if self.calls.clients.len() == 1 {
             // ACK-13: no more requests will carry the acknowledgements.
-            self.endpoint.flush_acks(self.clients[client].port);
+            self.endpoint.flush_acks(self.calls.clients[client].port);
         }
-        let port = &mut self.clients[client];
+        let port = &mut self.calls.clients[client];
         port.closed = true;
         let number = port.port;
         let (open, completions) = (port.open, std::mem::take(&mut port.completions));
@@ -193,7 +199,7 @@ impl Engine {
             self.buffers.bury(response);
         }
         if open == 0 {
-            self.clients.remove(client);
+            self.calls.clients.remove(client);
         }
         self.close_port(now, number);
         self.flush(now);

@@ -14,17 +14,17 @@ impl Engine {
             return;
         }
         self.life = Life::Closing;
-        if let Some(kin) = &self.kin {
+        if let Some(kin) = &self.tenancy.kin {
             kin.siblings.mailbox(kin.index).hurry();
         }
-        let calls: Vec<usize> = self.calls.iter().map(|(call, _)| call).collect();
+        let calls: Vec<usize> = self.calls.open.iter().map(|(call, _)| call).collect();
         for call in calls {
             self.close_call(now, call);
         }
-        let servers: Vec<usize> = self.servers.iter().map(|(server, _)| server).collect();
+        let servers: Vec<usize> = self.requests.ports.iter().map(|(server, _)| server).collect();
         for server in servers {
             self.refuse_queued(now, server);
-            while let Some(port) = self.servers.get_mut(server) {
+            while let Some(port) = self.requests.ports.get_mut(server) {
                 let Some(task) = port.tasks.pop(&self.waiting.wake_by) else { break };
                 self.waiting.wakes.push(Wakeup::Task(task));
             }
@@ -36,7 +36,7 @@ impl Engine {
 
     /// Ends a call because the host closes.
     fn close_call(&mut self, now: Time, call: usize) {
-        let Some(entry) = self.calls.get_mut(call) else { return };
+        let Some(entry) = self.calls.open.get_mut(call) else { return };
         let rpc = entry.rpc;
         match &mut entry.owner {
             CallOwner::CallTicket(ticket) if ticket.result.is_none() => {
@@ -58,10 +58,15 @@ impl Engine {
     /// Drops all state.
     pub(crate) fn finish_close(&mut self, now: Time) {
         self.life = Life::Closed;
-        if let Some((_, client)) = self.clients.iter().next() {
+        if let Some((_, client)) = self.calls.clients.iter().next() {
             self.endpoint.flush_acks(client.port); // ACK-13
         }
-        let ports = self.clients.iter().map(|(_, c)| c.port).chain(self.servers.iter().map(|(_, s)| s.port));
+        let ports = self
+            .calls
+            .clients
+            .iter()
+            .map(|(_, c)| c.port)
+            .chain(self.requests.ports.iter().map(|(_, s)| s.port));
         for port in ports.collect::<Vec<_>>() {
             self.close_port(now, port);
         }
@@ -75,16 +80,16 @@ impl Engine {
             }
         }
         self.flush(now);
-        self.unsent.clear();
+        self.sending.unsent.clear();
         // Other processes and endpoints get what this endpoint had leased.
-        self.stake = None;
-        self.share = None;
+        self.tenancy.stake = None;
+        self.tenancy.share = None;
         self.close_readings();
         self.buffers.release_all();
         self.summon();
         self.waiting.wake_all();
         self.ring_progress();
-        self.async_driver.notify();
+        self.driving.async_driver.notify();
         self.waiting.wakes.push(Wakeup::AsyncDriver);
     }
 }

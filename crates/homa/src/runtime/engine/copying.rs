@@ -33,14 +33,14 @@ mod tests {
     fn begun(client: &mut Engine, server: &Engine, bytes: &'static [u8]) -> RpcKey {
         let to = ServerAddr::new(server.driver.local_addr(), 9);
         let port = client.open_client(Time::ZERO, None).unwrap();
-        let port = (client.clients[port].port, true);
+        let port = (client.calls.clients[port].port, true);
         // SAFETY: the bytes are static.
         let request = Outgoing::GatherList(unsafe { GatherList::new(&[bytes]) });
         let owner = CallOwner::CallTicket(CallTicket::default());
         let call = client.start_call_from(Time::ZERO, port, to, request, owner, 0).unwrap();
         client.flush(Time::ZERO);
         assert!(client.buffers.copy_more());
-        client.calls[call].rpc
+        client.calls.open[call].rpc
     }
 
     #[test]

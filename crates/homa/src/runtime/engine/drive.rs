@@ -22,8 +22,8 @@ impl Engine {
     /// Does one round; returns whether there was anything to do. The caller calls [`Engine::summon`] after it
     /// has taken its own items.
     pub(crate) fn drive(&mut self, now: Time) -> bool {
-        self.counts.drive_rounds += 1;
-        self.last_driven = now;
+        self.counts.host.drive_rounds += 1;
+        self.driving.last_driven = now;
         self.endpoint.trace().begin_stage();
         self.share_tick(now);
         self.stake_tick(now);
@@ -43,13 +43,13 @@ impl Engine {
             self.flush(now);
             told = true;
         }
-        while let Some(waker) = self.timers.pop_due(now) {
+        while let Some(waker) = self.waiting.timers.pop_due(now) {
             self.waiting.wakes.push(Wakeup::Task(waker));
         }
         let busy = received || sent || told;
         if busy {
-            self.last_activity = now;
-            if self.low_latency {
+            self.driving.last_activity = now;
+            if self.driving.avoids_deep_sleep {
                 // The progress thread keeps the processors awake.
                 self.progress_must_watch();
             }
@@ -64,14 +64,17 @@ impl Engine {
     /// processor time that they lack. The delay is bounded by [`most_put_off`].
     fn tend_endpoint(&mut self, now: Time, received: bool) {
         let Some(due) = self.endpoint.poll_timeout().filter(|&due| due <= now) else {
-            self.put_off = 0;
+            self.receiving.put_off = 0;
             return;
         };
-        if received && self.put_off < most_put_off(now.since(due), self.rx.cap().take(BURST_PACKETS as u32)) {
-            self.put_off += 1;
+        if received
+            && self.receiving.put_off
+                < most_put_off(now.since(due), self.receiving.burst.cap().take(BURST_PACKETS as u32))
+        {
+            self.receiving.put_off += 1;
             return;
         }
-        self.put_off = 0;
+        self.receiving.put_off = 0;
         self.endpoint.handle_timeout(now);
         self.fit_tables();
     }
@@ -91,15 +94,15 @@ impl Engine {
     /// When a drive round is due even if no packet comes.
     pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
         let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
-        let backlog = (self.backlog && !self.is_blocked()).then_some(now);
-        let share = self.share.as_ref().map(Share::next_wake);
-        let stake = self.stake.as_ref().map(HostLease::next_wake);
+        let backlog = (self.sending.backlog && !self.is_blocked()).then_some(now);
+        let share = self.tenancy.share.as_ref().map(Share::next_wake);
+        let stake = self.tenancy.stake.as_ref().map(HostLease::next_wake);
         let earlier = |one: Option<Time>, other: Option<Time>| match (one, other) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        let deadline = self.deadlines.first().map(|(until, _)| *until);
-        let timer = self.timers.first();
+        let deadline = self.sockets.deadlines.first().map(|(until, _)| *until);
+        let timer = self.waiting.timers.first();
         [driver, backlog, share, stake, deadline, timer]
             .into_iter()
             .fold(self.endpoint.poll_timeout(), earlier)
@@ -107,10 +110,10 @@ impl Engine {
 
     /// Notes that the packet path has failed. Its callers see this as calls that time out.
     pub(super) fn note_broken(&mut self, what: &'static str, error: &std::io::Error) {
-        if self.counts.driver_failures == 0 {
+        if self.counts.host.driver_failures == 0 {
             tracing::error!(%error, "the packet path failed to {what}: calls will time out");
         }
-        self.counts.driver_failures += 1;
+        self.counts.host.driver_failures += 1;
     }
 }
 
@@ -210,16 +213,16 @@ mod tests {
         // The clock counts from before this test, whose own times are simulated.
         const BEFORE_NS: u64 = 5 * SEC;
         let zero_ns = MonotonicClock::new().now().ns.saturating_sub(BEFORE_NS);
-        server.clock = Some(HostClock::new(zero_ns, None));
+        server.tracing.clock = Some(HostClock::new(zero_ns, None));
         let to = ServerAddr { host: server.driver.local_addr(), port: 99 };
         let port = client.open_client(Time::ZERO, None).unwrap();
         assert!(!server.drive(Time::ZERO));
-        assert_eq!(server.last_activity, Time::ZERO);
+        assert_eq!(server.driving.last_activity, Time::ZERO);
         let owner = CallOwner::CallTicket(CallTicket::default());
         assert!(client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).is_ok());
         client.flush(Time::ZERO);
         assert!(server.drive(Time::ZERO));
-        assert!(server.last_activity > Time::ZERO, "{:?}", server.last_activity);
+        assert!(server.driving.last_activity > Time::ZERO, "{:?}", server.driving.last_activity);
         // A caller with a later time than the clock's keeps its own.
         assert_eq!(server.note_burst_in(1, Time::NEVER), Time::NEVER);
     }

@@ -27,7 +27,7 @@ impl Engine {
                     self.buffers.release(rpc);
                     let call = cookie as usize;
                     self.judge_call(now, call);
-                    if let Some(to) = self.calls.get(call).map(|call| call.to) {
+                    if let Some(to) = self.calls.open.get(call).map(|call| call.to) {
                         self.finish_call(call, Err(CallError::from_rpc(to, error)));
                     }
                 }
@@ -37,7 +37,7 @@ impl Engine {
                         continue;
                     };
                     if let Some(CallOwner::CallTicket(ticket)) =
-                        self.calls.get_mut(call).map(|call| &mut call.owner)
+                        self.calls.open.get_mut(call).map(|call| &mut call.owner)
                     {
                         ticket.readable_end = end;
                         ticket.length = length;
@@ -54,10 +54,10 @@ impl Engine {
     /// Records the duration of a call whose response is whole. The clock is read once for all responses of a
     /// round.
     fn time_call(&mut self, told_at: &mut Option<Time>, call: usize, response_bytes: u32) {
-        let Some(clock) = self.clock else { return };
-        let Some(call) = self.calls.get(call) else { return };
-        let now = told_at.get_or_insert_with(|| self.just_now.unwrap_or_else(|| clock.now()));
+        let Some(clock) = self.tracing.clock else { return };
+        let Some(call) = self.calls.open.get(call) else { return };
+        let now = told_at.get_or_insert_with(|| self.tracing.just_now.unwrap_or_else(|| clock.now()));
         let bytes = call.request_bytes.max(response_bytes) as usize;
-        self.call_times.record(bytes, now.since(call.started));
+        self.counts.call_times.record(bytes, now.since(call.started));
     }
 }

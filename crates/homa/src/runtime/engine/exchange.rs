@@ -18,16 +18,16 @@ const LOOK_ELSEWHERE: u32 = 8;
 impl Engine {
     fn offers(&self, on: WaitTarget) -> Option<&ExchangeOffer> {
         match on {
-            WaitTarget::Requests(server) => Some(&self.servers.get(server)?.offers),
-            WaitTarget::Socket(socket) => Some(&self.sockets.get(socket)?.offers),
+            WaitTarget::Requests(server) => Some(&self.requests.ports.get(server)?.offers),
+            WaitTarget::Socket(socket) => Some(&self.sockets.open.get(socket)?.offers),
             _ => None,
         }
     }
 
     fn offers_mut(&mut self, on: WaitTarget) -> Option<&mut ExchangeOffer> {
         match on {
-            WaitTarget::Requests(server) => Some(&mut self.servers.get_mut(server)?.offers),
-            WaitTarget::Socket(socket) => Some(&mut self.sockets.get_mut(socket)?.offers),
+            WaitTarget::Requests(server) => Some(&mut self.requests.ports.get_mut(server)?.offers),
+            WaitTarget::Socket(socket) => Some(&mut self.sockets.open.get_mut(socket)?.offers),
             _ => None,
         }
     }
@@ -56,7 +56,7 @@ impl Engine {
         if self.life != Life::Open {
             return Some(WaitOutcome::Here(Err(RecvError::Closed)));
         }
-        let index = self.kin.as_ref().map_or(0, |kin| kin.index);
+        let index = self.tenancy.kin.as_ref().map_or(0, |kin| kin.index);
         let offers = self.offers_mut(on)?;
         let marked = board.look(index, &mut offers.roused);
         offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
@@ -67,7 +67,7 @@ impl Engine {
         }
         if let Some(taken) = take(self) {
             if self.waiting.help.is_tried()
-                && let Some(clock) = self.clock
+                && let Some(clock) = self.tracing.clock
             {
                 self.waiting.help.over(clock.now());
             }
@@ -95,7 +95,7 @@ impl Engine {
 
     /// Marks this endpoint as one with requests for any waiter, and calls for help if there may be any.
     pub(crate) fn offer(&mut self, on: WaitTarget) {
-        let (Some(board), Some(kin)) = (self.board(on), &self.kin) else { return };
+        let (Some(board), Some(kin)) = (self.board(on), &self.tenancy.kin) else { return };
         let (board, index) = (Arc::clone(board), kin.index);
         board.mark(index);
         self.call_when_due(board, index);
@@ -106,22 +106,24 @@ impl Engine {
         if !board.must_call() {
             return;
         }
-        if self.progress_can_watch() && self.waiting.help.try_it(self.last_driven) {
+        if self.progress_can_watch() && self.waiting.help.try_it(self.driving.last_driven) {
             self.progress_must_watch();
             return;
         }
-        self.counts.help_calls += 1;
+        self.counts.host.help_calls += 1;
         self.waiting.wakes.push(Wakeup::Help(board, index));
     }
 
     /// Calls for help for requests for which no thread came; returns whether there are any. For the progress
     /// thread, once in a tick.
     pub(crate) fn call_late(&mut self, now: Time) -> bool {
-        let Some(kin) = &self.kin else { return false };
+        let Some(kin) = &self.tenancy.kin else { return false };
         let index = kin.index;
         let mut any = false;
-        let servers = self.servers.iter().map(|(server, port)| (WaitTarget::Requests(server), &port.offers));
-        let sockets = self.sockets.iter().map(|(socket, state)| (WaitTarget::Socket(socket), &state.offers));
+        let servers =
+            self.requests.ports.iter().map(|(server, port)| (WaitTarget::Requests(server), &port.offers));
+        let sockets =
+            self.sockets.open.iter().map(|(socket, state)| (WaitTarget::Socket(socket), &state.offers));
         for (on, offers) in servers.chain(sockets) {
             let Some(board) = &offers.board else { continue };
             if !self.has_item(on) || self.waiting.is_expected(on) {
@@ -132,7 +134,7 @@ impl Engine {
             if board.must_call() {
                 // A thread that comes for the request now comes late.
                 self.waiting.help.over(now);
-                self.counts.help_calls += 1;
+                self.counts.host.help_calls += 1;
                 self.waiting.wakes.push(Wakeup::Help(Arc::clone(board), index));
             }
         }
@@ -142,7 +144,7 @@ impl Engine {
     /// Called after a request was taken. If more requests are here than the threads on their way will take,
     /// or other endpoints have some, calls for help.
     pub(crate) fn pass_on(&mut self, on: WaitTarget) {
-        let (Some(kin), Some(board)) = (&self.kin, self.board(on).cloned()) else { return };
+        let (Some(kin), Some(board)) = (&self.tenancy.kin, self.board(on).cloned()) else { return };
         let index = kin.index;
         if !self.has_item(on) {
             board.unmark(index);

@@ -9,31 +9,31 @@ impl Engine {
     /// Applies the host's freeze state to this endpoint's trace.
     #[inline]
     pub(crate) fn heed_freeze(&mut self) {
-        self.freezer.heed(&mut self.endpoint);
+        self.tracing.freezer.heed(&mut self.endpoint);
     }
 
     /// Freezes the host's trace, unless it is off or frozen; returns whether it did.
     pub(crate) fn freeze_trace(&mut self, id: u64, cause: Cause) -> bool {
-        let frozen = self.freezer.freeze(&mut self.endpoint, id, cause);
-        self.counts.trace_freezes += u64::from(frozen);
+        let frozen = self.tracing.freezer.freeze(&mut self.endpoint, id, cause);
+        self.counts.host.trace_freezes += u64::from(frozen);
         frozen
     }
 
     pub(crate) fn unfreeze_trace(&mut self) {
-        self.freezer.unfreeze(&mut self.endpoint);
+        self.tracing.freezer.unfreeze(&mut self.endpoint);
     }
 
     /// Called at the end of a call. If the call was too slow, freezes the trace before newer events overwrite
     /// its history.
     pub(crate) fn judge_call(&mut self, now: Time, call: usize) {
-        if self.freezer.slower_than_ns == u64::MAX {
+        if self.tracing.freezer.slower_than_ns == u64::MAX {
             return;
         }
-        let Some(call) = self.calls.get(call) else { return };
+        let Some(call) = self.calls.open.get(call) else { return };
         let id = call.traced.id;
-        if now.since(call.started) >= self.freezer.slower_than_ns
+        if now.since(call.started) >= self.tracing.freezer.slower_than_ns
             && self.freeze_trace(id, Cause::Own)
-            && self.freezer.tells_peers
+            && self.tracing.freezer.tells_peers
         {
             // The round transmitted before it found this, so the FREEZE packets are sent now: the peers'
             // traces continue until then.
@@ -43,7 +43,7 @@ impl Engine {
 
     /// A peer requests a freeze. It gets no answer, and the request is not passed on (FREEZE-2).
     pub(crate) fn obey_freeze(&mut self) {
-        if self.freezer.obeys {
+        if self.tracing.freezer.obeys {
             self.freeze_trace(0, Cause::Peer);
         }
     }

@@ -9,24 +9,24 @@ use crate::tenancy::process_group::PortClaim;
 impl Engine {
     /// Synchronises with the other processes of the host, if there can be any and it is time.
     pub(super) fn share_tick(&mut self, now: Time) {
-        if let Some(share) = &mut self.share {
-            share.tick(now, &mut self.endpoint, &mut *self.driver, self.stake.as_mut());
+        if let Some(share) = &mut self.tenancy.share {
+            share.tick(now, &mut self.endpoint, &mut *self.driver, self.tenancy.stake.as_mut());
         }
     }
 
     /// Processes the received burst if some of it may belong to other processes.
     pub(super) fn take_shared_burst(&mut self, now: Time) {
-        let Some(share) = &mut self.share else { return };
-        if let Some(stake) = &mut self.stake {
+        let Some(share) = &mut self.tenancy.share else { return };
+        if let Some(stake) = &mut self.tenancy.stake {
             stake.adopt_cutoffs(&mut self.endpoint);
         }
-        share.take_burst(now, &self.rx, (&mut self.endpoint, &mut self.buffers));
+        share.take_burst(now, &self.receiving.burst, (&mut self.endpoint, &mut self.buffers));
     }
 
     /// Closes a port of the endpoint, and releases it for all processes once its last RPC is freed.
     pub(crate) fn close_port(&mut self, now: Time, port: u16) {
         self.endpoint.close_port(now, port);
-        if let Some(share) = &mut self.share {
+        if let Some(share) = &mut self.tenancy.share {
             share.port_closed(now, port);
         }
     }
@@ -39,7 +39,7 @@ impl Engine {
         port: u16,
         bound: Option<PortClaim>,
     ) -> Result<(), HostError> {
-        let Some(share) = &mut self.share else { return Err(HostError::Closed) };
+        let Some(share) = &mut self.tenancy.share else { return Err(HostError::Closed) };
         if let Err(error) = self.endpoint.open_port(port) {
             if !self.endpoint.is_port_open(port) {
                 share.port_closed(now, port);

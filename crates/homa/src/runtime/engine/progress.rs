@@ -10,16 +10,16 @@ impl Engine {
     /// Makes the progress thread check the network a tick from now. If another thread has driven since it
     /// fell asleep on the descriptor, it does not know which timers have become due.
     pub(crate) fn progress_must_watch(&mut self) {
-        let outdated =
-            matches!(self.progress.state, ProgressState::Driving { .. }) && !self.progress_drives_now();
-        if self.progress.state == ProgressState::Parked || outdated {
+        let outdated = matches!(self.driving.progress.state, ProgressState::Driving { .. })
+            && !self.progress_drives_now();
+        if self.driving.progress.state == ProgressState::Parked || outdated {
             self.ring_progress();
         }
     }
 
     /// Makes the progress thread leave the driver alone, since another thread leads.
     pub(crate) fn progress_must_not_drive(&mut self) {
-        if matches!(self.progress.state, ProgressState::Driving { .. }) {
+        if matches!(self.driving.progress.state, ProgressState::Driving { .. }) {
             self.ring_progress();
         }
     }
@@ -31,27 +31,27 @@ impl Engine {
 
     /// Whether the progress thread drives, and no other thread has driven since its last round.
     pub(crate) fn progress_drives_now(&self) -> bool {
-        matches!(self.progress.state, ProgressState::Driving { .. })
-            && self.last_driven == self.progress.drove_at
+        matches!(self.driving.progress.state, ProgressState::Driving { .. })
+            && self.driving.last_driven == self.driving.progress.drove_at
     }
 
     /// Whether the progress thread, if notified, checks the network within a tick.
     pub(crate) fn progress_can_watch(&self) -> bool {
-        matches!(self.progress.state, ProgressState::Parked | ProgressState::Watching)
+        matches!(self.driving.progress.state, ProgressState::Parked | ProgressState::Watching)
     }
 
     pub(crate) fn ring_progress(&mut self) {
-        if !self.progress.rung && self.progress.state != ProgressState::Absent {
-            self.progress.rung = true;
+        if !self.driving.progress.rung && self.driving.progress.state != ProgressState::Absent {
+            self.driving.progress.rung = true;
             self.waiting.wakes.push(Wakeup::Progress);
         }
     }
 
     /// Notes that the progress thread exists; `false` if it already did.
     pub(crate) fn start_progress(&mut self) -> bool {
-        let start = self.progress.state == ProgressState::Absent;
+        let start = self.driving.progress.state == ProgressState::Absent;
         if start {
-            self.progress.state = ProgressState::Watching;
+            self.driving.progress.state = ProgressState::Watching;
         }
         start
     }
@@ -64,12 +64,12 @@ impl Engine {
         descriptor_ready: bool,
         demanded: bool,
     ) -> (Option<Time>, bool) {
-        self.progress.rung = false;
-        let active = now.since(self.last_activity) < Progress::WATCH_NS;
-        let tick_ns = self.progress.tick_ns;
-        let neglected = now.since(self.last_driven) >= tick_ns;
+        self.driving.progress.rung = false;
+        let active = now.since(self.driving.last_activity) < Progress::WATCH_NS;
+        let tick_ns = self.driving.progress.tick_ns;
+        let neglected = now.since(self.driving.last_driven) >= tick_ns;
         let led = self.waiting.has_leader();
-        let cared_for = led || self.async_driver.is_running();
+        let cared_for = led || self.driving.async_driver.is_running();
         // If other threads have driven since it slept on the descriptor, their packets must not keep waking
         // it.
         let goes_on = self.progress_drives_now();
@@ -87,7 +87,7 @@ impl Engine {
         let overdue = due || self.has_urgent_mail() || self.is_blocked();
         let asleep = self.waiting.leader_sleeps_until().is_some();
         if (asleep && overdue) || (!led && neglected && (overdue || descriptor_ready)) {
-            self.progress.takeovers += 1;
+            self.driving.progress.takeovers += 1;
             for _ in 0..Progress::ROUNDS {
                 if !self.drive(now) {
                     break;
@@ -97,12 +97,12 @@ impl Engine {
         }
         // Mail for other threads would end a sleep on the mailbox at once.
         if active || unserved || !cared_for || self.has_urgent_mail() {
-            self.progress.state = ProgressState::Watching;
+            self.driving.progress.state = ProgressState::Watching;
             // A tick after the last round, and at most eight times in a tick.
-            let next = (self.last_driven + tick_ns).max(now + tick_ns / 8);
+            let next = (self.driving.last_driven + tick_ns).max(now + tick_ns / 8);
             return (Some(next), false);
         }
-        self.progress.state = ProgressState::Parked;
+        self.driving.progress.state = ProgressState::Parked;
         let due = self.next_wake(now).map(|due| due.max(now) + tick_ns);
         // No event tells this thread that an async runtime is busy, so the first packet wakes this thread as
         // well.
@@ -113,20 +113,21 @@ impl Engine {
     /// the device takes longer than an RPC. The first RPCs after a pause may therefore find the processors
     /// asleep.
     pub(crate) fn wants_low_latency(&self, now: Time) -> bool {
-        let active = now.since(self.last_activity) < Progress::WATCH_NS || self.endpoint.open_rpcs() > 0;
-        self.low_latency && active
+        let active =
+            now.since(self.driving.last_activity) < Progress::WATCH_NS || self.endpoint.open_rpcs() > 0;
+        self.driving.avoids_deep_sleep && active
     }
 
     /// Leads for one round.
     fn progress_drives(&mut self, now: Time) -> (Option<Time>, bool) {
-        if !matches!(self.progress.state, ProgressState::Driving { .. }) {
-            self.progress.takeovers += 1;
+        if !matches!(self.driving.progress.state, ProgressState::Driving { .. }) {
+            self.driving.progress.takeovers += 1;
         }
         let busy = self.drive(now);
-        self.progress.drove_at = now;
+        self.driving.progress.drove_at = now;
         self.summon();
         let until = if busy { now } else { self.next_wake(now).unwrap_or(Time::NEVER) };
-        self.progress.state = ProgressState::Driving { until };
+        self.driving.progress.state = ProgressState::Driving { until };
         (Some(until), true)
     }
 }
@@ -149,7 +150,7 @@ mod tests {
     fn urgent_mail_is_taken_although_a_leader_sleeps() {
         let mut engine = engine();
         let siblings = Arc::new(EndpointGroup::new(2).unwrap());
-        engine.kin = Some(GroupMember::new(Arc::clone(&siblings), 1));
+        engine.tenancy.kin = Some(GroupMember::new(Arc::clone(&siblings), 1));
         engine.waiting = Waiters::with_sleeping_leader(WaitTarget::Drained);
         assert!(engine.start_progress());
         let now = Time::ZERO;

@@ -17,7 +17,7 @@ const MOST_PART_BYTES: u32 = 256 << 10;
 impl Engine {
     /// Sets which requests of a server port are delivered early.
     pub(crate) fn read_early(&mut self, server: usize, early: Option<EarlyDelivery>) {
-        self.servers[server].early = early;
+        self.requests.ports[server].early = early;
         let Some(early) = early else { return };
         // The step before the first part is one setting for all servers of the endpoint, whose steps differ.
         // The shortest step serves all of them; after the first part each request uses its own server's step.
@@ -34,7 +34,7 @@ impl Engine {
             Role::None => self.queue_early(rpc),
             Role::Reading { .. } => {
                 let index = self.buffers.index_of(rpc);
-                self.readings[index].end = end;
+                self.requests.readings[index].end = end;
                 self.waiting.note_ready(WaitTarget::Reading(index));
             }
             _ => {}
@@ -45,19 +45,19 @@ impl Engine {
     /// length.
     fn queue_early(&mut self, rpc: RpcKey) {
         let Some(arriving) = self.endpoint.arriving_request(rpc) else { return };
-        let Some(&server) = self.server_of_port.get(&arriving.port) else { return };
-        let port = &mut self.servers[server];
+        let Some(&server) = self.requests.port_index.get(&arriving.port) else { return };
+        let port = &mut self.requests.ports[server];
         let Some(early) = port.early.filter(|early| arriving.length >= early.min_bytes) else { return };
         let length = u64::from(arriving.length);
         // A request refused here is considered again when it has grown, or when it is whole.
-        let fits = self.queued_bytes + length <= self.limits.queued_request_bytes;
+        let fits = self.requests.queued_bytes + length <= self.requests.max_queued_bytes;
         if arriving.end < early.step_bytes || !fits || port.closed || self.life != Life::Open {
             return;
         }
         if self.endpoint.take_early(rpc, early.step_bytes.max(1)) {
-            self.queued_bytes += length;
+            self.requests.queued_bytes += length;
             self.buffers.set_role(rpc, Role::QueuedEarly { server });
-            self.servers[server].queue.push_back(QueuedRequest { rpc, peer: arriving.peer });
+            self.requests.ports[server].queue.push_back(QueuedRequest { rpc, peer: arriving.peer });
             self.waiting.note_ready(WaitTarget::Requests(server));
         }
     }
@@ -87,8 +87,8 @@ impl Engine {
         let QueuedRequest { rpc, peer } = queued;
         let length = self.buffers.incoming_len(rpc) as u32;
         let end = self.endpoint.arriving_request(rpc).map_or(0, |arriving| arriving.end);
-        self.queued_bytes -= u64::from(length);
-        let index = self.readings.insert(Reading { rpc, peer, end, result: None, waker: None });
+        self.requests.queued_bytes -= u64::from(length);
+        let index = self.requests.readings.insert(Reading { rpc, peer, end, result: None, waker: None });
         self.buffers.set_role(rpc, Role::Reading { server });
         self.buffers.set_index(rpc, index);
         PartialRequest { index, length }
@@ -97,7 +97,7 @@ impl Engine {
     /// Ends the reading of a request with an error.
     pub(crate) fn fail_reading(&mut self, rpc: RpcKey, reason: DoneReason) {
         let index = self.buffers.index_of(rpc);
-        let peer = self.readings[index].peer;
+        let peer = self.requests.readings[index].peer;
         let error = match reason {
             _ if self.life == Life::Closed => ReadError::Closed,
             // A request that is not whole has no answer, so `Acknowledged` means the same as a client that
@@ -111,20 +111,20 @@ impl Engine {
     }
 
     fn end_reading(&mut self, index: usize, result: Result<Bytes, ReadError>) {
-        self.readings[index].result = Some(result);
+        self.requests.readings[index].result = Some(result);
         self.waiting.note_ready(WaitTarget::Reading(index));
     }
 
     /// Forgets a request that its reader dropped. The caller gives the RPC up.
     pub(crate) fn forget_reading(&mut self, index: usize) {
-        if let Some(Reading { result: Some(Ok(request)), .. }) = self.readings.try_remove(index) {
+        if let Some(Reading { result: Some(Ok(request)), .. }) = self.requests.readings.try_remove(index) {
             self.buffers.bury(request);
         }
     }
 
     /// The host is closed: wakes all readers with an error.
     pub(crate) fn close_readings(&mut self) {
-        for (_, reading) in &mut self.readings {
+        for (_, reading) in &mut self.requests.readings {
             reading.result.get_or_insert(Err(ReadError::Closed));
             self.waiting.wakes.extend(reading.waker.take().map(Wakeup::Task));
         }
@@ -132,15 +132,15 @@ impl Engine {
 
     /// Whether a reader has more than `read` bytes, or a result, to take.
     pub(crate) fn has_part(&self, index: usize, read: u32) -> bool {
-        let reading = &self.readings[index];
+        let reading = &self.requests.readings[index];
         reading.result.is_some() || reading.end > read
     }
 
     /// The bytes that have arrived beyond the first `read` bytes, or the end.
     pub(crate) fn take_part(&mut self, index: usize, read: u32) -> Option<ReadChunk> {
-        let reading = &mut self.readings[index];
+        let reading = &mut self.requests.readings[index];
         if let Some(result) = reading.result.take() {
-            self.readings.remove(index);
+            self.requests.readings.remove(index);
             return Some(ReadChunk::End(result));
         }
         let (rpc, end) = (reading.rpc, reading.end.min(read.saturating_add(MOST_PART_BYTES)));

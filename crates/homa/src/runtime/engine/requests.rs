@@ -27,11 +27,11 @@ impl Engine {
         if self.life != Life::Open {
             return Err(HostError::Closed);
         }
-        if let Some(&server) = self.server_of_port.get(&port) {
+        if let Some(&server) = self.requests.port_index.get(&port) {
             // Its last handle is dropped, and it only waits for acknowledgements.
-            if self.servers[server].closed {
-                self.servers[server].closed = false;
-                self.servers[server].abandoned = false;
+            if self.requests.ports[server].closed {
+                self.requests.ports[server].closed = false;
+                self.requests.ports[server].abandoned = false;
                 self.endpoint.accept_requests(port, true);
                 return Ok(Some(server));
             }
@@ -47,8 +47,8 @@ impl Engine {
             Some(_) => self.open_shared_port(now, port, bound)?,
             None => self.endpoint.bind(port)?,
         }
-        let server = self.servers.insert(ServerPort::new(port, None));
-        self.server_of_port.insert(port, server);
+        let server = self.requests.ports.insert(ServerPort::new(port, None));
+        self.requests.port_index.insert(port, server);
         Ok(Some(server))
     }
 
@@ -58,21 +58,24 @@ impl Engine {
             return;
         }
         let length = self.buffers.incoming_len(rpc) as u64;
-        let Some(&server) = self.server_of_port.get(&port) else {
+        let Some(&server) = self.requests.port_index.get(&port) else {
             self.endpoint.abort(now, rpc);
             return;
         };
-        let refused = self.queued_bytes + length > self.limits.queued_request_bytes;
-        if refused || self.servers[server].closed || self.life != Life::Open || self.refuses_requests(server)
+        let refused = self.requests.queued_bytes + length > self.requests.max_queued_bytes;
+        if refused
+            || self.requests.ports[server].closed
+            || self.life != Life::Open
+            || self.refuses_requests(server)
         {
-            self.counts.requests_refused += u64::from(refused);
+            self.counts.host.requests_refused += u64::from(refused);
             self.endpoint.abort(now, rpc);
             return;
         }
-        self.queued_bytes += length;
+        self.requests.queued_bytes += length;
         self.buffers.set_role(rpc, Role::QueuedRequest { server });
         self.buffers.note_whole(rpc, now, length as u32);
-        let port = &mut self.servers[server];
+        let port = &mut self.requests.ports[server];
         port.queue.push_back(QueuedRequest { rpc, peer });
         let on = port.socket.map_or(WaitTarget::Requests(server), WaitTarget::Socket);
         self.waiting.note_ready(on);
@@ -84,7 +87,7 @@ impl Engine {
         server: usize,
     ) -> Option<(QueuedRequest, Bytes, Option<PartialRequest>)> {
         loop {
-            let port = &mut self.servers[server];
+            let port = &mut self.requests.ports[server];
             let queued = port.queue.pop_front()?;
             let role = self.buffers.role(queued.rpc);
             if !role.is_queued_at(server) {
@@ -99,7 +102,7 @@ impl Engine {
                 return Some((queued, Bytes::new(), Some(arriving)));
             }
             let request = self.buffers.take_incoming(queued.rpc);
-            self.queued_bytes -= request.len() as u64;
+            self.requests.queued_bytes -= request.len() as u64;
             self.buffers.set_role(queued.rpc, Role::InHand { server });
             self.note_app_receive(traced, Message::Request, request.len());
             return Some((queued, request, None));
@@ -126,10 +129,10 @@ impl Engine {
             return Err(ReplyError::from_send(peer, response.len(), error));
         }
         self.buffers.set_role(rpc, Role::Answered { server });
-        self.servers[server].in_hand -= 1;
-        self.servers[server].answered += 1;
+        self.requests.ports[server].in_hand -= 1;
+        self.requests.ports[server].answered += 1;
         let (whole_at, request_bytes) = self.buffers.whole(rpc);
-        self.answer_times.record(length.max(request_bytes) as usize, now.since(whole_at));
+        self.counts.answer_times.record(length.max(request_bytes) as usize, now.since(whole_at));
         self.note_peer(now, peer);
         self.buffers.set_outgoing(rpc, response);
         Ok(())
@@ -146,27 +149,27 @@ impl Engine {
         let server = match self.buffers.role(rpc) {
             Role::None | Role::Call => None,
             Role::QueuedRequest { server } | Role::QueuedEarly { server } => {
-                self.queued_bytes -= self.buffers.incoming_len(rpc) as u64;
-                let port = &mut self.servers[server];
+                self.requests.queued_bytes -= self.buffers.incoming_len(rpc) as u64;
+                let port = &mut self.requests.ports[server];
                 port.dead += 1;
                 Some(server)
             }
             Role::Reading { server } => {
                 self.fail_reading(rpc, reason);
-                self.servers[server].in_hand -= 1;
+                self.requests.ports[server].in_hand -= 1;
                 Some(server)
             }
             Role::InHand { server } => {
-                self.servers[server].in_hand -= 1;
+                self.requests.ports[server].in_hand -= 1;
                 Some(server)
             }
             Role::Answered { server } => {
-                self.servers[server].answered -= 1;
+                self.requests.ports[server].answered -= 1;
                 Some(server)
             }
         };
         self.buffers.release(rpc);
-        if !self.lent_replies.is_empty() {
+        if !self.sockets.lent_replies.is_empty() {
             self.return_lent(rpc, reason);
         }
         if let Some(server) = server {
@@ -177,7 +180,7 @@ impl Engine {
 
     /// Removes the requests of clients that gave up, once they are more than half of the queue.
     fn tidy_queue(&mut self, server: usize) {
-        let port = &mut self.servers[server];
+        let port = &mut self.requests.ports[server];
         if port.dead > port.queue.len() / 2 {
             let buffers = &self.buffers;
             port.queue.retain(|queued| buffers.role(queued.rpc).is_queued_at(server));
@@ -188,15 +191,15 @@ impl Engine {
     /// Notes that the last handle of a server port is dropped. Untaken requests are given up; answers are
     /// still sent.
     pub(crate) fn close_server(&mut self, now: Time, server: usize) {
-        self.servers[server].closed = true;
-        self.endpoint.accept_requests(self.servers[server].port, false);
+        self.requests.ports[server].closed = true;
+        self.endpoint.accept_requests(self.requests.ports[server].port, false);
         self.refuse_queued(now, server);
         self.close_when_done(now, server);
     }
 
     /// Gives up all untaken requests.
     pub(crate) fn refuse_queued(&mut self, now: Time, server: usize) {
-        let queued: Vec<QueuedRequest> = self.servers[server].queue.iter().copied().collect();
+        let queued: Vec<QueuedRequest> = self.requests.ports[server].queue.iter().copied().collect();
         for QueuedRequest { rpc, .. } in queued {
             self.endpoint.abort(now, rpc);
         }
@@ -208,15 +211,15 @@ impl Engine {
             self.waiting.note_ready(WaitTarget::Drained);
         }
         let done = |port: &ServerPort| port.closed && port.in_hand + port.answered + port.queue.len() == 0;
-        if self.servers.get(server).is_some_and(done) {
-            let port = self.servers.remove(server).port;
-            self.server_of_port.remove(&port);
+        if self.requests.ports.get(server).is_some_and(done) {
+            let port = self.requests.ports.remove(server).port;
+            self.requests.port_index.remove(&port);
             self.close_port(now, port);
         }
     }
 
     /// Whether every answer is acknowledged and, if `in_hand`, no taken request is unanswered.
     pub(crate) fn is_drained(&self, in_hand: bool) -> bool {
-        self.servers.iter().all(|(_, port)| port.answered == 0 && (!in_hand || port.in_hand == 0))
+        self.requests.ports.iter().all(|(_, port)| port.answered == 0 && (!in_hand || port.in_hand == 0))
     }
 }

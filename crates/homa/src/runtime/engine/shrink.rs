@@ -17,10 +17,10 @@ impl Engine {
             return;
         }
         self.buffers.drain_pool();
-        self.calls.shrink_to_fit();
-        self.readings.shrink_to_fit();
-        self.clients.iter_mut().for_each(|(_, client)| client.completions.shrink_to(LEAST_ROOM));
-        self.servers.iter_mut().for_each(|(_, server)| server.queue.shrink_to(LEAST_ROOM));
+        self.calls.open.shrink_to_fit();
+        self.requests.readings.shrink_to_fit();
+        self.calls.clients.iter_mut().for_each(|(_, client)| client.completions.shrink_to(LEAST_ROOM));
+        self.requests.ports.iter_mut().for_each(|(_, server)| server.queue.shrink_to(LEAST_ROOM));
         self.shrink.trims = true;
         self.ring_progress();
     }

@@ -37,11 +37,13 @@ impl Engine {
         }
         let port = match chosen {
             Some(port) if server.is_some() => port,
-            Some(port) if self.share.is_some() => self.open_shared_port(now, port, None).map(|()| port)?,
+            Some(port) if self.tenancy.share.is_some() => {
+                self.open_shared_port(now, port, None).map(|()| port)?
+            }
             Some(port) => self.endpoint.open_port(port).map(|()| port)?,
             None => self.endpoint.open_client_port()?,
         };
-        let index = self.sockets.insert(SocketState {
+        let index = self.sockets.open.insert(SocketState {
             port,
             calls: HashMap::default(),
             over: VecDeque::new(),
@@ -52,7 +54,7 @@ impl Engine {
             offers: ExchangeOffer::default(),
         });
         if let Some(server) = server {
-            self.servers[server].socket = Some(index);
+            self.requests.ports[server].socket = Some(index);
         }
         Ok((index, port))
     }
@@ -60,12 +62,12 @@ impl Engine {
     /// Makes a socket with a client port accept requests like one with a server port. Returns the index of
     /// the server port that takes them.
     pub(crate) fn open_socket_server(&mut self, socket: usize) -> Result<usize, HostError> {
-        let state = &mut self.sockets[socket];
+        let state = &mut self.sockets.open[socket];
         if state.closed || self.life != Life::Open {
             return Err(HostError::Closed);
         }
-        let server = self.servers.insert(ServerPort::new(state.port, Some(socket)));
-        self.server_of_port.insert(state.port, server);
+        let server = self.requests.ports.insert(ServerPort::new(state.port, Some(socket)));
+        self.requests.port_index.insert(state.port, server);
         state.server = Some(server);
         Ok(server)
     }
@@ -81,12 +83,12 @@ impl Engine {
     ) -> Result<u64, CallError> {
         let (socket, length, deadline) = (owner.socket, request.len(), owner.deadline);
         let call = self.start_call_from(now, from, to, request, CallOwner::Socket(owner), 0)?;
-        let id = self.calls[call].traced.id;
-        if let CallOwner::Socket(owner) = &mut self.calls[call].owner {
+        let id = self.calls.open[call].traced.id;
+        if let CallOwner::Socket(owner) = &mut self.calls.open[call].owner {
             owner.id = id;
         }
-        self.sockets[socket].calls.insert(id, call);
-        self.deadlines.extend(deadline.map(|(until, _)| (until, call)));
+        self.sockets.open[socket].calls.insert(id, call);
+        self.sockets.deadlines.extend(deadline.map(|(until, _)| (until, call)));
         self.note_call(at, call, length);
         self.flush(now);
         Ok(id)
@@ -94,8 +96,8 @@ impl Engine {
 
     /// Number of requests, and of outcomes of calls that are not private, that can be taken from a socket.
     pub(crate) fn arrivals(&self, socket: usize) -> usize {
-        self.sockets.get(socket).map_or(0, |state| {
-            let server = state.server.and_then(|server| self.servers.get(server));
+        self.sockets.open.get(socket).map_or(0, |state| {
+            let server = state.server.and_then(|server| self.requests.ports.get(server));
             let over = if state.closed { 0 } else { state.over.len() };
             over + server.map_or(0, ServerPort::queue_len)
         })
@@ -104,19 +106,19 @@ impl Engine {
     /// Whether a server port belongs to a socket that takes no more requests, not even those that have begun
     /// to arrive.
     pub(crate) fn refuses_requests(&self, server: usize) -> bool {
-        let port = &self.servers[server];
-        let socket = port.socket.and_then(|socket| self.sockets.get(socket));
+        let port = &self.requests.ports[server];
+        let socket = port.socket.and_then(|socket| self.sockets.open.get(socket));
         port.abandoned || socket.is_some_and(|socket| socket.closed)
     }
 
     /// Takes the outcome of a private call, if it is over.
     pub(crate) fn take_private(&mut self, socket: usize, id: u64) -> Option<Result<Outcome, RecvError>> {
-        let state = &self.sockets[socket];
+        let state = &self.sockets.open[socket];
         if state.closed || self.life != Life::Open {
             return Some(Err(RecvError::Closed));
         }
         let call = state.calls.get(&id).copied();
-        match call.and_then(|call| self.calls.get(call)).map(|call| &call.owner) {
+        match call.and_then(|call| self.calls.open.get(call)).map(|call| &call.owner) {
             Some(CallOwner::Socket(owner)) if owner.private => {
                 owner.result.as_ref()?;
                 self.take_outcome(call?).map(Ok)
@@ -127,13 +129,13 @@ impl Engine {
 
     /// Takes the outcome of a call that is over.
     pub(crate) fn take_outcome(&mut self, call: usize) -> Option<Outcome> {
-        let entry = self.calls.try_remove(call)?;
+        let entry = self.calls.open.try_remove(call)?;
         let CallOwner::Socket(SocketCall { socket, id, cookie, private, result: Some(result), .. }) =
             entry.owner
         else {
             unreachable!("what is over has a result, and stays its socket's until it is taken");
         };
-        self.sockets[socket].calls.remove(&id);
+        self.sockets.open[socket].calls.remove(&id);
         if private {
             self.waiting.wake_all_on(WaitTarget::Call(call));
         }
@@ -146,7 +148,7 @@ impl Engine {
     /// The calls of a socket whose outcome has not been taken.
     pub(crate) fn socket_calls(&self, socket: usize) -> Vec<CallInfo> {
         let told = |(&id, &call): (&u64, &usize)| {
-            let entry = self.calls.get(call)?;
+            let entry = self.calls.open.get(call)?;
             let CallOwner::Socket(owner) = &entry.owner else { return None };
             let response = owner.result.as_ref().map(|result| result.as_ref().map_or(0, Bytes::len));
             Some(CallInfo {
@@ -158,19 +160,19 @@ impl Engine {
                 over: response,
             })
         };
-        self.sockets[socket].calls.iter().filter_map(told).collect()
+        self.sockets.open[socket].calls.iter().filter_map(told).collect()
     }
 
     /// Gives up the sockets' calls whose deadline has passed; returns whether there were any. The caller
     /// flushes.
     pub(crate) fn expire_calls(&mut self, now: Time) -> bool {
         let mut any = false;
-        while let Some(&(until, call)) = self.deadlines.first()
+        while let Some(&(until, call)) = self.sockets.deadlines.first()
             && until <= now
         {
-            self.deadlines.pop_first();
+            self.sockets.deadlines.pop_first();
             // The endpoint's event follows, and the result becomes that of the deadline.
-            self.endpoint.abort(now, self.calls[call].rpc);
+            self.endpoint.abort(now, self.calls.open[call].rpc);
             any = true;
         }
         any
@@ -178,14 +180,14 @@ impl Engine {
 
     /// Keeps the result of a socket's call until it is taken.
     pub(crate) fn finish_socket_call(&mut self, call: usize, mut result: Result<Bytes, CallError>) {
-        let Some(entry) = self.calls.get_mut(call) else { return };
+        let Some(entry) = self.calls.open.get_mut(call) else { return };
         let CallOwner::Socket(owner) = &mut entry.owner else { return };
         if owner.result.is_some() {
             // The call was aborted after it was over.
             return;
         }
         if let Some((until, timeout)) = owner.deadline
-            && !self.deadlines.remove(&(until, call))
+            && !self.sockets.deadlines.remove(&(until, call))
         {
             result = Err(CallError::TimedOut { to: entry.to, timeout });
         }
@@ -195,7 +197,7 @@ impl Engine {
             return;
         }
         let socket = owner.socket;
-        self.sockets[socket].over.push_back(Deliverable::Call(call));
+        self.sockets.open[socket].over.push_back(Deliverable::Call(call));
         self.waiting.note_ready(WaitTarget::Socket(socket));
     }
 
@@ -204,7 +206,7 @@ impl Engine {
         if !tell {
             return self.forget_socket_call(now, call);
         }
-        let Some(entry) = self.calls.get_mut(call) else { return };
+        let Some(entry) = self.calls.open.get_mut(call) else { return };
         let (rpc, to) = (entry.rpc, entry.to);
         let CallOwner::Socket(owner) = &mut entry.owner else { return };
         if owner.result.is_some() {
@@ -219,22 +221,22 @@ impl Engine {
 
     /// Gives up a call without an outcome. A thread that waits for it finds that it is gone.
     pub(crate) fn forget_socket_call(&mut self, now: Time, call: usize) {
-        let Some(entry) = self.calls.get_mut(call) else { return };
+        let Some(entry) = self.calls.open.get_mut(call) else { return };
         let (rpc, owner) = (entry.rpc, std::mem::replace(&mut entry.owner, CallOwner::Nobody));
         let CallOwner::Socket(SocketCall { socket, id, private, deadline, result, .. }) = owner else {
             entry.owner = owner;
             return;
         };
         if let Some((until, _)) = deadline {
-            self.deadlines.remove(&(until, call));
+            self.sockets.deadlines.remove(&(until, call));
         }
-        let state = &mut self.sockets[socket];
+        let state = &mut self.sockets.open[socket];
         state.calls.remove(&id);
         match result {
             None => self.endpoint.abort(now, rpc),
             Some(result) => {
                 state.over.retain(|over| !matches!(over, Deliverable::Call(other) if *other == call));
-                self.calls.remove(call);
+                self.calls.open.remove(call);
                 if let Ok(response) = result {
                     self.buffers.bury(response);
                 }
@@ -254,23 +256,28 @@ impl Engine {
         response: Bytes,
         (socket, cookie): (usize, u64),
     ) -> Result<(), ReplyError> {
-        if self.sockets.get(socket).is_none_or(|state| state.closed) {
+        if self.sockets.open.get(socket).is_none_or(|state| state.closed) {
             self.give_up(now, rpc);
             return Err(ReplyError::Closed);
         }
         if let Role::InHand { server } = self.buffers.role(rpc) {
-            assert_eq!(self.servers[server].socket, Some(socket), "the request came by another socket");
+            assert_eq!(
+                self.requests.ports[server].socket,
+                Some(socket),
+                "the request came by another socket"
+            );
         }
         let info = self.endpoint.rpc_info(rpc);
         self.answer(now, rpc, client, Outgoing::Whole(response))?;
         let (id, client_port) = info.map_or((0, 0), |info| (info.id, info.peer_port));
-        self.lent_replies.insert(rpc, LentReply { socket, id, cookie, client, client_port });
+        self.sockets.lent_replies.insert(rpc, LentReply { socket, id, cookie, client, client_port });
         Ok(())
     }
 
     /// The bytes of an answer are no longer read: returns them to the socket that lent them.
     pub(crate) fn return_lent(&mut self, rpc: RpcKey, reason: DoneReason) {
-        let Some(LentReply { socket, id, cookie, client, client_port }) = self.lent_replies.remove(&rpc)
+        let Some(LentReply { socket, id, cookie, client, client_port }) =
+            self.sockets.lent_replies.remove(&rpc)
         else {
             return;
         };
@@ -282,18 +289,18 @@ impl Engine {
             DoneReason::Aborted => Err(ReplyError::Closed),
         };
         let returned = ReturnedReply { id, cookie, client, client_port, result };
-        if self.sockets[socket].closed {
+        if self.sockets.open[socket].closed {
             // The thread that closes the socket knows that all answers are returned.
             return;
         }
-        self.sockets[socket].over.push_back(Deliverable::ReturnedReply(returned));
+        self.sockets.open[socket].over.push_back(Deliverable::ReturnedReply(returned));
         self.waiting.note_ready(WaitTarget::Socket(socket));
     }
 
     /// Sends an answer from a copy from now on, if it is still lent: the closing of the socket returns its
     /// bytes.
     pub(crate) fn copy_lent_reply(&mut self, rpc: RpcKey) {
-        if self.lent_replies.remove(&rpc).is_some() {
+        if self.sockets.lent_replies.remove(&rpc).is_some() {
             self.buffers.copy_outgoing(rpc);
         }
     }
@@ -305,9 +312,9 @@ impl Engine {
         now: Time,
         socket: usize,
     ) -> (Option<Arc<dyn MessageMemory>>, Vec<RpcKey>) {
-        let lent = self.lent_replies.iter().filter(|(_, lent)| lent.socket == socket);
+        let lent = self.sockets.lent_replies.iter().filter(|(_, lent)| lent.socket == socket);
         let lent = lent.map(|(&rpc, _)| rpc).collect();
-        let state = &mut self.sockets[socket];
+        let state = &mut self.sockets.open[socket];
         if std::mem::replace(&mut state.closed, true) {
             // Another thread that closes the socket may have copied only some of them.
             return (None, lent);
@@ -357,13 +364,13 @@ mod tests {
         let request = Outgoing::Whole(Bytes::from_static(b"?"));
         let owner = CallOwner::Socket(owner);
         let call = client.start_call_from(Time::ZERO, (port, false), to, request, owner, 0).unwrap();
-        client.deadlines.insert((until, call));
+        client.sockets.deadlines.insert((until, call));
         client.flush(Time::ZERO);
         assert_eq!(client.next_wake(Time::ZERO), Some(until));
         client.drive(Time::from_ns(999));
         assert_eq!(client.arrivals(socket), 0);
         client.drive(until);
-        assert!(client.arrivals(socket) == 1 && client.deadlines.is_empty());
+        assert!(client.arrivals(socket) == 1 && client.sockets.deadlines.is_empty());
         assert_ne!(client.next_wake(until), Some(until));
     }
 }

@@ -16,7 +16,7 @@ impl Engine {
 
     /// The application started a call with a request of `length` bytes at the moment `at`.
     pub(crate) fn note_call(&mut self, at: u64, call: usize, length: usize) {
-        let TraceKey { id, peer } = self.calls[call].traced;
+        let TraceKey { id, peer } = self.calls.open[call].traced;
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let trace = self.endpoint.trace();
         let place = trace.place(peer, 0);
@@ -54,12 +54,12 @@ impl Engine {
         if !self.endpoint.trace().is_recording() {
             return;
         }
-        self.just_now = self.look();
+        self.tracing.just_now = self.look();
         self.endpoint.trace().record(EventKind::BurstTaken, 0, u32::try_from(taken).unwrap_or(u32::MAX), 0);
-        if let Some(run) = self.unsent.first() {
+        if let Some(run) = self.sending.unsent.first() {
             let traced = run.first.payload.map_or(TraceKey::default(), |range| self.traced(range.rpc));
             let priority = run.first.priority;
-            let wanted = self.unsent.iter().map(homa_proto::TransmitRun::bytes).sum();
+            let wanted = self.sending.unsent.iter().map(homa_proto::TransmitRun::bytes).sum();
             let trace = self.endpoint.trace();
             let place = trace.place(traced.peer, priority);
             trace.record_again(EventKind::WaitBuffer, traced.id, wanted, 0, place);
@@ -73,10 +73,10 @@ impl Engine {
     /// round trip.
     pub(crate) fn note_burst_in(&mut self, datagrams: usize, now: Time) -> Time {
         if datagrams == 0 {
-            self.empty_polls = self.empty_polls.saturating_add(1);
+            self.receiving.empty_polls = self.receiving.empty_polls.saturating_add(1);
             return now;
         }
-        let empty = std::mem::take(&mut self.empty_polls);
+        let empty = std::mem::take(&mut self.receiving.empty_polls);
         let since = self.look().unwrap_or(now);
         self.endpoint.trace().record(EventKind::BurstIn, 0, datagrams as u32, empty);
         since.max(now)
@@ -85,26 +85,28 @@ impl Engine {
     /// The packets of the burst that was read are processed.
     pub(crate) fn note_burst_processed(&mut self, packets: u64) {
         if self.endpoint.trace().is_recording() {
-            self.just_now = self.look();
+            self.tracing.just_now = self.look();
             self.endpoint.trace().record(EventKind::BurstProcessed, 0, packets as u32, 0);
         }
     }
 
     /// Reads the clock, which begins a stage of the trace; `None` if time is simulated.
     fn look(&mut self) -> Option<Time> {
-        let (at, now) = self.clock?.look();
+        let (at, now) = self.tracing.clock?.look();
         self.endpoint.trace().begin_stage_at(at);
         Some(now)
     }
 
     /// Records when the kernel received the packets of the burst from the device, if it reports this.
     pub(crate) fn note_device_times(&mut self) {
-        let Some(clock) = self.device_clock.filter(|_| self.endpoint.trace().is_recording()) else { return };
+        let Some(clock) = self.tracing.device_clock.filter(|_| self.endpoint.trace().is_recording()) else {
+            return;
+        };
         let real_time = clock.beside_real_time();
         let in_place = self.buffers.payload_in_place();
-        for (index, (_, bytes)) in self.rx.iter().enumerate() {
-            let Some(at) = self.rx.received_at(index) else { continue };
-            let priority = Place::priority_received(self.rx.priority(index));
+        for (index, (_, bytes)) in self.receiving.burst.iter().enumerate() {
+            let Some(at) = self.receiving.burst.received_at(index) else { continue };
+            let priority = Place::priority_received(self.receiving.burst.priority(index));
             let trace = self.endpoint.trace();
             let (at, place) = (real_time.ticks(at), trace.place(0, priority));
             for (sender_id, word, offset) in described_packets(bytes, bytes.len() + in_place) {
@@ -115,7 +117,7 @@ impl Engine {
 
     /// Records when the kernel gave packets to the device, as far as it has reported this by now.
     pub(crate) fn note_device_sent(&mut self) {
-        let Some(clock) = self.device_clock else { return };
+        let Some(clock) = self.tracing.device_clock else { return };
         let mut real_time = None;
         while let Some(sent) = self.driver.poll_sent() {
             let real_time = real_time.get_or_insert_with(|| clock.beside_real_time());
@@ -140,13 +142,18 @@ impl Engine {
     /// The message for which a waiter on this target is woken.
     fn traced_item(&self, on: WaitTarget) -> TraceKey {
         let found = match on {
-            WaitTarget::Call(call) => self.calls.get(call).map(|call| call.traced),
-            WaitTarget::Reading(index) => self.readings.get(index).map(|reading| self.traced(reading.rpc)),
-            WaitTarget::Completions(client) => {
-                self.clients.get(client).and_then(|client| client.completions.back()).map(|done| done.traced)
+            WaitTarget::Call(call) => self.calls.open.get(call).map(|call| call.traced),
+            WaitTarget::Reading(index) => {
+                self.requests.readings.get(index).map(|reading| self.traced(reading.rpc))
             }
+            WaitTarget::Completions(client) => self
+                .calls
+                .clients
+                .get(client)
+                .and_then(|client| client.completions.back())
+                .map(|done| done.traced),
             WaitTarget::Requests(server) => {
-                let queue = self.servers.get(server).map(|server| &server.queue);
+                let queue = self.requests.ports.get(server).map(|server| &server.queue);
                 queue.and_then(|queue| queue.back()).map(|queued| self.traced(queued.rpc))
             }
             WaitTarget::Socket(_) | WaitTarget::Drained => None,

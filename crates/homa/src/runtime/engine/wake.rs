@@ -10,7 +10,7 @@ use crate::runtime::waiters::Wakeup;
 impl Engine {
     /// Wakes one thread or task for each item that became ready.
     pub(crate) fn summon(&mut self) {
-        if !self.rooms.is_empty() {
+        if !self.waiting.rooms.is_empty() {
             self.tell_room();
         }
         while let Some(on) = self.waiting.ready.pop() {
@@ -18,7 +18,7 @@ impl Engine {
             if !self.has_item(on) {
                 continue;
             }
-            if self.waiting.wake_follower(on, self.last_driven) {
+            if self.waiting.wake_follower(on, self.driving.last_driven) {
                 self.note_wake(on, WAKE_FOR_MESSAGE);
             } else if self.waiting.leader == Some(on) {
                 if self.waiting.ring_leader() {
@@ -36,7 +36,7 @@ impl Engine {
     /// Wakes the tasks that wait for memory of outgoing messages, if enough is free.
     fn tell_room(&mut self) {
         let bytes = self.buffers.outgoing_bytes();
-        let woken = self.rooms.extract_if(.., |(below, _)| bytes < *below);
+        let woken = self.waiting.rooms.extract_if(.., |(below, _)| bytes < *below);
         self.waiting.wakes.extend(woken.map(|(_, waker)| Wakeup::Task(waker)));
     }
 
@@ -57,7 +57,7 @@ impl Engine {
     /// Wakes one thread or task that waits for this, so that it looks at another endpoint; returns whether
     /// there is one.
     pub(crate) fn rouse(&mut self, on: WaitTarget) -> bool {
-        if self.waiting.wake_follower(on, self.last_driven) {
+        if self.waiting.wake_follower(on, self.driving.last_driven) {
             return true;
         }
         if self.waiting.leader == Some(on) {
@@ -84,7 +84,7 @@ impl Engine {
             self.tell_sleeping_leader(now);
             return;
         }
-        self.last_driven = now;
+        self.driving.last_driven = now;
         if !self.waiting.summoned.is_empty() {
             return;
         }
@@ -100,8 +100,8 @@ impl Engine {
         let followers = self.waiting.followers.iter().enumerate();
         let first = self.waiting.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
         if let Some(at) = first {
-            let on = self.waiting.wake(at, self.last_driven);
-            self.waiting.handovers += 1;
+            let on = self.waiting.wake(at, self.driving.last_driven);
+            self.waiting.counts.handovers += 1;
             self.note_wake(on, WAKE_TO_LEAD);
         }
     }
@@ -119,7 +119,7 @@ impl Engine {
     /// Called by a thread that has sent packets without waiting. Wakes sleeping threads if they would now
     /// sleep too long, or if packets lack room to be sent and the sleepers do not watch for it.
     pub(crate) fn after_work(&mut self, now: Time) {
-        self.last_activity = now;
+        self.driving.last_activity = now;
         self.summon();
         if self.waiting.leader_sleeps_until.is_none() && self.waiting.leader.is_some() {
             // The leader is awake and drives.
@@ -129,15 +129,15 @@ impl Engine {
             return;
         }
         let due = self.next_wake(now);
-        if let Some(until) = self.async_driver.sleeps_until()
+        if let Some(until) = self.driving.async_driver.sleeps_until()
             && (self.is_blocked() || due.is_some_and(|due| due < until))
         {
-            self.async_driver.notify();
+            self.driving.async_driver.notify();
             self.waiting.wakes.push(Wakeup::AsyncDriver);
         }
         if self.waiting.summoned.is_empty() {
             self.progress_must_watch();
-            if self.is_blocked() || due.is_some_and(|due| self.progress.sleeps_beyond(due)) {
+            if self.is_blocked() || due.is_some_and(|due| self.driving.progress.sleeps_beyond(due)) {
                 self.ring_progress();
             }
         }
@@ -147,7 +147,9 @@ impl Engine {
     fn tell_sleeping_leader(&mut self, now: Time) -> bool {
         let Some(until) = self.waiting.leader_sleeps_until else { return false };
         let due = self.next_wake(now);
-        if self.is_blocked() || due.is_some_and(|due| due < until && due < now + self.progress.tick_ns) {
+        if self.is_blocked()
+            || due.is_some_and(|due| due < until && due < now + self.driving.progress.tick_ns)
+        {
             if self.waiting.ring_leader() {
                 self.note_wake(WaitTarget::Drained, WAKE_TO_LEAD);
             }
@@ -180,7 +182,7 @@ mod tests {
             let on = WaitTarget::Requests(server);
             engine.waiting = Waiters::with_sleeping_leader(on);
             for _ in 0..3 {
-                engine.servers[server].tasks.register(None, Waker::noop().clone());
+                engine.requests.ports[server].tasks.register(None, Waker::noop().clone());
             }
             let to = ServerAddr { host: engine.driver.local_addr(), port: 99 };
             let port = client.open_client(Time::ZERO, None).unwrap();

@@ -24,7 +24,7 @@ impl Socket {
         }
         for SocketShard { shared, index } in &self.members {
             let mut engine = shared.lock();
-            if engine.sockets[*index].closed {
+            if engine.sockets.open[*index].closed {
                 return Err(HostError::Closed);
             }
             engine.endpoint.accept_requests(self.number, accept);

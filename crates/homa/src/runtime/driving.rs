@@ -1,0 +1,30 @@
+//! Who drives the endpoint, and when it was last driven.
+
+use homa_proto::{Config, Time};
+
+use crate::runtime::async_state::AsyncDriver;
+use crate::runtime::progress::Progress;
+
+/// The state of the threads and tasks that drive, but for those that [wait](crate::runtime::waiters).
+pub(crate) struct Driving {
+    pub(crate) progress: Progress,
+    pub(crate) async_driver: AsyncDriver,
+    /// When a thread or task last did a drive round, or left the lead.
+    pub(crate) last_driven: Time,
+    /// When packets last came or went.
+    pub(crate) last_activity: Time,
+    /// Processors are kept out of deep sleep while RPCs are in flight.
+    pub(crate) avoids_deep_sleep: bool,
+}
+
+impl Driving {
+    pub(crate) fn new(config: &Config) -> Driving {
+        Driving {
+            progress: Progress::new(config),
+            async_driver: AsyncDriver::default(),
+            last_driven: Time::ZERO,
+            last_activity: Time::ZERO,
+            avoids_deep_sleep: false,
+        }
+    }
+}

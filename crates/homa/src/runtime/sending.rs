@@ -1,0 +1,116 @@
+//! The packets that are to be sent.
+
+use std::iter::once;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use homa_driver::{Driver, TxPacket};
+use homa_proto::wire::HeaderBuf;
+use homa_proto::{Time, Transmit, TransmitRun};
+
+use crate::observe::metrics::HostCounts;
+use crate::payload::buffers::Buffers;
+use crate::runtime::bundles::{BURST, DatagramEntry, Datagrams};
+
+/// Bursts of at most this many packets use a smaller table.
+const SHORT_BURST: usize = 32;
+
+/// The packets that the endpoint has given out and the driver has not taken.
+#[derive(Default)]
+pub(crate) struct Sending {
+    pub(super) unsent: Vec<TransmitRun>,
+    /// Memory for the headers of the unsent packets.
+    headers: Vec<HeaderBuf>,
+    /// The datagrams of the unsent packets, as given to the driver.
+    datagrams: Datagrams,
+    /// The last round of sending ended at its bound, and there may be more to send.
+    pub(super) backlog: bool,
+    /// Packets travel in IP itself: peers have no ports, and the driver is given a filter for this host's
+    /// packets.
+    pub(super) ip_only: bool,
+    /// The peer whose largest packet was last reported to the endpoint, and when.
+    pub(super) last_peer: Option<(SocketAddr, Time)>,
+}
+
+impl Sending {
+    pub(crate) fn new(ip_only: bool) -> Sending {
+        Sending { ip_only, ..Sending::default() }
+    }
+
+    /// Gives the unsent runs, `packets` packets in all, to the driver; returns how many packets it took.
+    pub(super) fn send_unsent(
+        &mut self,
+        packets: usize,
+        (driver, buffers): (&mut dyn Driver, &Buffers),
+        counts: &mut HostCounts,
+    ) -> std::io::Result<usize> {
+        if let [run] = self.unsent.as_slice()
+            && packets == 1
+        {
+            // The case of a lone RPC, which a table would slow down.
+            let payload = run.first.payload.and_then(|range| buffers.outgoing(&range));
+            let packet = tx_packet(&run.first, &run.first.header, payload.unwrap_or_default());
+            let taken = driver.send(&[packet])?;
+            if taken > 0 {
+                self.unsent.clear();
+            }
+            return Ok(taken);
+        }
+        let datagrams = self.datagrams.plan(&self.unsent);
+        self.datagrams.join(&self.unsent, buffers);
+        let taken = if datagrams <= SHORT_BURST {
+            self.send_table::<SHORT_BURST>(driver, buffers)
+        } else {
+            self.send_table::<BURST>(driver, buffers)
+        }?;
+        let bundled = self.datagrams.remove_taken(&mut self.unsent, taken);
+        counts.bundles_sent += bundled.datagrams;
+        counts.bundled_packets_sent += bundled.packets;
+        let left: u32 = self.unsent.iter().map(TransmitRun::packets).sum();
+        Ok(packets - left as usize)
+    }
+
+    /// Gives the datagrams to the driver, at most `N` of them; returns how many it took.
+    fn send_table<const N: usize>(
+        &mut self,
+        driver: &mut dyn Driver,
+        buffers: &Buffers,
+    ) -> std::io::Result<usize> {
+        self.headers.clear();
+        for entry in self.datagrams.entries(&self.unsent) {
+            if let DatagramEntry::Run(run) = entry {
+                self.headers.extend((1..run.packets()).map(|index| run.header(index)));
+            }
+        }
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let mut table = [TxPacket { to: nowhere, priority: 0, header: &[], payload: &[] }; N];
+        let mut places = table.iter_mut();
+        let mut headers = &self.headers[..];
+        for entry in self.datagrams.entries(&self.unsent) {
+            let run = match entry {
+                DatagramEntry::Run(run) => run,
+                DatagramEntry::Bundle(bundle) => {
+                    if let Some(place) = places.next() {
+                        *place = bundle;
+                    }
+                    continue;
+                }
+            };
+            let piece = run.first.payload.map_or(0, |range| range.len as usize);
+            let payload = run.payload().and_then(|range| buffers.outgoing(&range)).unwrap_or_default();
+            let (first, rest) = payload.split_at(piece.min(payload.len()));
+            let (others, later) = headers.split_at(run.packets() as usize - 1);
+            headers = later;
+            let others = others.iter().zip(rest.chunks(piece.max(1)));
+            for ((header, payload), place) in once((&run.first.header, first)).chain(others).zip(&mut places)
+            {
+                *place = tx_packet(&run.first, header, payload);
+            }
+        }
+        let left = places.len();
+        driver.send(&table[..N - left])
+    }
+}
+
+fn tx_packet<'a>(first: &Transmit, header: &'a [u8], payload: &'a [u8]) -> TxPacket<'a> {
+    TxPacket { to: first.to, priority: first.priority, header, payload }
+}
