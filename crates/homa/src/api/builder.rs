@@ -31,7 +31,7 @@ use crate::tenancy::placement::{ENDPOINT_POLICIES, Placement};
 use crate::tenancy::process_group::{
     self, CutoffSet, EndpointSlots, GroupPool, Segment, SegmentError, SegmentParameters,
 };
-use crate::tenancy::processes::Share;
+use crate::tenancy::processes::ProcessMember;
 
 /// Mixed with the host's seed to give the seed of the choice of endpoints.
 const PLACEMENT_SEED: u64 = 0x91ac;
@@ -363,7 +363,7 @@ struct EndpointBuilder<'a> {
     config: &'a HostConfig,
     protocol: Config,
     segment: Option<Arc<EndpointSlots>>,
-    siblings: Option<Arc<EndpointGroup>>,
+    group: Option<Arc<EndpointGroup>>,
     pool: Option<Arc<GroupPool>>,
     freezing: Arc<FreezeState>,
     start_ns: u64,
@@ -376,17 +376,17 @@ impl<'a> EndpointBuilder<'a> {
         segment: Option<Arc<EndpointSlots>>,
     ) -> Result<EndpointBuilder<'a>, HostError> {
         let count = protocol.endpoints as usize;
-        let (mut siblings, mut pool) = (None, None);
+        let (mut group, mut pool) = (None, None);
         if count > 1 {
             let system = |source| HostError::System { what: "an eventfd", source };
-            siblings = Some(Arc::new(EndpointGroup::new(count).map_err(system)?));
+            group = Some(Arc::new(EndpointGroup::new(count).map_err(system)?));
         }
         if count > 1 && segment.is_none() {
             pool =
                 Some(Arc::new(GroupPool::new(count, first_cutoffs(&protocol), protocol.max_incoming.into())));
         }
         let start_ns = MonotonicClock::new().now().ns;
-        Ok(EndpointBuilder { config, protocol, segment, siblings, pool, freezing: Arc::default(), start_ns })
+        Ok(EndpointBuilder { config, protocol, segment, group, pool, freezing: Arc::default(), start_ns })
     }
 
     fn endpoint(&self, index: usize, mut driver: Box<dyn Driver>) -> Result<Arc<SharedEngine>, HostError> {
@@ -404,20 +404,21 @@ impl<'a> EndpointBuilder<'a> {
             completions: self.config.max_completions,
             queued_request_bytes: self.config.max_queued_request_bytes,
         };
-        let (mut share, mut stake) = (None, None);
-        if let Some(family) = &self.segment {
-            let part = Share::new((Arc::clone(family), index), self.start_ns, &mut endpoint, &mut *driver)?;
+        let (mut processes, mut lease) = (None, None);
+        if let Some(slots) = &self.segment {
+            let member =
+                ProcessMember::new((Arc::clone(slots), index), self.start_ns, &mut endpoint, &mut *driver)?;
             endpoint.refuse_bundles(); // WIRE-23: the first packet's port selects the process.
-            share = Some(part);
-            let holding = LeaseSource::Segment(Arc::clone(family.member(index)));
-            stake = Some(HostLease::new(holding, self.start_ns, &mut endpoint));
+            processes = Some(member);
+            let source = LeaseSource::Segment(Arc::clone(slots.member(index)));
+            lease = Some(HostLease::new(source, self.start_ns, &mut endpoint));
         } else if let Some(pool) = &self.pool {
             // Clock 0: the endpoint group uses the host's own clock.
-            stake =
+            lease =
                 Some(HostLease::new(LeaseSource::EndpointGroup(Arc::clone(pool), index), 0, &mut endpoint));
         }
         let mut engine = Engine::new(endpoint, driver, limits);
-        (engine.tenancy.share, engine.tenancy.stake) = (share, stake);
+        (engine.tenancy.processes, engine.tenancy.lease) = (processes, lease);
         engine.driving.avoids_deep_sleep = self.config.low_latency;
         engine.waiting.wake_by = WakeChooser::new(self.config.wake_order);
         engine.receiving.burst.set_cap(self.config.batch_cap);
@@ -440,8 +441,7 @@ impl<'a> EndpointBuilder<'a> {
         if let Some(bound) = self.config.trace_freeze_slower_than {
             engine.tracing.freezer.slower_than_ns = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
         }
-        engine.tenancy.kin =
-            self.siblings.as_ref().map(|siblings| GroupMember::new(Arc::clone(siblings), index));
+        engine.tenancy.group = self.group.as_ref().map(|group| GroupMember::new(Arc::clone(group), index));
         Ok(Arc::new(SharedEngine::new(engine, self.start_ns, fd, self.config.poll, wake_fds)))
     }
 }

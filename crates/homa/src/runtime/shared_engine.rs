@@ -53,7 +53,7 @@ pub(crate) struct SharedEngine {
     /// Ends the sleep of the async driver task.
     pub(crate) async_wake: Arc<TaskWake>,
     /// The group of the host's endpoints and this endpoint's index in it, if there are several.
-    siblings: Option<(Arc<EndpointGroup>, usize)>,
+    group: Option<(Arc<EndpointGroup>, usize)>,
     /// All endpoints of the host, in their order, if there are several. Set once, when the host is created.
     members: OnceLock<Vec<Weak<SharedEngine>>>,
     /// How long a waiting thread polls before it sleeps, in nanoseconds.
@@ -76,8 +76,8 @@ impl SharedEngine {
         poll: Duration,
         wake_fds: (WakeFd, WakeFd),
     ) -> SharedEngine {
-        let siblings = engine.tenancy.kin.as_ref().map(|kin| (Arc::clone(&kin.siblings), kin.index));
-        let async_wake = siblings.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_bell));
+        let group = engine.tenancy.group.as_ref().map(|member| (Arc::clone(&member.group), member.index));
+        let async_wake = group.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_bell));
         let clock = HostClock::new(start_ns, engine.endpoint.trace().ticks());
         engine.tracing.clock = Some(clock);
         SharedEngine {
@@ -89,7 +89,7 @@ impl SharedEngine {
             progress_wake: wake_fds.1,
             has_async_driver: AtomicBool::new(false),
             async_wake: async_wake.unwrap_or_default(),
-            siblings,
+            group,
             members: OnceLock::new(),
             poll_ns: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
             open_rpcs: AtomicU32::new(0),
@@ -153,7 +153,7 @@ impl SharedEngine {
 
     /// The index of this endpoint among those of its host.
     pub(crate) fn index(&self) -> usize {
-        self.siblings.as_ref().map_or(0, |(_, index)| *index)
+        self.group.as_ref().map_or(0, |(_, index)| *index)
     }
 
     /// RPCs open in this endpoint when its lock was last released, read without the lock; 0 if it is the
@@ -174,7 +174,7 @@ impl SharedEngine {
 
     /// The mailbox for messages from the host's other endpoints, if there are any.
     pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
-        self.siblings.as_ref().map(|(siblings, index)| siblings.mailbox(*index))
+        self.group.as_ref().map(|(group, index)| group.mailbox(*index))
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -281,7 +281,7 @@ impl Drop for EngineGuard<'_> {
         if self.shared.attended.load(Ordering::Relaxed) != attended {
             self.shared.attended.store(attended, Ordering::Relaxed);
         }
-        if self.shared.siblings.is_some() {
+        if self.shared.group.is_some() {
             // Written only if it changed: other threads read it.
             let open = engine.endpoint.open_rpcs() as u32;
             if self.shared.open_rpcs() != open {

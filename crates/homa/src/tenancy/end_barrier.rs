@@ -24,7 +24,7 @@ pub(crate) struct EndBarrier {
     /// The queue of the last burst, since that end.
     last: Option<usize>,
     /// The packets being received are younger than that end.
-    settled: bool,
+    passed: bool,
 }
 
 impl EndBarrier {
@@ -32,7 +32,7 @@ impl EndBarrier {
         // The kernel doubled the size for its own bookkeeping, but it may use all of it for packets.
         let held = |BufferSizes { receive_bytes, .. }| 2 * receive_bytes as u64;
         let queue_bytes = driver.buffer_sizes().map(held);
-        EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, settled: false }
+        EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, passed: false }
     }
 
     /// Begins a poll for packets; the registry has counted `orphanings` ends.
@@ -41,7 +41,7 @@ impl EndBarrier {
             (self.seen, self.last) = (orphanings, None);
             self.old_bytes = [self.queue_bytes.unwrap_or(u64::MAX); QUEUES];
         }
-        self.settled = self.old_bytes == [0; QUEUES];
+        self.passed = self.old_bytes == [0; QUEUES];
     }
 
     /// Notes the result of the poll.
@@ -69,8 +69,8 @@ impl EndBarrier {
 
     /// Whether the packets being received are younger than the last end, if the registry has now counted
     /// `orphanings` ends.
-    pub(crate) fn has_settled(&self, orphanings: u64) -> bool {
-        self.settled && self.seen == orphanings
+    pub(crate) fn has_passed(&self, orphanings: u64) -> bool {
+        self.passed && self.seen == orphanings
     }
 }
 
@@ -86,82 +86,82 @@ mod tests {
 
     const QUEUE_BYTES: u64 = 10_000;
 
-    fn settling(queue_bytes: Option<u64>) -> EndBarrier {
-        EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, settled: false }
+    fn barrier(queue_bytes: Option<u64>) -> EndBarrier {
+        EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, passed: false }
     }
 
     /// A poll that finds this many packets of 1,000 bytes.
-    fn look(settling: &mut EndBarrier, orphanings: u64, v6: bool, packets: usize) -> bool {
-        settling.begin(orphanings);
+    fn poll(barrier: &mut EndBarrier, orphanings: u64, v6: bool, packets: usize) -> bool {
+        barrier.begin(orphanings);
         let mut burst = RxBurst::new();
         for _ in 0..packets {
             let ip = Ipv4Addr::new(10, 0, 0, 2);
             let from = if v6 { (ip.to_ipv6_compatible(), 0).into() } else { (ip, 0).into() };
             assert!(burst.push(from, &[0; 1_000]));
         }
-        settling.note(&burst);
-        settling.has_settled(orphanings)
+        barrier.note(&burst);
+        barrier.has_passed(orphanings)
     }
 
     #[test]
     fn a_look_that_finds_nothing_has_seen_all_that_was_there() {
-        let mut settling = settling(None);
+        let mut barrier = barrier(None);
         for end in 1..3 {
-            assert!(!look(&mut settling, end, false, 5));
-            assert!(!look(&mut settling, end, false, 0));
-            assert!(look(&mut settling, end, false, 5));
-            assert!(!settling.has_settled(end + 1), "a port that was orphaned meanwhile");
+            assert!(!poll(&mut barrier, end, false, 5));
+            assert!(!poll(&mut barrier, end, false, 0));
+            assert!(poll(&mut barrier, end, false, 5));
+            assert!(!barrier.has_passed(end + 1), "a port that was orphaned meanwhile");
         }
     }
 
     #[test]
     fn under_load_as_much_is_read_as_the_queues_hold() {
-        let mut settling = settling(Some(QUEUE_BYTES));
-        let looks = (0..100).take_while(|_| !look(&mut settling, 1, false, 1)).count() as u64;
+        let mut barrier = barrier(Some(QUEUE_BYTES));
+        let looks = (0..100).take_while(|_| !poll(&mut barrier, 1, false, 1)).count() as u64;
         assert_eq!(looks, QUEUE_BYTES.div_ceil(1_000 + BOOKED_BYTES));
         // Both queues in turn: as much must be read from each.
-        let both = (0..100).take_while(|at| !look(&mut settling, 2, at % 2 == 1, 1)).count() as u64;
+        let both = (0..100).take_while(|at| !poll(&mut barrier, 2, at % 2 == 1, 1)).count() as u64;
         assert_eq!(both, 2 * looks);
     }
 
     #[test]
     fn a_queue_that_was_passed_over_was_empty() {
-        let mut settling = settling(Some(QUEUE_BYTES));
-        assert!(!look(&mut settling, 1, false, 10));
+        let mut barrier = barrier(Some(QUEUE_BYTES));
+        assert!(!poll(&mut barrier, 1, false, 10));
         // The other queue had its turn, and this is the rest of it.
-        assert!(!look(&mut settling, 1, true, 1));
-        assert!(!look(&mut settling, 1, false, 10));
-        assert!(!look(&mut settling, 1, false, 1));
-        assert!(look(&mut settling, 1, false, 1));
+        assert!(!poll(&mut barrier, 1, true, 1));
+        assert!(!poll(&mut barrier, 1, false, 10));
+        assert!(!poll(&mut barrier, 1, false, 1));
+        assert!(poll(&mut barrier, 1, false, 1));
     }
 
     #[test]
     fn a_queue_that_gave_nothing_and_may_have_more_was_not_empty() {
-        let mut settling = settling(Some(QUEUE_BYTES));
+        let mut barrier = barrier(Some(QUEUE_BYTES));
         let mut burst = RxBurst::new();
         burst.note_more();
         for _ in 0..3 {
-            settling.begin(1);
-            settling.note(&burst);
-            assert!(!settling.has_settled(1));
+            barrier.begin(1);
+            barrier.note(&burst);
+            assert!(!barrier.has_passed(1));
         }
         // Nor does a burst whose queue was passed over.
         assert!(burst.push((Ipv4Addr::new(10, 0, 0, 2), 0).into(), &[0; 1_000]));
         for _ in 0..100 {
-            settling.begin(1);
-            settling.note(&burst);
+            barrier.begin(1);
+            barrier.note(&burst);
         }
-        settling.begin(1);
-        assert!(!settling.has_settled(1));
+        barrier.begin(1);
+        assert!(!barrier.has_passed(1));
         burst.clear();
-        settling.note(&burst);
-        settling.begin(1);
-        assert!(settling.has_settled(1), "they were empty");
+        barrier.note(&burst);
+        barrier.begin(1);
+        assert!(barrier.has_passed(1), "they were empty");
     }
 
     #[test]
     fn where_nobody_knows_what_a_queue_holds_it_must_be_found_empty() {
-        let mut settling = settling(None);
-        assert!((0..100).all(|at| !look(&mut settling, 1, at % 2 == 1, 30)));
+        let mut barrier = barrier(None);
+        assert!((0..100).all(|at| !poll(&mut barrier, 1, at % 2 == 1, 30)));
     }
 }

@@ -11,7 +11,7 @@ use crate::tenancy::process_group::{CutoffSet, GroupPool, LeaseShare, LeaseWatch
 
 /// How soon an endpoint retries to lease grant budget that others held: the time in which a few full packets
 /// arrive.
-const HUNGER_NS: u64 = 200_000;
+const RETRY_NS: u64 = 200_000;
 
 /// How often one of several endpoints publishes its observations, and checks whether there is a live leader.
 const TICK_NS: u64 = 20 * MS;
@@ -26,52 +26,52 @@ pub(crate) enum LeaseSource {
 
 /// An endpoint's lease on host-wide resources: see the [module](self).
 pub(crate) struct HostLease {
-    holding: LeaseSource,
+    source: LeaseSource,
     /// The value of the source's clock at [`Time::ZERO`], in nanoseconds.
     start_ns: u64,
     /// Set if budget was short: the time to retry.
-    hungry: Option<Time>,
+    retry_at: Option<Time>,
     /// Grant budget that this endpoint has leased.
-    lease: u64,
+    leased: u64,
     /// Number of the cutoffs that were adopted last.
-    cutoffs_seen: u64,
+    adopted_cutoffs: u64,
     /// Version of the cutoffs that the host knows.
     cutoff_version: u16,
     leads: bool,
     /// Uplink time of this endpoint's packets that has been published, in nanoseconds.
-    uplink_told_ns: u64,
+    uplink_published_ns: u64,
     /// Whether it is published that a message here waits for the uplink.
-    waits_for_uplink: bool,
+    waiting_published: bool,
     watch: LeaseWatch,
     next_tick: Time,
 }
 
 impl HostLease {
     /// Begins to share: the endpoint gets the host's cutoffs now, and all other resources when it needs them.
-    pub(crate) fn new(holding: LeaseSource, start_ns: u64, endpoint: &mut Endpoint) -> HostLease {
+    pub(crate) fn new(source: LeaseSource, start_ns: u64, endpoint: &mut Endpoint) -> HostLease {
         endpoint.set_grant_budget(Time::ZERO, 0);
         endpoint.follow_cutoffs(true);
-        let mut stake = HostLease {
-            holding,
+        let mut lease = HostLease {
+            source,
             start_ns,
-            hungry: None,
-            lease: 0,
-            cutoffs_seen: 0,
+            retry_at: None,
+            leased: 0,
+            adopted_cutoffs: 0,
             cutoff_version: 0,
             leads: false,
-            uplink_told_ns: 0,
-            waits_for_uplink: false,
+            uplink_published_ns: 0,
+            waiting_published: false,
             watch: LeaseWatch::default(),
             next_tick: Time::ZERO,
         };
-        stake.adopt_cutoffs(endpoint);
-        stake
+        lease.adopt_cutoffs(endpoint);
+        lease
     }
 
-    fn part(&self) -> LeaseShare<'_> {
-        match &self.holding {
-            LeaseSource::Segment(segment) => segment.part(),
-            LeaseSource::EndpointGroup(pool, mine) => pool.part(*mine),
+    fn lease_share(&self) -> LeaseShare<'_> {
+        match &self.source {
+            LeaseSource::Segment(segment) => segment.lease_share(),
+            LeaseSource::EndpointGroup(pool, mine) => pool.lease_share(*mine),
         }
     }
 
@@ -82,20 +82,20 @@ impl HostLease {
     /// When a drive round is due for the host-wide resources. An endpoint without a lease need not show that
     /// it is alive.
     pub(crate) fn next_wake(&self) -> Time {
-        let tick = match &self.holding {
-            LeaseSource::EndpointGroup(..) if self.lease > 0 => self.next_tick,
+        let tick = match &self.source {
+            LeaseSource::EndpointGroup(..) if self.leased > 0 => self.next_tick,
             _ => Time::NEVER,
         };
-        self.hungry.unwrap_or(Time::NEVER).min(tick)
+        self.retry_at.unwrap_or(Time::NEVER).min(tick)
     }
 
     /// HOST-4: adopts the host's cutoffs if they changed.
     pub(crate) fn adopt_cutoffs(&mut self, endpoint: &mut Endpoint) {
-        if self.part().cutoffs_published() == self.cutoffs_seen {
+        if self.lease_share().cutoffs_published() == self.adopted_cutoffs {
             return;
         }
-        if let Some((number, set)) = self.part().cutoffs() {
-            self.cutoffs_seen = number;
+        if let Some((number, set)) = self.lease_share().cutoffs() {
+            self.adopted_cutoffs = number;
             self.cutoff_version = set.version;
             endpoint.set_cutoffs(set.levels, set.version);
             endpoint.set_unsched_limit(set.unsched_limit);
@@ -109,65 +109,65 @@ impl HostLease {
             return;
         }
         let set = CutoffSet { levels, version, unsched_limit: endpoint.unsched_limit() };
-        let taken = match &self.holding {
+        let taken = match &self.source {
             LeaseSource::Segment(segment) => segment.publish_cutoffs(set),
             LeaseSource::EndpointGroup(pool, mine) => pool.publish_cutoffs(*mine, set),
         };
         if taken {
             self.cutoff_version = version;
-            self.cutoffs_seen = self.part().cutoffs_published();
+            self.adopted_cutoffs = self.lease_share().cutoffs_published();
         }
     }
 
     /// HOST-5: leases grant budget for waiting messages, and gives back budget that no message needs.
     pub(crate) fn lease_grants(&mut self, now: Time, endpoint: &mut Endpoint) {
         let demand = endpoint.grant_demand();
-        let lease = self.part().lease_grants(demand, endpoint.granted_bytes());
-        if lease != self.lease {
-            self.lease = lease;
+        let lease = self.lease_share().lease_grants(demand, endpoint.granted_bytes());
+        if lease != self.leased {
+            self.leased = lease;
             endpoint.set_grant_budget(now, lease);
         }
-        self.hungry = (demand > lease).then_some(now + HUNGER_NS);
+        self.retry_at = (demand > lease).then_some(now + RETRY_NS);
     }
 
     /// HOST-6: reports to the endpoint the uplink's backlog from the others, and whether they wait for it.
     pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
-        let (part, clock_ns) = (self.part(), self.clock_ns(now));
-        let backlog_ns = part.uplink_backlog_ns(clock_ns);
+        let (lease_share, clock_ns) = (self.lease_share(), self.clock_ns(now));
+        let backlog_ns = lease_share.uplink_backlog_ns(clock_ns);
         let mut shortest = None;
         if backlog_ns > 0 {
             endpoint.set_uplink_backlog(now, backlog_ns);
-            shortest = part.shortest_elsewhere(clock_ns);
+            shortest = lease_share.shortest_elsewhere(clock_ns);
         }
         endpoint.share_uplink(shortest);
     }
 
     /// HOST-6: publishes what the endpoint has given the uplink, and what still waits for it.
-    pub(crate) fn tell_uplink(&mut self, now: Time, endpoint: &Endpoint) {
+    pub(crate) fn publish_uplink(&mut self, now: Time, endpoint: &Endpoint) {
         let sent_ns = endpoint.uplink_sent_ns();
-        if sent_ns != self.uplink_told_ns {
-            self.part().uplink_sent(self.clock_ns(now), sent_ns - self.uplink_told_ns);
-            self.uplink_told_ns = sent_ns;
+        if sent_ns != self.uplink_published_ns {
+            self.lease_share().uplink_sent(self.clock_ns(now), sent_ns - self.uplink_published_ns);
+            self.uplink_published_ns = sent_ns;
         }
         let waiting = endpoint.waiting_for_uplink();
-        if waiting.is_some() || self.waits_for_uplink {
-            self.part().wait_for_uplink(self.clock_ns(now), waiting);
-            self.waits_for_uplink = waiting.is_some();
+        if waiting.is_some() || self.waiting_published {
+            self.lease_share().wait_for_uplink(self.clock_ns(now), waiting);
+            self.waiting_published = waiting.is_some();
         }
     }
 
     /// Begins or stops to compute the cutoffs as the leader, and passes on the observed traffic.
-    pub(crate) fn settle(&mut self, endpoint: &mut Endpoint, leads: bool) {
+    pub(crate) fn set_leader(&mut self, endpoint: &mut Endpoint, leads: bool) {
         self.adopt_cutoffs(endpoint);
         if leads != self.leads {
             self.leads = leads;
             endpoint.follow_cutoffs(!leads);
         }
-        let part = self.part();
+        let lease_share = self.lease_share();
         if leads {
-            part.take_observed(|bucket, bytes| endpoint.add_observed(bucket, bytes));
+            lease_share.take_observed(|bucket, bytes| endpoint.add_observed(bucket, bytes));
         } else {
-            endpoint.take_observed(|bucket, bytes| part.add_observed(bucket, bytes));
+            endpoint.take_observed(|bucket, bytes| lease_share.add_observed(bucket, bytes));
         }
     }
 
@@ -177,23 +177,23 @@ impl HostLease {
         if now < self.next_tick {
             return;
         }
-        let LeaseSource::EndpointGroup(pool, mine) = &self.holding else { return };
+        let LeaseSource::EndpointGroup(pool, mine) = &self.source else { return };
         self.next_tick = now + TICK_NS;
         pool.tick(*mine, now.as_ns(), &mut self.watch);
         let leads = pool.is_leader(*mine);
-        self.settle(endpoint, leads);
+        self.set_leader(endpoint, leads);
     }
 
     /// Three numbers of bytes: those that all endpoints together may have granted and not received, those
     /// that this endpoint has leased, and those that all have leased.
     pub(crate) fn grant_bytes(&self) -> (u64, u64, u64) {
-        (self.part().budget_bytes(), self.lease, self.part().leased_bytes())
+        (self.lease_share().budget_bytes(), self.leased, self.lease_share().leased_bytes())
     }
 }
 
 impl Drop for HostLease {
     fn drop(&mut self) {
-        if let LeaseSource::EndpointGroup(pool, mine) = &self.holding {
+        if let LeaseSource::EndpointGroup(pool, mine) = &self.source {
             pool.leave(*mine);
         }
     }
@@ -228,7 +228,7 @@ mod tests {
     /// One endpoint of a host, and the port from which it sends.
     struct Member {
         endpoint: Endpoint,
-        stake: HostLease,
+        lease: HostLease,
         port: u16,
     }
 
@@ -239,12 +239,12 @@ mod tests {
             let config = Config { endpoints: count, endpoint: index, ..link() };
             let mut endpoint = Endpoint::new(config, Trace::off()).unwrap();
             let port = endpoint.open_client_port().unwrap();
-            let stake = HostLease::new(
+            let lease = HostLease::new(
                 LeaseSource::EndpointGroup(Arc::clone(&pool), index as usize),
                 0,
                 &mut endpoint,
             );
-            Member { endpoint, stake, port }
+            Member { endpoint, lease, port }
         };
         (0..count).map(member).collect()
     }
@@ -258,10 +258,10 @@ mod tests {
 
         /// Bytes that a drive round sends.
         fn drive(&mut self, now: Time) -> u32 {
-            self.stake.note_uplink(now, &mut self.endpoint);
+            self.lease.note_uplink(now, &mut self.endpoint);
             let packets = std::iter::from_fn(|| self.endpoint.poll_transmit(now));
             let bytes = packets.map(|Transmit { payload, .. }| payload.map_or(0, |range| range.len)).sum();
-            self.stake.tell_uplink(now, &self.endpoint);
+            self.lease.publish_uplink(now, &self.endpoint);
             bytes
         }
     }

@@ -11,15 +11,15 @@ pub(crate) mod sync;
 
 use endpoint_group::GroupMember;
 use host_lease::HostLease;
-use processes::Share;
+use processes::ProcessMember;
 
 /// What an endpoint shares with other processes, and with the other endpoints of its host.
 #[derive(Default)]
 pub(crate) struct Tenancy {
     /// This endpoint's part in what processes share; `None` if this host has its address to itself.
-    pub(crate) share: Option<Share>,
+    pub(crate) processes: Option<ProcessMember>,
     /// This endpoint's membership in the group of the host's endpoints; `None` if it is the only one.
-    pub(crate) kin: Option<GroupMember>,
+    pub(crate) group: Option<GroupMember>,
     /// This endpoint's lease on host-wide resources; `None` if it is the only one.
-    pub(crate) stake: Option<HostLease>,
+    pub(crate) lease: Option<HostLease>,
 }

@@ -30,10 +30,10 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
 
 /// This endpoint's part in the shared address: see the [module](self).
-pub(crate) struct Share {
+pub(crate) struct ProcessMember {
     segment: Arc<Segment>,
     /// The slots of this host's endpoints.
-    family: Arc<EndpointSlots>,
+    slots: Arc<EndpointSlots>,
     /// The index of this endpoint.
     index: usize,
     watch: LeaseWatch,
@@ -45,39 +45,39 @@ pub(crate) struct Share {
     /// The filter that the driver has.
     filter: ReceiveFilter,
     /// Tracks what was received since the last end of a process.
-    settling: EndBarrier,
+    end_barrier: EndBarrier,
     /// Scratch memory: which packets of a burst belong to other processes.
     foreign: Vec<bool>,
 }
 
-impl Share {
+impl ProcessMember {
     /// Begins to share the address. The endpoint, at `index` of the host's endpoints, leases ids when it
     /// needs some.
     ///
     /// # Errors
     /// The driver accepts no filter.
     pub(crate) fn new(
-        (family, index): (Arc<EndpointSlots>, usize),
+        (slots, index): (Arc<EndpointSlots>, usize),
         start_ns: u64,
         endpoint: &mut Endpoint,
         driver: &mut dyn Driver,
-    ) -> Result<Share, HostError> {
+    ) -> Result<ProcessMember, HostError> {
         let filter = ReceiveFilter::new([], None);
         driver
             .set_receive_filter(&filter)
             .map_err(|source| HostError::System { what: "a receive filter", source })?;
         forget_queued(driver);
         endpoint.set_ids(0, 0);
-        Ok(Share {
-            segment: Arc::clone(family.member(index)),
-            family,
+        Ok(ProcessMember {
+            segment: Arc::clone(slots.member(index)),
+            slots,
             index,
             watch: LeaseWatch::default(),
             start_ns,
             next_tick: Time::ZERO,
             closing: Vec::new(),
             filter,
-            settling: EndBarrier::new(driver),
+            end_barrier: EndBarrier::new(driver),
             foreign: Vec::new(),
         })
     }
@@ -105,38 +105,38 @@ impl Share {
 
     /// The owner of a packet. The segment decides, not the filter: the segment is never older than the
     /// packet.
-    fn business(&self, packet: &[u8]) -> PacketOwner {
+    fn owner_of(&self, packet: &[u8]) -> PacketOwner {
         // A packet too short to have a port counts as for port 0, which no process has.
-        match self.family.business(port_of(packet).unwrap_or(0)) {
+        match self.slots.owner_of(port_of(packet).unwrap_or(0)) {
             // HOST-10: the filter lags behind. This packet may have arrived while the process that had the
             // port was alive, and may have run there. It cannot be told from a later packet, and the answer
             // that no process has the port would tell its client that it did not run. The client sends again,
             // and the answer to that packet is correct.
-            PacketOwner::Nobodys { orphan: true }
-                if !self.settling.has_settled(self.segment.orphanings()) =>
+            PacketOwner::Unowned { orphan: true }
+                if !self.end_barrier.has_passed(self.segment.orphanings()) =>
             {
                 PacketOwner::Foreign
             }
-            business => business,
+            owner_of => owner_of,
         }
     }
 
     /// Begins a poll for packets.
     pub(crate) fn begin_receive(&mut self) {
-        self.settling.begin(self.segment.orphanings());
+        self.end_barrier.begin(self.segment.orphanings());
     }
 
     /// Notes the result of the poll.
     pub(crate) fn note_received(&mut self, burst: &RxBurst) {
-        self.settling.note(burst);
+        self.end_barrier.note(burst);
     }
 
     /// The endpoints of this host that a packet concerns, given the route that its ids imply. No endpoint of
     /// this host owns another process's packet.
     pub(crate) fn route(&self, packet: &[u8], route: Route) -> Route {
-        match self.business(packet) {
+        match self.owner_of(packet) {
             PacketOwner::Foreign => Route { owner: NOBODY, others: route.others | 1 << route.owner },
-            PacketOwner::Own | PacketOwner::Nobodys { .. } => route,
+            PacketOwner::Own | PacketOwner::Unowned { .. } => route,
         }
     }
 
@@ -144,14 +144,14 @@ impl Share {
     pub(crate) fn note_owner_of(&self, packet: &[u8], endpoint: &mut Endpoint) {
         let Some(port) = port_of(packet) else { return };
         // A packet that was routed here is processed even if this endpoint has not settled.
-        if let PacketOwner::Nobodys { orphan } = self.family.business(port) {
+        if let PacketOwner::Unowned { orphan } = self.slots.owner_of(port) {
             endpoint.note_lost_owner(port, if orphan { Time::NEVER } else { Time::ZERO });
         }
     }
 
     /// Whether a packet belongs to another process.
     pub(crate) fn is_foreign(&self, packet: &[u8]) -> bool {
-        self.business(packet) == PacketOwner::Foreign
+        self.owner_of(packet) == PacketOwner::Foreign
     }
 
     /// HOST-3: ensures that there is an id for the next request.
@@ -173,12 +173,12 @@ impl Share {
         let mut foreign = std::mem::take(&mut self.foreign);
         foreign.clear();
         for RxPacket { bytes, .. } in packets_of(rx) {
-            let business = self.business(bytes);
-            if let (PacketOwner::Nobodys { orphan }, Some(port)) = (business, port_of(bytes)) {
+            let owner_of = self.owner_of(bytes);
+            if let (PacketOwner::Unowned { orphan }, Some(port)) = (owner_of, port_of(bytes)) {
                 let until = if orphan { Time::NEVER } else { Time::ZERO };
                 endpoint.note_lost_owner(port, until); // HOST-10
             }
-            foreign.push(business == PacketOwner::Foreign);
+            foreign.push(owner_of == PacketOwner::Foreign);
         }
         let packets = || packets_of(rx).zip(&foreign);
         let own = packets().filter_map(|(packet, foreign)| (!foreign).then_some(packet));
@@ -198,7 +198,7 @@ impl Share {
     /// Notes that a port was opened. It may have been closed just before and not be released yet.
     pub(crate) fn port_opened(&mut self, port: u16) {
         self.closing.retain(|closing| *closing != port);
-        self.family.port_opened(self.index, port);
+        self.slots.port_opened(self.index, port);
     }
 
     /// Releases ports whose last RPC is freed.
@@ -206,7 +206,7 @@ impl Share {
         let (open, free): (Vec<u16>, Vec<u16>) =
             self.closing.drain(..).partition(|&port| endpoint.is_port_open(port));
         self.closing = open;
-        if !self.family.try_release(self.index, &free) {
+        if !self.slots.try_release(self.index, &free) {
             self.closing.extend(free);
         }
         if !self.closing.is_empty() {
@@ -219,9 +219,9 @@ impl Share {
     /// # Errors
     /// The driver accepts neither this filter nor an empty one.
     pub(crate) fn refilter(&mut self, driver: &mut dyn Driver) -> std::io::Result<()> {
-        let (ports, others) = self.family.ports();
+        let (ports, others) = self.slots.ports();
         // HOST-8: the leader answers for the ports that no process has.
-        let filter = ReceiveFilter::new(ports, self.family.leads().then_some(others));
+        let filter = ReceiveFilter::new(ports, self.slots.leads().then_some(others));
         if filter == self.filter {
             return Ok(());
         }
@@ -240,7 +240,7 @@ impl Share {
         now: Time,
         endpoint: &mut Endpoint,
         driver: &mut dyn Driver,
-        stake: Option<&mut HostLease>,
+        lease: Option<&mut HostLease>,
     ) {
         if now < self.next_tick {
             return;
@@ -251,8 +251,8 @@ impl Share {
         if changed && let Err(error) = self.refilter(driver) {
             tracing::error!(%error, "the packet path takes no filter: new ports may get no packets");
         }
-        if let Some(stake) = stake {
-            stake.settle(endpoint, self.segment.is_leader());
+        if let Some(lease) = lease {
+            lease.set_leader(endpoint, self.segment.is_leader());
         }
     }
 }
@@ -372,11 +372,11 @@ mod tests {
         let _ = segment.tick(0, &mut LeaseWatch::default());
         assert!(segment.is_leader());
         let (wire, mut endpoint) = (Wire::default(), endpoint(7));
-        let family = Arc::new(EndpointSlots::new(vec![segment]));
-        let share = Share::new((family, 0), 0, &mut endpoint, &mut wire.clone()).unwrap();
+        let slots = Arc::new(EndpointSlots::new(vec![segment]));
+        let processes = ProcessMember::new((slots, 0), 0, &mut endpoint, &mut wire.clone()).unwrap();
         let limits = Limits { completions: 1, queued_request_bytes: 1 };
         let mut engine = Engine::new(endpoint, Box::new(wire.clone()), limits);
-        engine.tenancy.share = Some(share);
+        engine.tenancy.processes = Some(processes);
         (engine, wire)
     }
 

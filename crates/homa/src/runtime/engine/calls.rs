@@ -75,8 +75,8 @@ impl Engine {
         if self.sending.ip_only {
             to.host.set_port(0); // ID-12
         }
-        if let Some(share) = &self.tenancy.share {
-            share.lease_ids(&mut self.endpoint);
+        if let Some(processes) = &self.tenancy.processes {
+            processes.lease_ids(&mut self.endpoint);
         }
         let entry = self.calls.open.vacant_entry();
         let call = entry.key();

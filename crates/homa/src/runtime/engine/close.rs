@@ -14,8 +14,8 @@ impl Engine {
             return;
         }
         self.life = Life::Closing;
-        if let Some(kin) = &self.tenancy.kin {
-            kin.siblings.mailbox(kin.index).hurry();
+        if let Some(member) = &self.tenancy.group {
+            member.group.mailbox(member.index).hurry();
         }
         let calls: Vec<usize> = self.calls.open.iter().map(|(call, _)| call).collect();
         for call in calls {
@@ -82,8 +82,8 @@ impl Engine {
         self.flush(now);
         self.sending.unsent.clear();
         // Other processes and endpoints get what this endpoint had leased.
-        self.tenancy.stake = None;
-        self.tenancy.share = None;
+        self.tenancy.lease = None;
+        self.tenancy.processes = None;
         self.close_readings();
         self.buffers.release_all();
         self.summon();

@@ -7,7 +7,7 @@ use super::Engine;
 use crate::runtime::progress::LEAST_TICK_NS;
 use crate::runtime::waiters::Wakeup;
 use crate::tenancy::host_lease::HostLease;
-use crate::tenancy::processes::Share;
+use crate::tenancy::processes::ProcessMember;
 
 /// Maximum packets that are read before late timers are processed.
 const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
@@ -25,11 +25,11 @@ impl Engine {
         self.counts.host.drive_rounds += 1;
         self.driving.last_driven = now;
         self.endpoint.trace().begin_stage();
-        self.share_tick(now);
-        self.stake_tick(now);
+        self.tick_processes(now);
+        self.tick_lease(now);
         let (received, now) = self.receive(now);
         self.tend_endpoint(now, received);
-        self.stake_after(now);
+        self.publish_lease(now);
         if self.driver.poll_timeout() == Some(0) {
             // The driver holds packets back, and their time has come.
             if let Err(error) = self.driver.send(&[]) {
@@ -95,15 +95,15 @@ impl Engine {
     pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
         let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
         let backlog = (self.sending.backlog && !self.is_blocked()).then_some(now);
-        let share = self.tenancy.share.as_ref().map(Share::next_wake);
-        let stake = self.tenancy.stake.as_ref().map(HostLease::next_wake);
+        let processes = self.tenancy.processes.as_ref().map(ProcessMember::next_wake);
+        let lease = self.tenancy.lease.as_ref().map(HostLease::next_wake);
         let earlier = |one: Option<Time>, other: Option<Time>| match (one, other) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
         let deadline = self.sockets.deadlines.first().map(|(until, _)| *until);
         let timer = self.waiting.timers.first();
-        [driver, backlog, share, stake, deadline, timer]
+        [driver, backlog, processes, lease, deadline, timer]
             .into_iter()
             .fold(self.endpoint.poll_timeout(), earlier)
     }

@@ -56,7 +56,7 @@ impl Engine {
         if self.life != Life::Open {
             return Some(WaitOutcome::Here(Err(RecvError::Closed)));
         }
-        let index = self.tenancy.kin.as_ref().map_or(0, |kin| kin.index);
+        let index = self.tenancy.group.as_ref().map_or(0, |member| member.index);
         let offers = self.offers_mut(on)?;
         let marked = board.look(index, &mut offers.roused);
         offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
@@ -95,8 +95,8 @@ impl Engine {
 
     /// Marks this endpoint as one with requests for any waiter, and calls for help if there may be any.
     pub(crate) fn offer(&mut self, on: WaitTarget) {
-        let (Some(board), Some(kin)) = (self.board(on), &self.tenancy.kin) else { return };
-        let (board, index) = (Arc::clone(board), kin.index);
+        let (Some(board), Some(member)) = (self.board(on), &self.tenancy.group) else { return };
+        let (board, index) = (Arc::clone(board), member.index);
         board.mark(index);
         self.call_when_due(board, index);
     }
@@ -117,8 +117,8 @@ impl Engine {
     /// Calls for help for requests for which no thread came; returns whether there are any. For the progress
     /// thread, once in a tick.
     pub(crate) fn call_late(&mut self, now: Time) -> bool {
-        let Some(kin) = &self.tenancy.kin else { return false };
-        let index = kin.index;
+        let Some(member) = &self.tenancy.group else { return false };
+        let index = member.index;
         let mut any = false;
         let servers =
             self.requests.ports.iter().map(|(server, port)| (WaitTarget::Requests(server), &port.offers));
@@ -144,8 +144,8 @@ impl Engine {
     /// Called after a request was taken. If more requests are here than the threads on their way will take,
     /// or other endpoints have some, calls for help.
     pub(crate) fn pass_on(&mut self, on: WaitTarget) {
-        let (Some(kin), Some(board)) = (&self.tenancy.kin, self.board(on).cloned()) else { return };
-        let index = kin.index;
+        let (Some(member), Some(board)) = (&self.tenancy.group, self.board(on).cloned()) else { return };
+        let index = member.index;
         if !self.has_item(on) {
             board.unmark(index);
         } else if !self.waiting.is_expected(on) {

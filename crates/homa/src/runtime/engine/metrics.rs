@@ -28,20 +28,20 @@ impl Engine {
         host.handovers = self.waiting.counts.handovers;
         host.progress_takeovers = self.driving.progress.takeovers;
         host.low_latency_held = self.driving.progress.low_latency_held.into();
-        if let Some(kin) = &self.tenancy.kin {
-            let mail = kin.mail_counts();
+        if let Some(member) = &self.tenancy.group {
+            let mail = member.mail_counts();
             (host.misdirected_packets, host.mail_dropped) = (mail.packets, mail.dropped);
             host.mail_lock_acquisitions = mail.lock_acquisitions;
             host.mail_lock_misses = mail.lock_misses;
             host.mail_lock_wait_ns = mail.lock_wait_ns;
         }
-        if let Some(share) = &self.tenancy.share {
-            share.count(&mut host);
+        if let Some(processes) = &self.tenancy.processes {
+            processes.count(&mut host);
         }
-        if let Some(stake) = &self.tenancy.stake {
-            let (budget, lease, leased) = stake.grant_bytes();
+        if let Some(lease) = &self.tenancy.lease {
+            let (budget, own, all) = lease.grant_bytes();
             host.shared_grant_budget_bytes = budget;
-            (host.shared_grant_lease_bytes, host.shared_grant_leased_bytes) = (lease, leased);
+            (host.shared_grant_lease_bytes, host.shared_grant_leased_bytes) = (own, all);
         }
         Metrics {
             endpoint: self.endpoint.stats().clone(),

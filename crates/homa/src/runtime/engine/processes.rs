@@ -8,26 +8,26 @@ use crate::tenancy::process_group::PortClaim;
 
 impl Engine {
     /// Synchronises with the other processes of the host, if there can be any and it is time.
-    pub(super) fn share_tick(&mut self, now: Time) {
-        if let Some(share) = &mut self.tenancy.share {
-            share.tick(now, &mut self.endpoint, &mut *self.driver, self.tenancy.stake.as_mut());
+    pub(super) fn tick_processes(&mut self, now: Time) {
+        if let Some(processes) = &mut self.tenancy.processes {
+            processes.tick(now, &mut self.endpoint, &mut *self.driver, self.tenancy.lease.as_mut());
         }
     }
 
     /// Processes the received burst if some of it may belong to other processes.
     pub(super) fn take_shared_burst(&mut self, now: Time) {
-        let Some(share) = &mut self.tenancy.share else { return };
-        if let Some(stake) = &mut self.tenancy.stake {
-            stake.adopt_cutoffs(&mut self.endpoint);
+        let Some(processes) = &mut self.tenancy.processes else { return };
+        if let Some(lease) = &mut self.tenancy.lease {
+            lease.adopt_cutoffs(&mut self.endpoint);
         }
-        share.take_burst(now, &self.receiving.burst, (&mut self.endpoint, &mut self.buffers));
+        processes.take_burst(now, &self.receiving.burst, (&mut self.endpoint, &mut self.buffers));
     }
 
     /// Closes a port of the endpoint, and releases it for all processes once its last RPC is freed.
     pub(crate) fn close_port(&mut self, now: Time, port: u16) {
         self.endpoint.close_port(now, port);
-        if let Some(share) = &mut self.tenancy.share {
-            share.port_closed(now, port);
+        if let Some(processes) = &mut self.tenancy.processes {
+            processes.port_closed(now, port);
         }
     }
 
@@ -39,19 +39,19 @@ impl Engine {
         port: u16,
         bound: Option<PortClaim>,
     ) -> Result<(), HostError> {
-        let Some(share) = &mut self.tenancy.share else { return Err(HostError::Closed) };
+        let Some(processes) = &mut self.tenancy.processes else { return Err(HostError::Closed) };
         if let Err(error) = self.endpoint.open_port(port) {
             if !self.endpoint.is_port_open(port) {
-                share.port_closed(now, port);
+                processes.port_closed(now, port);
             }
             return Err(error.into());
         }
-        share.port_opened(port);
+        processes.port_opened(port);
         // HOST-10: for as long as a client of the last owner may still send a RESEND.
         let inherited = bound.is_some_and(|bound| bound.inherited);
         let until = if inherited { now + self.endpoint.config().max_packet_lifetime_ns } else { Time::ZERO };
         self.endpoint.note_lost_owner(port, until);
-        if let Err(source) = share.refilter(&mut *self.driver) {
+        if let Err(source) = processes.refilter(&mut *self.driver) {
             self.close_port(now, port);
             return Err(HostError::System { what: "a receive filter", source });
         }

@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn urgent_mail_is_taken_although_a_leader_sleeps() {
         let mut engine = engine();
-        let siblings = Arc::new(EndpointGroup::new(2).unwrap());
-        engine.tenancy.kin = Some(GroupMember::new(Arc::clone(&siblings), 1));
+        let group = Arc::new(EndpointGroup::new(2).unwrap());
+        engine.tenancy.group = Some(GroupMember::new(Arc::clone(&group), 1));
         engine.waiting = Waiters::with_sleeping_leader(WaitTarget::Drained);
         assert!(engine.start_progress());
         let now = Time::ZERO;
         engine.progress_round(now, false, false);
         let stranger = RxPacket::new("127.0.0.1:1".parse().unwrap(), &[]);
-        siblings.mailbox(1).post(true, |mail| {
+        group.mailbox(1).post(true, |mail| {
             mail.push(MailKind::Unreachable(Unreachable::Peer { rpc_id: None }), &stranger)
         });
         assert!(engine.has_urgent_mail());

@@ -12,10 +12,10 @@ impl Engine {
     pub(crate) fn receive(&mut self, now: Time) -> (bool, Time) {
         self.tracing.just_now = None;
         // If packets may belong to others, they are classified before their payload is placed anywhere.
-        let alone = self.tenancy.share.is_none() && self.tenancy.kin.is_none();
+        let alone = self.tenancy.processes.is_none() && self.tenancy.group.is_none();
         let expected = if alone { self.buffers.take_expected() } else { None };
-        if let Some(share) = &mut self.tenancy.share {
-            share.begin_receive();
+        if let Some(processes) = &mut self.tenancy.processes {
+            processes.begin_receive();
         }
         let received = match expected {
             None => self.driver.receive(&mut self.receiving.burst),
@@ -35,12 +35,12 @@ impl Engine {
         if count > 0 {
             self.note_device_times();
         }
-        if let Some(share) = &mut self.tenancy.share {
-            share.note_received(&self.receiving.burst);
+        if let Some(processes) = &mut self.tenancy.processes {
+            processes.note_received(&self.receiving.burst);
         }
-        if count > 0 && self.tenancy.share.is_some() {
+        if count > 0 && self.tenancy.processes.is_some() {
             let before = self.endpoint.stats().drop_no_port;
-            if self.tenancy.kin.is_some() {
+            if self.tenancy.group.is_some() {
                 self.take_steered_burst(now);
             } else {
                 self.take_shared_burst(now);
@@ -48,7 +48,7 @@ impl Engine {
             if self.endpoint.stats().drop_no_port > before {
                 self.refuse_burst();
             }
-        } else if count > 0 && self.tenancy.kin.is_some() {
+        } else if count > 0 && self.tenancy.group.is_some() {
             self.take_steered_burst(now);
         } else if count > 0 {
             self.receiving.take_burst(now, (&mut self.endpoint, &mut self.buffers));
@@ -96,7 +96,8 @@ impl Engine {
             let opens = matches!(packet.body, Body::Data(_) | Body::Start(_));
             let is_request = opens && common.sender_id & 1 == 0;
             let is_ours = !common.incarnation.is_none();
-            let foreign = self.tenancy.share.as_ref().is_some_and(|share| share.is_foreign(bytes));
+            let foreign =
+                self.tenancy.processes.as_ref().is_some_and(|processes| processes.is_foreign(bytes));
             if is_request && !is_ours && !foreign && self.endpoint.has_nobody_for(from, common) {
                 self.driver.refuse(from, bytes);
             }

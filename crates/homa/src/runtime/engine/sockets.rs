@@ -37,7 +37,7 @@ impl Engine {
         }
         let port = match chosen {
             Some(port) if server.is_some() => port,
-            Some(port) if self.tenancy.share.is_some() => {
+            Some(port) if self.tenancy.processes.is_some() => {
                 self.open_shared_port(now, port, None).map(|()| port)?
             }
             Some(port) => self.endpoint.open_port(port).map(|()| port)?,

@@ -62,8 +62,8 @@ impl Engine {
         }
         let mut packets: usize = self.sending.unsent.iter().map(|run| run.packets() as usize).sum();
         let mut bytes: u32 = self.sending.unsent.iter().map(TransmitRun::bytes).sum();
-        if let Some(stake) = &self.tenancy.stake {
-            stake.note_uplink(now, &mut self.endpoint);
+        if let Some(lease) = &self.tenancy.lease {
+            lease.note_uplink(now, &mut self.endpoint);
         }
         while packets < BURST && bytes < FULL_BYTES && self.endpoint.has_transmit() {
             let (most, most_bytes) = ((BURST - packets) as u32, BURST_BYTES - bytes);
@@ -77,8 +77,8 @@ impl Engine {
             }
             self.sending.unsent.push(run);
         }
-        if let Some(stake) = &mut self.tenancy.stake {
-            stake.tell_uplink(now, &self.endpoint);
+        if let Some(lease) = &mut self.tenancy.lease {
+            lease.publish_uplink(now, &self.endpoint);
         }
         if self.sending.unsent.is_empty() {
             return Sent::Nothing;

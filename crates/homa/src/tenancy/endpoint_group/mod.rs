@@ -48,7 +48,7 @@
 //! - **Over raw IP the filter steers** (`raw/program`): the kernel offers every packet to every socket at the
 //!   address, and each takes the RPCs of its own endpoint. To processes that share the address each endpoint
 //!   counts as one more process, with a slot and ids of its own; the first endpoint holds the ports for all
-//!   (`process_group/family`). Ids are leased in ranges, of which an endpoint uses those that steer to it.
+//!   (`process_group/endpoint_slots`). Ids are leased in ranges, of which an endpoint uses those that steer to it.
 //! - **Packets at the wrong endpoint are handed over** (`endpoint_group`). The kernel reads only the first
 //!   packet of a merged run, and a client of one endpoint sends runs for all of the server's endpoints.
 //!   Mailboxes are bounded in bytes; packets beyond the bound are lost and counted, as with a full receive
@@ -57,12 +57,12 @@
 //!   packets of other RPCs, cutoffs, FREEZE, a peer's restart, and reports that a peer is unreachable. Over
 //!   raw IP the kernel gives these reports to all sockets. Only whole packets and the last two wake a thread:
 //!   an endpoint that waits for an acknowledgement has a timer, and checks its mailbox first.
-//! - **Host-wide resources** are in `stake`, for endpoints of a process and for processes alike. Grants are
-//!   leased by announcing and counting. The uplink is one moment, and its shortest message goes first. One
-//!   leader computes the cutoffs and the limit of unscheduled bytes. Only the memory differs: a segment of a
-//!   file, or of the process. Each endpoint estimates incast with its part of the link and of `max_incoming`,
-//!   since each sees its part of the messages: the limit is then that of the whole. If all traffic is in one
-//!   endpoint, that endpoint limits itself more than necessary.
+//! - **Host-wide resources** are in `host_lease`, for endpoints of a process and for processes alike. Grants
+//!   are leased by announcing and counting. The uplink is one moment, and its shortest message goes first.
+//!   One leader computes the cutoffs and the limit of unscheduled bytes. Only the memory differs: a segment
+//!   of a file, or of the process. Each endpoint estimates incast with its part of the link and of
+//!   `max_incoming`, since each sees its part of the messages: the limit is then that of the whole. If all
+//!   traffic is in one endpoint, that endpoint limits itself more than necessary.
 //! - **An RPC stays in the endpoint where it began, which a policy can choose** (`placement`,
 //!   `HostConfig::endpoint_policy`). The policies are those of `homa-steer`, with endpoints for cores. A
 //!   client then has a port in each endpoint, and each call for which a thread or task waits uses the chosen
@@ -101,7 +101,7 @@ use homa_proto::{Endpoint, RxPacket, Time, Unreachable};
 
 use crate::payload::buffers::Buffers;
 use crate::runtime::bundles::packets_of;
-use crate::tenancy::processes::{NOBODY, Share};
+use crate::tenancy::processes::{NOBODY, ProcessMember};
 use mailbox::{MailCounts, MailKind, MailQueue, Mailbox};
 
 /// Offset of the type of a packet, and the type of the packets whose payload is cut off for endpoints that
@@ -134,7 +134,7 @@ impl EndpointGroup {
 
 /// An engine's membership in the group of endpoints.
 pub(crate) struct GroupMember {
-    pub(crate) siblings: Arc<EndpointGroup>,
+    pub(crate) group: Arc<EndpointGroup>,
     /// The index of this endpoint.
     pub(crate) index: usize,
     /// Mail that is being processed, or was.
@@ -144,31 +144,31 @@ pub(crate) struct GroupMember {
 }
 
 impl GroupMember {
-    pub(crate) fn new(siblings: Arc<EndpointGroup>, index: usize) -> GroupMember {
-        GroupMember { siblings, index, mail: MailQueue::default(), routes: Vec::new() }
+    pub(crate) fn new(group: Arc<EndpointGroup>, index: usize) -> GroupMember {
+        GroupMember { group, index, mail: MailQueue::default(), routes: Vec::new() }
     }
 
     pub(crate) fn mail_counts(&self) -> MailCounts {
-        self.siblings.mailbox(self.index).counts()
+        self.group.mailbox(self.index).counts()
     }
 
-    /// Processes a received burst of which some may belong to other endpoints, or, with `share`, to other
+    /// Processes a received burst of which some may belong to other endpoints, or, with `processes`, to other
     /// processes.
     pub(crate) fn take_burst(
         &mut self,
         now: Time,
         rx: &RxBurst,
-        share: Option<&Share>,
+        processes: Option<&ProcessMember>,
         (endpoint, buffers): (&mut Endpoint, &mut Buffers),
     ) {
-        let (me, endpoints) = (self.index as u32, self.siblings.mailboxes.len() as u32);
+        let (me, endpoints) = (self.index as u32, self.group.mailboxes.len() as u32);
         self.routes.clear();
         for RxPacket { bytes, .. } in packets_of(rx) {
             let mut route = wire::route(bytes, endpoints);
-            if let Some(share) = share {
-                route = share.route(bytes, route);
+            if let Some(processes) = processes {
+                route = processes.route(bytes, route);
                 if route.owner == me {
-                    share.note_owner_of(bytes, endpoint);
+                    processes.note_owner_of(bytes, endpoint);
                 }
             }
             self.routes.push(route);
@@ -195,7 +195,7 @@ impl GroupMember {
 
     /// Posts the packets of the burst to the endpoints whose bits are set.
     fn hand_over_burst(&self, rx: &RxBurst, addressees: u64) {
-        for (endpoint, mailbox) in self.siblings.mailboxes.iter().enumerate() {
+        for (endpoint, mailbox) in self.group.mailboxes.iter().enumerate() {
             if addressees & 1 << endpoint == 0 {
                 continue;
             }
@@ -214,7 +214,7 @@ impl GroupMember {
 
     /// Passes the packets by which this endpoint has seen a peer restart to the other endpoints.
     fn tell_restarts<'a>(&self, endpoint: &Endpoint, packets: impl Iterator<Item = RxPacket<'a>> + Clone) {
-        self.siblings.post_to_others(self.index, true, |mail| {
+        self.group.post_to_others(self.index, true, |mail| {
             let mut last = None;
             for packet in packets.clone() {
                 // Mostly these are runs of packets of one peer. An endpoint that knows of the restart learns
@@ -229,28 +229,28 @@ impl GroupMember {
     /// Passes a network report about a peer to the other endpoints.
     pub(crate) fn tell_unreachable(&self, peer: SocketAddr, report: Unreachable) {
         let report = MailKind::Unreachable(report);
-        self.siblings.post_to_others(self.index, true, |mail| mail.push(report, &RxPacket::new(peer, &[])));
+        self.group.post_to_others(self.index, true, |mail| mail.push(report, &RxPacket::new(peer, &[])));
     }
 
     /// Whether there is urgent mail from other endpoints.
     pub(crate) fn has_urgent_mail(&self) -> bool {
-        self.siblings.mailbox(self.index).is_urgent()
+        self.group.mailbox(self.index).is_urgent()
     }
 
     /// Takes the mail from other endpoints; returns whether there was any.
     pub(crate) fn take_mail(
         &mut self,
         now: Time,
-        share: Option<&Share>,
+        processes: Option<&ProcessMember>,
         (endpoint, buffers): (&mut Endpoint, &mut Buffers),
     ) -> bool {
-        if !self.siblings.mailbox(self.index).take(&mut self.mail) {
+        if !self.group.mailbox(self.index).take(&mut self.mail) {
             return false;
         }
         let restarts = endpoint.stats().peer_restarts;
         let own = || self.mail.iter().filter(|(kind, _)| *kind == MailKind::Own).map(|(_, packet)| packet);
-        if let Some(share) = share {
-            own().for_each(|packet| share.note_owner_of(packet.bytes, endpoint));
+        if let Some(processes) = processes {
+            own().for_each(|packet| processes.note_owner_of(packet.bytes, endpoint));
         }
         endpoint.handle_packets(now, own(), buffers);
         if endpoint.stats().peer_restarts != restarts {

@@ -66,15 +66,15 @@ impl Leases<'_> {
     /// The part of `demand` that this process should get, and whether others need theirs.
     fn target(&self, demand: u64) -> (u64, bool) {
         let others = || self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
-        let hungry = others().filter(|(_, slot)| slot.wants.load(Relaxed) > 0).count() as u64;
-        let fair = self.budget / (hungry + 1);
+        let competitors = others().filter(|(_, slot)| slot.wants.load(Relaxed) > 0).count() as u64;
+        let fair = self.budget / (competitors + 1);
         // What the others have leased, and what they could lease without exceeding their fair part.
         let reserved = others().map(|(_, slot)| {
             let wants = slot.wants.load(Relaxed).min(fair);
             slot.lease.load(SeqCst).max(wants)
         });
         let rest = self.budget.saturating_sub(reserved.fold(0, u64::saturating_add));
-        (demand.min(rest.max(fair)), hungry > 0)
+        (demand.min(rest.max(fair)), competitors > 0)
     }
 
     /// Announces `target`, counts, and keeps the lease for which there is room, but no less than `floor`.

@@ -12,8 +12,8 @@ use homa_proto::derive_seed;
 
 use super::cutoffs::{self, Set};
 use super::error::SegmentError;
+use super::lease_share::LeaseWatch;
 use super::map::{self, Head, SegmentMap};
-use super::part::LeaseWatch;
 use super::presence::Presence;
 use super::registry::{PortClaim, Registry};
 use super::segment::{FIRST_CLIENT_PORT, IDS_PER_LEASE, NO_SLOT, Segment};

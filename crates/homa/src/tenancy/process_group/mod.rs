@@ -74,33 +74,33 @@
 //! any process lives.
 
 mod cutoffs;
+mod endpoint_slots;
 mod error;
-mod family;
+mod group_pool;
 mod layout;
 mod lease;
+mod lease_share;
 mod lock;
 mod map;
 mod membership;
-mod part;
 mod place;
 mod ports;
 mod presence;
 mod priorities;
 mod registry;
 mod segment;
-mod siblings;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turns;
 mod uplink;
 
 pub(crate) use cutoffs::Set as CutoffSet;
+pub(crate) use endpoint_slots::EndpointSlots;
 pub use error::SegmentError;
-pub(crate) use family::EndpointSlots;
+pub(crate) use group_pool::GroupPool;
 pub use layout::MAX_PROCESSES;
+pub(crate) use lease_share::{LeaseShare, LeaseWatch};
 pub(crate) use membership::{SegmentParameters, path_in};
-pub(crate) use part::{LeaseShare, LeaseWatch};
 pub(crate) use place::default_dir;
 pub(crate) use registry::PortClaim;
 pub(crate) use segment::{FIRST_CLIENT_PORT, IDS_PER_LEASE, PacketOwner, Segment};
-pub(crate) use siblings::GroupPool;

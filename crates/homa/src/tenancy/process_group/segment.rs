@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::error::SegmentError;
 use super::layout::{MAX_PROCESSES, ORPHAN};
+use super::lease_share::LeaseShare;
 use super::lock;
 use super::map::SegmentMap;
-use super::part::LeaseShare;
 use super::ports::Ports;
 
 /// More bytes than any host grants: a larger value in a damaged file would overflow sums.
@@ -44,7 +44,7 @@ pub(crate) enum PacketOwner {
     Own,
     /// No process has the port, and this process answers for it. `orphan`: its last owner ended without
     /// releasing it.
-    Nobodys { orphan: bool },
+    Unowned { orphan: bool },
     /// Another process has the port, or answers for it.
     Foreign,
 }
@@ -97,15 +97,15 @@ impl Segment {
 impl Segment {
     /// The owner of packets to this port (HOST-7, HOST-8).
     #[cfg(test)]
-    pub(crate) fn business(&self, port: u16) -> PacketOwner {
-        self.business_of(port, 1 << self.slot)
+    pub(crate) fn owner_of(&self, port: u16) -> PacketOwner {
+        self.owner_for(port, 1 << self.slot)
     }
 
     /// The same for the owners of the slots whose bits are set.
-    pub(super) fn business_of(&self, port: u16, slots: u64) -> PacketOwner {
+    pub(super) fn owner_for(&self, port: u16, slots: u64) -> PacketOwner {
         match self.table().mark(port) {
-            0 if self.is_led_by(slots) => PacketOwner::Nobodys { orphan: false },
-            ORPHAN if self.is_led_by(slots) => PacketOwner::Nobodys { orphan: true },
+            0 if self.is_led_by(slots) => PacketOwner::Unowned { orphan: false },
+            ORPHAN if self.is_led_by(slots) => PacketOwner::Unowned { orphan: true },
             0 | ORPHAN => PacketOwner::Foreign,
             owner if has_slot(slots, usize::from(owner) - 1) => PacketOwner::Own,
             _ => PacketOwner::Foreign,
@@ -148,7 +148,7 @@ impl Segment {
     }
 
     /// This process's part in the host-wide resources.
-    pub(crate) fn part(&self) -> LeaseShare<'_> {
+    pub(crate) fn lease_share(&self) -> LeaseShare<'_> {
         let slots = &self.map.pool.slots[..self.slots_used()];
         LeaseShare {
             pool: &self.map.pool,
@@ -169,7 +169,7 @@ impl Segment {
             found_dead: u64::from(map.found_dead.load(Relaxed)),
             budget_bytes: map.budget.load(Relaxed),
             lease_bytes: map.pool.slots[self.slot].lease.load(Relaxed),
-            leased_bytes: self.part().leased_bytes(),
+            leased_bytes: self.lease_share().leased_bytes(),
         }
     }
 }

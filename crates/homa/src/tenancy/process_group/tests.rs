@@ -11,8 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use homa_proto::wire::PRIORITIES;
 
+use super::lease_share::LEADER_PATIENCE_NS;
 use super::membership::INCARNATIONS;
-use super::part::LEADER_PATIENCE_NS;
 use super::*;
 
 const ROLE: &str = "HOMA_SEGMENT_TEST_ROLE";
@@ -78,7 +78,7 @@ fn child() {
             segment.tick(0, &mut LeaseWatch::default());
             segment.bind(99).unwrap();
             let port = segment.open_client().unwrap();
-            let lease = segment.part().lease_grants(400_000, 0);
+            let lease = segment.lease_share().lease_grants(400_000, 0);
             say(format!("{port} {lease} {}", segment.is_leader()));
             wait();
         }
@@ -99,7 +99,7 @@ fn child() {
 
 impl Segment {
     fn is_foreign(&self, port: u16) -> bool {
-        self.business(port) == PacketOwner::Foreign
+        self.owner_of(port) == PacketOwner::Foreign
     }
 }
 
@@ -228,17 +228,17 @@ fn a_damaged_file_ends_no_process() {
             let mut watch = LeaseWatch::default();
             segment.tick(0, &mut watch);
             segment.tick(1 << 40, &mut watch);
-            let part = segment.part();
-            part.lease_grants(400_000, 1_000);
-            part.lease_grants(u64::MAX, 0);
-            part.lease_grants(0, 0);
-            part.leased_bytes();
-            part.uplink_backlog_ns(5);
-            part.shortest_elsewhere(5);
-            part.cutoffs();
-            part.take_observed(|_, _| ());
-            part.add_observed(usize::MAX, 5);
-            segment.business(99);
+            let lease_share = segment.lease_share();
+            lease_share.lease_grants(400_000, 1_000);
+            lease_share.lease_grants(u64::MAX, 0);
+            lease_share.lease_grants(0, 0);
+            lease_share.leased_bytes();
+            lease_share.uplink_backlog_ns(5);
+            lease_share.shortest_elsewhere(5);
+            lease_share.cutoffs();
+            lease_share.take_observed(|_, _| ());
+            lease_share.add_observed(usize::MAX, 5);
+            segment.owner_of(99);
             segment.counts();
             let _ = segment.bind(99);
             let _ = segment.open_client();
@@ -309,13 +309,13 @@ fn what_a_killed_process_had_is_free_again() {
     let mut watch = LeaseWatch::default();
     segment.tick(0, &mut watch);
     assert!(segment.is_foreign(99) && segment.is_foreign(5), "the child lives and leads");
-    assert_eq!((segment.part().lease_grants(100_000, 0), segment.incarnation()), (0, 5_000));
+    assert_eq!((segment.lease_share().lease_grants(100_000, 0), segment.incarnation()), (0, 5_000));
     child.kill();
     assert!(segment.tick(0, &mut watch));
     assert!(segment.is_leader() && !segment.is_foreign(99) && segment.is_orphan(99));
     assert!(!segment.is_orphan(32_768), "no client's port is missed");
-    assert_eq!(segment.business(99), PacketOwner::Nobodys { orphan: true });
-    assert_eq!(segment.part().lease_grants(100_000, 0), 100_000);
+    assert_eq!(segment.owner_of(99), PacketOwner::Unowned { orphan: true });
+    assert_eq!(segment.lease_share().lease_grants(100_000, 0), 100_000);
     assert_eq!(segment.ports(), (vec![], vec![]));
     assert_eq!((segment.counts().processes, segment.counts().found_dead), (1, 1));
     assert_eq!(segment.bind(99).unwrap(), PortClaim { inherited: true });
@@ -444,15 +444,15 @@ fn cutoffs_are_the_leaders_to_change() {
     let dir = Dir::new();
     let (one, other) = (dir.open(), dir.open());
     one.tick(0, &mut LeaseWatch::default());
-    assert_eq!(other.part().cutoffs(), Some((1, cutoffs(9, 77))));
+    assert_eq!(other.lease_share().cutoffs(), Some((1, cutoffs(9, 77))));
     assert!(!other.publish_cutoffs(cutoffs(3, 2)));
     assert!(one.publish_cutoffs(cutoffs(4, 2)));
-    assert_eq!(other.part().cutoffs(), Some((2, cutoffs(4, 2))));
-    other.part().add_observed(3, 500);
-    other.part().add_observed(3, 20);
+    assert_eq!(other.lease_share().cutoffs(), Some((2, cutoffs(4, 2))));
+    other.lease_share().add_observed(3, 500);
+    other.lease_share().add_observed(3, 20);
     let mut seen = Vec::new();
-    one.part().take_observed(|bucket, bytes| seen.push((bucket, bytes)));
-    one.part().take_observed(|bucket, bytes| seen.push((bucket, bytes)));
+    one.lease_share().take_observed(|bucket, bytes| seen.push((bucket, bytes)));
+    one.lease_share().take_observed(|bucket, bytes| seen.push((bucket, bytes)));
     assert_eq!(seen, [(3, 520)]);
 }
 
@@ -460,9 +460,9 @@ fn cutoffs_are_the_leaders_to_change() {
 fn the_uplink_is_one() {
     let dir = Dir::new();
     let (one, other) = (dir.open(), dir.open());
-    one.part().uplink_sent(1_000, 300);
-    other.part().uplink_sent(1_000, 300);
-    assert_eq!(one.part().uplink_backlog_ns(1_100), 500);
+    one.lease_share().uplink_sent(1_000, 300);
+    other.lease_share().uplink_sent(1_000, 300);
+    assert_eq!(one.lease_share().uplink_backlog_ns(1_100), 500);
 }
 
 #[test]

@@ -79,9 +79,9 @@ impl EndpointSlots {
         self.first().try_release(&unused)
     }
 
-    /// See [`Segment::business`].
-    pub(crate) fn business(&self, port: u16) -> PacketOwner {
-        self.first().business_of(port, self.slots)
+    /// See [`Segment::owner_of`].
+    pub(crate) fn owner_of(&self, port: u16) -> PacketOwner {
+        self.first().owner_for(port, self.slots)
     }
 
     /// The ports of these endpoints, and those of other processes, in ascending order.
@@ -100,22 +100,22 @@ mod tests {
     use super::super::tests::Dir;
     use super::*;
 
-    fn family(dir: &Dir, endpoints: usize) -> EndpointSlots {
+    fn slots(dir: &Dir, endpoints: usize) -> EndpointSlots {
         EndpointSlots::new((0..endpoints).map(|_| dir.open()).collect())
     }
 
     #[test]
     fn a_port_is_the_business_of_all_endpoints_and_of_no_other_process() {
         let dir = Dir::new();
-        let (ours, others) = (family(&dir, 3), family(&dir, 2));
+        let (ours, others) = (slots(&dir, 3), slots(&dir, 2));
         ours.bind(99).unwrap();
         others.bind(100).unwrap();
         assert_eq!(
-            [99, 100, 101].map(|port| ours.business(port)),
-            [PacketOwner::Own, PacketOwner::Foreign, PacketOwner::Nobodys { orphan: false }]
+            [99, 100, 101].map(|port| ours.owner_of(port)),
+            [PacketOwner::Own, PacketOwner::Foreign, PacketOwner::Unowned { orphan: false }]
         );
         assert_eq!(
-            [99, 100, 101].map(|port| others.business(port)),
+            [99, 100, 101].map(|port| others.owner_of(port)),
             [PacketOwner::Foreign, PacketOwner::Own, PacketOwner::Foreign]
         );
         assert_eq!((ours.ports(), others.ports()), ((vec![99], vec![100]), (vec![100], vec![99])));
@@ -125,11 +125,11 @@ mod tests {
     #[test]
     fn a_port_is_given_up_with_its_last_endpoint() {
         let dir = Dir::new();
-        let (ours, other) = (family(&dir, 2), dir.open());
+        let (ours, other) = (slots(&dir, 2), dir.open());
         ours.bind(99).unwrap();
         (0..2).for_each(|endpoint| ours.port_opened(endpoint, 99));
         assert!(ours.try_release(0, &[99]));
-        assert!(other.bind(99).is_err() && ours.business(99) == PacketOwner::Own);
+        assert!(other.bind(99).is_err() && ours.owner_of(99) == PacketOwner::Own);
         assert!(ours.try_release(1, &[99]));
         assert_eq!(other.bind(99).unwrap(), PortClaim { inherited: false });
     }
@@ -138,7 +138,7 @@ mod tests {
     fn a_family_that_ends_leaves_its_slots() {
         let dir = Dir::new();
         let other = dir.open();
-        let ours = family(&dir, 3);
+        let ours = slots(&dir, 3);
         assert_eq!(other.counts().processes, 4);
         drop(ours);
         assert_eq!(other.counts().processes, 1);

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::cutoffs::{self, Set};
 use super::layout::Pool;
-use super::part::{LeaseShare, LeaseWatch};
+use super::lease_share::{LeaseShare, LeaseWatch};
 
 /// The host-wide resources of one process: see the [module](self).
 pub(crate) struct GroupPool {
@@ -32,7 +32,7 @@ impl GroupPool {
     }
 
     /// The share of one endpoint.
-    pub(crate) fn part(&self, endpoint: usize) -> LeaseShare<'_> {
+    pub(crate) fn lease_share(&self, endpoint: usize) -> LeaseShare<'_> {
         let slots = &self.pool.slots[..self.endpoints];
         LeaseShare { pool: &self.pool, slots, mine: endpoint, budget: self.budget }
     }
@@ -92,7 +92,7 @@ mod tests {
         let set = |version| Set { levels: [7; PRIORITIES], version, unsched_limit: Some(9) };
         assert!(!pool.publish_cutoffs(0, set(2)), "it leads no more");
         assert!(pool.publish_cutoffs(1, set(3)));
-        assert_eq!(pool.part(2).cutoffs().map(|(_, set)| set), Some(set(3)));
+        assert_eq!(pool.lease_share(2).cutoffs().map(|(_, set)| set), Some(set(3)));
         pool.tick(2, second, &mut two);
         pool.tick(1, second + 1, &mut one);
         pool.tick(2, 2 * second, &mut two);
@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn all_endpoints_together_lease_no_more_than_there_is_and_give_it_back() {
         let pool = GroupPool::new(2, Set::founding([0; PRIORITIES], 1), 1_600);
-        assert_eq!(pool.part(0).lease_grants(1_600, 1_600), 1_600);
-        assert_eq!(pool.part(1).lease_grants(800, 0), 0);
-        assert_eq!(pool.part(1).leased_bytes(), 1_600);
+        assert_eq!(pool.lease_share(0).lease_grants(1_600, 1_600), 1_600);
+        assert_eq!(pool.lease_share(1).lease_grants(800, 0), 0);
+        assert_eq!(pool.lease_share(1).leased_bytes(), 1_600);
         pool.leave(0);
-        assert_eq!(pool.part(1).lease_grants(800, 0), 800);
+        assert_eq!(pool.lease_share(1).lease_grants(800, 0), 800);
     }
 }
