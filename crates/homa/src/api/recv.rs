@@ -199,7 +199,7 @@ impl Drop for Recv<'_> {
             let on = WaitTarget::Requests(server);
             engine.end_call(on);
             engine.waiting.note_ready(on);
-            engine.summon();
+            engine.wake_waiters();
             engine.pass_on(on);
         }
         drop(engine);

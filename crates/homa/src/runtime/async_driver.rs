@@ -126,7 +126,7 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     engine.driving.async_driver.state = TaskState::Running;
     let asleep = mem::take(&mut engine.driving.async_driver.sleep);
     if let Some(since) = asleep.since {
-        engine.note_woken(at, (since, begin), asleep.rung);
+        engine.note_woken(at, (since, begin), asleep.notified);
     }
     engine.progress_must_not_drive();
     let mut busy = false;
@@ -137,7 +137,7 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
             break;
         }
     }
-    engine.summon();
+    engine.wake_waiters();
     let now = shared.now();
     engine.progress_must_watch();
     if busy {
@@ -164,7 +164,7 @@ fn prepare_sleep(engine: &mut Engine, now: Time) -> NextStep {
         return NextStep::Yield;
     }
     engine.driving.async_driver.state = TaskState::Sleeping { until };
-    engine.driving.async_driver.sleep = SleepSpan { since: Some(now), rung: false };
+    engine.driving.async_driver.sleep = SleepSpan { since: Some(now), notified: false };
     engine.note_asleep();
     NextStep::Sleep((until != Time::NEVER).then_some(timeout_ns))
 }

@@ -28,7 +28,7 @@ pub(crate) struct AsyncDriver {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SleepSpan {
     pub(super) since: Option<Time>,
-    pub(super) rung: bool,
+    pub(super) notified: bool,
 }
 
 impl AsyncDriver {
@@ -47,7 +47,7 @@ impl AsyncDriver {
     pub(crate) fn notify(&mut self) {
         if let TaskState::Sleeping { .. } = self.state {
             self.state = TaskState::Running;
-            self.sleep.rung = true;
+            self.sleep.notified = true;
         }
     }
 }

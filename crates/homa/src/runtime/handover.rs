@@ -77,30 +77,30 @@ impl HandoverBackoff {
 mod tests {
     use super::*;
 
-    fn empty_for(patience: &mut HandoverBackoff, ns: u64) -> bool {
+    fn empty_for(lead_handover: &mut HandoverBackoff, ns: u64) -> bool {
         let start = Time::from_ns(1_000_000);
-        let tried = patience.try_it(start);
+        let tried = lead_handover.try_it(start);
         if tried {
-            patience.over(start + ns);
+            lead_handover.over(start + ns);
         }
         tried
     }
 
     #[test]
     fn a_lead_stays_empty_while_somebody_soon_comes_back() {
-        let mut patience = HandoverBackoff::default();
-        assert!((0..10_000).all(|_| empty_for(&mut patience, 5_000)));
+        let mut lead_handover = HandoverBackoff::default();
+        assert!((0..10_000).all(|_| empty_for(&mut lead_handover, 5_000)));
     }
 
     #[test]
     fn disappointments_become_rarer() {
-        let mut patience = HandoverBackoff::default();
-        let tries = |patience: &mut HandoverBackoff, times| {
-            (0..times).filter(|_| empty_for(patience, 1_000_000)).count()
+        let mut lead_handover = HandoverBackoff::default();
+        let tries = |lead_handover: &mut HandoverBackoff, times| {
+            (0..times).filter(|_| empty_for(lead_handover, 1_000_000)).count()
         };
-        assert_eq!(tries(&mut patience, 1), 1);
-        assert_eq!(tries(&mut patience, HandoverBackoff::LEAST_PENALTY), 0);
-        assert_eq!(tries(&mut patience, 1 + 2 * HandoverBackoff::LEAST_PENALTY), 1);
-        assert!(tries(&mut patience, 1_000_000) < 15);
+        assert_eq!(tries(&mut lead_handover, 1), 1);
+        assert_eq!(tries(&mut lead_handover, HandoverBackoff::LEAST_PENALTY), 0);
+        assert_eq!(tries(&mut lead_handover, 1 + 2 * HandoverBackoff::LEAST_PENALTY), 1);
+        assert!(tries(&mut lead_handover, 1_000_000) < 15);
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct Progress {
     pub(super) state: ProgressState,
     /// The tick: see [`tick_ns`].
     pub(crate) tick_ns: u64,
-    pub(super) rung: bool,
+    pub(super) notified: bool,
     /// When it last did a drive round.
     pub(super) drove_at: Time,
     /// Times that the progress thread took over.
@@ -68,7 +68,7 @@ impl Progress {
         Progress {
             state: ProgressState::Absent,
             tick_ns: tick_ns(config),
-            rung: false,
+            notified: false,
             drove_at: Time::ZERO,
             takeovers: 0,
             low_latency_held: false,

@@ -77,7 +77,7 @@ impl SharedEngine {
         wake_fds: (WakeFd, WakeFd),
     ) -> SharedEngine {
         let group = engine.tenancy.group.as_ref().map(|member| (Arc::clone(&member.group), member.index));
-        let async_wake = group.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_bell));
+        let async_wake = group.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_wake));
         let clock = HostClock::new(start_ns, engine.endpoint.trace().ticks());
         engine.tracing.clock = Some(clock);
         SharedEngine {
@@ -290,12 +290,12 @@ impl Drop for EngineGuard<'_> {
         }
         if engine.waiting.wakes.is_empty() {
             // Usually there is nothing to do, or one short buffer to be freed.
-            let Ok(grave) = engine.buffers.exhume_only() else { return self.say_last_words(engine) };
+            let Ok(grave) = engine.buffers.exhume_only() else { return self.finish_unlock(engine) };
             drop(engine);
             drop(grave);
             return;
         }
-        self.say_last_words(engine);
+        self.finish_unlock(engine);
     }
 }
 
@@ -311,18 +311,18 @@ impl EngineGuard<'_> {
 
     /// Releases the lock, then wakes and frees.
     #[inline(never)]
-    fn say_last_words(&self, mut engine: MutexGuard<'_, Engine>) {
+    fn finish_unlock(&self, mut engine: MutexGuard<'_, Engine>) {
         // Taken out of its cell: the code below may be the application's, which may get here again.
-        let mut last = LAST_WORDS.try_with(Cell::take).unwrap_or_default();
-        mem::swap(&mut last.wakes, &mut engine.waiting.wakes);
-        engine.buffers.exhume(&mut last.free);
+        let mut actions = UNLOCK_ACTIONS.try_with(Cell::take).unwrap_or_default();
+        mem::swap(&mut actions.wakes, &mut engine.waiting.wakes);
+        engine.buffers.exhume(&mut actions.free);
         drop(engine);
-        for wake in last.wakes.drain(..) {
+        for wake in actions.wakes.drain(..) {
             self.shared.fire(wake);
         }
-        last.free.clear();
+        actions.free.clear();
         // A thread that is ending cannot store it.
-        let _ = LAST_WORDS.try_with(|cell| cell.set(last));
+        let _ = UNLOCK_ACTIONS.try_with(|cell| cell.set(actions));
     }
 }
 
@@ -334,5 +334,5 @@ struct UnlockActions {
 }
 
 thread_local! {
-    static LAST_WORDS: Cell<UnlockActions> = Cell::default();
+    static UNLOCK_ACTIONS: Cell<UnlockActions> = Cell::default();
 }

@@ -23,7 +23,7 @@ pub(crate) const BLIND_SLEEP_NS: u64 = 50_000;
 const ROUNDS_BETWEEN_YIELDS: u32 = 16;
 
 thread_local! {
-    static MY_SLEEPER: Arc<Parker> = Arc::default();
+    static MY_PARKER: Arc<Parker> = Arc::default();
 }
 
 /// Waits until `take` returns an item, and drives the network if no other thread does. `None` if `deadline`
@@ -72,7 +72,7 @@ fn follow<'a>(
     deadline: Option<Time>,
 ) -> EngineGuard<'a> {
     // A thread that is ending may run code of the application; its thread-local parker is already gone then.
-    let sleeper = &MY_SLEEPER.try_with(Arc::clone).unwrap_or_default();
+    let sleeper = &MY_PARKER.try_with(Arc::clone).unwrap_or_default();
     let (at, now) = (engine.waiting.wake_by.this_core(), engine.driving.last_driven);
     engine.waiting.wake_by.ran(at, now);
     engine.waiting.followers.push(Follower { on, sleeper: Arc::clone(sleeper), core: at });
@@ -99,7 +99,7 @@ fn lead<'a, T>(
 ) -> (EngineGuard<'a>, Option<T>) {
     let mut quiet_since = now;
     let mut fruitless = 0_u32;
-    engine.waiting.patience.over(now);
+    engine.waiting.lead_handover.over(now);
     if shared.poll_ns == 0 {
         // Calling the driver before the kernel would cost every RPC of a thread that does not poll a useless
         // system call. If packets are waiting, the kernel ends the sleep at once.
@@ -108,7 +108,7 @@ fn lead<'a, T>(
         if taken.is_some() {
             return (engine, taken);
         }
-        engine.summon();
+        engine.wake_waiters();
         engine = leader_sleep(shared, engine, now, deadline);
         now = shared.now();
     }
@@ -123,7 +123,7 @@ fn lead<'a, T>(
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
             return (engine, taken);
         }
-        engine.summon();
+        engine.wake_waiters();
         if busy && (shared.poll_ns > 0 || shared.fd().is_none()) {
             quiet_since = now;
             fruitless = 0;
@@ -183,7 +183,7 @@ fn leader_sleep<'a>(
     let (at, woken) = shared.clock.look();
     let mut engine = shared.lock();
     engine.waiting.leader_sleeps_until = None;
-    let called = std::mem::take(&mut engine.waiting.leader_rung);
+    let called = std::mem::take(&mut engine.waiting.leader_notified);
     engine.note_woken(at, (now, woken), called);
     if let Some(until) = until {
         engine.note_not_running(until, woken);
@@ -208,8 +208,8 @@ pub(crate) fn take_elsewhere<'a, T>(
         let mut engine = shared.lock();
         let taken = take(&mut engine, endpoint);
         engine.counts.host.taken_elsewhere += u64::from(matches!(taken, Some(Ok(_))));
-        if engine.waiting.help.is_tried() {
-            engine.waiting.help.over(shared.now());
+        if engine.waiting.help_handover.is_tried() {
+            engine.waiting.help_handover.over(shared.now());
         }
         engine.pass_on(on);
         if taken.is_some() {

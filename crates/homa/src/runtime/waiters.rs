@@ -72,19 +72,19 @@ pub(crate) struct Waiters {
     pub(super) leader: Option<WaitTarget>,
     /// Until when the leader sleeps in the kernel, if it does.
     pub(super) leader_sleeps_until: Option<Time>,
-    pub(super) leader_rung: bool,
+    pub(super) leader_notified: bool,
     /// In the order in which they fell asleep.
     pub(super) followers: Vec<Follower>,
     /// The order in which followers are woken.
     pub(crate) wake_by: WakeChooser,
     /// Targets of followers that were woken and do not have the lock yet.
-    pub(super) summoned: Vec<WaitTarget>,
+    pub(super) woken_targets: Vec<WaitTarget>,
     /// An item of this target was taken, and there may be more here or at other endpoints.
     pub(crate) taken: Option<WaitTarget>,
-    pub(super) patience: HandoverBackoff,
+    pub(super) lead_handover: HandoverBackoff,
     /// The same decision for requests for which no thread waits at this endpoint.
-    pub(crate) help: HandoverBackoff,
-    /// Targets that became ready since the last call of `Engine::summon`, once for each item.
+    pub(crate) help_handover: HandoverBackoff,
+    /// Targets that became ready since the last call of `Engine::wake_waiters`, once for each item.
     pub(super) ready: Vec<WaitTarget>,
     /// Threads and tasks to wake after the lock is released.
     pub(crate) wakes: Vec<Wakeup>,
@@ -103,7 +103,7 @@ pub(crate) struct WaitCounts {
     /// Times that a leader slept in the kernel.
     pub(crate) leader_sleeps: u64,
     /// Times that a leader's sleep was ended by another thread.
-    pub(crate) leader_rings: u64,
+    pub(crate) leader_notifications: u64,
 }
 
 impl Waiters {
@@ -120,7 +120,7 @@ impl Waiters {
     /// Whether no thread waits, so that the lock may be held for longer than a drive round takes.
     #[cfg_attr(not(feature = "kernel-api"), allow(dead_code, reason = "only sockets copy while they send"))]
     pub(crate) fn is_idle(&self) -> bool {
-        self.leader.is_none() && self.followers.is_empty() && self.summoned.is_empty()
+        self.leader.is_none() && self.followers.is_empty() && self.woken_targets.is_empty()
     }
 
     pub(crate) fn leader_sleeps_until(&self) -> Option<Time> {
@@ -133,11 +133,11 @@ impl Waiters {
     }
 
     /// Notifies the leader, if it sleeps and has not been notified; returns whether it did so.
-    pub(crate) fn ring_leader(&mut self) -> bool {
-        let asleep = self.leader_sleeps_until.is_some() && !self.leader_rung;
+    pub(crate) fn notify_leader(&mut self) -> bool {
+        let asleep = self.leader_sleeps_until.is_some() && !self.leader_notified;
         if asleep {
-            self.leader_rung = true;
-            self.counts.leader_rings += 1;
+            self.leader_notified = true;
+            self.counts.leader_notifications += 1;
             self.wakes.push(Wakeup::Leader);
         }
         asleep
@@ -154,7 +154,7 @@ impl Waiters {
     pub(super) fn wake(&mut self, at: usize, now: Time) -> WaitTarget {
         let Follower { on, sleeper, core } = self.followers.remove(at);
         self.wake_by.woke(core, now);
-        self.summoned.push(on);
+        self.woken_targets.push(on);
         self.wakes.push(Wakeup::Thread(sleeper));
         on
     }
@@ -172,8 +172,8 @@ impl Waiters {
 
     /// A follower that was woken has acquired the lock.
     pub(super) fn arrived(&mut self, on: WaitTarget) {
-        if let Some(at) = self.summoned.iter().position(|summoned| *summoned == on) {
-            self.summoned.swap_remove(at);
+        if let Some(at) = self.woken_targets.iter().position(|woken_targets| *woken_targets == on) {
+            self.woken_targets.swap_remove(at);
         }
     }
 
@@ -181,31 +181,31 @@ impl Waiters {
     /// leader is notified.
     pub(crate) fn is_expected(&mut self, on: WaitTarget) -> bool {
         if self.leader == Some(on) {
-            self.ring_leader();
+            self.notify_leader();
             return true;
         }
-        self.summoned.contains(&on)
+        self.woken_targets.contains(&on)
     }
 
     /// Wakes every thread that waits for this target, which is over: its index may be used again.
     pub(crate) fn wake_all_on(&mut self, on: WaitTarget) {
         let woken = self.followers.extract_if(.., |follower| follower.on == on);
         for follower in woken {
-            self.summoned.push(follower.on);
+            self.woken_targets.push(follower.on);
             self.wakes.push(Wakeup::Thread(follower.sleeper));
         }
         if self.leader == Some(on) {
-            self.ring_leader();
+            self.notify_leader();
         }
     }
 
     /// Wakes every thread that waits.
     pub(crate) fn wake_all(&mut self) {
         for follower in self.followers.drain(..) {
-            self.summoned.push(follower.on);
+            self.woken_targets.push(follower.on);
             self.wakes.push(Wakeup::Thread(follower.sleeper));
         }
-        self.ring_leader();
+        self.notify_leader();
     }
 }
 

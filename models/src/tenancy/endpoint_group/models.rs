@@ -29,7 +29,7 @@ fn take(mailbox: &Mailbox, all: &mut Vec<u8>) {
 
 /// Whether the task was notified and has not consumed the notification.
 fn task_is_woken(mailbox: &Mailbox) -> bool {
-    pin!(mailbox.task_bell.notified()).enable()
+    pin!(mailbox.task_wake.notified()).enable()
 }
 
 /// Runs `poster` in parallel with a thread that goes to sleep if the mailbox allows it, and takes the mail if

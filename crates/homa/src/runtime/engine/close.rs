@@ -30,7 +30,7 @@ impl Engine {
             }
         }
         self.flush(now);
-        self.summon();
+        self.wake_waiters();
         self.waiting.wake_all();
     }
 
@@ -86,9 +86,9 @@ impl Engine {
         self.tenancy.processes = None;
         self.close_readings();
         self.buffers.release_all();
-        self.summon();
+        self.wake_waiters();
         self.waiting.wake_all();
-        self.ring_progress();
+        self.notify_progress();
         self.driving.async_driver.notify();
         self.waiting.wakes.push(Wakeup::AsyncDriver);
     }

@@ -58,7 +58,7 @@ impl Engine {
         }
         let index = self.tenancy.group.as_ref().map_or(0, |member| member.index);
         let offers = self.offers_mut(on)?;
-        let marked = board.look(index, &mut offers.roused);
+        let marked = board.look(index, &mut offers.woken_for_help);
         offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
         if marked != 0 && offers.takes.is_multiple_of(LOOK_ELSEWHERE) {
             // The caller may have been woken for an item here.
@@ -66,10 +66,10 @@ impl Engine {
             return Some(WaitOutcome::Elsewhere(marked));
         }
         if let Some(taken) = take(self) {
-            if self.waiting.help.is_tried()
+            if self.waiting.help_handover.is_tried()
                 && let Some(clock) = self.tracing.clock
             {
-                self.waiting.help.over(clock.now());
+                self.waiting.help_handover.over(clock.now());
             }
             self.waiting.taken = Some(on);
             return Some(WaitOutcome::Here(taken));
@@ -80,17 +80,19 @@ impl Engine {
     /// Another endpoint calls for help: wakes one thread or task that waits for this; returns whether there is
     /// one.
     pub(crate) fn answer_call(&mut self, on: WaitTarget) -> bool {
-        let found = self.rouse(on);
+        let found = self.wake_one(on);
         if let Some(offers) = self.offers_mut(on).filter(|_| found) {
-            offers.roused = true;
+            offers.woken_for_help = true;
         }
         found
     }
 
     /// Ends the call for help, if one woke a waiter here, on behalf of a waiter that will not check.
     pub(crate) fn end_call(&mut self, on: WaitTarget) {
-        let Some(ExchangeOffer { board: Some(board), roused, .. }) = self.offers_mut(on) else { return };
-        board.end_call(roused);
+        let Some(ExchangeOffer { board: Some(board), woken_for_help, .. }) = self.offers_mut(on) else {
+            return;
+        };
+        board.end_call(woken_for_help);
     }
 
     /// Marks this endpoint as one with requests for any waiter, and calls for help if there may be any.
@@ -106,7 +108,7 @@ impl Engine {
         if !board.must_call() {
             return;
         }
-        if self.progress_can_watch() && self.waiting.help.try_it(self.driving.last_driven) {
+        if self.progress_can_watch() && self.waiting.help_handover.try_it(self.driving.last_driven) {
             self.progress_must_watch();
             return;
         }
@@ -133,7 +135,7 @@ impl Engine {
             board.mark(index);
             if board.must_call() {
                 // A thread that comes for the request now comes late.
-                self.waiting.help.over(now);
+                self.waiting.help_handover.over(now);
                 self.counts.host.help_calls += 1;
                 self.waiting.wakes.push(Wakeup::Help(Arc::clone(board), index));
             }

@@ -24,7 +24,7 @@ impl Engine {
         host.link_mbps = self.endpoint.config().link_mbps.unwrap_or(0).into();
         host.unsched_limit_bytes = self.endpoint.unsched_limit().unwrap_or(0).into();
         host.leader_sleeps = self.waiting.counts.leader_sleeps;
-        host.leader_rings = self.waiting.counts.leader_rings;
+        host.leader_rings = self.waiting.counts.leader_notifications;
         host.handovers = self.waiting.counts.handovers;
         host.progress_takeovers = self.driving.progress.takeovers;
         host.low_latency_held = self.driving.progress.low_latency_held.into();

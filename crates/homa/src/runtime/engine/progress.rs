@@ -13,14 +13,14 @@ impl Engine {
         let outdated = matches!(self.driving.progress.state, ProgressState::Driving { .. })
             && !self.progress_drives_now();
         if self.driving.progress.state == ProgressState::Parked || outdated {
-            self.ring_progress();
+            self.notify_progress();
         }
     }
 
     /// Makes the progress thread leave the driver alone, since another thread leads.
     pub(crate) fn progress_must_not_drive(&mut self) {
         if matches!(self.driving.progress.state, ProgressState::Driving { .. }) {
-            self.ring_progress();
+            self.notify_progress();
         }
     }
 
@@ -40,9 +40,9 @@ impl Engine {
         matches!(self.driving.progress.state, ProgressState::Parked | ProgressState::Watching)
     }
 
-    pub(crate) fn ring_progress(&mut self) {
-        if !self.driving.progress.rung && self.driving.progress.state != ProgressState::Absent {
-            self.driving.progress.rung = true;
+    pub(crate) fn notify_progress(&mut self) {
+        if !self.driving.progress.notified && self.driving.progress.state != ProgressState::Absent {
+            self.driving.progress.notified = true;
             self.waiting.wakes.push(Wakeup::Progress);
         }
     }
@@ -64,7 +64,7 @@ impl Engine {
         descriptor_ready: bool,
         demanded: bool,
     ) -> (Option<Time>, bool) {
-        self.driving.progress.rung = false;
+        self.driving.progress.notified = false;
         let active = now.since(self.driving.last_activity) < Progress::WATCH_NS;
         let tick_ns = self.driving.progress.tick_ns;
         let neglected = now.since(self.driving.last_driven) >= tick_ns;
@@ -93,7 +93,7 @@ impl Engine {
                     break;
                 }
             }
-            self.summon();
+            self.wake_waiters();
         }
         // Mail for other threads would end a sleep on the mailbox at once.
         if active || unserved || !cared_for || self.has_urgent_mail() {
@@ -125,7 +125,7 @@ impl Engine {
         }
         let busy = self.drive(now);
         self.driving.progress.drove_at = now;
-        self.summon();
+        self.wake_waiters();
         let until = if busy { now } else { self.next_wake(now).unwrap_or(Time::NEVER) };
         self.driving.progress.state = ProgressState::Driving { until };
         (Some(until), true)
@@ -179,8 +179,8 @@ mod tests {
             } else {
                 engine.progress_must_watch();
             }
-            let rung = engine.waiting.wakes.iter().any(|wake| matches!(wake, Wakeup::Progress));
-            assert_eq!(rung, leads_between);
+            let notified = engine.waiting.wakes.iter().any(|wake| matches!(wake, Wakeup::Progress));
+            assert_eq!(notified, leads_between);
         }
     }
 }

@@ -22,7 +22,7 @@ impl Engine {
         self.calls.clients.iter_mut().for_each(|(_, client)| client.completions.shrink_to(LEAST_ROOM));
         self.requests.ports.iter_mut().for_each(|(_, server)| server.queue.shrink_to(LEAST_ROOM));
         self.shrink.trims = true;
-        self.ring_progress();
+        self.notify_progress();
     }
 
     /// Whether the allocator is to return memory. The caller does so without the lock, since it takes

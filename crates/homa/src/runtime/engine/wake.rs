@@ -9,9 +9,9 @@ use crate::runtime::waiters::Wakeup;
 
 impl Engine {
     /// Wakes one thread or task for each item that became ready.
-    pub(crate) fn summon(&mut self) {
+    pub(crate) fn wake_waiters(&mut self) {
         if !self.waiting.rooms.is_empty() {
-            self.tell_room();
+            self.wake_for_room();
         }
         while let Some(on) = self.waiting.ready.pop() {
             // The driving thread may have taken the item already.
@@ -21,7 +21,7 @@ impl Engine {
             if self.waiting.wake_follower(on, self.driving.last_driven) {
                 self.note_wake(on, WAKE_FOR_MESSAGE);
             } else if self.waiting.leader == Some(on) {
-                if self.waiting.ring_leader() {
+                if self.waiting.notify_leader() {
                     self.note_wake(on, WAKE_FOR_MESSAGE);
                 } else if self.has_more_than_threads_take(on) {
                     self.wake_task(on);
@@ -34,7 +34,7 @@ impl Engine {
     }
 
     /// Wakes the tasks that wait for memory of outgoing messages, if enough is free.
-    fn tell_room(&mut self) {
+    fn wake_for_room(&mut self) {
         let bytes = self.buffers.outgoing_bytes();
         let woken = self.waiting.rooms.extract_if(.., |(below, _)| bytes < *below);
         self.waiting.wakes.extend(woken.map(|(_, waker)| Wakeup::Task(waker)));
@@ -50,18 +50,18 @@ impl Engine {
 
     /// Whether there are more items than threads that lead, or were woken, to take them.
     fn has_more_than_threads_take(&self, on: WaitTarget) -> bool {
-        let threads = self.waiting.leader.iter().chain(&self.waiting.summoned);
+        let threads = self.waiting.leader.iter().chain(&self.waiting.woken_targets);
         self.items(on) > threads.filter(|thread| **thread == on).count()
     }
 
     /// Wakes one thread or task that waits for this, so that it looks at another endpoint; returns whether
     /// there is one.
-    pub(crate) fn rouse(&mut self, on: WaitTarget) -> bool {
+    pub(crate) fn wake_one(&mut self, on: WaitTarget) -> bool {
         if self.waiting.wake_follower(on, self.driving.last_driven) {
             return true;
         }
         if self.waiting.leader == Some(on) {
-            self.waiting.ring_leader();
+            self.waiting.notify_leader();
             return true;
         }
         if matches!(on, WaitTarget::Socket(_)) {
@@ -76,19 +76,19 @@ impl Engine {
 
     /// Called by a thread before it stops driving: ensures that another thread drives, or will.
     pub(crate) fn leave(&mut self, now: Time) {
-        self.summon();
+        self.wake_waiters();
         if let Some(on) = self.waiting.taken.take() {
             self.pass_on(on);
         }
         if self.waiting.leader.is_some() {
-            self.tell_sleeping_leader(now);
+            self.notify_sleeping_leader(now);
             return;
         }
         self.driving.last_driven = now;
-        if !self.waiting.summoned.is_empty() {
+        if !self.waiting.woken_targets.is_empty() {
             return;
         }
-        if self.waiting.followers.is_empty() || self.waiting.patience.try_it(now) {
+        if self.waiting.followers.is_empty() || self.waiting.lead_handover.try_it(now) {
             self.progress_must_watch();
         } else {
             self.hand_over();
@@ -109,23 +109,23 @@ impl Engine {
     /// Hands over the lead if it was left empty and no thread returned in time. Returns whether a thread is
     /// on its way to lead.
     pub(crate) fn hand_over_late(&mut self, now: Time) -> bool {
-        if self.waiting.summoned.is_empty() && !self.waiting.followers.is_empty() {
-            self.waiting.patience.over(now);
+        if self.waiting.woken_targets.is_empty() && !self.waiting.followers.is_empty() {
+            self.waiting.lead_handover.over(now);
             self.hand_over();
         }
-        !self.waiting.summoned.is_empty()
+        !self.waiting.woken_targets.is_empty()
     }
 
     /// Called by a thread that has sent packets without waiting. Wakes sleeping threads if they would now
     /// sleep too long, or if packets lack room to be sent and the sleepers do not watch for it.
     pub(crate) fn after_work(&mut self, now: Time) {
         self.driving.last_activity = now;
-        self.summon();
+        self.wake_waiters();
         if self.waiting.leader_sleeps_until.is_none() && self.waiting.leader.is_some() {
             // The leader is awake and drives.
             return;
         }
-        if self.tell_sleeping_leader(now) {
+        if self.notify_sleeping_leader(now) {
             return;
         }
         let due = self.next_wake(now);
@@ -135,22 +135,22 @@ impl Engine {
             self.driving.async_driver.notify();
             self.waiting.wakes.push(Wakeup::AsyncDriver);
         }
-        if self.waiting.summoned.is_empty() {
+        if self.waiting.woken_targets.is_empty() {
             self.progress_must_watch();
             if self.is_blocked() || due.is_some_and(|due| self.driving.progress.sleeps_beyond(due)) {
-                self.ring_progress();
+                self.notify_progress();
             }
         }
     }
 
     /// Ensures that a sleeping leader does not sleep too long; returns whether there is a sleeping leader.
-    fn tell_sleeping_leader(&mut self, now: Time) -> bool {
+    fn notify_sleeping_leader(&mut self, now: Time) -> bool {
         let Some(until) = self.waiting.leader_sleeps_until else { return false };
         let due = self.next_wake(now);
         if self.is_blocked()
             || due.is_some_and(|due| due < until && due < now + self.driving.progress.tick_ns)
         {
-            if self.waiting.ring_leader() {
+            if self.waiting.notify_leader() {
                 self.note_wake(WaitTarget::Drained, WAKE_TO_LEAD);
             }
         } else if due.is_some_and(|due| due < until) {
@@ -194,7 +194,7 @@ mod tests {
                     engine.drive(Time::ZERO);
                 }
             }
-            engine.summon();
+            engine.wake_waiters();
             let woken = |is: fn(&Wakeup) -> bool| engine.waiting.wakes.iter().filter(|wake| is(wake)).count();
             let leader = woken(|wake| matches!(wake, Wakeup::Leader));
             let tasks = woken(|wake| matches!(wake, Wakeup::Task(_)));

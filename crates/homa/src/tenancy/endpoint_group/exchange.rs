@@ -71,18 +71,18 @@ impl RequestExchange {
     /// Called by a thread or task that may wait at `endpoint`, with the endpoint's lock held. It announces
     /// itself, and ends the call for help if it was woken by one. Returns the endpoints that have requests
     /// for any thread, a bit for each.
-    pub(crate) fn look(&self, endpoint: usize, roused: &mut bool) -> u64 {
+    pub(crate) fn look(&self, endpoint: usize, woken_for_help: &mut bool) -> u64 {
         if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
             self.waiting.fetch_or(1 << endpoint, SeqCst);
         }
-        self.end_call(roused);
+        self.end_call(woken_for_help);
         self.surplus.load(SeqCst) & !(1 << endpoint)
     }
 
     /// Ends the call for help if a waiter was woken by one. The caller then checks for requests, or makes
     /// another call.
-    pub(crate) fn end_call(&self, roused: &mut bool) {
-        if std::mem::take(roused) {
+    pub(crate) fn end_call(&self, woken_for_help: &mut bool) {
+        if std::mem::take(woken_for_help) {
             self.called.store(false, SeqCst);
         }
     }
@@ -134,7 +134,7 @@ pub(crate) struct ExchangeOffer {
     /// `None` if there are no other endpoints.
     pub(crate) board: Option<Arc<RequestExchange>>,
     /// A waiter here was woken by another endpoint's call for help, and no thread has checked since.
-    pub(crate) roused: bool,
+    pub(crate) woken_for_help: bool,
     /// Times that an item was taken, or sought in vain.
     pub(crate) takes: u32,
 }

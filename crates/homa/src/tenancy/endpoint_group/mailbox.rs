@@ -113,7 +113,7 @@ pub(crate) struct Mailbox {
     hurry: AtomicBool,
     pub(crate) wake_fd: WakeFd,
     /// Ends the sleep of the endpoint's async driver task.
-    pub(crate) task_bell: Arc<TaskWake>,
+    pub(crate) task_wake: Arc<TaskWake>,
 }
 
 impl Mailbox {
@@ -126,7 +126,7 @@ impl Mailbox {
             task_sleeps: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             wake_fd: WakeFd::new()?,
-            task_bell: Arc::default(),
+            task_wake: Arc::default(),
         })
     }
 
@@ -166,7 +166,7 @@ impl Mailbox {
             self.wake_fd.notify();
         }
         if urgent && self.task_sleeps.swap(false, SeqCst) {
-            self.task_bell.notify_one();
+            self.task_wake.notify_one();
         }
     }
 
