@@ -200,7 +200,7 @@ impl Request {
     /// and dropping memory lent for the request might, too.
     pub(crate) fn let_go(mut self, buffers: &mut Buffers) {
         self.answered = true;
-        buffers.bury(mem::take(&mut self.payload));
+        buffers.free_later(mem::take(&mut self.payload));
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) struct Buffers {
     displaced: VecDeque<(RpcKey, RpcPayload)>,
     /// Buffers of ended RPCs. They are freed outside the lock, a bounded number at a time. A megabyte takes
     /// the kernel tens of microseconds to free, and the owner of a `Bytes` may be the application's own code.
-    graves: VecDeque<DeferredFree>,
+    deferred_frees: VecDeque<DeferredFree>,
     pool: Pool,
     /// The message whose next packet most likely comes next, see
     /// [`direct_receive`](crate::payload::direct_receive).
@@ -110,7 +110,7 @@ const LARGE_COST: usize = 256;
 /// wait for it.
 const FREE_BUDGET: usize = LARGE_COST;
 /// Number of waiting buffers that adds one more budget.
-const MANY_GRAVES: usize = 64;
+const MANY_FREES: usize = 64;
 
 impl Buffers {
     fn held_mut(&mut self, rpc: RpcKey) -> Option<&mut RpcPayload> {
@@ -138,13 +138,13 @@ impl Buffers {
         }
         self.slots.shrink_to(room);
         self.displaced.shrink_to(room);
-        self.graves.shrink_to(room);
+        self.deferred_frees.shrink_to(room);
     }
 
     /// Hands the buffers that are kept for later messages over to be freed.
     pub(crate) fn drain_pool(&mut self) {
         let kept = self.pool.drain().map(|buffer| DeferredFree { bytes: buffer.freeze(), cost: LARGE_COST });
-        self.graves.extend(kept);
+        self.deferred_frees.extend(kept);
     }
 
     /// The slot of `rpc`, taken over from its last RPC if that was another.
@@ -227,7 +227,7 @@ impl Buffers {
         let Some(copying) = self.copying.take() else { return };
         self.outgoing_bytes -= copying.len() as u64;
         let evicted = self.pool.give_back(copying.into_buffer());
-        self.bury_evicted(evicted);
+        self.free_evicted_later(evicted);
     }
 
     /// Ensures that the bytes of an outgoing message that a packet carries are contiguous.
@@ -286,7 +286,7 @@ impl Buffers {
         let before = mem::replace(&mut held.outgoing, response);
         self.outgoing_bytes += length;
         self.outgoing_bytes -= before.len() as u64;
-        self.bury(before);
+        self.free_later(before);
     }
 
     /// Sends an outgoing message from a copy from now on.
@@ -294,7 +294,7 @@ impl Buffers {
         if let Some(held) = self.held_mut(rpc) {
             let lent = mem::take(&mut held.outgoing);
             held.outgoing = Bytes::copy_from_slice(&lent);
-            self.bury(lent);
+            self.free_later(lent);
         }
     }
 
@@ -308,7 +308,7 @@ impl Buffers {
                 taken_back.push(mem::replace(&mut held.outgoing, copy));
             }
         }
-        taken_back.into_iter().for_each(|bytes| self.bury(bytes));
+        taken_back.into_iter().for_each(|bytes| self.free_later(bytes));
     }
 
     /// The bytes of an outgoing message that a packet carries; `None` if the RPC is over.
@@ -359,7 +359,7 @@ impl Buffers {
     /// Turns a complete buffer into a message for the application.
     fn finish(&mut self, buffer: BytesMut) -> Bytes {
         let (bytes, evicted) = self.pool.finish(buffer);
-        self.bury_evicted(evicted);
+        self.free_evicted_later(evicted);
         bytes
     }
 
@@ -391,16 +391,18 @@ impl Buffers {
         }
         self.outgoing_bytes -= held.outgoing.len() as u64;
         self.incoming_bytes -= held.incoming.len() as u64;
-        self.bury(held.outgoing);
+        self.free_later(held.outgoing);
         match held.incoming {
             Incoming::None => (),
-            Incoming::Single(bytes) => self.bury(bytes),
+            Incoming::Single(bytes) => self.free_later(bytes),
             Incoming::Partial { memory: Memory::Own(bytes), .. } => {
                 let evicted = self.pool.give_back(bytes.into_buffer());
-                self.bury_evicted(evicted);
+                self.free_evicted_later(evicted);
             }
             // The lender is the application's own code.
-            Incoming::Partial { memory: Memory::Lent { lent, .. }, .. } => self.bury(Bytes::from_owner(lent)),
+            Incoming::Partial { memory: Memory::Lent { lent, .. }, .. } => {
+                self.free_later(Bytes::from_owner(lent))
+            }
         }
     }
 
@@ -415,39 +417,40 @@ impl Buffers {
     }
 
     /// Hands a buffer over to be freed later.
-    pub(crate) fn bury(&mut self, bytes: Bytes) {
+    pub(crate) fn free_later(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             let cost = if bytes.len() >= LARGE_BYTES { LARGE_COST } else { 1 };
-            self.graves.push_back(DeferredFree { bytes, cost });
+            self.deferred_frees.push_back(DeferredFree { bytes, cost });
         }
     }
 
     /// Hands over a handle that the pool evicted. The handle is empty, but the memory freed with it may be
     /// large.
-    fn bury_evicted(&mut self, evicted: Option<BytesMut>) {
-        self.graves.extend(evicted.map(|buffer| DeferredFree { bytes: buffer.freeze(), cost: LARGE_COST }));
+    fn free_evicted_later(&mut self, evicted: Option<BytesMut>) {
+        self.deferred_frees
+            .extend(evicted.map(|buffer| DeferredFree { bytes: buffer.freeze(), cost: LARGE_COST }));
     }
 
     /// Takes the only buffer that waits to be freed, if there is one, for the caller to drop outside the
     /// lock; an error if there are more.
-    pub(crate) fn exhume_only(&mut self) -> Result<Option<Bytes>, ()> {
-        if self.graves.len() > 1 {
+    pub(crate) fn take_only_free(&mut self) -> Result<Option<Bytes>, ()> {
+        if self.deferred_frees.len() > 1 {
             return Err(());
         }
-        Ok(self.graves.pop_front().map(|grave| grave.bytes))
+        Ok(self.deferred_frees.pop_front().map(|free| free.bytes))
     }
 
     #[cfg(test)]
-    pub(crate) fn has_graves(&self) -> bool {
-        !self.graves.is_empty()
+    pub(crate) fn has_deferred_frees(&self) -> bool {
+        !self.deferred_frees.is_empty()
     }
 
     /// Moves some of the buffers that wait to be freed into `free`, for the caller to drop outside the lock.
     /// The more of them there are, the more are moved at a time, so that they cannot pile up.
-    pub(crate) fn exhume(&mut self, free: &mut Vec<Bytes>) {
-        let mut budget = FREE_BUDGET * (1 + self.graves.len() / MANY_GRAVES);
+    pub(crate) fn take_frees(&mut self, free: &mut Vec<Bytes>) {
+        let mut budget = FREE_BUDGET * (1 + self.deferred_frees.len() / MANY_FREES);
         while budget > 0 {
-            let Some(DeferredFree { bytes, cost }) = self.graves.pop_front() else {
+            let Some(DeferredFree { bytes, cost }) = self.deferred_frees.pop_front() else {
                 return;
             };
             budget = budget.saturating_sub(cost);
@@ -522,8 +525,8 @@ mod tests {
 
     fn drained(buffers: &mut Buffers) -> usize {
         let mut free = Vec::new();
-        while buffers.has_graves() {
-            buffers.exhume(&mut free);
+        while buffers.has_deferred_frees() {
+            buffers.take_frees(&mut free);
         }
         free.len()
     }
@@ -535,7 +538,7 @@ mod tests {
         buffers.write(rpc, 1_000_000, 0, 100, &[7; 100]);
         assert_eq!(buffers.incoming_bytes(), 1_000_000);
         buffers.release(rpc);
-        assert_eq!((buffers.incoming_bytes(), buffers.has_graves()), (0, false));
+        assert_eq!((buffers.incoming_bytes(), buffers.has_deferred_frees()), (0, false));
         let again = buffers.pool.take(1_000_000);
         assert_eq!((again.len(), buffers.allocations()), (0, 1));
     }
@@ -633,17 +636,17 @@ mod tests {
     fn few_large_buffers_are_freed_at_a_time() {
         let mut buffers = Buffers::default();
         for _ in 0..20 {
-            buffers.bury_evicted(Some(BytesMut::with_capacity(LARGE_BYTES)));
+            buffers.free_evicted_later(Some(BytesMut::with_capacity(LARGE_BYTES)));
         }
         let mut free = Vec::new();
-        buffers.exhume(&mut free);
+        buffers.take_frees(&mut free);
         assert_eq!(free.len(), FREE_BUDGET / LARGE_COST, "also where an empty handle is the last one");
         assert_eq!(drained(&mut buffers), 20 - free.len());
         for _ in 0..20 {
-            buffers.bury(Bytes::from(vec![0; LARGE_BYTES]));
+            buffers.free_later(Bytes::from(vec![0; LARGE_BYTES]));
         }
         let mut free = Vec::new();
-        buffers.exhume(&mut free);
+        buffers.take_frees(&mut free);
         assert_eq!(free.len(), FREE_BUDGET / LARGE_COST);
         assert_eq!(drained(&mut buffers), 20 - free.len());
     }

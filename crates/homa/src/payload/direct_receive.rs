@@ -48,7 +48,7 @@ impl Buffers {
         if let Some(Incoming::Partial { memory, .. }) = self.incoming_mut(in_place.rpc) {
             *memory = in_place.memory;
         } else if let Memory::Lent { lent, .. } = in_place.memory {
-            self.bury(Bytes::from_owner(lent));
+            self.free_later(Bytes::from_owner(lent));
         }
     }
 

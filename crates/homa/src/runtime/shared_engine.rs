@@ -290,9 +290,9 @@ impl Drop for EngineGuard<'_> {
         }
         if engine.waiting.wakes.is_empty() {
             // Usually there is nothing to do, or one short buffer to be freed.
-            let Ok(grave) = engine.buffers.exhume_only() else { return self.finish_unlock(engine) };
+            let Ok(free) = engine.buffers.take_only_free() else { return self.finish_unlock(engine) };
             drop(engine);
-            drop(grave);
+            drop(free);
             return;
         }
         self.finish_unlock(engine);
@@ -315,7 +315,7 @@ impl EngineGuard<'_> {
         // Taken out of its cell: the code below may be the application's, which may get here again.
         let mut actions = UNLOCK_ACTIONS.try_with(Cell::take).unwrap_or_default();
         mem::swap(&mut actions.wakes, &mut engine.waiting.wakes);
-        engine.buffers.exhume(&mut actions.free);
+        engine.buffers.take_frees(&mut actions.free);
         drop(engine);
         for wake in actions.wakes.drain(..) {
             self.shared.fire(wake);

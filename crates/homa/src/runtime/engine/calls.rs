@@ -143,7 +143,7 @@ impl Engine {
             if let CallOwner::CallTicket(CallTicket { result: Some(Ok(response)), .. }) =
                 self.calls.open.remove(call).owner
             {
-                self.buffers.bury(response);
+                self.buffers.free_later(response);
             }
             return;
         }
@@ -170,7 +170,7 @@ impl Engine {
                 port.open -= 1;
                 if port.closed {
                     if let Ok(response) = result {
-                        self.buffers.bury(response);
+                        self.buffers.free_later(response);
                     }
                     if port.open == 0 {
                         self.calls.clients.remove(client);
@@ -180,7 +180,7 @@ impl Engine {
                     self.waiting.note_ready(WaitTarget::Completions(client));
                 }
             }
-            CallOwner::Nobody => result.into_iter().for_each(|response| self.buffers.bury(response)),
+            CallOwner::Nobody => result.into_iter().for_each(|response| self.buffers.free_later(response)),
         }
         self.calls.open.remove(call);
     }
@@ -196,7 +196,7 @@ impl Engine {
         let number = port.port;
         let (open, completions) = (port.open, std::mem::take(&mut port.completions));
         for response in completions.into_iter().filter_map(|completion| completion.result.ok()) {
-            self.buffers.bury(response);
+            self.buffers.free_later(response);
         }
         if open == 0 {
             self.calls.clients.remove(client);

@@ -118,7 +118,7 @@ impl Engine {
     /// Forgets a request that its reader dropped. The caller gives the RPC up.
     pub(crate) fn forget_reading(&mut self, index: usize) {
         if let Some(Reading { result: Some(Ok(request)), .. }) = self.requests.readings.try_remove(index) {
-            self.buffers.bury(request);
+            self.buffers.free_later(request);
         }
     }
 

@@ -212,7 +212,7 @@ impl Engine {
         if owner.result.is_some() {
             let before = owner.result.replace(Err(CallError::Aborted { to }));
             if let Some(Ok(response)) = before {
-                self.buffers.bury(response);
+                self.buffers.free_later(response);
             }
             return;
         }
@@ -238,7 +238,7 @@ impl Engine {
                 state.over.retain(|over| !matches!(over, Deliverable::Call(other) if *other == call));
                 self.calls.open.remove(call);
                 if let Ok(response) = result {
-                    self.buffers.bury(response);
+                    self.buffers.free_later(response);
                 }
             }
         }

@@ -204,7 +204,7 @@ impl Segment {
             if (0..self.slots_used()).any(dead)
                 && let Some(registry) = self.try_registry()
             {
-                registry.bury_dead();
+                registry.free_dead();
             }
         } else {
             let stands_still = watch.standing(&self.map.pool, self.leader(), now_ns);
@@ -212,7 +212,7 @@ impl Segment {
             if (leads.is_none() || leads == stands_still || leads.is_some_and(|slot| !self.is_alive(slot)))
                 && let Some(registry) = self.try_registry()
             {
-                registry.bury_dead();
+                registry.free_dead();
                 registry.lead(stands_still);
             }
         }

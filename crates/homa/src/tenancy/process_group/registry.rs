@@ -52,7 +52,7 @@ impl Registry<'_> {
                 return Err(SegmentError::PortTaken { port, pid });
             }
             Some(slot) if slot != self.segment.slot => {
-                self.bury(slot);
+                self.free_slot(slot);
                 self.take(port);
                 return Ok(PortClaim { inherited: true });
             }
@@ -92,18 +92,18 @@ impl Registry<'_> {
     }
 
     /// Finds slots whose process is dead, and frees their resources.
-    pub(super) fn bury_dead(&self) {
+    pub(super) fn free_dead(&self) {
         for slot in 0..self.segment.slots_used() {
             let used = self.slot(slot).pid.load(Relaxed) != 0;
             if used && slot != self.segment.slot && !self.segment.is_alive(slot) {
-                self.bury(slot);
+                self.free_slot(slot);
             }
         }
     }
 
     /// Frees the resources of a dead process (HOST-9). Its process id is cleared last: until then the slot is
     /// seen as one to be freed.
-    pub(super) fn bury(&self, slot: usize) {
+    pub(super) fn free_slot(&self, slot: usize) {
         let map = &self.segment.map;
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
         self.segment.table().orphan(slot);
@@ -159,7 +159,7 @@ impl Registry<'_> {
                 continue;
             }
             if self.slot(slot).pid.load(Acquire) != 0 {
-                self.bury(slot);
+                self.free_slot(slot);
             }
             let used = segment.map.slots_used.load(Relaxed).max(slot as u32 + 1);
             segment.map.slots_used.store(used, Release);
