@@ -10,7 +10,7 @@ use crate::api::address::ServerAddr;
 use crate::api::client::Client;
 use crate::api::error::{CallError, RecvError};
 use crate::runtime::calls::CallOwner;
-use crate::runtime::engine::{Engine, Life};
+use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::timers::TimeLimit;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
@@ -178,7 +178,7 @@ impl RecvCompletion<'_> {
             wait::wait(shared, engine, WaitTarget::Completions(client), until, |engine| {
                 match &engine.calls.clients[client].completions {
                     queue if !queue.is_empty() => Some(Ok(take(engine, client))),
-                    _ if engine.life != Life::Open => Some(Err(RecvError::Closed)),
+                    _ if engine.phase != Phase::Open => Some(Err(RecvError::Closed)),
                     _ => None,
                 }
             });

@@ -15,7 +15,7 @@ use crate::api::server::Server;
 use crate::observe::freeze::FreezeState;
 use crate::observe::metrics::Metrics;
 use crate::observe::prometheus;
-use crate::runtime::engine::Life;
+use crate::runtime::engine::Phase;
 use crate::runtime::progress_thread;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
@@ -152,7 +152,7 @@ impl Host {
 
     fn close(&self, timeout: Duration, in_hand: bool) -> bool {
         let members = &self.endpoints.members;
-        if self.endpoints.first().lock().life == Life::Closed {
+        if self.endpoints.first().lock().phase == Phase::Closed {
             return true;
         }
         for shared in members {

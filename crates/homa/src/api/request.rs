@@ -16,7 +16,7 @@ use crate::payload::buffers::Role;
 use crate::payload::deferred_copy::Outgoing;
 #[cfg(feature = "kernel-api")]
 use crate::runtime::copy_and_send;
-use crate::runtime::engine::{Engine, Life};
+use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::requests::PartialRequest;
 use crate::runtime::shared_engine::SharedEngine;
 
@@ -212,7 +212,7 @@ impl Drop for Request {
         let shared = self.port.shared(self.endpoint);
         let now = shared.now();
         let mut engine = shared.lock();
-        if engine.life != Life::Closed {
+        if engine.phase != Phase::Closed {
             engine.give_up(now, self.rpc);
             engine.after_work(now);
         }

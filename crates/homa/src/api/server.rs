@@ -7,7 +7,7 @@ use crate::api::early::EarlyDelivery;
 use crate::api::error::{HostError, RecvError};
 use crate::api::port_handle::{PortHandle, WaitSites};
 use crate::api::request::Request;
-use crate::runtime::engine::{Engine, Life};
+use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::wait;
 use crate::tenancy::endpoint_group::exchange::{RequestExchange, WaitOutcome};
 use crate::tenancy::endpoints::Endpoints;
@@ -126,7 +126,7 @@ pub(crate) fn take(
     port: &Arc<PortHandle>,
     endpoint: usize,
 ) -> Option<Result<Request, RecvError>> {
-    if engine.life != Life::Open {
+    if engine.phase != Phase::Open {
         return Some(Err(RecvError::Closed));
     }
     let (queued, request, arriving) = engine.take_request(port.servers[endpoint])?;

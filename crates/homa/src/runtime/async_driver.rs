@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 use tokio::time::{Duration, sleep};
 
 use crate::runtime::async_state::{SleepSpan, TaskState};
-use crate::runtime::engine::{Engine, Life};
+use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::shared_engine::SharedEngine;
 
 /// The runtime's timers round up to a millisecond. For a shorter wait the task yields to other tasks and
@@ -38,7 +38,7 @@ pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
         let mut engine = shared.lock();
         if engine.driving.async_driver.state != TaskState::Absent
             || shared.fd().is_none()
-            || engine.life == Life::Closed
+            || engine.phase == Phase::Closed
         {
             return;
         }
@@ -120,7 +120,7 @@ async fn run(task: DriverTask) {
 fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     let (at, begin) = shared.clock.look();
     let mut engine = shared.lock();
-    if engine.life == Life::Closed {
+    if engine.phase == Phase::Closed {
         return NextStep::Exit;
     }
     engine.driving.async_driver.state = TaskState::Running;

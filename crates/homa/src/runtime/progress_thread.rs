@@ -6,7 +6,7 @@ use std::sync::Arc;
 use homa_proto::Time;
 
 use crate::payload::pages;
-use crate::runtime::engine::Life;
+use crate::runtime::engine::Phase;
 use crate::runtime::latency::LatencyClaim;
 use crate::runtime::progress::{Progress, ProgressState};
 use crate::runtime::shared_engine::SharedEngine;
@@ -52,7 +52,7 @@ fn run(shared: &Arc<SharedEngine>) {
             sleep::sleep(&shared.progress_wake, Interest::default(), Some(tick_ns));
             continue;
         };
-        if engine.life == Life::Closed {
+        if engine.phase == Phase::Closed {
             return;
         }
         let now = shared.now();

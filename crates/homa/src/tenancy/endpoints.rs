@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::error::HostError;
-use crate::runtime::engine::Life;
+use crate::runtime::engine::Phase;
 use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoint_group::exchange::RequestExchange;
@@ -25,7 +25,7 @@ impl Drop for PortAt {
     fn drop(&mut self) {
         let now = self.shared.now();
         let mut engine = self.shared.lock();
-        if engine.life != Life::Closed {
+        if engine.phase != Phase::Closed {
             engine.close_client(now, self.client);
             engine.after_work(now);
         }
@@ -157,7 +157,7 @@ impl Endpoints {
         for (shared, &server) in self.members.iter().zip(servers) {
             let now = shared.now();
             let mut engine = shared.lock();
-            if engine.life != Life::Closed {
+            if engine.phase != Phase::Closed {
                 engine.close_server(now, server);
                 engine.after_work(now);
             }

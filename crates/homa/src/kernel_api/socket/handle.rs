@@ -29,7 +29,7 @@ use crate::payload::memory::MessageMemory;
 use crate::payload::pool::{self, Pool};
 use crate::runtime::calls::CallOwner;
 use crate::runtime::copy_and_send;
-use crate::runtime::engine::{Engine, Life};
+use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
@@ -394,7 +394,7 @@ impl Socket {
     #[must_use]
     pub fn has_arrival(&self) -> bool {
         let has_arrival = |engine: &Engine, index: usize| {
-            engine.sockets.open[index].closed || engine.life != Life::Open || engine.arrivals(index) > 0
+            engine.sockets.open[index].closed || engine.phase != Phase::Open || engine.arrivals(index) > 0
         };
         let mut members = self.members.iter();
         members.any(|member| member.shared.lock().glance(|engine| has_arrival(engine, member.index)))

@@ -6,7 +6,7 @@ use super::arrival::Arrival;
 use super::state::Deliverable;
 use crate::api::error::RecvError;
 use crate::api::server::Server;
-use crate::runtime::engine::{Engine, Life};
+use crate::runtime::engine::{Engine, Phase};
 
 /// Takes the next arrival. If there are both requests and outcomes, they alternate.
 pub(super) fn take_arrival(
@@ -16,7 +16,7 @@ pub(super) fn take_arrival(
     endpoint: usize,
 ) -> Option<Result<Arrival, RecvError>> {
     let state = &mut engine.sockets.open[socket];
-    if state.closed || engine.life != Life::Open {
+    if state.closed || engine.phase != Phase::Open {
         return Some(Err(RecvError::Closed));
     }
     if state.over.is_empty() && server.is_none() {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use homa_proto::{CallOptions, Time};
 
-use super::{Engine, Life};
+use super::{Engine, Phase};
 use crate::api::address::ServerAddr;
 use crate::api::error::{CallError, HostError};
 use crate::observe::stages::{Message, TraceKey};
@@ -17,7 +17,7 @@ impl Engine {
     /// Opens a client port and returns its index. `chosen` is a port on which the processes of this host have
     /// agreed.
     pub(crate) fn open_client(&mut self, now: Time, chosen: Option<u16>) -> Result<usize, HostError> {
-        if self.life != Life::Open {
+        if self.phase != Phase::Open {
             return Err(HostError::Closed);
         }
         let port = match chosen {
@@ -65,7 +65,7 @@ impl Engine {
         owner: CallOwner,
         readable_step: u32,
     ) -> Result<usize, CallError> {
-        if self.life != Life::Open {
+        if self.phase != Phase::Open {
             return Err(CallError::Closed);
         }
         if to.lacks_scope() {

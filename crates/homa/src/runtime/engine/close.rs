@@ -2,7 +2,7 @@
 
 use homa_proto::Time;
 
-use super::{Engine, Life};
+use super::{Engine, Phase};
 use crate::api::error::CallError;
 use crate::runtime::calls::CallOwner;
 use crate::runtime::waiters::Wakeup;
@@ -10,10 +10,10 @@ use crate::runtime::waiters::Wakeup;
 impl Engine {
     /// Refuses everything but answers to requests that the application has taken.
     pub(crate) fn begin_close(&mut self, now: Time) {
-        if self.life != Life::Open {
+        if self.phase != Phase::Open {
             return;
         }
-        self.life = Life::Closing;
+        self.phase = Phase::Closing;
         if let Some(member) = &self.tenancy.group {
             member.group.mailbox(member.index).hurry();
         }
@@ -57,7 +57,7 @@ impl Engine {
 
     /// Drops all state.
     pub(crate) fn finish_close(&mut self, now: Time) {
-        self.life = Life::Closed;
+        self.phase = Phase::Closed;
         if let Some((_, client)) = self.calls.clients.iter().next() {
             self.endpoint.flush_acks(client.port); // ACK-13
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use homa_proto::Time;
 
-use super::{Engine, Life};
+use super::{Engine, Phase};
 use crate::api::error::RecvError;
 use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::Wakeup;
@@ -53,7 +53,7 @@ impl Engine {
         take: impl FnOnce(&mut Engine) -> Option<Result<T, RecvError>>,
     ) -> Option<WaitOutcome<T>> {
         let Some(board) = board else { return take(self).map(WaitOutcome::Here) };
-        if self.life != Life::Open {
+        if self.phase != Phase::Open {
             return Some(WaitOutcome::Here(Err(RecvError::Closed)));
         }
         let index = self.tenancy.group.as_ref().map_or(0, |member| member.index);

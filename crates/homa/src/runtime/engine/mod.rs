@@ -51,9 +51,9 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::Waiters;
 use crate::tenancy::Tenancy;
 
-/// The phase of a host's life.
+/// The phase of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum Phase {
     /// In use.
     Open,
     /// Shutting down: answers are still accepted and sent, all else is refused.
@@ -93,7 +93,7 @@ pub(crate) struct Engine {
     pub(crate) tenancy: Tenancy,
     pub(crate) counts: Counters,
     pub(crate) tracing: Tracing,
-    pub(crate) life: Life,
+    pub(crate) phase: Phase,
     pub(crate) shrink: ShrinkState,
 }
 
@@ -120,7 +120,7 @@ impl Engine {
             tenancy: Tenancy::default(),
             counts: Counters::default(),
             tracing: Tracing::default(),
-            life: Life::Open,
+            phase: Phase::Open,
             shrink: ShrinkState::default(),
         }
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use homa_proto::{DoneReason, RpcKey, Time};
 
-use super::{Engine, Life};
+use super::{Engine, Phase};
 use crate::api::early::EarlyDelivery;
 use crate::api::error::ReadError;
 use crate::payload::buffers::Role;
@@ -51,7 +51,7 @@ impl Engine {
         let length = u64::from(arriving.length);
         // A request refused here is considered again when it has grown, or when it is whole.
         let fits = self.requests.queued_bytes + length <= self.requests.max_queued_bytes;
-        if arriving.end < early.step_bytes || !fits || port.closed || self.life != Life::Open {
+        if arriving.end < early.step_bytes || !fits || port.closed || self.phase != Phase::Open {
             return;
         }
         if self.endpoint.take_early(rpc, early.step_bytes.max(1)) {
@@ -99,7 +99,7 @@ impl Engine {
         let index = self.buffers.index_of(rpc);
         let peer = self.requests.readings[index].peer;
         let error = match reason {
-            _ if self.life == Life::Closed => ReadError::Closed,
+            _ if self.phase == Phase::Closed => ReadError::Closed,
             // A request that is not whole has no answer, so `Acknowledged` means the same as a client that
             // gave up. A request that its reader gave up is no longer read, so `Aborted` needs no own error.
             DoneReason::ClientGaveUp | DoneReason::Acknowledged => ReadError::ClientGaveUp { peer },

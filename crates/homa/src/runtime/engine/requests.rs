@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use homa_proto::{DoneReason, RpcKey, Time};
 
-use super::{Engine, Life};
+use super::{Engine, Phase};
 use crate::api::error::{HostError, ReplyError};
 use crate::observe::stages::Message;
 use crate::payload::buffers::Role;
@@ -24,7 +24,7 @@ impl Engine {
         port: u16,
         bound: Option<PortClaim>,
     ) -> Result<Option<usize>, HostError> {
-        if self.life != Life::Open {
+        if self.phase != Phase::Open {
             return Err(HostError::Closed);
         }
         if let Some(&server) = self.requests.port_index.get(&port) {
@@ -65,7 +65,7 @@ impl Engine {
         let refused = self.requests.queued_bytes + length > self.requests.max_queued_bytes;
         if refused
             || self.requests.ports[server].closed
-            || self.life != Life::Open
+            || self.phase != Phase::Open
             || self.refuses_requests(server)
         {
             self.counts.host.requests_refused += u64::from(refused);
@@ -117,7 +117,7 @@ impl Engine {
         peer: SocketAddr,
         response: Outgoing,
     ) -> Result<(), ReplyError> {
-        if self.life == Life::Closed {
+        if self.phase == Phase::Closed {
             return Err(ReplyError::Closed);
         }
         let Role::InHand { server } = self.buffers.role(rpc) else {
@@ -207,7 +207,7 @@ impl Engine {
     }
 
     fn close_when_done(&mut self, now: Time, server: usize) {
-        if self.life != Life::Open && self.is_drained(true) {
+        if self.phase != Phase::Open && self.is_drained(true) {
             self.waiting.note_ready(WaitTarget::Drained);
         }
         let done = |port: &ServerPort| port.closed && port.in_hand + port.answered + port.queue.len() == 0;

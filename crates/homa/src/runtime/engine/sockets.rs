@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use homa_proto::{DoneReason, RpcKey, Time};
 
-use super::{Engine, Life};
+use super::{Engine, Phase};
 use crate::api::address::ServerAddr;
 use crate::api::error::{CallError, HostError, RecvError, ReplyError};
 use crate::kernel_api::socket::outcome::{CallInfo, Outcome, ReturnedReply};
@@ -32,7 +32,7 @@ impl Engine {
         chosen: Option<u16>,
         server: Option<usize>,
     ) -> Result<(usize, u16), HostError> {
-        if self.life != Life::Open {
+        if self.phase != Phase::Open {
             return Err(HostError::Closed);
         }
         let port = match chosen {
@@ -63,7 +63,7 @@ impl Engine {
     /// the server port that takes them.
     pub(crate) fn open_socket_server(&mut self, socket: usize) -> Result<usize, HostError> {
         let state = &mut self.sockets.open[socket];
-        if state.closed || self.life != Life::Open {
+        if state.closed || self.phase != Phase::Open {
             return Err(HostError::Closed);
         }
         let server = self.requests.ports.insert(ServerPort::new(state.port, Some(socket)));
@@ -114,7 +114,7 @@ impl Engine {
     /// Takes the outcome of a private call, if it is over.
     pub(crate) fn take_private(&mut self, socket: usize, id: u64) -> Option<Result<Outcome, RecvError>> {
         let state = &self.sockets.open[socket];
-        if state.closed || self.life != Life::Open {
+        if state.closed || self.phase != Phase::Open {
             return Some(Err(RecvError::Closed));
         }
         let call = state.calls.get(&id).copied();
@@ -334,7 +334,7 @@ impl Engine {
             Some(server) => self.refuse_queued(now, server),
             None => {
                 self.flush(now);
-                if self.life != Life::Closed {
+                if self.phase != Phase::Closed {
                     self.close_port(now, port);
                 }
             }
