@@ -15,7 +15,7 @@ pub(crate) struct PortHandle {
     /// The port's index in each endpoint.
     pub(super) servers: Vec<usize>,
     /// Offers requests to threads that wait at other endpoints, if there are other endpoints.
-    pub(super) board: Option<Arc<RequestExchange>>,
+    pub(super) exchange: Option<Arc<RequestExchange>>,
     pub(super) number: u16,
     pub(super) homes: WaitSites,
 }

@@ -25,7 +25,7 @@ impl PortHandle {
     /// Looks for a request at the endpoint `home`, which is locked, and checks whether other endpoints have
     /// one.
     pub(crate) fn find(self: &Arc<Self>, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Request>> {
-        engine.find((self.on(home), self.board.as_ref()), |engine| take(engine, self, home))
+        engine.find((self.on(home), self.exchange.as_ref()), |engine| take(engine, self, home))
     }
 
     /// Takes a request that waits at another endpoint than `home`, where no thread waits for it. `more` may
@@ -54,8 +54,8 @@ impl Server {
         number: u16,
         bound: Option<PortClaim>,
     ) -> Result<Server, HostError> {
-        let (servers, board) = endpoints.open_server(number, bound)?;
-        Ok(Server::at(endpoints, number, servers, board))
+        let (servers, exchange) = endpoints.open_server(number, bound)?;
+        Ok(Server::at(endpoints, number, servers, exchange))
     }
 
     /// A handle for a port that is open in all endpoints, with these indices.
@@ -63,9 +63,11 @@ impl Server {
         endpoints: Arc<Endpoints>,
         number: u16,
         servers: Vec<usize>,
-        board: Option<Arc<RequestExchange>>,
+        exchange: Option<Arc<RequestExchange>>,
     ) -> Server {
-        Server { port: Arc::new(PortHandle { endpoints, servers, board, number, homes: WaitSites::new() }) }
+        Server {
+            port: Arc::new(PortHandle { endpoints, servers, exchange, number, homes: WaitSites::new() }),
+        }
     }
 
     pub(crate) fn handle(&self) -> &Arc<PortHandle> {

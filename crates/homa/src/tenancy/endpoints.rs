@@ -134,21 +134,21 @@ impl Endpoints {
                 }
             }
         }
-        let board = self.set_board(servers.iter().copied().map(WaitTarget::Requests).collect());
-        Ok((servers, board))
+        let exchange = self.set_exchange(servers.iter().copied().map(WaitTarget::Requests).collect());
+        Ok((servers, exchange))
     }
 
     /// Makes each endpoint offer its items to all other endpoints, if there are any. `ons` are the wait
     /// targets of the port in the endpoints.
-    pub(crate) fn set_board(&self, ons: Vec<WaitTarget>) -> Option<Arc<RequestExchange>> {
+    pub(crate) fn set_exchange(&self, ons: Vec<WaitTarget>) -> Option<Arc<RequestExchange>> {
         if self.members.len() == 1 {
             return None;
         }
-        let board = Arc::new(RequestExchange::new(ons.clone()));
+        let exchange = Arc::new(RequestExchange::new(ons.clone()));
         for (shared, on) in self.members.iter().zip(ons) {
-            shared.lock().set_board(on, Arc::clone(&board));
+            shared.lock().set_exchange(on, Arc::clone(&exchange));
         }
-        Some(board)
+        Some(exchange)
     }
 
     /// Notes in each endpoint that the last handle of a server port is dropped. The caller holds the lock of

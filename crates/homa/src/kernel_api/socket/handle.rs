@@ -47,7 +47,7 @@ pub struct Socket {
     /// The server that takes its requests, once it has accepted any.
     server: OnceLock<Server>,
     /// Offers arrivals to threads at other endpoints, if the socket lives in several.
-    board: Option<Arc<RequestExchange>>,
+    exchange: Option<Arc<RequestExchange>>,
     /// Memory for outgoing messages.
     pool: Mutex<Pool>,
 }
@@ -95,7 +95,7 @@ impl Host {
             let (index, _) = shared.lock().open_socket(shared.now(), Some(number), Some(server))?;
             socket.members.push(SocketShard { shared: Arc::clone(shared), index });
         }
-        socket.board = endpoints.set_board(socket.members.iter().map(SocketShard::on).collect());
+        socket.exchange = endpoints.set_exchange(socket.members.iter().map(SocketShard::on).collect());
         Ok(socket)
     }
 }
@@ -108,7 +108,7 @@ impl Socket {
         server: OnceLock<Server>,
     ) -> Socket {
         let endpoints = Arc::clone(endpoints);
-        Socket { members, number, endpoints, server, board: None, pool: Mutex::default() }
+        Socket { members, number, endpoints, server, exchange: None, pool: Mutex::default() }
     }
 
     /// The endpoint at which the calling thread calls and waits. A socket without a server lives in one
@@ -313,7 +313,7 @@ impl Socket {
     /// any.
     fn find(&self, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Arrival>> {
         let member = &self.members[home];
-        engine.find((member.on(), self.board.as_ref()), |engine| self.take(engine, home))
+        engine.find((member.on(), self.exchange.as_ref()), |engine| self.take(engine, home))
     }
 
     /// Takes an arrival at another endpoint than `home`, where no thread waits for it.

@@ -32,14 +32,14 @@ impl Engine {
         }
     }
 
-    fn board(&self, on: WaitTarget) -> Option<&Arc<RequestExchange>> {
-        self.offers(on)?.board.as_ref()
+    fn exchange(&self, on: WaitTarget) -> Option<&Arc<RequestExchange>> {
+        self.offers(on)?.exchange.as_ref()
     }
 
     /// Offers items that arrive here to other endpoints from now on, and those that arrived before at once.
-    pub(crate) fn set_board(&mut self, on: WaitTarget, board: Arc<RequestExchange>) {
+    pub(crate) fn set_exchange(&mut self, on: WaitTarget, exchange: Arc<RequestExchange>) {
         let Some(offers) = self.offers_mut(on) else { return };
-        offers.board = Some(board);
+        offers.exchange = Some(exchange);
         if self.has_item(on) {
             self.offer(on);
         }
@@ -49,16 +49,16 @@ impl Engine {
     /// have items.
     pub(crate) fn find<T>(
         &mut self,
-        (on, board): (WaitTarget, Option<&Arc<RequestExchange>>),
+        (on, exchange): (WaitTarget, Option<&Arc<RequestExchange>>),
         take: impl FnOnce(&mut Engine) -> Option<Result<T, RecvError>>,
     ) -> Option<WaitOutcome<T>> {
-        let Some(board) = board else { return take(self).map(WaitOutcome::Here) };
+        let Some(exchange) = exchange else { return take(self).map(WaitOutcome::Here) };
         if self.phase != Phase::Open {
             return Some(WaitOutcome::Here(Err(RecvError::Closed)));
         }
         let index = self.tenancy.group.as_ref().map_or(0, |member| member.index);
         let offers = self.offers_mut(on)?;
-        let marked = board.look(index, &mut offers.woken_for_help);
+        let marked = exchange.look(index, &mut offers.woken_for_help);
         offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
         if marked != 0 && offers.takes.is_multiple_of(LOOK_ELSEWHERE) {
             // The caller may have been woken for an item here.
@@ -89,23 +89,23 @@ impl Engine {
 
     /// Ends the call for help, if one woke a waiter here, on behalf of a waiter that will not check.
     pub(crate) fn end_call(&mut self, on: WaitTarget) {
-        let Some(ExchangeOffer { board: Some(board), woken_for_help, .. }) = self.offers_mut(on) else {
+        let Some(ExchangeOffer { exchange: Some(exchange), woken_for_help, .. }) = self.offers_mut(on) else {
             return;
         };
-        board.end_call(woken_for_help);
+        exchange.end_call(woken_for_help);
     }
 
     /// Marks this endpoint as one with requests for any waiter, and calls for help if there may be any.
     pub(crate) fn offer(&mut self, on: WaitTarget) {
-        let (Some(board), Some(member)) = (self.board(on), &self.tenancy.group) else { return };
-        let (board, index) = (Arc::clone(board), member.index);
-        board.mark(index);
-        self.call_when_due(board, index);
+        let (Some(exchange), Some(member)) = (self.exchange(on), &self.tenancy.group) else { return };
+        let (exchange, index) = (Arc::clone(exchange), member.index);
+        exchange.mark(index);
+        self.call_when_due(exchange, index);
     }
 
     /// Calls for help now, or later if no thread comes.
-    fn call_when_due(&mut self, board: Arc<RequestExchange>, index: usize) {
-        if !board.must_call() {
+    fn call_when_due(&mut self, exchange: Arc<RequestExchange>, index: usize) {
+        if !exchange.must_call() {
             return;
         }
         if self.progress_can_watch() && self.waiting.help_handover.try_it(self.driving.last_driven) {
@@ -113,7 +113,7 @@ impl Engine {
             return;
         }
         self.counts.host.help_calls += 1;
-        self.waiting.wakes.push(Wakeup::Help(board, index));
+        self.waiting.wakes.push(Wakeup::Help(exchange, index));
     }
 
     /// Calls for help for requests for which no thread came; returns whether there are any. For the progress
@@ -127,17 +127,17 @@ impl Engine {
         let sockets =
             self.sockets.open.iter().map(|(socket, state)| (WaitTarget::Socket(socket), &state.offers));
         for (on, offers) in servers.chain(sockets) {
-            let Some(board) = &offers.board else { continue };
+            let Some(exchange) = &offers.exchange else { continue };
             if !self.has_item(on) || self.waiting.is_expected(on) {
                 continue;
             }
             any = true;
-            board.mark(index);
-            if board.must_call() {
+            exchange.mark(index);
+            if exchange.must_call() {
                 // A thread that comes for the request now comes late.
                 self.waiting.help_handover.over(now);
                 self.counts.host.help_calls += 1;
-                self.waiting.wakes.push(Wakeup::Help(Arc::clone(board), index));
+                self.waiting.wakes.push(Wakeup::Help(Arc::clone(exchange), index));
             }
         }
         any
@@ -146,13 +146,15 @@ impl Engine {
     /// Called after a request was taken. If more requests are here than the threads on their way will take,
     /// or other endpoints have some, calls for help.
     pub(crate) fn pass_on(&mut self, on: WaitTarget) {
-        let (Some(member), Some(board)) = (&self.tenancy.group, self.board(on).cloned()) else { return };
+        let (Some(member), Some(exchange)) = (&self.tenancy.group, self.exchange(on).cloned()) else {
+            return;
+        };
         let index = member.index;
         if !self.has_item(on) {
-            board.unmark(index);
+            exchange.unmark(index);
         } else if !self.waiting.is_expected(on) {
-            board.mark(index);
+            exchange.mark(index);
         }
-        self.call_when_due(board, index);
+        self.call_when_due(exchange, index);
     }
 }

@@ -132,7 +132,7 @@ impl RequestExchange {
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeOffer {
     /// `None` if there are no other endpoints.
-    pub(crate) board: Option<Arc<RequestExchange>>,
+    pub(crate) exchange: Option<Arc<RequestExchange>>,
     /// A waiter here was woken by another endpoint's call for help, and no thread has checked since.
     pub(crate) woken_for_help: bool,
     /// Times that an item was taken, or sought in vain.
