@@ -89,7 +89,7 @@ impl Default for Freezer {
 impl Freezer {
     /// Applies the host's freeze state to the trace of this endpoint.
     #[inline]
-    pub(crate) fn heed(&mut self, endpoint: &mut Endpoint) {
+    pub(crate) fn apply(&mut self, endpoint: &mut Endpoint) {
         let turn = self.host.turn.load(Acquire);
         if turn != self.seen {
             self.follow(turn, endpoint);
@@ -115,12 +115,12 @@ impl Freezer {
         if endpoint.trace().is_off() || !self.host.freeze(Reason { id, cause }) {
             return false;
         }
-        self.heed(endpoint);
+        self.apply(endpoint);
         true
     }
 
     pub(crate) fn unfreeze(&mut self, endpoint: &mut Endpoint) {
         self.host.unfreeze();
-        self.heed(endpoint);
+        self.apply(endpoint);
     }
 }

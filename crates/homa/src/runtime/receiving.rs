@@ -16,14 +16,14 @@ pub(crate) struct Receiving {
     /// A bundle whose first bytes alone were received into `burst`; empty outside of a drive round.
     bundle: Vec<u8>,
     /// Consecutive rounds in which due timers were deferred in favour of received packets.
-    pub(super) put_off: u32,
+    pub(super) timer_deferrals: u32,
     /// Times that the driver was polled in vain since packets last came.
     pub(super) empty_polls: u32,
 }
 
 impl Receiving {
     pub(crate) fn new() -> Receiving {
-        Receiving { burst: RxBurst::new(), bundle: Vec::new(), put_off: 0, empty_polls: 0 }
+        Receiving { burst: RxBurst::new(), bundle: Vec::new(), timer_deferrals: 0, empty_polls: 0 }
     }
 
     /// Receives packets. If the first packet is the expected next packet of a message, its payload goes

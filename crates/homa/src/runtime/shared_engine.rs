@@ -246,7 +246,7 @@ impl SharedEngine {
 
     fn locked<'a>(&'a self, mut guard: MutexGuard<'a, Engine>) -> EngineGuard<'a> {
         guard.counts.host.lock_acquisitions += 1;
-        guard.heed_freeze();
+        guard.apply_freeze();
         guard.tracing.just_now = None;
         guard.endpoint.trace().begin_turn();
         EngineGuard { guard: Some(guard), shared: self }

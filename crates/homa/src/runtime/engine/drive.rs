@@ -14,7 +14,7 @@ const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
 
 /// Maximum rounds, each of at most `batch` packets, by which due timers may be deferred in favour of received
 /// packets, if they are already late by `late_ns`.
-fn most_put_off(late_ns: u64, batch: u32) -> u32 {
+fn max_timer_deferrals(late_ns: u64, batch: u32) -> u32 {
     if late_ns >= LEAST_TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
 }
 
@@ -28,7 +28,7 @@ impl Engine {
         self.tick_processes(now);
         self.tick_lease(now);
         let (received, now) = self.receive(now);
-        self.tend_endpoint(now, received);
+        self.process_timers(now, received);
         self.publish_lease(now);
         if self.driver.poll_timeout() == Some(0) {
             // The driver holds packets back, and their time has come.
@@ -38,15 +38,15 @@ impl Engine {
         }
         // Peers wait for the answers to received packets; the application comes next.
         let sent = self.transmit_round(now);
-        let mut told = self.dispatch(now);
+        let mut had_events = self.dispatch(now);
         if self.expire_calls(now) {
             self.flush(now);
-            told = true;
+            had_events = true;
         }
         while let Some(waker) = self.waiting.timers.pop_due(now) {
             self.waiting.wakes.push(Wakeup::Task(waker));
         }
-        let busy = received || sent || told;
+        let busy = received || sent || had_events;
         if busy {
             self.driving.last_activity = now;
             if self.driving.avoids_deep_sleep {
@@ -61,27 +61,27 @@ impl Engine {
     /// round: the packets may contain a request, and its answer comes first. If the timers are late, no
     /// thread drove meanwhile, as on an overloaded machine, and the packets that arrived in that time are
     /// read first. Sending RESEND for packets that already wait here would cost both sides more of the
-    /// processor time that they lack. The delay is bounded by [`most_put_off`].
-    fn tend_endpoint(&mut self, now: Time, received: bool) {
+    /// processor time that they lack. The delay is bounded by [`max_timer_deferrals`].
+    fn process_timers(&mut self, now: Time, received: bool) {
         let Some(due) = self.endpoint.poll_timeout().filter(|&due| due <= now) else {
-            self.receiving.put_off = 0;
+            self.receiving.timer_deferrals = 0;
             return;
         };
         if received
-            && self.receiving.put_off
-                < most_put_off(now.since(due), self.receiving.burst.cap().take(BURST_PACKETS as u32))
+            && self.receiving.timer_deferrals
+                < max_timer_deferrals(now.since(due), self.receiving.burst.cap().take(BURST_PACKETS as u32))
         {
-            self.receiving.put_off += 1;
+            self.receiving.timer_deferrals += 1;
             return;
         }
-        self.receiving.put_off = 0;
+        self.receiving.timer_deferrals = 0;
         self.endpoint.handle_timeout(now);
         self.fit_tables();
     }
 
     /// The work to do before a sleep: everything but receiving, since waiting packets end the sleep.
     pub(crate) fn finish_up(&mut self, now: Time) {
-        self.tend_endpoint(now, false);
+        self.process_timers(now, false);
         self.flush(now);
     }
 
@@ -229,8 +229,12 @@ mod tests {
 
     #[test]
     fn what_is_due_waits_for_packets_once_and_longer_only_where_it_is_late() {
-        let rounds = |late_ns| most_put_off(late_ns, BURST_PACKETS as u32);
+        let rounds = |late_ns| max_timer_deferrals(late_ns, BURST_PACKETS as u32);
         assert_eq!([0, LEAST_TICK_NS - 1, LEAST_TICK_NS].map(rounds), [1, 1, 32]);
-        assert_eq!(most_put_off(LEAST_TICK_NS, 1), LATE_PACKETS, "as many packets, whatever a round takes");
+        assert_eq!(
+            max_timer_deferrals(LEAST_TICK_NS, 1),
+            LATE_PACKETS,
+            "as many packets, whatever a round takes"
+        );
     }
 }

@@ -11,22 +11,22 @@ impl Engine {
     /// Handles the endpoint's events; returns whether there were any.
     pub(super) fn dispatch(&mut self, now: Time) -> bool {
         let mut any = false;
-        let mut told_at = None;
+        let mut read_at = None;
         while let Some(event) = self.endpoint.poll_event() {
             any = true;
             match event {
                 Event::Request { rpc, peer, port, .. } => self.queue_request(now, rpc, peer, port),
                 Event::Response { rpc, cookie, length, .. } => {
-                    self.time_call(&mut told_at, cookie as usize, length);
+                    self.time_call(&mut read_at, cookie as usize, length);
                     let response = self.buffers.take_incoming(rpc);
                     self.buffers.release(rpc);
-                    self.judge_call(told_at.unwrap_or(now), cookie as usize);
+                    self.check_call_time(read_at.unwrap_or(now), cookie as usize);
                     self.finish_call(cookie as usize, Ok(response));
                 }
                 Event::Failed { rpc, cookie, error, .. } => {
                     self.buffers.release(rpc);
                     let call = cookie as usize;
-                    self.judge_call(now, call);
+                    self.check_call_time(now, call);
                     if let Some(to) = self.calls.open.get(call).map(|call| call.to) {
                         self.finish_call(call, Err(CallError::from_rpc(to, error)));
                     }
@@ -45,7 +45,7 @@ impl Engine {
                     }
                 }
                 Event::Done { rpc, reason } => self.end_request(now, rpc, reason),
-                Event::Freeze { .. } => self.obey_freeze(),
+                Event::Freeze { .. } => self.accept_freeze(),
             }
         }
         any
@@ -53,10 +53,10 @@ impl Engine {
 
     /// Records the duration of a call whose response is whole. The clock is read once for all responses of a
     /// round.
-    fn time_call(&mut self, told_at: &mut Option<Time>, call: usize, response_bytes: u32) {
+    fn time_call(&mut self, read_at: &mut Option<Time>, call: usize, response_bytes: u32) {
         let Some(clock) = self.tracing.clock else { return };
         let Some(call) = self.calls.open.get(call) else { return };
-        let now = told_at.get_or_insert_with(|| self.tracing.just_now.unwrap_or_else(|| clock.now()));
+        let now = read_at.get_or_insert_with(|| self.tracing.just_now.unwrap_or_else(|| clock.now()));
         let bytes = call.request_bytes.max(response_bytes) as usize;
         self.counts.call_times.record(bytes, now.since(call.started));
     }

@@ -8,8 +8,8 @@ use crate::observe::freeze::Cause;
 impl Engine {
     /// Applies the host's freeze state to this endpoint's trace.
     #[inline]
-    pub(crate) fn heed_freeze(&mut self) {
-        self.tracing.freezer.heed(&mut self.endpoint);
+    pub(crate) fn apply_freeze(&mut self) {
+        self.tracing.freezer.apply(&mut self.endpoint);
     }
 
     /// Freezes the host's trace, unless it is off or frozen; returns whether it did.
@@ -25,7 +25,7 @@ impl Engine {
 
     /// Called at the end of a call. If the call was too slow, freezes the trace before newer events overwrite
     /// its history.
-    pub(crate) fn judge_call(&mut self, now: Time, call: usize) {
+    pub(crate) fn check_call_time(&mut self, now: Time, call: usize) {
         if self.tracing.freezer.slower_than_ns == u64::MAX {
             return;
         }
@@ -42,7 +42,7 @@ impl Engine {
     }
 
     /// A peer requests a freeze. It gets no answer, and the request is not passed on (FREEZE-2).
-    pub(crate) fn obey_freeze(&mut self) {
+    pub(crate) fn accept_freeze(&mut self) {
         if self.tracing.freezer.obeys {
             self.freeze_trace(0, Cause::Peer);
         }

@@ -23,9 +23,9 @@ impl Engine {
 
     /// Passes a network report about a peer to the other endpoints. Over raw IP the kernel has given it to
     /// each of them.
-    pub(super) fn tell_unreachable(&self, peer: SocketAddr, report: Unreachable) {
+    pub(super) fn share_unreachable(&self, peer: SocketAddr, report: Unreachable) {
         if let Some(member) = self.tenancy.group.as_ref().filter(|_| self.tenancy.processes.is_none()) {
-            member.tell_unreachable(peer, report);
+            member.share_unreachable(peer, report);
         }
     }
 

@@ -65,7 +65,7 @@ impl Engine {
             self.note_burst_processed(self.packets_handled() - handled);
         }
         self.note_device_sent();
-        let mut told = false;
+        let mut reported = false;
         while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
             let report = match what {
                 Refusal::Peer { sender_id } => homa_proto::Unreachable::Peer { rpc_id: sender_id },
@@ -75,10 +75,10 @@ impl Engine {
                 }
             };
             self.endpoint.peer_unreachable(now, peer, report);
-            self.tell_unreachable(peer, report);
-            told = true;
+            self.share_unreachable(peer, report);
+            reported = true;
         }
-        (self.take_mail(now) || count > 0 || told, now)
+        (self.take_mail(now) || count > 0 || reported, now)
     }
 
     /// Number of packets given to the endpoint: its own, and those of others that concern it.

@@ -147,7 +147,7 @@ impl Engine {
 
     /// The calls of a socket whose outcome has not been taken.
     pub(crate) fn socket_calls(&self, socket: usize) -> Vec<CallInfo> {
-        let told = |(&id, &call): (&u64, &usize)| {
+        let info = |(&id, &call): (&u64, &usize)| {
             let entry = self.calls.open.get(call)?;
             let CallOwner::Socket(owner) = &entry.owner else { return None };
             let response = owner.result.as_ref().map(|result| result.as_ref().map_or(0, Bytes::len));
@@ -160,7 +160,7 @@ impl Engine {
                 over: response,
             })
         };
-        self.sockets.open[socket].calls.iter().filter_map(told).collect()
+        self.sockets.open[socket].calls.iter().filter_map(info).collect()
     }
 
     /// Gives up the sockets' calls whose deadline has passed; returns whether there were any. The caller

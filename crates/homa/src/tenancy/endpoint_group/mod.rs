@@ -189,7 +189,7 @@ impl GroupMember {
             self.hand_over_burst(rx, addressees);
         }
         if endpoint.stats().peer_restarts != restarts {
-            self.tell_restarts(endpoint, packets_of(rx));
+            self.share_restarts(endpoint, packets_of(rx));
         }
     }
 
@@ -213,7 +213,7 @@ impl GroupMember {
     }
 
     /// Passes the packets by which this endpoint has seen a peer restart to the other endpoints.
-    fn tell_restarts<'a>(&self, endpoint: &Endpoint, packets: impl Iterator<Item = RxPacket<'a>> + Clone) {
+    fn share_restarts<'a>(&self, endpoint: &Endpoint, packets: impl Iterator<Item = RxPacket<'a>> + Clone) {
         self.group.post_to_others(self.index, true, |mail| {
             let mut last = None;
             for packet in packets.clone() {
@@ -227,7 +227,7 @@ impl GroupMember {
     }
 
     /// Passes a network report about a peer to the other endpoints.
-    pub(crate) fn tell_unreachable(&self, peer: SocketAddr, report: Unreachable) {
+    pub(crate) fn share_unreachable(&self, peer: SocketAddr, report: Unreachable) {
         let report = MailKind::Unreachable(report);
         self.group.post_to_others(self.index, true, |mail| mail.push(report, &RxPacket::new(peer, &[])));
     }
@@ -254,7 +254,7 @@ impl GroupMember {
         }
         endpoint.handle_packets(now, own(), buffers);
         if endpoint.stats().peer_restarts != restarts {
-            self.tell_restarts(endpoint, own());
+            self.share_restarts(endpoint, own());
         }
         for (kind, packet) in self.mail.iter() {
             match kind {
