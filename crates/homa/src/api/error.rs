@@ -305,8 +305,8 @@ pub enum ReplyError {
         /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol`.
         name: &'static str,
     },
-    /// The request has not arrived whole, and its client would stop sending it at the first byte of the reply.
-    /// The request is given up.
+    /// The request has not arrived whole, and its client would stop sending it at the first byte of the
+    /// reply. The request is given up.
     #[error(
         "the request from {peer} is still arriving: read it to its end by its reader, then reply to the whole request"
     )]

@@ -30,7 +30,8 @@ pub struct Request {
     rpc: RpcKey,
     peer: SocketAddr,
     pub(crate) payload: Bytes,
-    /// Set while the request is not whole, until a [`RequestReader`](crate::reader::RequestReader) has read its end.
+    /// Set while the request is not whole, until a [`RequestReader`](crate::reader::RequestReader) has read
+    /// its end.
     pub(crate) arriving: Option<PartialRequest>,
     answered: bool,
 }
@@ -59,7 +60,8 @@ impl Request {
     }
 
     /// Whether the request has arrived whole. That is false only if its server takes requests
-    /// [early](crate::Server::early). It is then read by a [reader](Request::reader), and answered afterwards.
+    /// [early](crate::Server::early). It is then read by a [reader](Request::reader), and answered
+    /// afterwards.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.arriving.is_none()
@@ -144,8 +146,8 @@ impl Request {
         result
     }
 
-    /// Answers several requests as [`reply`](Request::reply) does, and empties `replies`. Consecutive answers of
-    /// one endpoint of one host are sent together. Once all answers have been sent, `refused` gets each
+    /// Answers several requests as [`reply`](Request::reply) does, and empties `replies`. Consecutive answers
+    /// of one endpoint of one host are sent together. Once all answers have been sent, `refused` gets each
     /// error; the RPC of a refused answer is over.
     pub fn reply_all(replies: &mut Vec<(Request, Bytes)>, mut refused: impl FnMut(ReplyError)) {
         let mut errors = Vec::new();

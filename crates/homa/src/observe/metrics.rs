@@ -39,9 +39,9 @@ counts! {
     Gauge endpoints,
     /// RPCs open now, of both sides.
     Gauge open_rpcs,
-    /// Calls whose result is not there, or not taken, now.
+    /// Calls whose result has not arrived or has not been taken.
     Gauge open_calls,
-    /// Requests in hand now that were not whole when they were taken, and whose end is not read.
+    /// Requests that the application took before they were whole and has not read to the end.
     Gauge open_readings,
     /// Requests that wait for `recv` now.
     Gauge queued_requests,
@@ -51,36 +51,36 @@ counts! {
     Gauge outgoing_bytes,
     /// Bytes of incoming messages held now, counted whole from their first packet on.
     Gauge incoming_bytes,
-    /// Buffers that had to be allocated for incoming messages, because none was free: in the steady state there are no more.
+    /// Buffers allocated for incoming messages because none was free; constant in the steady state.
     Counter buffers_allocated,
     /// Requests given up because `max_queued_request_bytes` was reached.
     Counter requests_refused,
-    /// Bytes granted to senders, or sendable unasked, and not received now.
+    /// Bytes granted to senders or sendable unscheduled, and not received yet.
     Gauge granted_bytes,
     /// Events in the time trace now.
     Gauge trace_records,
     /// Events of the time trace that newer ones have overwritten.
     Counter trace_records_overwritten,
-    /// Peers known now: as many as `Host::peers` lists, where there is one endpoint; one that several endpoints know counts for
-    /// each of them.
+    /// Peers known now. A peer counts once for each endpoint that knows it, but `Host::peers` lists it once.
     Gauge known_peers,
-    /// Speed of this host's link in Mbit/s, as set or as the device tells it; 0: unknown, and then unscheduled bytes do not
-    /// follow round-trip times and the pacer is off.
+    /// Speed of this host's link in Mbit/s, from the settings or the device. If it is 0, that is unknown, the
+    /// pacer is off and unscheduled bytes do not follow round-trip times.
     Gauge link_mbps,
-    /// Most bytes of a message that peers are told to send unasked, because too many once came at the same time; 0: none.
+    /// Maximum unscheduled bytes of a message that this host announces to its peers after incast; 0: no
+    /// limit.
     Gauge unsched_limit_bytes,
-    /// Times that a thread took the host's lock. A polling thread takes it anew in each round; starting a call, or replying,
-    /// takes it once.
+    /// Times that a thread took the host's lock. A polling thread takes it once in each round, and starting a
+    /// call or replying takes it once.
     Counter lock_acquisitions,
-    /// Those of them that found it taken.
+    /// Acquisitions that found the lock taken.
     Counter lock_misses,
-    /// Nanoseconds that threads waited for it, over all misses.
+    /// Nanoseconds that threads waited for the host's lock, over all misses.
     Counter lock_wait_ns,
     /// Drive rounds.
     Counter drive_rounds,
     /// Datagrams sent that carried several packets.
     Counter bundles_sent,
-    /// Packets sent in them.
+    /// Packets sent in datagrams with several packets.
     Counter bundled_packets_sent,
     /// Times that the time trace was frozen: by hand, by a slow RPC, or by a FREEZE packet.
     Counter trace_freezes,
@@ -96,34 +96,36 @@ counts! {
     Gauge low_latency_held,
     /// Times that the packet path failed.
     Counter driver_failures,
-    /// Packets handed to the endpoint that owns their RPC by another one, to which they came.
+    /// Packets that arrived at another endpoint than the one that owns their RPC, and were handed to the
+    /// latter.
     Counter misdirected_packets,
-    /// Times that a request had nobody at its endpoint to take it, and somebody who may wait at another one was looked for.
+    /// Times that no thread at its endpoint was available for a request, so that a thread at another endpoint
+    /// was woken.
     Counter help_calls,
-    /// Requests of an endpoint taken by a thread or task that waited at another one.
+    /// Requests taken by a thread or task that waited at another endpoint.
     Counter taken_elsewhere,
-    /// Pieces of what endpoints have for each other that were dropped because the other one was too far behind.
+    /// Messages between endpoints that were dropped because the receiving endpoint was too far behind.
     Counter mail_dropped,
-    /// Times that an endpoint's mailbox was locked, to put something in or take it out.
+    /// Times that an endpoint's mailbox was locked, to post mail or to take it.
     Counter mail_lock_acquisitions,
-    /// Those of them that found it locked.
+    /// Acquisitions of a mailbox that found it locked.
     Counter mail_lock_misses,
     /// Nanoseconds that threads waited for a mailbox, over all misses.
     Counter mail_lock_wait_ns,
-    /// Endpoints of all hosts that share this one's address now, its own included; 0 where none can, as over UDP.
+    /// Endpoints of all hosts that share this host's address, including its own; 0 if none can, as over UDP.
     Gauge shared_processes,
-    /// This host's slot in the shared segment, the first one where it has several endpoints.
+    /// This host's slot in the shared segment; the first slot if the host has several endpoints.
     Gauge shared_slot,
-    /// 1 when this host leads those that share its address: it answers for ports that nobody has.
+    /// 1 if this host leads the hosts that share its address: it answers for ports that no process has.
     Gauge shared_leads,
     /// Processes of this host found dead since the first of them began.
     Counter shared_found_dead,
-    /// Bytes that all processes and endpoints of this host together may have granted and not received; 0 for a host of one
-    /// endpoint that has its address to itself.
+    /// Maximum bytes that all processes and endpoints of this host together may have granted and not
+    /// received; 0 for a host of one endpoint that shares its address with no process.
     Gauge shared_grant_budget_bytes,
-    /// Those of them that this process, or this endpoint, has now.
+    /// Bytes of the shared grant budget that this process, or this endpoint, has leased.
     Gauge shared_grant_lease_bytes,
-    /// Those that all processes and endpoints have now.
+    /// Bytes of the shared grant budget that all processes and endpoints have leased.
     Gauge shared_grant_leased_bytes,
 }
 

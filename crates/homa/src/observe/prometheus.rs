@@ -278,7 +278,7 @@ mod tests {
         for line in [
             "# HELP homa_packets_sent_total Packets given out to be sent.",
             "# TYPE homa_packets_sent_total counter",
-            "# HELP homa_host_lock_wait_seconds_total Seconds that threads waited for it, over all misses.",
+            "# HELP homa_host_lock_wait_seconds_total Seconds that threads waited for the host's lock, over all misses.",
             "homa_packets_sent_total{host=\"10.0.0.9:14600\"} 18446744073709551615",
             "homa_uptime_seconds{host=\"10.0.0.9:14600\"} 2.5",
             "homa_host_lock_wait_seconds_total{host=\"10.0.0.9:14600\"} 1.5",

@@ -22,8 +22,9 @@ pub trait MessageMemory: Send + Sync {
 /// that never received all of it.
 pub trait Lender: Send + Sync {
     /// Whether the memory may still be written to; called before each write. To take the memory away, first
-    /// make this return false, and then call [`Socket::await_writers`](crate::kernel_api::Socket::await_writers): after
-    /// that no write is in progress. The message is still delivered, with the bytes that it has.
+    /// make this return false, and then call
+    /// [`Socket::await_writers`](crate::kernel_api::Socket::await_writers): after that no write is in
+    /// progress. The message is still delivered, with the bytes that it has.
     fn is_there(&self) -> bool;
 }
 

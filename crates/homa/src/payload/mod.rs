@@ -9,9 +9,9 @@
 //! - **Incoming** payload is passed to `Reassembly::write`, each byte once. `homa/payload/buffers` copies it
 //!   from the driver's packet buffer into the message, which is the one copy in user space, and gives the
 //!   whole message to the application as `Bytes`. The message's memory is not zeroed before: packets that
-//!   come in order write it. (Parts that are read early, by a `ResponseReader` or by a server with `early`, are
-//!   copied once more.) If packets have 16 KB and more, as on loopback, the driver receives the next packet
-//!   of a message directly in its place after the last. There is then no copy in user space at all
+//!   come in order write it. (Parts that are read early, by a `ResponseReader` or by a server with `early`,
+//!   are copied once more.) If packets have 16 KB and more, as on loopback, the driver receives the next
+//!   packet of a message directly in its place after the last. There is then no copy in user space at all
 //!   (`homa/payload/direct_receive`).
 //! - **Memory is reused.** The pool (`homa/payload/pool`) keeps an empty handle to each buffer that it hands
 //!   out. When the application has dropped the message, the pool's handle is the only one and the memory is

@@ -113,8 +113,8 @@ impl SharedEngine {
         self.demanded.load(Ordering::Relaxed)
     }
 
-    /// Whether [`attend`](SharedEngine::attend) was called since the last call of this function, which only the
-    /// progress thread makes.
+    /// Whether [`attend`](SharedEngine::attend) was called since the last call of this function, which only
+    /// the progress thread makes.
     pub(crate) fn take_demand(&self) -> bool {
         self.demanded.swap(false, Ordering::Relaxed)
     }

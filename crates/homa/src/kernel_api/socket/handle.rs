@@ -242,10 +242,10 @@ impl Socket {
         rpc.reply_while_copying(pieces)
     }
 
-    /// Like [`Request::reply`] to a request that came by this socket, with bytes that the caller must get back.
-    /// The host reads the bytes until [`recv`](Socket::recv) returns [`Arrival::ReturnedReply`] with this
-    /// cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet. After an
-    /// error, the host no longer reads them when this returns.
+    /// Like [`Request::reply`] to a request that came by this socket, with bytes that the caller must get
+    /// back. The host reads the bytes until [`recv`](Socket::recv) returns [`Arrival::ReturnedReply`] with
+    /// this cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet.
+    /// After an error, the host no longer reads them when this returns.
     ///
     /// # Errors
     /// See [`ReplyError`]; the RPC is over in that case, and there is no `ReturnedReply`. `Closed` also if

@@ -37,7 +37,8 @@ pub struct CallInfo {
     pub over: Option<usize>,
 }
 
-/// The outcome of an answer whose bytes were [lent](crate::kernel_api::Socket::reply_lent). The host no longer reads them.
+/// The outcome of an answer whose bytes were [lent](crate::kernel_api::Socket::reply_lent). The host no
+/// longer reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnedReply {
     /// The server's id of the RPC, which is odd.

@@ -19,8 +19,8 @@ fn max_timer_deferrals(late_ns: u64, batch: u32) -> u32 {
 }
 
 impl Engine {
-    /// Does one round; returns whether there was anything to do. The caller calls [`Engine::wake_waiters`] after it
-    /// has taken its own items.
+    /// Does one round; returns whether there was anything to do. The caller calls [`Engine::wake_waiters`]
+    /// after it has taken its own items.
     pub(crate) fn drive(&mut self, now: Time) -> bool {
         self.counts.host.drive_rounds += 1;
         self.driving.last_driven = now;

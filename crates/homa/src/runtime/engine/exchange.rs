@@ -77,8 +77,8 @@ impl Engine {
         (marked != 0).then_some(WaitOutcome::Elsewhere(marked))
     }
 
-    /// Another endpoint calls for help: wakes one thread or task that waits for this; returns whether there is
-    /// one.
+    /// Another endpoint calls for help: wakes one thread or task that waits for this; returns whether there
+    /// is one.
     pub(crate) fn answer_call(&mut self, on: WaitTarget) -> bool {
         let found = self.wake_one(on);
         if let Some(offers) = self.offers_mut(on).filter(|_| found) {

@@ -11,16 +11,16 @@
 //! makes no call while the recent history supports this: threads that poll at other endpoints see the mark at
 //! once, and the endpoint's own threads return. The endpoint's progress thread then makes the call, within a
 //! tick. If that proves wrong, calls are made at once for a while
-//! ([`HandoverBackoff`](crate::runtime::handover::HandoverBackoff)). When a call was made for each request that found
-//! all threads of its endpoint busy, a loaded server made more than one call for each RPC. Each call takes
-//! the lock of another endpoint.
+//! ([`HandoverBackoff`](crate::runtime::handover::HandoverBackoff)). When a call was made for each request
+//! that found all threads of its endpoint busy, a loaded server made more than one call for each RPC. Each
+//! call takes the lock of another endpoint.
 //!
 //! # Why nothing is stranded
 //! Assume that a request is in the queue of endpoint E, and no thread that waits there is on its way. The
 //! request was noted ready under E's lock. The thread that released that lock woke a thread or task of E, or
 //! marked E. A thread that takes one of several requests and leaves others also marks E
-//! (`pass_on` of the engine). While E has such a request its progress thread does not rest: it checks once in a
-//! tick, marks E, and calls. So it is sufficient that a call finds a thread if any thread sleeps:
+//! (`pass_on` of the engine). While E has such a request its progress thread does not rest: it checks once in
+//! a tick, marks E, and calls. So it is sufficient that a call finds a thread if any thread sleeps:
 //! - A thread that goes to sleep at H announces H in `waiting` and then checks `surplus`, both while it holds
 //!   H's lock to enter H's list of sleepers. A caller checks that list under the same lock. If it does so
 //!   before the sleeper's hold, the sleeper sees the caller's mark; if after, the caller finds the sleeper.
@@ -107,8 +107,8 @@ impl RequestExchange {
         self.surplus.load(SeqCst) != 0 && !self.called.load(SeqCst) && self.waiting.load(SeqCst) != 0
     }
 
-    /// Wakes one waiter, if possible at another endpoint than `from`. The caller holds no lock. `wake` wakes a
-    /// waiter on the target at an endpoint, and returns whether there was one; if not, it
+    /// Wakes one waiter, if possible at another endpoint than `from`. The caller holds no lock. `wake` wakes
+    /// a waiter on the target at an endpoint, and returns whether there was one; if not, it
     /// [retracts](RequestExchange::retract) the endpoint's announcement under that endpoint's lock.
     pub(crate) fn call_help(&self, from: usize, wake: impl Fn(usize, WaitTarget) -> bool) {
         let count = self.ons.len();

@@ -48,7 +48,8 @@
 //! - **Over raw IP the filter steers** (`raw/program`): the kernel offers every packet to every socket at the
 //!   address, and each takes the RPCs of its own endpoint. To processes that share the address each endpoint
 //!   counts as one more process, with a slot and ids of its own; the first endpoint holds the ports for all
-//!   (`process_group/endpoint_slots`). Ids are leased in ranges, of which an endpoint uses those that steer to it.
+//!   (`process_group/endpoint_slots`). Ids are leased in ranges, of which an endpoint uses those that steer
+//!   to it.
 //! - **Packets at the wrong endpoint are handed over** (`endpoint_group`). The kernel reads only the first
 //!   packet of a merged run, and a client of one endpoint sends runs for all of the server's endpoints.
 //!   Mailboxes are bounded in bytes; packets beyond the bound are lost and counted, as with a full receive
