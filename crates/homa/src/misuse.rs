@@ -1,5 +1,5 @@
-//! Uses that must not compile. Each has a twin beside it that differs in the mistake alone and does compile,
-//! so that the mistake is what the compiler refuses.
+//! Uses that must not compile. A twin of each differs in the mistake alone and compiles, which shows that the
+//! compiler refuses the mistake and nothing else.
 //!
 //! A call that is neither waited for nor started sends nothing:
 //!

@@ -30,7 +30,7 @@ impl Host {
 
     /// Freezes the time trace of all endpoints: its content stays as it is until
     /// [`unfreeze_trace`](Host::unfreeze_trace). Returns `false` if it was already frozen, or if the host has
-    /// no trace. The peers are asked to freeze theirs if
+    /// no trace. A FREEZE packet to each peer freezes its trace, too, if
     /// [`HostConfig::trace_freeze_peers`](crate::HostConfig::trace_freeze_peers) is set.
     pub fn freeze_trace(&self) -> bool {
         let first = self.endpoints.first();
@@ -57,9 +57,9 @@ impl Host {
     /// endpoint received packets. Packets can be lost, and peers need not obey. This host's own trace
     /// continues.
     pub fn freeze_peers(&self) -> usize {
-        let asked = self.endpoints.members.iter().map(|shared| shared.lock().endpoint.freeze_peers()).sum();
+        let peers = self.endpoints.members.iter().map(|shared| shared.lock().endpoint.freeze_peers()).sum();
         self.send_now();
-        asked
+        peers
     }
 
     /// Makes each endpoint send its waiting packets.

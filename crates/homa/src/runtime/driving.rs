@@ -1,4 +1,4 @@
-//! Who drives the endpoint, and when it was last driven.
+//! The threads and tasks that drive the endpoint, and when it was last driven.
 
 use homa_proto::{Config, Time};
 

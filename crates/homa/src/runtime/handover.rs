@@ -42,7 +42,7 @@ impl HandoverBackoff {
     const GOOD_STREAK: u32 = 1_000;
 
     /// Whether the lead may be left empty now.
-    pub(crate) fn try_it(&mut self, now: Time) -> bool {
+    pub(crate) fn may_defer(&mut self, now: Time) -> bool {
         if self.hand_over > 0 {
             self.hand_over -= 1;
             return false;
@@ -52,12 +52,12 @@ impl HandoverBackoff {
     }
 
     /// Whether the lead is being left empty now.
-    pub(crate) fn is_tried(&self) -> bool {
+    pub(crate) fn is_deferred(&self) -> bool {
         self.empty_since.is_some()
     }
 
     /// A thread leads again.
-    pub(crate) fn over(&mut self, now: Time) {
+    pub(crate) fn ended(&mut self, now: Time) {
         let Some(since) = self.empty_since.take() else { return };
         if now.since(since) > HandoverBackoff::WORTH_NS {
             self.streak = 0;
@@ -79,11 +79,11 @@ mod tests {
 
     fn empty_for(lead_handover: &mut HandoverBackoff, ns: u64) -> bool {
         let start = Time::from_ns(1_000_000);
-        let tried = lead_handover.try_it(start);
-        if tried {
-            lead_handover.over(start + ns);
+        let deferred = lead_handover.may_defer(start);
+        if deferred {
+            lead_handover.ended(start + ns);
         }
-        tried
+        deferred
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //!   thread leads.
 //! - **A future** is driven by a task of the application's own tokio runtime (`async_driver`), and by
 //!   the progress thread where there is none. Its time limit is a timer of the endpoint (`timers`).
-//! - **The progress thread** (`progress`) drives if no other thread has driven for a tick, which `tick_ns`
+//! - **The progress thread** (`progress_thread`) drives if no other thread has driven for a tick, which `tick_ns`
 //!   there makes longer on slow links. Peers see BUSY while an application computes, not silence. Otherwise
 //!   it sleeps. While the leader sleeps, the progress thread handles timers due in more than a tick: a timer
 //!   of the leader's own would cost every sleep several microseconds. It also holds the processors out of
@@ -44,7 +44,17 @@
 //!   of sizes, so that two moments can be subtracted and endpoints added.
 //!
 //! Wakers are called and buffers are freed after the lock is released: both may run code of the application
-//! or take long (`shared`).
+//! or take long (`shared_engine`).
+//!
+//! # Layers
+//!
+//! | layer | files |
+//! |---|---|
+//! | parts: types, tables, decisions; each gets the parts that it needs as arguments | `calls`, `requests`, `receiving`, `sending`, `waiters`, `driving`, and those that they consist of |
+//! | `Engine`: the state of an endpoint behind its lock | `engine`, one file of methods for each concept |
+//! | what takes the lock | `shared_engine`, `wait`, `progress_thread`, `async_driver`, `copy_and_send` |
+//!
+//! Nothing in a lower layer names anything in a higher one.
 
 #[cfg(feature = "tokio")]
 pub(crate) mod async_driver;

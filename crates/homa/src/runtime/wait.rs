@@ -99,7 +99,7 @@ fn lead<'a, T>(
 ) -> (EngineGuard<'a>, Option<T>) {
     let mut quiet_since = now;
     let mut fruitless = 0_u32;
-    engine.waiting.lead_handover.over(now);
+    engine.waiting.lead_handover.ended(now);
     if shared.poll_ns == 0 {
         // Calling the driver before the kernel would cost every RPC of a thread that does not poll a useless
         // system call. If packets are waiting, the kernel ends the sleep at once.
@@ -208,8 +208,8 @@ pub(crate) fn take_elsewhere<'a, T>(
         let mut engine = shared.lock();
         let taken = take(&mut engine, endpoint);
         engine.counts.host.taken_elsewhere += u64::from(matches!(taken, Some(Ok(_))));
-        if engine.waiting.help_handover.is_tried() {
-            engine.waiting.help_handover.over(shared.now());
+        if engine.waiting.help_handover.is_deferred() {
+            engine.waiting.help_handover.ended(shared.now());
         }
         engine.pass_on(on);
         if taken.is_some() {

@@ -95,7 +95,7 @@ pub(crate) struct Waiters {
     pub(crate) counts: WaitCounts,
 }
 
-/// What has been counted of leaders.
+/// Counters of leaders.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaitCounts {
     /// Times that a leader handed the lead to another thread.
@@ -172,7 +172,7 @@ impl Waiters {
 
     /// A follower that was woken has acquired the lock.
     pub(super) fn arrived(&mut self, on: WaitTarget) {
-        if let Some(at) = self.woken_targets.iter().position(|woken_targets| *woken_targets == on) {
+        if let Some(at) = self.woken_targets.iter().position(|target| *target == on) {
             self.woken_targets.swap_remove(at);
         }
     }

@@ -66,10 +66,10 @@ impl Engine {
             return Some(WaitOutcome::Elsewhere(marked));
         }
         if let Some(taken) = take(self) {
-            if self.waiting.help_handover.is_tried()
+            if self.waiting.help_handover.is_deferred()
                 && let Some(clock) = self.tracing.clock
             {
-                self.waiting.help_handover.over(clock.now());
+                self.waiting.help_handover.ended(clock.now());
             }
             self.waiting.taken = Some(on);
             return Some(WaitOutcome::Here(taken));
@@ -108,7 +108,7 @@ impl Engine {
         if !exchange.must_call() {
             return;
         }
-        if self.progress_can_watch() && self.waiting.help_handover.try_it(self.driving.last_driven) {
+        if self.progress_can_watch() && self.waiting.help_handover.may_defer(self.driving.last_driven) {
             self.progress_must_watch();
             return;
         }
@@ -135,7 +135,7 @@ impl Engine {
             exchange.mark(index);
             if exchange.must_call() {
                 // A thread that comes for the request now comes late.
-                self.waiting.help_handover.over(now);
+                self.waiting.help_handover.ended(now);
                 self.counts.host.help_calls += 1;
                 self.waiting.wakes.push(Wakeup::Help(Arc::clone(exchange), index));
             }

@@ -88,7 +88,7 @@ impl Engine {
         if !self.waiting.woken_targets.is_empty() {
             return;
         }
-        if self.waiting.followers.is_empty() || self.waiting.lead_handover.try_it(now) {
+        if self.waiting.followers.is_empty() || self.waiting.lead_handover.may_defer(now) {
             self.progress_must_watch();
         } else {
             self.hand_over();
@@ -110,7 +110,7 @@ impl Engine {
     /// on its way to lead.
     pub(crate) fn hand_over_late(&mut self, now: Time) -> bool {
         if self.waiting.woken_targets.is_empty() && !self.waiting.followers.is_empty() {
-            self.waiting.lead_handover.over(now);
+            self.waiting.lead_handover.ended(now);
             self.hand_over();
         }
         !self.waiting.woken_targets.is_empty()

@@ -46,7 +46,7 @@ pub(crate) struct RequestExchange {
     ons: Vec<WaitTarget>,
     /// A bit for each endpoint with requests for which no thread waits there.
     surplus: AtomicU64,
-    /// A bit for each endpoint where a thread or task waits, or waited a moment ago.
+    /// A bit for each endpoint where a thread or task waits, or waited recently.
     waiting: AtomicU64,
     /// A call for help is in progress.
     called: AtomicBool,
@@ -54,7 +54,7 @@ pub(crate) struct RequestExchange {
 
 impl fmt::Debug for RequestExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Board")
+        f.debug_struct("RequestExchange")
             .field("surplus", &self.surplus)
             .field("waiting", &self.waiting)
             .finish_non_exhaustive()
