@@ -25,9 +25,10 @@ use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::wake_chooser::WakeChooser;
 use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
+use crate::tenancy::endpoint_policies::ENDPOINT_POLICIES;
 use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::host_lease::{HostLease, LeaseSource};
-use crate::tenancy::placement::{ENDPOINT_POLICIES, Placement};
+use crate::tenancy::placement::Placement;
 use crate::tenancy::process_group::{
     self, CutoffSet, EndpointSlots, GroupPool, Segment, SegmentError, SegmentParameters,
 };

@@ -11,7 +11,7 @@ use homa_steer::PolicyName;
 
 pub use crate::api::address::ParseServerAddrError;
 use crate::api::address::ServerAddr;
-use crate::tenancy::placement::ENDPOINT_POLICIES;
+use crate::tenancy::endpoint_policies::ENDPOINT_POLICIES;
 pub use crate::tenancy::process_group::SegmentError;
 
 /// Why a [`Host`](crate::Host) could not be created, or could not open a port.

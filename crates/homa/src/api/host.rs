@@ -14,7 +14,6 @@ use crate::api::error::HostError;
 use crate::api::server::Server;
 use crate::observe::freeze::FreezeState;
 use crate::observe::metrics::Metrics;
-use crate::observe::prometheus;
 use crate::runtime::engine::Phase;
 use crate::runtime::progress_thread;
 use crate::runtime::wait;
@@ -100,13 +99,6 @@ impl Host {
     #[must_use]
     pub fn metrics_by_endpoint(&self) -> Vec<Metrics> {
         self.endpoints.members.iter().map(|shared| shared.lock().metrics()).collect()
-    }
-
-    /// The metrics, and what is known of the peers, in the text format of Prometheus: see
-    /// [`prometheus::text`].
-    #[must_use]
-    pub fn prometheus_text(&self) -> String {
-        prometheus::text(&[self])
     }
 
     /// Time since the host was created.

@@ -44,6 +44,15 @@ pub fn text(hosts: &[&Host]) -> String {
     write(&seen)
 }
 
+impl Host {
+    /// The metrics, and what is known of the peers, in the text format of Prometheus: see
+    /// [`text`].
+    #[must_use]
+    pub fn prometheus_text(&self) -> String {
+        text(&[self])
+    }
+}
+
 /// A host at one moment.
 struct HostSample {
     host: String,

@@ -14,15 +14,7 @@ use homa_steer::load::Observed;
 use homa_steer::{CoreLoad, Cores, Loads, Packet, Policy, PolicyName, Settings};
 
 use crate::api::error::HostError;
-
-/// Policies that need only the information that a host has when a call begins.
-pub(crate) const ENDPOINT_POLICIES: [PolicyName; 5] = [
-    PolicyName::SameCore,
-    PolicyName::RssHash,
-    PolicyName::Sparse,
-    PolicyName::Idle,
-    PolicyName::LeastLoaded,
-];
+use crate::tenancy::endpoint_policies::ENDPOINT_POLICIES;
 
 /// Chooses endpoints for new RPCs. All callers of a host share it, behind a lock of its own that is only held
 /// for the choice.
