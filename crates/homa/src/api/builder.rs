@@ -1,4 +1,4 @@
-//! Making a host: its options, and the endpoints that they ask for.
+//! Making a host: its options, and the endpoints that they describe.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -480,18 +480,18 @@ mod tests {
 
     use super::*;
 
-    /// A driver that receives nothing, and records the cap of each burst and which reports it was asked for.
+    /// A driver that receives nothing, and records the cap of each burst and which reports were enabled.
     #[derive(Debug, Default)]
     struct IdleDriver {
         cap: Arc<AtomicU32>,
-        told: Arc<AtomicU32>,
+        enabled: Arc<AtomicU32>,
         /// `receive` panics while this is set.
         breaks: Arc<AtomicBool>,
     }
 
     impl IdleDriver {
         fn tell(&self) -> bool {
-            self.told.fetch_add(1, Ordering::Relaxed);
+            self.enabled.fetch_add(1, Ordering::Relaxed);
             true
         }
     }
@@ -538,15 +538,15 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_asked_for_no_more_than_the_batch_cap() {
+    fn a_driver_receives_no_more_than_the_batch_cap() {
         for batch_cap in [1, 7].map(|packets| BatchCap::new(packets).unwrap()) {
-            let asked = Arc::default();
+            let cap = Arc::default();
             let config = HostConfig { batch_cap, ..HostConfig::default() };
-            let path = IdleDriver { cap: Arc::clone(&asked), ..IdleDriver::default() };
+            let path = IdleDriver { cap: Arc::clone(&cap), ..IdleDriver::default() };
             let host = Host::builder().config(config).bind_on(vec![Box::new(path)]).unwrap();
             let server = host.server(1).unwrap();
             assert!(server.recv().timeout(Duration::from_millis(1)).wait().is_err(), "nothing comes");
-            assert_eq!(asked.load(Ordering::Relaxed), batch_cap.packets());
+            assert_eq!(cap.load(Ordering::Relaxed), batch_cap.packets());
         }
     }
 
@@ -572,11 +572,11 @@ mod tests {
     #[test]
     fn a_path_tells_what_only_a_trace_has_where_there_is_one() {
         for (trace_records, trace_device_times, questions) in [(0, true, 0), (64, false, 0), (64, true, 3)] {
-            let told = Arc::default();
-            let path = IdleDriver { told: Arc::clone(&told), ..IdleDriver::default() };
+            let enabled = Arc::default();
+            let path = IdleDriver { enabled: Arc::clone(&enabled), ..IdleDriver::default() };
             let config = HostConfig { trace_records, trace_device_times, ..HostConfig::default() };
             let _host = Host::builder().config(config).bind_on(vec![Box::new(path)]).unwrap();
-            assert_eq!(told.load(Ordering::Relaxed), questions, "{trace_records} {trace_device_times}");
+            assert_eq!(enabled.load(Ordering::Relaxed), questions, "{trace_records} {trace_device_times}");
         }
     }
 }

@@ -135,7 +135,7 @@ pub(crate) fn take(
     Some(Ok(Request::new(Arc::clone(port), endpoint, (queued.rpc, queued.peer), request, arriving)))
 }
 
-/// What sockets need.
+/// Access for sockets.
 impl Server {
     /// The port's index in each endpoint.
     #[cfg(feature = "kernel-api")]

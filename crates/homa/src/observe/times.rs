@@ -179,8 +179,8 @@ mod tests {
             times.record(us * 1_000);
         }
         for (fraction, exact_us) in [(0.0, 1), (0.5, 50), (0.99, 99), (1.0, 100)] {
-            let told = times.quantile(fraction).expect("there are some").as_nanos() as u64;
-            assert!(told >= exact_us * 1_000 && told <= exact_us * 1_250, "{fraction}: {told}");
+            let estimate = times.quantile(fraction).expect("there are some").as_nanos() as u64;
+            assert!(estimate >= exact_us * 1_000 && estimate <= exact_us * 1_250, "{fraction}: {estimate}");
         }
         times.record(u64::MAX);
         assert_eq!(times.quantile(1.0), None);

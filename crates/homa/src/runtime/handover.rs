@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_stays_empty_while_somebody_soon_comes_back() {
+    fn a_lead_stays_empty_while_a_thread_soon_returns() {
         let mut lead_handover = HandoverBackoff::default();
         assert!((0..10_000).all(|_| empty_for(&mut lead_handover, 5_000)));
     }

@@ -17,7 +17,7 @@ pub(crate) struct Receiving {
     bundle: Vec<u8>,
     /// Consecutive rounds in which due timers were deferred in favour of received packets.
     pub(super) timer_deferrals: u32,
-    /// Times that the driver was polled in vain since packets last came.
+    /// Polls of the driver that returned nothing since packets last came.
     pub(super) empty_polls: u32,
 }
 

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_ends_one_sleep_however_often_it_rang() {
+    fn a_notification_ends_one_sleep_however_often_it_is_repeated() {
         let wake_fd = WakeFd::new().unwrap();
         wake_fd.notify();
         wake_fd.notify();

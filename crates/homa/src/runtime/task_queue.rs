@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_are_woken_in_the_order_that_is_asked_for_and_renewal_keeps_their_place() {
+    fn tasks_are_woken_in_the_configured_order_and_keep_their_place_when_renewed() {
         for order in [WakeOrder::Lifo, WakeOrder::Fifo] {
             let (mut tasks, by) = (TaskQueue::default(), WakeChooser::new(order));
             let (first, _) = tasks.register(None, Waker::noop().clone());

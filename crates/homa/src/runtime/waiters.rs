@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_wait_for_the_same_one_is_woken_in_the_order_that_is_asked_for() {
+    fn threads_that_wait_for_the_same_target_are_woken_in_the_configured_order() {
         let (one, other) = (WaitTarget::Requests(0), WaitTarget::Requests(1));
         let asleep = [one, other, one, one];
         for (order, expected) in

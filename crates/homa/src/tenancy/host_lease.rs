@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_an_endpoint_that_has_said_that_it_waits_and_does_not_come() {
+    fn no_endpoint_waits_for_one_that_published_an_entry_and_does_not_send() {
         let [long, short] = &mut members(2)[..] else { panic!("two") };
         long.send(Time::ZERO, 300_000);
         let (mut now, mut of_long) = (Time::ZERO, long.drive(Time::ZERO));

@@ -407,14 +407,14 @@ mod tests {
         drop(other);
         engine.drive(now);
         assert_eq!(wire.reasons(), [], "HOST-10");
-        let (mut due, mut asked) = (now, Vec::new());
-        while asked.is_empty() {
+        let (mut due, mut resends) = (now, Vec::new());
+        while resends.is_empty() {
             due = client.poll_timeout().unwrap();
             client.handle_timeout(due);
-            asked = packets(&mut client, due);
+            resends = packets(&mut client, due);
         }
         engine.drive(due);
-        wire.bring(asked);
+        wire.bring(resends);
         engine.drive(due);
         assert_eq!(wire.reasons(), [UnknownReason::OwnerGone], "HOST-10");
         wire.bring(request(&mut client, due));

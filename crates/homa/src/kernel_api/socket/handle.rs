@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_to_an_answer_is_told_or_copied() {
+    fn bytes_lent_to_an_answer_are_returned_or_copied() {
         let (there, host) = (host(), host());
         let server = there.socket(Some(9)).unwrap();
         let to = ServerAddr::new(there.local_addr(), 9);

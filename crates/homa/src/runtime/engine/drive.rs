@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_was_away_reads_what_came_before_it_asks_again() {
+    fn a_host_that_was_away_reads_waiting_packets_before_it_sends_resend() {
         let (mut client, mut server) = (engine(), engine());
         let to = ServerAddr { host: server.driver.local_addr(), port: 99 };
         let port = client.open_client(Time::ZERO, None).unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_is_no_older_than_the_look_that_found_it() {
+    fn packets_get_the_time_after_the_driver_returned_them() {
         let (mut client, mut server) = (engine(), engine());
         // The clock counts from before this test, whose own times are simulated.
         const BEFORE_NS: u64 = 5 * SEC;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_waits_for_packets_once_and_longer_only_where_it_is_late() {
+    fn due_timers_are_deferred_once_and_more_often_only_if_late() {
         let rounds = |late_ns| max_timer_deferrals(late_ns, BURST_PACKETS as u32);
         assert_eq!([0, LEAST_TICK_NS - 1, LEAST_TICK_NS].map(rounds), [1, 1, 32]);
         assert_eq!(

@@ -155,10 +155,10 @@ mod tests {
         assert!(engine.start_progress());
         let now = Time::ZERO;
         engine.progress_round(now, false, false);
-        let stranger = RxPacket::new("127.0.0.1:1".parse().unwrap(), &[]);
-        group.mailbox(1).post(true, |mail| {
-            mail.push(MailKind::Unreachable(Unreachable::Peer { rpc_id: None }), &stranger)
-        });
+        let report = RxPacket::new("127.0.0.1:1".parse().unwrap(), &[]);
+        group
+            .mailbox(1)
+            .post(true, |mail| mail.push(MailKind::Unreachable(Unreachable::Peer { rpc_id: None }), &report));
         assert!(engine.has_urgent_mail());
         engine.progress_round(now, false, false);
         assert!(!engine.has_urgent_mail());
@@ -167,7 +167,7 @@ mod tests {
     /// A leader that polls and leaves may have set timers of which a thread that slept all the while is
     /// unaware.
     #[test]
-    fn who_sleeps_on_the_descriptor_is_told_when_others_have_driven() {
+    fn a_progress_thread_on_the_descriptor_is_notified_when_others_have_driven() {
         for leads_between in [false, true] {
             let mut engine = engine();
             assert!(engine.start_progress());

@@ -175,7 +175,7 @@ mod tests {
 
     /// A leader takes one of the requests that come while it sleeps, or before it has looked.
     #[test]
-    fn a_task_beside_the_leader_is_woken_for_what_the_leader_does_not_take() {
+    fn a_task_is_woken_for_each_request_that_the_leader_leaves() {
         for (requests, tasks_woken) in [(1, 0), (2, 1), (3, 2)] {
             let (mut client, mut engine) = (engine(), engine());
             let server = engine.open_server(Time::ZERO, 99, None).unwrap().unwrap();

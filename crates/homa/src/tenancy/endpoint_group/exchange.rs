@@ -135,7 +135,7 @@ pub(crate) struct ExchangeOffer {
     pub(crate) exchange: Option<Arc<RequestExchange>>,
     /// A waiter here was woken by another endpoint's call for help, and no thread has checked since.
     pub(crate) woken_for_help: bool,
-    /// Times that an item was taken, or sought in vain.
+    /// Attempts to take an item while other endpoints had some.
     pub(crate) takes: u32,
 }
 

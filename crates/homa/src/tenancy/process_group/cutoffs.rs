@@ -100,15 +100,15 @@ mod tests {
             let shared = Arc::new((AtomicU64::new(0), banks()));
             write(&shared.0, &shared.1, set(1));
             let (written, read) = (Arc::clone(&shared), Arc::clone(&shared));
-            let (tell, told) = mpsc::channel();
+            let (sender, received) = mpsc::channel();
             let writer = Box::new(move || {
                 for n in 2..5 {
                     write(&written.0, &written.1, set(n));
                 }
             });
-            let reader = Box::new(move || tell.send(read_bank(&read.0, &read.1)).unwrap());
+            let reader = Box::new(move || sender.send(read_bank(&read.0, &read.1)).unwrap());
             schedule::run(vec![writer, reader], schedule::random(seed));
-            match told.recv().unwrap() {
+            match received.recv().unwrap() {
                 Some((number, read)) => {
                     assert_eq!(read, set(number as u32), "seed {seed}");
                     whole += 1;

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_that_ends_leaves_its_slots() {
+    fn endpoints_that_end_free_their_slots() {
         let dir = Dir::new();
         let other = dir.open();
         let ours = slots(&dir, 3);

@@ -108,7 +108,7 @@ const _: () = assert!(MAX_PROCESSES < ORPHAN as usize);
 pub(super) struct CutoffBank {
     pub levels: [AtomicU32; PRIORITIES],
     pub version: AtomicU32,
-    /// Maximum unscheduled bytes of a message that peers are told to send; 0: the peers are told no limit.
+    /// Maximum unscheduled bytes of a message that is announced to peers; 0: no limit is announced.
     pub unsched_limit: AtomicU32,
 }
 

@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_came_unasked_count_and_leave_no_room_for_others() {
+    fn unscheduled_bytes_count_and_leave_no_room_for_others() {
         let slots = slots(2);
         assert_eq!(of(&slots, 0).adjust(2_000, 2_000), 2_000, "they are there already");
         assert_eq!(of(&slots, 1).adjust(100, 0), 0);
     }
 
     #[test]
-    fn room_for_bytes_that_came_unasked_goes_when_they_have_arrived() {
+    fn room_for_unscheduled_bytes_is_given_back_when_they_have_arrived() {
         let slots = slots(2);
         assert_eq!(of(&slots, 0).adjust(1_600, 1_600), 1_600);
         for (demand, why) in [(1_600, "more is wanted"), (100, "as much is wanted"), (0, "nothing is wanted")]

@@ -354,8 +354,8 @@ fn processes_that_lease_at_a_time_get_different_ids_and_ports() {
     let mut children: Vec<Process> = (0..4).map(|_| Process::start("lease", &dir.file())).collect();
     let (mut ids, mut ports) = (Vec::new(), Vec::new());
     for child in &mut children {
-        let heard = child.hear();
-        let (some_ids, some_ports) = heard.split_once(' ').unwrap();
+        let reply = child.hear();
+        let (some_ids, some_ports) = reply.split_once(' ').unwrap();
         ids.extend(some_ids.split(',').map(|id| id.parse::<u64>().unwrap()));
         ports.extend(some_ports.split(',').map(|port| port.parse::<u16>().unwrap()));
     }
@@ -417,7 +417,7 @@ fn only_a_plain_file_of_this_user_alone_is_trusted() {
 }
 
 #[test]
-fn a_host_too_many_is_told_so() {
+fn a_host_too_many_gets_an_error() {
     let dir = Dir::new();
     let mut hosts: Vec<Segment> = (0..MAX_PROCESSES).map(|_| dir.open()).collect();
     let open = || Segment::open(&dir.file(), &founding(1));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_heard_for_a_while() {
+    fn the_entry_of_a_waiting_process_counts_for_a_while() {
         let word = AtomicU64::new(0);
         // Also when the stamp passes zero.
         for now in [0, 5_000_000_000, (1 << 42) - 1_000] {
