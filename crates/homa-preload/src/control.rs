@@ -14,8 +14,9 @@ use crate::abi::{
 };
 use crate::ffi_border::Refusal;
 use crate::memory;
-use crate::receive::{FinishedCall, PendingMessage};
-use crate::socket::{Name, Socket};
+use crate::pending_message::{FinishedCall, PendingMessage};
+use crate::socket::Socket;
+use crate::socket_name::SocketName;
 
 impl Socket {
     pub(crate) fn control(&self, request: u64, argument: *mut c_void) -> Result<(), Refusal> {
@@ -116,7 +117,7 @@ impl Socket {
     }
 
     fn peer(&self, ip: IpAddr, port: u16) -> libc::sockaddr_storage {
-        Name { ip: ip.to_canonical(), scope: 0, port }.stored(self.family).0
+        SocketName { ip: ip.to_canonical(), scope: 0, port }.stored(self.family).0
     }
 
     /// An RPC in the kernel's format.

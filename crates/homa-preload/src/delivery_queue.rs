@@ -11,12 +11,11 @@ use homa::Request;
 use homa::kernel_api::ReadinessFd;
 
 use crate::open_requests::OpenRequests;
-use crate::receive::PendingMessage;
-use crate::region::Region;
+use crate::pending_message::PendingMessage;
 
 /// Maximum number of messages that are held for want of room, without outcomes of private calls. Further
 /// messages stay with the transport.
-const MOST_HELD: usize = 64;
+const MAX_HELD: usize = 64;
 
 /// The [module](self)'s queue. It has no handle of the transport, so that any thread of the transport may
 /// drop the last reference.
@@ -53,8 +52,8 @@ impl DeliveryQueue {
 
     /// Locks the state. While it is locked, only functions of the transport that never call the message
     /// memory may be called, since the message memory takes this lock.
-    pub(crate) fn state(&self) -> EngineGuard<'_> {
-        EngineGuard { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), holds: &self.holds }
+    pub(crate) fn state(&self) -> QueueGuard<'_> {
+        QueueGuard { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), holds: &self.holds }
     }
 
     /// Whether messages are held. The answer may already be out of date.
@@ -108,22 +107,23 @@ impl DeliveryQueue {
     }
 
     /// Makes the descriptor readable while there is room for a held message: poll must neither miss such a
-    /// message nor show one without room. Returns whether a message has room that had none before.
-    pub(crate) fn show(&self, region: &Region) -> bool {
+    /// message nor show one without room. `has_room` tells whether there is room for this many bytes. Returns
+    /// whether a message has room that had none before.
+    pub(crate) fn show(&self, has_room: impl Fn(usize) -> bool) -> bool {
         let mut state = self.state();
-        let mut anew = false;
+        let mut has_news = false;
         for held in state.held.iter_mut().filter(|held| !held.is_private()) {
-            let has_room = region.pages().has_room(held.length());
+            let has_room = has_room(held.length());
             // For the kernel's poll, a message arrives when it has room.
-            anew |= has_room && !held.shown;
+            has_news |= has_room && !held.shown;
             held.shown = has_room;
         }
         let changed = self.note(&state);
         drop(state);
-        if changed || anew {
-            self.signal.update(anew);
+        if changed || has_news {
+            self.signal.update(has_news);
         }
-        anew
+        has_news
     }
 
     /// A thread keeps the result from before it takes the outcome of a private call until that has a place.
@@ -140,12 +140,12 @@ impl DeliveryQueue {
 }
 
 /// The locked state.
-pub(crate) struct EngineGuard<'a> {
+pub(crate) struct QueueGuard<'a> {
     state: MutexGuard<'a, QueueState>,
     holds: &'a AtomicBool,
 }
 
-impl Deref for EngineGuard<'_> {
+impl Deref for QueueGuard<'_> {
     type Target = QueueState;
 
     fn deref(&self) -> &QueueState {
@@ -153,13 +153,13 @@ impl Deref for EngineGuard<'_> {
     }
 }
 
-impl DerefMut for EngineGuard<'_> {
+impl DerefMut for QueueGuard<'_> {
     fn deref_mut(&mut self) -> &mut QueueState {
         &mut self.state
     }
 }
 
-impl Drop for EngineGuard<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         let holds = !self.state.held.is_empty();
         // Written only on a change, since other threads read its cache line.
@@ -173,7 +173,7 @@ impl QueueState {
     /// Private calls do not count: there are at most as many as the program has begun, and they do not
     /// prevent the receipt of other messages.
     fn is_full(&self) -> bool {
-        self.held.iter().filter(|held| !held.is_private()).count() >= MOST_HELD
+        self.held.iter().filter(|held| !held.is_private()).count() >= MAX_HELD
     }
 
     /// Whether the outcome of this private call is held for want of room.

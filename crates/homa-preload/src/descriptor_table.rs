@@ -8,14 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, 
 use crate::ffi_border::Refusal;
 use crate::hosts::Hosts;
 use crate::own_descriptors;
+use crate::process::{self, MAX_DESCRIPTORS, StateOwner};
 use crate::settings::Settings;
 use crate::socket::Socket;
 
-/// Number of descriptors that can be Homa sockets: the kernel's default limit for a process.
-pub(crate) const MOST: usize = 1 << 20;
-
 /// A bit for each descriptor that is a Homa socket, of this process or inherited from its parent at fork.
-static MARKS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
+static MARKS: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 
 /// Number of marked descriptors.
 static MARKED: AtomicUsize = AtomicUsize::new(0);
@@ -27,7 +25,6 @@ static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(ptr::null_mut());
 /// The state at [`PROCESS_STATE`].
 pub(crate) struct ProcessState {
     pub(crate) hosts: Hosts,
-    process: u32,
     sockets: RwLock<Vec<Option<Arc<Socket>>>>,
     /// Sockets without a descriptor. A thread in a call of such a socket may still have messages written to
     /// its buffers.
@@ -38,18 +35,18 @@ impl ProcessState {
     /// The state of this process, created by the first call.
     pub(crate) fn get() -> &'static ProcessState {
         // SAFETY: the pointer is null or came from `Box::into_raw`, and the state is never freed.
-        if let Some(world) = unsafe { PROCESS_STATE.load(Acquire).as_ref() } {
-            return world;
+        if let Some(state) = unsafe { PROCESS_STATE.load(Acquire).as_ref() } {
+            return state;
         }
         let new = Box::into_raw(Box::new(ProcessState {
             hosts: Hosts::new(Settings::from_environment()),
-            process: std::process::id(),
             sockets: RwLock::default(),
             closed: Mutex::default(),
         }));
         // Registered before any thread can find the state and fork. Several threads may register it at once,
         // which is harmless. SAFETY: the function accesses only atomics, which is permitted in any child.
         unsafe { libc::pthread_atfork(None, None, Some(forget_parent)) };
+        process::own_state();
         match PROCESS_STATE.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
             // SAFETY: `new` came from `Box::into_raw` above, and is never freed.
             Ok(_) => unsafe { &*new },
@@ -71,7 +68,7 @@ impl ProcessState {
     /// Registers `fd` as a Homa socket.
     pub(crate) fn insert(&self, fd: RawFd, socket: Arc<Socket>) -> Result<(), Refusal> {
         let at = fd as usize;
-        if at >= MOST {
+        if at >= MAX_DESCRIPTORS {
             return Err(Refusal::plain(libc::EMFILE));
         }
         let before;
@@ -125,7 +122,7 @@ impl ProcessState {
     /// Whether the calling process created this state. False in a child of vfork, which shares the memory for
     /// a while.
     pub(crate) fn is_mine(&self) -> bool {
-        self.process == std::process::id()
+        process::state_owner() == StateOwner::ThisProcess
     }
 
     /// The Homa socket of `fd`; an error if it belongs to the parent, or if another thread has closed it
@@ -171,6 +168,7 @@ impl ProcessState {
 
 extern "C" fn forget_parent() {
     PROCESS_STATE.store(ptr::null_mut(), Release);
+    process::disown_state();
     own_descriptors::forget_all();
 }
 
@@ -178,7 +176,7 @@ extern "C" fn forget_parent() {
 #[inline]
 pub(crate) fn is_homa(fd: RawFd) -> bool {
     let at = fd as usize;
-    at < MOST && MARKS[at / 64].load(Acquire) >> (at % 64) & 1 == 1
+    at < MAX_DESCRIPTORS && MARKS[at / 64].load(Acquire) >> (at % 64) & 1 == 1
 }
 
 /// Whether any descriptor is a Homa socket.
@@ -189,7 +187,7 @@ pub(crate) fn any() -> bool {
 
 /// The marked descriptors from `first` to `last`.
 pub(crate) fn marked(first: usize, last: usize) -> Vec<RawFd> {
-    (first..=last.min(MOST - 1)).filter(|fd| is_homa(*fd as RawFd)).map(|fd| fd as RawFd).collect()
+    (first..=last.min(MAX_DESCRIPTORS - 1)).filter(|fd| is_homa(*fd as RawFd)).map(|fd| fd as RawFd).collect()
 }
 
 #[cfg(test)]

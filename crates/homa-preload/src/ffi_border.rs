@@ -37,6 +37,10 @@ pub(crate) fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
+unsafe extern "C-unwind" {
+    pub(crate) fn pthread_testcancel();
+}
+
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }

@@ -26,7 +26,6 @@ use crate::ffi_border::Refusal;
 use crate::own_descriptors::OwnDescriptors;
 use crate::settings::Settings;
 use crate::signals;
-use crate::socket::LOOK_AGAIN_MS;
 
 /// The UDP port of the hypothetical server port 0.
 const FIRST_SERVER_UDP_PORT: u16 = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT;
@@ -34,8 +33,9 @@ const FIRST_SERVER_UDP_PORT: u16 = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DE
 /// First client port over UDP, above all UDP ports of servers.
 const FIRST_UDP_CLIENT_PORT: u16 = FIRST_SERVER_UDP_PORT + FIRST_CLIENT_PORT;
 
-/// Attempts to open a port that is still being cleaned up, [`LOOK_AGAIN_MS`] apart.
+/// Attempts to open a port that is still being cleaned up, and the time between two.
 const TRIES: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
 /// A socket of the transport, and its host.
 pub(crate) struct TransportSocket {
@@ -143,7 +143,7 @@ impl Hosts {
 fn open_at(host: &Host, port: Option<u16>) -> Result<Socket, HostError> {
     for _ in 0..TRIES {
         match host.socket(port) {
-            Err(HostError::Port(PortError::InUse(_))) => thread::sleep(Duration::from_millis(LOOK_AGAIN_MS)),
+            Err(HostError::Port(PortError::InUse(_))) => thread::sleep(BETWEEN_TRIES),
             result => return result,
         }
     }

@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::descriptor_table::{MOST, ProcessState};
+use crate::process::{MAX_DESCRIPTORS, StateOwner, state_owner};
 
 /// A bit for each descriptor of the library.
-static OWN: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
+static OWN: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 
 /// Number of leading words that have ever had a bit set.
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -57,7 +57,7 @@ impl Drop for LibraryCall {
 }
 
 fn word(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let at = usize::try_from(fd).ok().filter(|at| *at < MOST)?;
+    let at = usize::try_from(fd).ok().filter(|at| *at < MAX_DESCRIPTORS)?;
     Some((&OWN[at / 64], 1 << (at % 64)))
 }
 
@@ -69,7 +69,7 @@ fn is_marked(fd: c_int) -> bool {
 pub(crate) fn opened(fd: c_int) {
     if MAKES.try_with(Cell::get).unwrap_or(false) {
         keep(fd);
-    } else if is_marked(fd) && ProcessState::existing().is_none_or(ProcessState::is_mine) {
+    } else if is_marked(fd) && state_owner() != StateOwner::Parent {
         // The number now belongs to the program. A vfork child has this memory and its own descriptors, hence
         // the check.
         forget(fd);
@@ -95,15 +95,13 @@ pub(crate) fn may_close(fd: c_int) -> bool {
     if !is_marked(fd) {
         return true;
     }
-    let world = ProcessState::existing();
-    // A child has its own copies. After fork, with its own memory, it forgets them here; after vfork the
-    // marks are the parent's.
-    if let Some(world) = world
-        && !world.is_mine()
-    {
-        return true;
-    }
-    let may = world.is_none() || WORKS.try_with(Cell::get).unwrap_or(1) > 0 || is_thread_of_transport();
+    let may = match state_owner() {
+        // A child of vfork has its own copies, but the marks are the parent's.
+        StateOwner::Parent => return true,
+        // A child of fork has its own memory and forgets the marks here.
+        StateOwner::Nobody => true,
+        StateOwner::ThisProcess => WORKS.try_with(Cell::get).unwrap_or(1) > 0 || is_thread_of_transport(),
+    };
     if may {
         forget(fd);
     }

@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use bytes::Bytes;
 use homa::error::{CallError, RecvError};
-use homa::kernel_api::{Arrival, CallInfo, Outcome};
 use homa::{Request, ServerAddr};
 use libc::msghdr;
 
@@ -18,116 +16,27 @@ use crate::abi::{MAX_PAGES, RecvArgs};
 use crate::ffi_border::Refusal;
 use crate::memory;
 use crate::pages::PageRange;
+use crate::pending_message::PendingMessage;
 use crate::signals;
-use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
-use crate::turns::{SleepBetweenTurns, TurnError, TurnOutcome};
-
-/// A message on its way to the program.
-pub(crate) struct PendingMessage {
-    id: u64,
-    cookie: u64,
-    /// Whether the message is the outcome of a private call.
-    private: bool,
-    from: Name,
-    message: Result<Bytes, CallError>,
-    /// Answers the request, if it is one.
-    rpc: Option<Request>,
-    /// Whether the message was found to have room and was shown since.
-    pub(crate) shown: bool,
-}
-
-/// A call that is over for the transport.
-pub(crate) struct FinishedCall {
-    pub(crate) id: u64,
-    pub(crate) cookie: u64,
-    pub(crate) private: bool,
-    pub(crate) from: Name,
-    /// Bytes of the request; `None` if no longer known.
-    pub(crate) request_bytes: Option<u32>,
-    pub(crate) response_bytes: u32,
-}
-
-impl From<&CallInfo> for FinishedCall {
-    fn from(call: &CallInfo) -> FinishedCall {
-        let CallInfo { id, cookie, to, private, request_bytes, over } = *call;
-        let from = Name { ip: to.host.ip().to_canonical(), scope: scope(&to.host), port: to.port };
-        let response_bytes = over.unwrap_or(0) as u32;
-        FinishedCall { id, cookie, private, from, request_bytes: Some(request_bytes), response_bytes }
-    }
-}
+use crate::socket::{POLL_INTERVAL_MS, Socket};
+use crate::socket_name::SocketName;
+use crate::turn_outcome::{SleepBetweenTurns, TurnError, TurnOutcome};
 
 /// The location of a message in the program's buffers.
 enum MessageLocation {
-    /// There is none: the message is an error.
-    Nowhere,
+    /// The message is an error and needs no place.
+    NoPayload,
     /// The message lies here completely.
-    There(PageRange),
+    InPlace(PageRange),
     /// The message is to be copied here.
-    Room(PageRange),
+    CopyTo(PageRange),
     /// The place was unmapped before the message was complete.
-    Lost(Refusal),
-}
-
-impl PendingMessage {
-    fn of(arrival: Arrival) -> PendingMessage {
-        match arrival {
-            Arrival::Request { mut rpc, id, client_port } => {
-                let from =
-                    Name { ip: rpc.peer().ip().to_canonical(), scope: scope(&rpc.peer()), port: client_port };
-                let message = Ok(rpc.take_payload());
-                PendingMessage { id, cookie: 0, private: false, from, message, rpc: Some(rpc), shown: false }
-            }
-            Arrival::Outcome(outcome) => PendingMessage::of_outcome(outcome, false),
-            Arrival::ReturnedReply(_) => unreachable!("no answer is lent here"),
-        }
-    }
-
-    fn of_outcome(outcome: Outcome, private: bool) -> PendingMessage {
-        let Outcome { id, cookie, to, result } = outcome;
-        let from = Name { ip: to.host.ip().to_canonical(), scope: scope(&to.host), port: to.port };
-        PendingMessage { id, cookie, private, from, message: result, rpc: None, shown: false }
-    }
-
-    /// The response of a call that is not private.
-    #[cfg(test)]
-    pub(crate) fn response(id: u64, length: usize) -> PendingMessage {
-        let to = ServerAddr::new(SocketAddr::from(([127, 0, 0, 1], 0)), 99);
-        PendingMessage::of_outcome(Outcome { id, cookie: 0, to, result: Ok(vec![0; length].into()) }, false)
-    }
-
-    /// Id of the message's RPC.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The call that the message ends; `None` for a request.
-    pub(crate) fn call(&self) -> Option<FinishedCall> {
-        let PendingMessage { id, cookie, private, from, .. } = *self;
-        let response_bytes = self.length() as u32;
-        let call = FinishedCall { id, cookie, private, from, request_bytes: None, response_bytes };
-        self.rpc.is_none().then_some(call)
-    }
-
-    /// Whether only a recvmsg that names the call receives the message.
-    pub(crate) fn is_private(&self) -> bool {
-        self.private
-    }
-
-    pub(crate) fn length(&self) -> usize {
-        self.message.as_ref().map_or(0, Bytes::len)
-    }
-}
-
-fn scope(address: &SocketAddr) -> u32 {
-    match address {
-        SocketAddr::V6(address) => address.scope_id(),
-        SocketAddr::V4(_) => 0,
-    }
+    Unmapped(Refusal),
 }
 
 /// Maximum time in milliseconds between two checks of a waiting thread for its cancellation. Cancellation
 /// does not wake the thread.
-const CANCEL_LOOK_MS: u64 = 100;
+const CANCEL_POLL_MS: u64 = 100;
 
 /// A recvmsg call in progress.
 pub(crate) struct RecvCall {
@@ -135,19 +44,19 @@ pub(crate) struct RecvCall {
     /// Blocked signals, while the call waits and the program has a handler.
     pub(crate) signals: Option<signals::BlockedSignals>,
     /// The program's arguments, once checked.
-    asked: Option<(msghdr, RecvArgs)>,
+    arguments: Option<(msghdr, RecvArgs)>,
 }
 
 impl RecvCall {
     /// Counts the thread among the socket's receivers until the call is dropped.
     pub(crate) fn begin(socket: Arc<Socket>) -> RecvCall {
         socket.receivers.fetch_add(1, SeqCst);
-        RecvCall { socket, signals: None, asked: None }
+        RecvCall { socket, signals: None, arguments: None }
     }
 
     /// Blocks the thread's signals if the program has a handler. From then on it need not be
     /// [recalled](Socket::recall).
-    fn hold_back(&mut self) {
+    fn block_signals(&mut self) {
         if self.signals.is_none() {
             self.signals = signals::BlockedSignals::if_handled();
             self.socket.holding.fetch_add(usize::from(self.signals.is_some()), SeqCst);
@@ -170,7 +79,7 @@ impl Drop for RecvCall {
 /// The result of recvmsg: a length or an error, and its RPC.
 struct RecvResult {
     result: Result<isize, Refusal>,
-    from: Name,
+    from: SocketName,
 }
 
 impl Socket {
@@ -179,19 +88,19 @@ impl Socket {
     pub(crate) fn recall(&self) -> bool {
         let unaware = self.receivers.load(SeqCst) > self.holding.load(SeqCst);
         if unaware {
-            self.look_anew();
+            self.wake_receivers();
         }
         unaware
     }
 
     /// Wakes the receivers so that they check again for held messages and for their way of waiting.
-    fn look_anew(&self) {
+    fn wake_receivers(&self) {
         self.recalls.fetch_add(1, SeqCst);
         self.side().recall();
     }
 
     /// Reads and checks the program's arguments of recvmsg.
-    fn read_asked(message: *mut msghdr) -> Result<(msghdr, RecvArgs), Refusal> {
+    fn read_arguments(message: *mut msghdr) -> Result<(msghdr, RecvArgs), Refusal> {
         let header = memory::read(message)?;
         crate::send::check_header(&header)?;
         if header.msg_control.is_null() {
@@ -219,10 +128,10 @@ impl Socket {
         interrupted: bool,
     ) -> Result<TurnOutcome, Refusal> {
         let socket = Arc::clone(&receiving.socket);
-        let begins = receiving.asked.is_none();
-        let (mut header, mut args) = match receiving.asked {
-            Some(asked) => asked,
-            None => Socket::read_asked(message)?,
+        let begins = receiving.arguments.is_none();
+        let (mut header, mut args) = match receiving.arguments {
+            Some(arguments) => arguments,
+            None => Socket::read_arguments(message)?,
         };
         let control: *mut RecvArgs = header.msg_control.cast();
         let waits = flags & libc::MSG_DONTWAIT == 0 && !socket.nonblocking.load(Relaxed);
@@ -237,7 +146,7 @@ impl Socket {
         };
         let received = match received {
             Err(TurnError::SleepBetweenTurns(nap)) => {
-                receiving.asked = Some((header, args));
+                receiving.arguments = Some((header, args));
                 return Ok(TurnOutcome::SleepBetweenTurns(nap));
             }
             Err(TurnError::Refused(refusal)) => Err(refusal),
@@ -314,9 +223,9 @@ impl Socket {
 
     /// Shows held messages that have room by now.
     fn show_held(&self) {
-        if self.region().is_some_and(|region| self.deliveries.show(region)) {
+        if self.region().is_some_and(|region| self.deliveries.show(|length| region.has_room(length))) {
             // Waiting threads check periodically; this wakes them earlier.
-            self.look_anew();
+            self.wake_receivers();
         }
     }
 
@@ -338,21 +247,21 @@ impl Socket {
             let side = self.side();
             let full = self.deliveries.is_full();
             if waits {
-                receiving.hold_back();
+                receiving.block_signals();
             }
             if full {
                 return Err(self.wait_for_room(waits));
             }
-            let longest = self.starves().then_some(Duration::from_millis(LOOK_AGAIN_MS));
+            let longest = self.starves().then_some(Duration::from_millis(POLL_INTERVAL_MS));
             let taken = match &receiving.signals {
                 _ if !waits => side.recv(Some(Duration::ZERO)),
                 None => {
-                    let longest = longest.unwrap_or(Duration::from_millis(CANCEL_LOOK_MS));
+                    let longest = longest.unwrap_or(Duration::from_millis(CANCEL_POLL_MS));
                     side.recv_while(Some(longest), wanted)
                 }
                 // Most responses arrive within this time, at no more cost than without a handler. A signal
                 // waits at most as long.
-                Some(_) => side.recv(Some(Duration::from_millis(LOOK_AGAIN_MS))),
+                Some(_) => side.recv(Some(Duration::from_millis(POLL_INTERVAL_MS))),
             };
             self.signal.message_taken();
             match taken {
@@ -386,7 +295,7 @@ impl Socket {
             let recalls = self.recalls.load(SeqCst);
             let wanted = || self.recalls.load(SeqCst) == recalls;
             if waits {
-                receiving.hold_back();
+                receiving.block_signals();
             }
             if let Some(found) = self.take_held(message, |held| held.private && held.id == id) {
                 return Ok(found);
@@ -397,9 +306,9 @@ impl Socket {
             let side = self.side();
             let timeout = Duration::from_millis(match &receiving.signals {
                 _ if !waits => 0,
-                None => CANCEL_LOOK_MS,
+                None => CANCEL_POLL_MS,
                 // The descriptor does not show it.
-                Some(_) => LOOK_AGAIN_MS,
+                Some(_) => POLL_INTERVAL_MS,
             });
             let placing = self.deliveries.placing(id);
             let error = match side.recv_private_while(id, Some(timeout), wanted) {
@@ -446,7 +355,7 @@ impl Socket {
         if !waits {
             return Refusal::plain(libc::EAGAIN).into();
         }
-        nap(-1, Some(Duration::from_millis(LOOK_AGAIN_MS)))
+        nap(-1, Some(Duration::from_millis(POLL_INTERVAL_MS)))
     }
 
     /// Whether messages are held for want of room.
@@ -467,7 +376,7 @@ impl Socket {
             return false;
         };
         let mut held = state.held.remove(at);
-        let Name { ip, port, .. } = held.from;
+        let SocketName { ip, port, .. } = held.from;
         let to = ServerAddr::new(SocketAddr::new(ip, 0), port);
         let response = std::mem::replace(&mut held.message, Err(CallError::Aborted { to }));
         if tell {
@@ -488,29 +397,29 @@ impl Socket {
         if self.deliveries.hold(message.take()?) {
             // Threads that waited before check only for arrivals. From now on they also check for room, since
             // pages that come back from the transport wake no thread.
-            self.look_anew();
+            self.wake_receivers();
         }
         None
     }
 
     /// The location of a message, or the place to which it can be copied.
     fn room_for(&self, message: &PendingMessage) -> Option<MessageLocation> {
-        let Ok(bytes) = &message.message else { return Some(MessageLocation::Nowhere) };
+        let Ok(bytes) = &message.message else { return Some(MessageLocation::NoPayload) };
         let region = self.region()?;
         if let Some(place) = region.hand_over(bytes) {
-            return Some(place.map_or_else(MessageLocation::Lost, MessageLocation::There));
+            return Some(place.map_or_else(MessageLocation::Unmapped, MessageLocation::InPlace));
         }
         let place = region.pages().take(bytes.len())?;
-        Some(MessageLocation::Room(place))
+        Some(MessageLocation::CopyTo(place))
     }
 
     /// Ensures that the message lies at its location in the program's buffers.
     fn bring(&self, message: &[u8], found: MessageLocation) -> Result<PageRange, Refusal> {
         match (found, self.region()) {
-            (MessageLocation::There(place), _) => Ok(place),
-            (MessageLocation::Room(place), Some(region)) => region.fill(&place, message).map(|()| place),
-            (MessageLocation::Lost(refusal), _) => Err(refusal),
-            (MessageLocation::Nowhere | MessageLocation::Room(_), _) => Err(Refusal::plain(libc::EIO)),
+            (MessageLocation::InPlace(place), _) => Ok(place),
+            (MessageLocation::CopyTo(place), Some(region)) => region.fill(&place, message).map(|()| place),
+            (MessageLocation::Unmapped(refusal), _) => Err(refusal),
+            (MessageLocation::NoPayload | MessageLocation::CopyTo(_), _) => Err(Refusal::plain(libc::EIO)),
         }
     }
 

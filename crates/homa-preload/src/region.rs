@@ -46,7 +46,7 @@ static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 /// Maximum number of separate holes. Beyond it, one hole covers all from the first to the last.
-const MOST_HOLES: usize = 64;
+const MAX_HOLES: usize = 64;
 
 /// Whether this memory may overlap a region.
 pub(crate) fn may_have_regions(start: usize, length: usize) -> bool {
@@ -78,6 +78,11 @@ impl Region {
     /// transport locks them under its own lock.
     pub(crate) fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is room for a message of this length.
+    pub(crate) fn has_room(&self, length: usize) -> bool {
+        self.pages().has_room(length)
     }
 
     /// The interface by which the transport assembles messages here.
@@ -128,7 +133,7 @@ impl Region {
     /// Shows messages that have room since pages came back otherwise than from the program.
     fn show(&self) {
         if let Some(deliveries) = self.deliveries.upgrade() {
-            deliveries.show(self);
+            deliveries.show(|length| self.has_room(length));
         }
     }
 
@@ -146,7 +151,7 @@ impl Region {
     pub(crate) fn take_away(&self, start: usize, length: usize) {
         let mut holes = self.holes.write().unwrap_or_else(PoisonError::into_inner);
         holes.push(start..start.saturating_add(length));
-        if holes.len() > MOST_HOLES {
+        if holes.len() > MAX_HOLES {
             let first = holes.iter().map(|hole| hole.start).min().unwrap_or(0);
             let end = holes.iter().map(|hole| hole.end).max().unwrap_or(0);
             holes.clear();
@@ -230,7 +235,7 @@ mod tests {
 
     use super::*;
     use crate::abi::PAGE_BYTES;
-    use crate::receive::PendingMessage;
+    use crate::pending_message::PendingMessage;
 
     /// A region of the test, and its memory.
     fn region() -> (Arc<Region>, Vec<u8>) {
@@ -302,13 +307,13 @@ mod tests {
         let loans = [loan(&region, 1_000_000), loan(&region, 1_000_000)];
         let rest: Vec<PageRange> = std::iter::from_fn(|| region.pages().take(PAGE_BYTES)).collect();
         deliveries.hold(PendingMessage::response(7, 900_000));
-        assert!(!deliveries.show(&region) && !is_shown(&signal));
+        assert!(!deliveries.show(|length| region.has_room(length)) && !is_shown(&signal));
         // An RPC ends before its message is complete.
         drop(loans);
         assert!(is_shown(&signal));
         let place = region.pages().take(1_000_000).unwrap();
         let other = region.pages().take(1_000_000 / PAGE_BYTES * PAGE_BYTES).unwrap();
-        assert!(!deliveries.show(&region) && !is_shown(&signal));
+        assert!(!deliveries.show(|length| region.has_room(length)) && !is_shown(&signal));
         region.take_away(region.start, region.length);
         assert!(region.fill(&place, &[1; 1_000_000]).is_err());
         assert!(is_shown(&signal), "what finds no memory there is told so, as by the kernel");
@@ -318,11 +323,11 @@ mod tests {
     #[test]
     fn many_holes_are_one() {
         let (region, _memory) = region();
-        for at in 0..=2 * MOST_HOLES {
+        for at in 0..=2 * MAX_HOLES {
             region.take_away(region.start + 2 * at * PAGE_BYTES, 1);
         }
-        assert!(region.holes.read().unwrap().len() <= MOST_HOLES);
+        assert!(region.holes.read().unwrap().len() <= MAX_HOLES);
         assert!(!region.has_no_hole(PAGE_BYTES as u32, 1), "which lies between two");
-        assert!(region.has_no_hole(5 * MOST_HOLES as u32 * PAGE_BYTES as u32, 1));
+        assert!(region.has_no_hole(5 * MAX_HOLES as u32 * PAGE_BYTES as u32, 1));
     }
 }

@@ -9,12 +9,12 @@ use homa::error::{CallError, ReplyError};
 use libc::{iovec, msghdr};
 
 use crate::abi::{MAX_MESSAGE_BYTES, SEND_PRIVATE, SendArgs};
-use crate::descriptor_table::ProcessState;
 use crate::ffi_border::Refusal;
 use crate::memory;
 use crate::signals;
-use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
-use crate::turns::{SleepBetweenTurns, TurnError, TurnOutcome};
+use crate::socket::{POLL_INTERVAL_MS, Socket};
+use crate::socket_name::SocketName;
+use crate::turn_outcome::{SleepBetweenTurns, TurnError, TurnOutcome};
 
 /// Maximum number of pieces of a message.
 const MAX_PIECES: usize = 1024;
@@ -121,7 +121,10 @@ impl Sending {
         if self.signals.is_none() {
             self.signals = signals::BlockedSignals::if_handled();
         }
-        TurnError::SleepBetweenTurns(SleepBetweenTurns::new(-1, Some(Duration::from_millis(LOOK_AGAIN_MS))))
+        TurnError::SleepBetweenTurns(SleepBetweenTurns::new(
+            -1,
+            Some(Duration::from_millis(POLL_INTERVAL_MS)),
+        ))
     }
 }
 
@@ -167,7 +170,7 @@ impl Socket {
             let text = "reserved fields of sendmsg's arguments are not 0";
             return Err(Refusal::new(libc::EINVAL, text).into());
         }
-        let to = Name::read(self.family, header.msg_name.cast(), header.msg_namelen)?;
+        let to = SocketName::read(self.family, header.msg_name.cast(), header.msg_namelen)?;
         if args.id != 0 {
             self.await_memory(sending, flags)?;
             self.send_answer(&header, &args, to)?;
@@ -204,11 +207,11 @@ impl Socket {
         &self,
         sending: &mut Sending,
         pieces: &GatherList,
-        (args, to): (&SendArgs, Name),
+        (args, to): (&SendArgs, SocketName),
         waits: bool,
     ) -> Result<u64, TurnError> {
         let private = args.flags & SEND_PRIVATE != 0;
-        let to = ProcessState::get().hosts.address(to.ip, to.scope, to.port);
+        let to = self.hosts().address(to.ip, to.scope, to.port);
         loop {
             let side = self.side();
             let cookie = args.completion_cookie;
@@ -226,7 +229,7 @@ impl Socket {
         }
     }
 
-    fn send_answer(&self, header: &msghdr, args: &SendArgs, to: Name) -> Result<(), Refusal> {
+    fn send_answer(&self, header: &msghdr, args: &SendArgs, to: SocketName) -> Result<(), Refusal> {
         if args.completion_cookie != 0 {
             return Err(Refusal::new(libc::EINVAL, "an answer has no completion cookie"));
         }

@@ -10,58 +10,22 @@
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
-
-use crate::descriptor_table::ProcessState;
 
 /// Whether the program has a handler for some signal.
 static HANDLED: AtomicBool = AtomicBool::new(false);
-
-/// Whether threads that had begun to wait before were notified.
-static RECALLED: AtomicBool = AtomicBool::new(false);
-
-/// How often threads are notified that there is a handler, and how long they have to notice.
-const RECALLS: u32 = 100;
-const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
 
 /// Signals for errors of the thread itself, which cannot be deferred.
 const OWN_FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
 
-/// Called before the program sets the action of a signal. The first handler is announced to threads that
-/// already wait.
-pub(crate) fn note(signal: c_int, action: libc::sighandler_t) {
-    let handled = action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal);
-    if !handled {
-        return;
+/// Records that the program sets the action of a signal. Returns whether the action is a handler for which
+/// threads block their signals.
+pub(crate) fn note_action(signal: c_int, action: libc::sighandler_t) -> bool {
+    let is_handler = action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal);
+    if is_handler {
+        HANDLED.store(true, SeqCst);
     }
-    HANDLED.store(true, SeqCst);
-    if RECALLED.load(SeqCst) {
-        return;
-    }
-    let world = ProcessState::existing();
-    // A vfork child shares this memory for a while, and its handlers are its own. The parent's threads then
-    // block their signals without need, and must still be notified when the parent has a handler. A fork
-    // child has its own memory and no process state.
-    if world.is_some_and(|world| !world.is_mine()) || RECALLED.swap(true, SeqCst) {
-        return;
-    }
-    crate::ffi_border::answer(|| {
-        world.inspect(|world| recall(world));
-        Ok(0)
-    });
-}
-
-/// Notifies all receiving threads so that they block their signals. It gives up after some attempts, since a
-/// thread may be about to wait or may never wait.
-fn recall(world: &ProcessState) {
-    for _ in 0..RECALLS {
-        let unaware = world.all().iter().filter(|socket| socket.recall()).count();
-        if unaware == 0 {
-            return;
-        }
-        std::thread::sleep(BETWEEN_RECALLS);
-    }
+    is_handler
 }
 
 /// Signals are blocked while this exists.

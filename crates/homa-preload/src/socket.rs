@@ -2,28 +2,26 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 
 use homa::error::HostError;
 use homa::kernel_api::ReadinessFd;
-use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use libc::{sockaddr, socklen_t};
 
 use crate::abi::FIRST_CLIENT_PORT;
-use crate::delivery_queue::{DeliveryQueue, EngineGuard};
-use crate::descriptor_table::ProcessState;
+use crate::delivery_queue::{DeliveryQueue, QueueGuard};
 use crate::ffi_border::Refusal;
-use crate::hosts::{self, TransportSocket};
-use crate::memory;
+use crate::hosts::{self, Hosts, TransportSocket};
 use crate::region::Region;
 use crate::send_room::Room;
 use crate::signal;
+use crate::socket_name::SocketName;
 
 /// Maximum time in milliseconds between two checks of a thread that waits for an event without a wake-up.
-pub(crate) const LOOK_AGAIN_MS: u64 = 1;
+pub(crate) const POLL_INTERVAL_MS: u64 = 1;
 
 /// The socket of the [module](self).
 pub(crate) struct Socket {
@@ -42,6 +40,8 @@ pub(crate) struct Socket {
     pub(crate) recalls: AtomicUsize,
     /// Number of receiving threads that block their signals.
     pub(crate) holding: AtomicUsize,
+    /// The hosts of the process that opened the socket.
+    hosts: &'static Hosts,
     side: RwLock<TransportSocket>,
     /// The bound on memory of sent messages.
     room: RwLock<Arc<Room>>,
@@ -54,24 +54,20 @@ pub(crate) struct Socket {
     error_text: Mutex<&'static str>,
 }
 
-/// An address as passed by a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
-    pub(crate) ip: IpAddr,
-    pub(crate) scope: u32,
-    pub(crate) port: u16,
-}
-
 impl Socket {
     /// Opens a client's socket; every socket begins as one. Returns it and the program's descriptor.
-    pub(crate) fn open(family: c_int, kind_flags: c_int) -> Result<(Arc<Socket>, RawFd), Refusal> {
-        let side = ProcessState::get().hosts.open(None, family == libc::AF_INET6)?;
+    pub(crate) fn open(
+        hosts: &'static Hosts,
+        family: c_int,
+        kind_flags: c_int,
+    ) -> Result<(Arc<Socket>, RawFd), Refusal> {
+        let side = hosts.open(None, family == libc::AF_INET6)?;
         let nonblocking = kind_flags & libc::SOCK_NONBLOCK != 0;
         let opened = signal::open(nonblocking, kind_flags & libc::SOCK_CLOEXEC != 0);
         let (signal, fd) =
             opened.map_err(|error| Refusal::plain(error.raw_os_error().unwrap_or(libc::ENFILE)))?;
         signal.follow(&side.socket);
-        let room = Room::new(&side.socket, &signal, ProcessState::get().hosts.send_memory());
+        let room = Room::new(&side.socket, &signal, hosts.send_memory());
         let deliveries = DeliveryQueue::new(Arc::clone(&signal));
         let socket = Socket {
             family,
@@ -83,6 +79,7 @@ impl Socket {
             receivers: AtomicUsize::new(0),
             recalls: AtomicUsize::new(0),
             holding: AtomicUsize::new(0),
+            hosts,
             side: RwLock::new(side),
             room: RwLock::new(room),
             identity: signal::identity(fd),
@@ -119,7 +116,12 @@ impl Socket {
         self.side.read().unwrap_or_else(PoisonError::into_inner).host.freeze_trace();
     }
 
-    pub(crate) fn state(&self) -> EngineGuard<'_> {
+    /// The hosts that open the sockets of the transport.
+    pub(crate) fn hosts(&self) -> &'static Hosts {
+        self.hosts
+    }
+
+    pub(crate) fn state(&self) -> QueueGuard<'_> {
         self.deliveries.state()
     }
 
@@ -195,7 +197,7 @@ impl Socket {
 
     /// Binds the socket to a server's port.
     pub(crate) fn bind(&self, address: *const sockaddr, length: socklen_t) -> Result<(), Refusal> {
-        let Name { port, .. } = Name::read(self.family, address, length)?;
+        let SocketName { port, .. } = SocketName::read(self.family, address, length)?;
         if port == 0 || port >= FIRST_CLIENT_PORT {
             let text = "port number invalid: in the automatically assigned range";
             return Err(Refusal::new(libc::EINVAL, text));
@@ -207,11 +209,11 @@ impl Socket {
         if side.socket.port() == port {
             return Ok(());
         }
-        let new = ProcessState::get().hosts.open(Some(port), self.family == libc::AF_INET6)?;
+        let new = self.hosts.open(Some(port), self.family == libc::AF_INET6)?;
         self.serves.store(true, Relaxed);
         new.socket.set_memory(self.region().map(Region::lending));
         self.signal.follow(&new.socket);
-        let room = Room::new(&new.socket, &self.signal, ProcessState::get().hosts.send_memory());
+        let room = Room::new(&new.socket, &self.signal, self.hosts.send_memory());
         room.show();
         *self.room.write().unwrap_or_else(PoisonError::into_inner) = room;
         let old = std::mem::replace(&mut *side, new);
@@ -251,12 +253,12 @@ impl Socket {
     }
 
     /// The name of this socket, for getsockname.
-    pub(crate) fn name(&self) -> Name {
+    pub(crate) fn name(&self) -> SocketName {
         let ip = match self.family {
             libc::AF_INET6 => Ipv6Addr::UNSPECIFIED.into(),
             _ => Ipv4Addr::UNSPECIFIED.into(),
         };
-        Name { ip, scope: 0, port: self.side().port() }
+        SocketName { ip, scope: 0, port: self.side().port() }
     }
 }
 
@@ -268,102 +270,5 @@ impl Drop for Socket {
         side.set_waker(None);
         side.close();
         self.deliveries.clear();
-    }
-}
-
-impl Name {
-    /// Reads an address for a socket of this family.
-    pub(crate) fn read(family: c_int, address: *const sockaddr, length: socklen_t) -> Result<Name, Refusal> {
-        let short = Err(Refusal::new(libc::EINVAL, "the address is too short for its family"));
-        if (length as usize) < size_of::<libc::sa_family_t>() {
-            return short;
-        }
-        if c_int::from(memory::read(address.cast::<libc::sa_family_t>())?) != family {
-            return Err(Refusal::new(libc::EAFNOSUPPORT, "the address is not of the socket's family"));
-        }
-        if family == libc::AF_INET6 {
-            if (length as usize) < size_of::<sockaddr_in6>() {
-                return short;
-            }
-            let name = memory::read(address.cast::<sockaddr_in6>())?;
-            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr).to_canonical();
-            return Ok(Name { ip, scope: name.sin6_scope_id, port: u16::from_be(name.sin6_port) });
-        }
-        if (length as usize) < size_of::<sockaddr_in>() {
-            return short;
-        }
-        let name = memory::read(address.cast::<sockaddr_in>())?;
-        let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)).into();
-        Ok(Name { ip, scope: 0, port: u16::from_be(name.sin_port) })
-    }
-
-    /// The address in the format of a socket of this family, and its length.
-    pub(crate) fn stored(&self, family: c_int) -> (libc::sockaddr_storage, usize) {
-        // SAFETY: the structure consists of numbers, for which zero bytes are valid.
-        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-        let place = &raw mut storage;
-        if family == libc::AF_INET6 {
-            let ip = match self.ip {
-                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                IpAddr::V6(ip) => ip,
-            };
-            let name = sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: self.port.to_be(),
-                sin6_flowinfo: 0,
-                sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
-                sin6_scope_id: self.scope,
-            };
-            // SAFETY: the storage is large enough and aligned for any address.
-            unsafe { ptr::write(place.cast(), name) };
-            return (storage, size_of::<sockaddr_in6>());
-        }
-        let ip = match self.ip.to_canonical() {
-            IpAddr::V4(ip) => ip,
-            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
-        };
-        let name = sockaddr_in {
-            sin_family: libc::AF_INET as libc::sa_family_t,
-            sin_port: self.port.to_be(),
-            sin_addr: libc::in_addr { s_addr: u32::from(ip).to_be() },
-            sin_zero: [0; 8],
-        };
-        // SAFETY: the storage is large enough and aligned for any address.
-        unsafe { ptr::write(place.cast(), name) };
-        (storage, size_of::<sockaddr_in>())
-    }
-
-    /// Writes the address to the program's memory, cut to `room` bytes; returns its full length.
-    pub(crate) fn write(&self, family: c_int, to: *mut sockaddr, room: usize) -> Result<usize, Refusal> {
-        let (storage, length) = self.stored(family);
-        // SAFETY: the storage is at least as long as any address in it.
-        let bytes =
-            unsafe { std::slice::from_raw_parts((&raw const storage).cast::<u8>(), length.min(room)) };
-        memory::copy_out(to.cast(), bytes)?;
-        Ok(length)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_come_back_as_they_were_written() {
-        for (family, ip, shown) in [
-            (libc::AF_INET, "10.0.0.7", "10.0.0.7"),
-            (libc::AF_INET6, "fe80::1", "fe80::1"),
-            (libc::AF_INET6, "10.0.0.7", "10.0.0.7"),
-        ] {
-            let name = Name { ip: ip.parse().unwrap(), scope: 0, port: 99 };
-            let (storage, length) = name.stored(family);
-            let address = (&raw const storage).cast();
-            let read = Name::read(family, address, length as socklen_t).unwrap();
-            assert_eq!(read, Name { ip: shown.parse().unwrap(), ..name });
-            let refused = |family, length| Name::read(family, address, length).unwrap_err().errno;
-            assert_eq!(refused(family, length as socklen_t - 1), libc::EINVAL);
-            assert_eq!(refused(family, 1), libc::EINVAL);
-            assert_eq!(refused(libc::AF_UNIX, length as socklen_t), libc::EAFNOSUPPORT);
-        }
     }
 }

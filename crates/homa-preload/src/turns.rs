@@ -5,80 +5,15 @@
 //! thread drops.
 
 use std::cell::RefCell;
-use std::ffi::c_int;
-use std::ptr;
-use std::time::Duration;
 
 use libc::sigset_t;
 
-use crate::ffi_border::{Refusal, answer, errno, set_errno};
+use crate::ffi_border::{Refusal, answer, pthread_testcancel};
 use crate::own_descriptors::LibraryCall;
-use crate::real;
 use crate::receive::RecvCall;
 use crate::send::Sending;
 use crate::signals::BlockedSignals;
-
-unsafe extern "C-unwind" {
-    pub(crate) fn pthread_testcancel();
-}
-
-/// How a thread sleeps between two turns.
-#[derive(Clone, Copy)]
-pub(crate) struct SleepBetweenTurns {
-    /// The sleep ends when this descriptor is readable; -1: none.
-    fd: c_int,
-    /// `None` is unlimited.
-    timeout: Option<Duration>,
-}
-
-/// The outcome of a turn.
-pub(crate) enum TurnOutcome {
-    /// The call is over, and returns this.
-    Over(isize),
-    /// The call waits.
-    SleepBetweenTurns(SleepBetweenTurns),
-}
-
-/// Why a turn has no result.
-pub(crate) enum TurnError {
-    Refused(Refusal),
-    SleepBetweenTurns(SleepBetweenTurns),
-}
-
-impl From<Refusal> for TurnError {
-    fn from(refusal: Refusal) -> TurnError {
-        TurnError::Refused(refusal)
-    }
-}
-
-impl SleepBetweenTurns {
-    pub(crate) fn new(fd: c_int, timeout: Option<Duration>) -> SleepBetweenTurns {
-        SleepBetweenTurns { fd, timeout }
-    }
-
-    /// Sleeps, with the thread's own mask if the call blocks its signals; returns whether a handler ran that
-    /// ends the call. The thread may end here.
-    fn sleep(&self, mask: Option<&sigset_t>) -> bool {
-        if mask.is_none() && self.timeout == Some(Duration::ZERO) {
-            // SAFETY: no frame on the stack has a destructor, up to the program's frames.
-            unsafe { pthread_testcancel() };
-            return false;
-        }
-        let mut entry = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
-        let timeout = self.timeout.map(|timeout| libc::timespec {
-            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let place = mask.map_or(ptr::null(), ptr::from_ref);
-        let before = errno();
-        // SAFETY: all pointers are NULL or to values that live through the call.
-        let result = unsafe { real::ppoll(&mut entry, 1, timeout, place) };
-        let interrupted = result < 0 && errno() == libc::EINTR && mask.is_some();
-        set_errno(before);
-        interrupted
-    }
-}
+use crate::turn_outcome::{SleepBetweenTurns, TurnOutcome};
 
 /// A sleeping call of this thread.
 pub(crate) enum SleepingCall {

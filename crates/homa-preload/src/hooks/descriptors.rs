@@ -7,12 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::on_socket_int;
 use crate::descriptor_table::{ProcessState, any, is_homa, marked};
-use crate::ffi_border::{Refusal, answer_int, errno, set_errno};
+use crate::ffi_border::{Refusal, answer_int, errno, pthread_testcancel, set_errno};
 use crate::own_descriptors::{self, LibraryCall};
 use crate::real;
 use crate::signal;
 use crate::socket::Socket;
-use crate::turns::pthread_testcancel;
 
 /// Flag of close_range: sets close-on-exec instead of closing.
 const CLOSE_RANGE_CLOEXEC: c_int = 4;
@@ -52,8 +51,8 @@ pub(super) fn is_stale(fd: c_int) -> bool {
     let is = signal::identity(fd);
     set_errno(before);
     let is_stale = Cell::new(false);
-    if let Some(world) = ProcessState::existing() {
-        world.glance_at(fd, |socket| is_stale.set(is != 0 && is != socket.identity));
+    if let Some(state) = ProcessState::existing() {
+        state.glance_at(fd, |socket| is_stale.set(is != 0 && is != socket.identity));
     }
     if is_stale.get() {
         end(closing(fd));
@@ -124,13 +123,13 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mu
 fn copied(fd: c_int, to: c_int) {
     // This may be the last handle by now; dropping it closes descriptors of the library.
     let _working = LibraryCall::begin();
-    let world = ProcessState::get();
+    let state = ProcessState::get();
     if to >= 0
-        && world.is_mine()
-        && let Ok(socket) = world.socket(fd)
+        && state.is_mine()
+        && let Ok(socket) = state.socket(fd)
     {
         // A number beyond the table remains a plain socket.
-        let _ = world.insert(to, socket);
+        let _ = state.insert(to, socket);
     }
 }
 
@@ -140,8 +139,8 @@ fn closing(fd: c_int) -> Option<Arc<Socket>> {
     if !is_homa(fd) {
         return None;
     }
-    let world = ProcessState::get();
-    if world.is_mine() { world.remove(fd) } else { None }
+    let state = ProcessState::get();
+    if state.is_mine() { state.remove(fd) } else { None }
 }
 
 /// # Safety

@@ -27,8 +27,8 @@ fn attend_to(fds: impl Iterator<Item = c_int>) {
         for fd in fds {
             if !is_homa(fd) {
                 others = true;
-            } else if let Some(world) = ProcessState::existing() {
-                world.glance_at(fd, Socket::attend);
+            } else if let Some(state) = ProcessState::existing() {
+                state.glance_at(fd, Socket::attend);
             }
         }
         if others {
@@ -48,9 +48,9 @@ fn attend_to_epoll() {
 
 fn attend_in_epoll() {
     if IN_EPOLL.load(Relaxed)
-        && let Some(world) = ProcessState::existing()
+        && let Some(state) = ProcessState::existing()
     {
-        world.glance_at_each(|socket| {
+        state.glance_at_each(|socket| {
             if socket.in_epoll.load(Relaxed) {
                 socket.attend();
             }

@@ -1,10 +1,51 @@
 //! Signal handlers: calls libc's functions, and records that the program has a handler.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 use libc::sighandler_t;
 
+use crate::descriptor_table::ProcessState;
 use crate::{memory, real, signals};
+
+/// Whether threads that had begun to wait before were notified.
+static RECALLED: AtomicBool = AtomicBool::new(false);
+
+/// How often threads are notified that there is a handler, and how long they have to notice.
+const RECALLS: u32 = 100;
+const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
+
+/// Called before the program sets the action of a signal. The first handler is announced to threads that
+/// already wait.
+fn note_action(signal: c_int, action: sighandler_t) {
+    if !signals::note_action(signal, action) || RECALLED.load(SeqCst) {
+        return;
+    }
+    let state = ProcessState::existing();
+    // A vfork child shares this memory for a while, and its handlers are its own. The parent's threads then
+    // block their signals without need, and must still be notified when the parent has a handler. A fork
+    // child has its own memory and no process state.
+    if state.is_some_and(|state| !state.is_mine()) || RECALLED.swap(true, SeqCst) {
+        return;
+    }
+    crate::ffi_border::answer(|| {
+        state.inspect(|state| recall(state));
+        Ok(0)
+    });
+}
+
+/// Notifies all receiving threads so that they block their signals. It gives up after some attempts, since a
+/// thread may be about to wait or may never wait.
+fn recall(state: &ProcessState) {
+    for _ in 0..RECALLS {
+        let unaware = state.all().iter().filter(|socket| socket.recall()).count();
+        if unaware == 0 {
+            return;
+        }
+        std::thread::sleep(BETWEEN_RECALLS);
+    }
+}
 
 /// # Safety
 /// The requirements of the libc function of this name.
@@ -18,7 +59,7 @@ pub unsafe extern "C-unwind" fn sigaction(
     if !action.is_null()
         && let Ok(action) = memory::read(action)
     {
-        signals::note(signal, action.sa_sigaction);
+        note_action(signal, action.sa_sigaction);
     }
     // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::sigaction(signal, action, before) }
@@ -32,7 +73,7 @@ macro_rules! by_address {
             /// The requirements of the libc function of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(signal: c_int, action: sighandler_t) -> sighandler_t {
-                signals::note(signal, action);
+                note_action(signal, action);
                 // SAFETY: the caller meets the requirements of the libc function.
                 unsafe { real::$name(signal, action) }
             }

@@ -31,7 +31,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         if kind_alone == libc::SOCK_STREAM {
             return Err(Refusal::plain(libc::EPROTONOSUPPORT));
         }
-        let (socket, fd) = Socket::open(domain, kind & KIND_FLAGS)?;
+        let (socket, fd) = Socket::open(&ProcessState::get().hosts, domain, kind & KIND_FLAGS)?;
         ProcessState::get().insert(fd, socket).inspect_err(|_| {
             // SAFETY: the descriptor is new, and was not returned to the program.
             unsafe { real::close(fd) };

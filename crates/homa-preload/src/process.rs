@@ -1,0 +1,39 @@
+//! The process that owns the library's state. A leaf of the import graph, since both the table of sockets and
+//! the marks of the library's own descriptors depend on the owner.
+
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+/// Number of descriptors that the library can track: the kernel's default limit for a process.
+pub(crate) const MAX_DESCRIPTORS: usize = 1 << 20;
+
+/// Id of the process that created the state; 0 if no process has, or after a fork in the child.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// The owner of the state, as the calling process sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateOwner {
+    /// There is no state.
+    Nobody,
+    ThisProcess,
+    /// The parent's state. A child of vfork sees it while it shares the parent's memory.
+    Parent,
+}
+
+/// The owner of the state.
+pub(crate) fn state_owner() -> StateOwner {
+    match OWNER.load(Acquire) {
+        0 => StateOwner::Nobody,
+        id if id == std::process::id() => StateOwner::ThisProcess,
+        _ => StateOwner::Parent,
+    }
+}
+
+/// Makes the calling process the owner of the state.
+pub(crate) fn own_state() {
+    OWNER.store(std::process::id(), Release);
+}
+
+/// Leaves the state without an owner. For a new child, which starts without a state.
+pub(crate) fn disown_state() {
+    OWNER.store(0, Release);
+}
