@@ -18,16 +18,16 @@ use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver, XdpMode};
-use homa_driver::{BufferSizes, Carrier, Driver, DriverStats, RxBurst, TxPacket, Unreachable};
+use homa_driver::{BufferSizes, Carrier, Driver, DriverStats, RxBurst, TxPacket, UnreachableReport};
 
 use homa_testkit::namespace::{Namespace, V4};
 
 type AnyError = Box<dyn std::error::Error>;
 
 /// A UDP socket and no more. It has one peer: whom it heard from.
-struct Bare(UdpSocket);
+struct PlainUdp(UdpSocket);
 
-impl Driver for Bare {
+impl Driver for PlainUdp {
     fn local_addr(&self) -> SocketAddr {
         self.0.local_addr().expect("a bound socket")
     }
@@ -56,7 +56,7 @@ impl Driver for Bare {
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         None
     }
     fn link_mbps(&self) -> Option<u32> {
@@ -91,7 +91,7 @@ fn open(name: &str, ip: &str) -> Result<Box<dyn Driver>, String> {
         "bare" => {
             let socket = UdpSocket::bind(bind).map_err(|error| fail(&error))?;
             socket.set_nonblocking(true).map_err(|error| fail(&error))?;
-            Box::new(Bare(socket))
+            Box::new(PlainUdp(socket))
         }
         "udp" => {
             let config = UdpConfig { bind, ..UdpConfig::default() };

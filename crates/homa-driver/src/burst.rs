@@ -180,7 +180,7 @@ impl RxBurst {
     }
 
     /// Maximum number of datagrams that a driver receives at a time.
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn max_packets(&self) -> usize {
         self.cap.take(BURST_PACKETS as u32) as usize
     }
 

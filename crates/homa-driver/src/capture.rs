@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use homa_pcap::write::{Packet, append, file_header};
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable, dscp_byte};
+use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, UnreachableReport, dscp_byte};
 use crate::filter::ReceiveFilter;
 use crate::socket::source_for;
 
@@ -291,7 +291,7 @@ impl<D: Driver> Driver for PcapDriver<D> {
         self.inner.shows_room()
     }
 
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         self.inner.poll_unreachable()
     }
 

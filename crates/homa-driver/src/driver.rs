@@ -73,16 +73,16 @@ pub(crate) fn priority_of(dscp_byte: u8) -> u8 {
 
 /// A network report that a peer's host refuses packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreachable {
+pub struct UnreachableReport {
     /// Destination of the refused packet.
     pub peer: SocketAddr,
-    /// What the packet could not reach.
-    pub what: Refusal,
+    /// The missing destination.
+    pub target: UnreachableTarget,
 }
 
 /// The missing destination of a refused packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum UnreachableTarget {
     /// No socket at the peer's address: ICMP port unreachable for a UDP port.
     Peer {
         /// `sender_id` of the refused packet, if the report quotes enough of it. Reports of Linux do.
@@ -213,7 +213,7 @@ pub trait Driver: Send {
     /// Returns a network report (ICMP) of a packet that its destination refused; `None` if there is no
     /// further report. Each report is returned once. Cheap enough to be called after every
     /// [`Driver::receive`].
-    fn poll_unreachable(&mut self) -> Option<Unreachable>;
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport>;
 
     /// Sets which packets this host accepts. [`Driver::receive`] may omit other packets, or return them cut
     /// after their header; [`ReceiveFilter::takes`] distinguishes them. A driver returns all packets until
@@ -286,7 +286,7 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     fn shows_room(&self) -> bool {
         (**self).shows_room()
     }
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         (**self).poll_unreachable()
     }
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {

@@ -32,7 +32,7 @@ impl ReceiveFilter {
 
     /// The filter of a process that shares its address with no other process: it accepts every packet.
     #[must_use]
-    pub fn everything() -> ReceiveFilter {
+    pub fn accept_all() -> ReceiveFilter {
         ReceiveFilter::new([], Some(Vec::new()))
     }
 
@@ -54,7 +54,7 @@ impl ReceiveFilter {
     /// cut after the header of a DATA packet, 56 bytes, and serves only for fields that concern the whole
     /// host.
     #[must_use]
-    pub fn takes(&self, packet: &[u8]) -> bool {
+    pub fn accepts(&self, packet: &[u8]) -> bool {
         let port = packet.get(DESTINATION_PORT_AT..DESTINATION_PORT_AT + 2);
         let port = port.map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
         let has = |ports: &[u16], port| ports.binary_search(&port).is_ok();
@@ -78,15 +78,15 @@ mod tests {
     #[test]
     fn a_process_takes_its_ports_and_where_it_answers_for_them_nobodys() {
         let mut filter = ReceiveFilter::new([40_000, 99], None);
-        let takes = |filter: &ReceiveFilter| [99, 40_000, 7, 8].map(|port| filter.takes(&to_port(port)));
-        assert_eq!(takes(&filter), [true, true, false, false]);
+        let accepts = |filter: &ReceiveFilter| [99, 40_000, 7, 8].map(|port| filter.accepts(&to_port(port)));
+        assert_eq!(accepts(&filter), [true, true, false, false]);
         filter = ReceiveFilter::new([40_000, 99], Some(vec![99, 7]));
-        assert_eq!(takes(&filter), [true, true, false, true]);
+        assert_eq!(accepts(&filter), [true, true, false, true]);
         assert!(
-            filter.takes(&[1, 2, 3]),
+            filter.accepts(&[1, 2, 3]),
             "what is no packet is counted by whoever answers for nobody's ports"
         );
-        assert!(!ReceiveFilter::default().takes(&[1, 2, 3]));
-        assert_eq!(takes(&ReceiveFilter::everything()), [true; 4]);
+        assert!(!ReceiveFilter::default().accepts(&[1, 2, 3]));
+        assert_eq!(accepts(&ReceiveFilter::accept_all()), [true; 4]);
     }
 }

@@ -110,8 +110,8 @@ pub mod xdp;
 pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
 pub use carrier::{Carrier, PROTOCOL_HOMA};
 pub use driver::{
-    BufferSizes, Driver, DriverStats, IN_PLACE_HEADER_BYTES, Refusal, SendErrors, SentPacket, TxPacket,
-    Unreachable,
+    BufferSizes, Driver, DriverStats, IN_PLACE_HEADER_BYTES, SendErrors, SentPacket, TxPacket,
+    UnreachableReport, UnreachableTarget,
 };
 pub use ethtool::{Coalescing, DeviceSettings, device_settings};
 pub use filter::ReceiveFilter;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, UnreachableReport};
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryDriver {
@@ -51,7 +51,7 @@ impl Driver for MemoryDriver {
         None
     }
 
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         None
     }
 

@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::burst::RxBurst;
 use crate::carrier::Carrier;
-use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, UnreachableReport};
 pub use crate::socket::{BindError, MAX_SEGMENTED_BYTES};
 use crate::socket::{LinkedSocket, SocketConfig};
 
@@ -174,7 +174,7 @@ impl Driver for UdpDriver {
         self.socket.shows_room()
     }
 
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         self.socket.poll_unreachable()
     }
 

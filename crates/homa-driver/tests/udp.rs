@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::common::{self, hosts, message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::udp::{BindError, MAX_PACKET_BYTES, UdpConfig, UdpDriver};
-use homa_driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
+use homa_driver::{Driver, RxBurst, TxPacket, UnreachableReport, UnreachableTarget};
 use homa_steer::batch::BatchCap;
 
 fn config(bind: &str) -> UdpConfig {
@@ -316,7 +316,7 @@ fn a_port_without_a_listener_is_reported_once_and_the_descriptor_falls_silent() 
         assert_eq!(driver.receive(&mut RxBurst::new()).unwrap(), 0);
         let report = driver.poll_unreachable();
         assert!(
-            matches!(report, Some(Unreachable { peer, what: Refusal::Peer { .. } }) if peer == to),
+            matches!(report, Some(UnreachableReport { peer, target: UnreachableTarget::Peer { .. } }) if peer == to),
             "{report:?}"
         );
         assert_eq!(driver.poll_unreachable(), None);
@@ -344,7 +344,7 @@ fn dead_peers_do_not_stop_packets_to_the_living() {
         assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
         let report = a.poll_unreachable();
         assert!(
-            matches!(report, Some(Unreachable { peer, what: Refusal::Peer { .. } }) if peer == dead),
+            matches!(report, Some(UnreachableReport { peer, target: UnreachableTarget::Peer { .. } }) if peer == dead),
             "{report:?}"
         );
         assert!(!common::is_readable(a.poll_fd().unwrap()));
@@ -368,7 +368,7 @@ fn a_report_about_one_packet_does_not_cost_the_next() {
             assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
             let report = a.poll_unreachable();
             assert!(
-                matches!(report, Some(Unreachable { peer, what: Refusal::Peer { .. } }) if peer == dead),
+                matches!(report, Some(UnreachableReport { peer, target: UnreachableTarget::Peer { .. } }) if peer == dead),
                 "{report:?}"
             );
             assert!(

@@ -12,7 +12,7 @@ use std::time::Instant;
 use homa_steer::batch::BatchCap;
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, UnreachableReport};
 use crate::filter::ReceiveFilter;
 use delay_line::{DelayLine, Packet};
 
@@ -100,7 +100,9 @@ fn release_to(inner: &mut impl Driver, line: &mut DelayLine, now_ns: u64) -> io:
 fn release_into(burst: &mut RxBurst, line: &mut DelayLine, now_ns: u64) -> bool {
     let result = line.release(now_ns, |held| {
         let priority = Some(held.priority).filter(|priority| *priority != UNKNOWN_PRIORITY);
-        Ok::<_, Infallible>(burst.len() < burst.most() && push(burst, (held.peer, priority), &held.bytes))
+        Ok::<_, Infallible>(
+            burst.len() < burst.max_packets() && push(burst, (held.peer, priority), &held.bytes),
+        )
     });
     result.unwrap_or_else(|never| match never {})
 }
@@ -185,7 +187,7 @@ impl<D: Driver> Driver for FaultDriver<D> {
         burst.clear();
         let mut room = release_into(burst, line, now_ns);
         // If there is no room for delayed packets, receive no more: the line must not grow.
-        let left = burst.most().saturating_sub(burst.len());
+        let left = burst.max_packets().saturating_sub(burst.len());
         let (true, Ok(cap)) = (room, BatchCap::new(left as u32)) else { return Ok(burst.len()) };
         self.arrived.set_cap(cap);
         match self.inner.receive(&mut self.arrived) {
@@ -232,7 +234,7 @@ impl<D: Driver> Driver for FaultDriver<D> {
         self.inner.shows_room()
     }
 
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         self.inner.poll_unreachable()
     }
 

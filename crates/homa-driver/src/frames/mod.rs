@@ -113,7 +113,7 @@ impl Frames {
             }
             let device = interface::by_name(name)
                 .map_err(|source| FramesError::NoDevice { name: name.clone(), source })?;
-            promiscuous.push(Promiscuous::ask(&device)?);
+            promiscuous.push(Promiscuous::enable(&device)?);
             longest = longest.max(device.state.mtu);
             devices.push(device);
         }

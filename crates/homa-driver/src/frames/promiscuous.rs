@@ -15,8 +15,8 @@ pub(super) struct Promiscuous(
 );
 
 impl Promiscuous {
-    pub(super) fn ask(device: &NamedInterface) -> Result<Promiscuous, FramesError> {
-        ask(device.index).map(Promiscuous).map_err(|source| match source.raw_os_error() {
+    pub(super) fn enable(device: &NamedInterface) -> Result<Promiscuous, FramesError> {
+        join(device.index).map(Promiscuous).map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
                 FramesError::NoPrivilege { name: device.name.clone(), what: "the capability CAP_NET_RAW" }
             }
@@ -25,7 +25,7 @@ impl Promiscuous {
     }
 }
 
-fn ask(device: u32) -> io::Result<Socket> {
+fn join(device: u32) -> io::Result<Socket> {
     // A socket without a protocol receives nothing.
     let socket = Socket::new(Domain::PACKET, Type::RAW.cloexec(), None)?;
     let request = libc::packet_mreq {

@@ -11,7 +11,7 @@ use super::interface::{self, Interface, InterfaceState};
 use super::neighbour::Neighbours;
 use super::reserve::Reservation;
 use crate::carrier::Carrier;
-use crate::driver::{SendErrors, TxPacket, Unreachable};
+use crate::driver::{SendErrors, TxPacket, UnreachableReport};
 
 /// Validity of a device's state. A check costs some hundred nanoseconds.
 const HOLDS_MS: u64 = 100;
@@ -22,7 +22,7 @@ pub(crate) enum FramingError {
     /// The packet is longer than the device allows.
     TooBig,
     /// The peer's address cannot be resolved, or the device is down.
-    Unreachable,
+    NoNeighbour,
     /// The peer's address is of another IP version.
     OtherVersion,
 }
@@ -32,7 +32,7 @@ impl FramingError {
     pub(crate) fn count(self, errors: &mut SendErrors) {
         match self {
             FramingError::TooBig => errors.too_big += 1,
-            FramingError::Unreachable => errors.unreachable += 1,
+            FramingError::NoNeighbour => errors.unreachable += 1,
             FramingError::OtherVersion => errors.other += 1,
         }
     }
@@ -89,8 +89,8 @@ impl Device {
     }
 
     /// The same device, address and port again, for another path of the same host.
-    pub(crate) fn again(&self) -> Result<Device, LinkError> {
-        let reservation = self.reservation.again(self.carrier)?;
+    pub(crate) fn duplicate(&self) -> Result<Device, LinkError> {
+        let reservation = self.reservation.duplicate(self.carrier)?;
         Device::with(self.carrier, self.interface.clone(), self.local, self.max_packet_bytes, reservation)
     }
 
@@ -154,7 +154,7 @@ impl Device {
     ///
     /// # Errors
     /// The device is gone, for good: a new device of the same name is a different one.
-    pub(crate) fn look(&mut self, now_ms: u64, doubtful: bool) -> io::Result<()> {
+    pub(crate) fn refresh(&mut self, now_ms: u64, doubtful: bool) -> io::Result<()> {
         if self.gone {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
@@ -192,13 +192,13 @@ impl Device {
             return Err(FramingError::TooBig);
         }
         if !self.state.up {
-            return Err(FramingError::Unreachable);
+            return Err(FramingError::NoNeighbour);
         }
         let mut to = packet.to;
         if self.carrier == Carrier::Ip {
             to.set_port(0);
         }
-        self.neighbours.headers(to, now_ms).ok_or(FramingError::Unreachable)
+        self.neighbours.headers(to, now_ms).ok_or(FramingError::NoNeighbour)
     }
 
     /// Like [`Reservation::note_sent`].
@@ -206,7 +206,7 @@ impl Device {
         self.reservation.note_sent(packets);
     }
 
-    pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    pub(crate) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         self.reservation.poll_unreachable()
     }
 

@@ -182,11 +182,11 @@ pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<InterfaceS
     // SAFETY: all-zero bytes are a value of the structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_ifindex = index as libc::c_int;
-    ask(socket, libc::SIOCGIFNAME, &mut request)?;
-    ask(socket, libc::SIOCGIFMTU, &mut request)?;
+    device_ioctl(socket, libc::SIOCGIFNAME, &mut request)?;
+    device_ioctl(socket, libc::SIOCGIFMTU, &mut request)?;
     // SAFETY: the kernel has just written this field.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    ask(socket, libc::SIOCGIFFLAGS, &mut request)?;
+    device_ioctl(socket, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the kernel has just written this field.
     let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
     Ok(InterfaceState { mtu: usize::try_from(mtu).unwrap_or(0), up: flags & libc::IFF_UP != 0 })
@@ -219,10 +219,10 @@ pub fn by_name(name: &str) -> io::Result<NamedInterface> {
     Ok(NamedInterface { index, name: name.to_owned(), state: state(socket.as_fd(), index)? })
 }
 
-fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+fn device_ioctl(socket: BorrowedFd<'_>, command: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: the descriptor is open while it is borrowed, and these requests read and write only the passed
     // structure.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), what, std::ptr::from_mut(request)) };
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), command, std::ptr::from_mut(request)) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

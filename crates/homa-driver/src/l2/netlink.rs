@@ -86,7 +86,7 @@ impl Netlink {
     /// # Errors
     /// There is no route, or none that leads to a single peer on this or another machine.
     pub(super) fn route(&mut self, to: IpAddr, from: IpAddr, scope: Option<u32>) -> io::Result<Route> {
-        let answer = self.ask(libc::RTM_GETROUTE, 0, &route_request(to, Some(from), scope))?;
+        let answer = self.request(libc::RTM_GETROUTE, 0, &route_request(to, Some(from), scope))?;
         parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))
     }
 
@@ -96,14 +96,14 @@ impl Netlink {
     /// # Errors
     /// The errors of [`Netlink::route`].
     pub(crate) fn device_to(&mut self, to: IpAddr, from: Option<IpAddr>) -> io::Result<u32> {
-        let answer = self.ask(libc::RTM_GETROUTE, 0, &route_request(to, from, None))?;
+        let answer = self.request(libc::RTM_GETROUTE, 0, &route_request(to, from, None))?;
         let route = parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))?;
         Ok(route.interface)
     }
 
     /// The kernel's state of the neighbour with this address on a device.
     pub(super) fn neighbour(&mut self, interface: u32, ip: IpAddr) -> io::Result<Neighbour> {
-        match self.ask(libc::RTM_GETNEIGH, 0, &neighbour_request(interface, ip, 0)) {
+        match self.request(libc::RTM_GETNEIGH, 0, &neighbour_request(interface, ip, 0)) {
             Ok(answer) => Ok(parse_neighbour(&answer)),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Neighbour::Unknown),
             Err(error) => Err(error),
@@ -116,12 +116,12 @@ impl Netlink {
     /// The error of the kernel; requires the capability CAP_NET_ADMIN.
     pub(super) fn seek(&mut self, interface: u32, ip: IpAddr) -> io::Result<()> {
         let flags = (libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
-        self.ask(libc::RTM_NEWNEIGH, flags, &neighbour_request(interface, ip, NTF_USE)).map(|_| ())
+        self.request(libc::RTM_NEWNEIGH, flags, &neighbour_request(interface, ip, NTF_USE)).map(|_| ())
     }
 
     /// The XDP program that is attached to a device, if there is one.
     pub(crate) fn xdp_program(&mut self, interface: u32) -> io::Result<Option<XdpProgram>> {
-        Ok(parse_xdp_program(&self.ask(libc::RTM_GETLINK, 0, &link_request(interface))?))
+        Ok(parse_xdp_program(&self.request(libc::RTM_GETLINK, 0, &link_request(interface))?))
     }
 
     /// Attaches an XDP program that the device keeps, if it has none yet, or with `None` detaches it. The
@@ -142,11 +142,11 @@ impl Netlink {
         attribute(&mut xdp, IFLA_XDP_FLAGS, &(place_flag | condition).to_ne_bytes());
         let mut request = link_request(interface);
         attribute(&mut request, IFLA_XDP | NESTED, &xdp);
-        self.ask(libc::RTM_SETLINK, libc::NLM_F_ACK as u16, &request).map(|_| ())
+        self.request(libc::RTM_SETLINK, libc::NLM_F_ACK as u16, &request).map(|_| ())
     }
 
     /// Sends a request and returns the answer without its header; empty for a mere acknowledgement.
-    fn ask(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+    fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = Vec::with_capacity(HEADER_BYTES + body.len());
         request.extend_from_slice(&((HEADER_BYTES + body.len()) as u32).to_ne_bytes());

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::clock::coarse_ms;
 use crate::carrier::Carrier;
-use crate::driver::{TxPacket, Unreachable};
+use crate::driver::{TxPacket, UnreachableReport};
 use crate::socket::{BindError, PacketSocket, SocketConfig};
 
 /// Buffers of a socket that neither sends nor receives; the kernel rounds it up to its minimum.
@@ -31,7 +31,7 @@ impl Reservation {
 
     /// A second reservation of the same port. Over UDP the kernel then passes a network report to one of
     /// them, and over IP itself to all.
-    pub(crate) fn again(&self, carrier: Carrier) -> Result<Reservation, BindError> {
+    pub(crate) fn duplicate(&self, carrier: Carrier) -> Result<Reservation, BindError> {
         let local = self.local_addr();
         if carrier == Carrier::Udp {
             self.socket.share_address()?;
@@ -84,7 +84,7 @@ impl Reservation {
 
     /// Implements [`Driver::poll_unreachable`](crate::Driver::poll_unreachable). It queries the kernel once
     /// per tick of the kernel's clock, so frequent calls cost next to nothing.
-    pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    pub(crate) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         if let Some(report) = self.socket.poll_unreachable() {
             return Some(report);
         }
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_second_one_joins_it_and_others_do_not() {
         let first = Reservation::open(Carrier::Udp, "127.0.0.1:0".parse().unwrap()).unwrap();
-        let second = first.again(Carrier::Udp).unwrap();
+        let second = first.duplicate(Carrier::Udp).unwrap();
         assert_eq!(second.local_addr(), first.local_addr());
         assert!(matches!(Reservation::open(Carrier::Udp, first.local_addr()), Err(BindError::InUse(_))));
     }

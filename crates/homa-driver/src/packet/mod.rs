@@ -38,7 +38,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::burst::RxBurst;
 pub use crate::carrier::Carrier;
-use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, UnreachableReport};
 use crate::filter::ReceiveFilter;
 pub use crate::l2::LinkError;
 use crate::l2::clock::coarse_ms;
@@ -159,7 +159,7 @@ impl PacketDriver {
         }
         let first =
             Device::open(config.carrier, config.bind, config.interface.as_deref(), config.max_packet_bytes)?;
-        let others: Vec<Device> = (1..count).map(|_| first.again()).collect::<Result<_, _>>()?;
+        let others: Vec<Device> = (1..count).map(|_| first.duplicate()).collect::<Result<_, _>>()?;
         let mut group = Vec::with_capacity(count as usize);
         for device in std::iter::once(first).chain(others) {
             let socket = open_socket(&device)?;
@@ -341,7 +341,7 @@ impl PacketDriver {
         let error = option::get(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR)?;
         // The sending socket has the same errors, which would otherwise be returned for the next packet.
         let _ = option::get(self.tx.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
-        self.device.look(now_ms, error != 0)
+        self.device.refresh(now_ms, error != 0)
     }
 }
 
@@ -356,7 +356,7 @@ impl Driver for PacketDriver {
 
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         let now_ms = coarse_ms();
-        self.device.look(now_ms, false)?;
+        self.device.refresh(now_ms, false)?;
         self.device.note_sent(packets);
         self.tx.send(&mut self.device, packets, &mut self.stats, now_ms)
     }
@@ -364,7 +364,7 @@ impl Driver for PacketDriver {
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         burst.clear();
         let (mut bytes, mut is_drained) = (0, false);
-        for _ in 0..burst.most() {
+        for _ in 0..burst.max_packets() {
             let Some(frame) = self.ring.take() else {
                 is_drained = true;
                 break;
@@ -408,7 +408,7 @@ impl Driver for PacketDriver {
         Some(self.poll.as_fd())
     }
 
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         self.device.poll_unreachable()
     }
 

@@ -120,7 +120,7 @@ impl Tx {
 
     /// Implements [`Driver::poll_sent`](crate::Driver::poll_sent).
     pub(super) fn poll_sent(&mut self) -> Option<SentPacket> {
-        self.times.ask(self.socket.as_fd());
+        self.times.read_reports_if_due(self.socket.as_fd());
         self.times.next()
     }
 
@@ -169,7 +169,7 @@ impl Tx {
                         refusal => {
                             // The device has changed. Return the number of accepted packets now; report later
                             // whether the device is gone.
-                            if let (Err(gone), 0) = (device.look(now_ms, true), taken) {
+                            if let (Err(gone), 0) = (device.refresh(now_ms, true), taken) {
                                 return Err(gone);
                             }
                             for _ in 0..self.packets[0] {
@@ -206,7 +206,7 @@ impl Tx {
             if run > 1 && first.len() > JOINED_BYTES {
                 // The kernel checks a lone packet against the device's MTU, but not the packets of a run. The
                 // check below reports a device that is gone.
-                let _ = device.look(now_ms, true);
+                let _ = device.refresh(now_ms, true);
             }
             let headers = match device.headers(first, now_ms) {
                 Ok(headers) => headers,

@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::burst::RxBurst;
 use crate::carrier::Carrier;
-use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, UnreachableReport};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
 use crate::socket::{LinkedSocket, SocketConfig, watch_all};
@@ -120,7 +120,7 @@ impl RawDriver {
             poll = Some(watch);
         }
         let (refuser, turn) = (IcmpReporter::new(bind.ip()), SocketIndex { number: 0, of: 1 });
-        Ok(RawDriver { sockets, poll, next: 0, turn, filter: ReceiveFilter::everything(), refuser })
+        Ok(RawDriver { sockets, poll, next: 0, turn, filter: ReceiveFilter::accept_all(), refuser })
     }
 
     /// Like [`RawDriver::bind`], for `count` drivers of one address, at least 1. A packet is received by the
@@ -162,7 +162,7 @@ impl RawDriver {
                 // Longer than net.core.optmem_max allows: pass every packet; the receiver checks the ports
                 // itself.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-                    socket.main.attach_filter(&program::let_through(ipv4, self.turn))?;
+                    socket.main.attach_filter(&program::pass_own(ipv4, self.turn))?;
                 }
                 result => result?,
             }
@@ -254,7 +254,7 @@ impl Driver for RawDriver {
         self.sockets.iter().all(LinkedSocket::shows_room)
     }
 
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         self.sockets.iter_mut().find_map(LinkedSocket::poll_unreachable)
     }
 

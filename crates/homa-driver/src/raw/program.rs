@@ -70,7 +70,7 @@ fn begin(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
 }
 
 /// The program that passes every packet that belongs to this socket.
-pub(crate) fn let_through(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
+pub(crate) fn pass_own(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     let mut program = if turn.of > 1 { begin(ipv4, turn) } else { Vec::new() };
     program.push(plain(RETURN_NUMBER, WHOLE));
     program
@@ -92,7 +92,7 @@ type PortRange = (u16, PortAction);
 /// several. If the ports form so many ranges that the program would be too long (some 680 ports with gaps
 /// between them), it passes every packet. The receiver then filters by [`ReceiveFilter::takes`].
 pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
-    choose_by_port(begin(ipv4, turn), filter).unwrap_or_else(|| let_through(ipv4, turn))
+    choose_by_port(begin(ipv4, turn), filter).unwrap_or_else(|| pass_own(ipv4, turn))
 }
 
 /// Continues a program that leaves the offset of the Homa packet in X. `None` if the program would be too

@@ -31,7 +31,7 @@ pub(super) enum GroLayout {
 
 /// Determines the layout of a packet, given without its IP header, from a device whose maximum is
 /// `max_packet()` bytes.
-pub(super) fn look(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) -> GroLayout {
+pub(super) fn layout_of(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) -> GroLayout {
     let has = |(at, value): (usize, u8)| packet.get(at) == Some(&value);
     if packet.len() <= ORDINARY_BYTES || !has(TYPE) || !has(DOFF) {
         return GroLayout::No;
@@ -103,15 +103,15 @@ mod tests {
         packet
     }
 
-    fn looked(packet: &[u8]) -> GroLayout {
-        look(packet, || Some(LONGEST))
+    fn layout(packet: &[u8]) -> GroLayout {
+        layout_of(packet, || Some(LONGEST))
     }
 
     #[test]
     fn a_merged_packet_of_linux_homa_is_divided() {
         // WIRE-20: 13 full segments, as max_gso_size = 20000 makes them.
         let packet = merged(0, 13 * 1_424, 1_424);
-        assert_eq!((packet.len(), looked(&packet)), (18_616, GroLayout::Every(1_428)));
+        assert_eq!((packet.len(), layout(&packet)), (18_616, GroLayout::Every(1_428)));
         let mut memory = packet.clone();
         memory.resize(65_536, 0);
         let (step, end) = divide(&mut memory, packet.len(), 1_428).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     fn the_last_segment_may_be_short() {
         for bytes in [1_425, 2_848, 2_849, 5_000] {
             let packet = merged(40_000, bytes, 1_424);
-            assert_eq!(looked(&packet), GroLayout::Every(1_428), "{bytes}");
+            assert_eq!(layout(&packet), GroLayout::Every(1_428), "{bytes}");
             let mut memory = packet.clone();
             memory.resize(packet.len() + 3 * HEADER_BYTES, 0);
             let (step, end) = divide(&mut memory, packet.len(), 1_428).unwrap();
@@ -140,27 +140,27 @@ mod tests {
     #[test]
     fn what_may_be_one_packet_is_left_alone() {
         let packet = merged(0, 2_000, 1_000);
-        assert_eq!(look(&packet, || Some(packet.len())), GroLayout::No, "the device takes it");
-        assert_eq!(look(&packet, || None), GroLayout::No, "the device is gone");
+        assert_eq!(layout_of(&packet, || Some(packet.len())), GroLayout::No, "the device takes it");
+        assert_eq!(layout_of(&packet, || None), GroLayout::No, "the device is gone");
         let short = merged(0, 1_000, 500);
-        assert_eq!(look(&short, || unreachable!("it fits any device")), GroLayout::No);
+        assert_eq!(layout_of(&short, || unreachable!("it fits any device")), GroLayout::No);
         let mut other = packet.clone();
         other[DOFF.0] = 0xe0;
-        assert_eq!(looked(&other), GroLayout::No, "a header with the offset in `sequence`");
+        assert_eq!(layout(&other), GroLayout::No, "a header with the offset in `sequence`");
         other[TYPE.0] = 0x11;
-        assert_eq!(looked(&other), GroLayout::No, "no DATA");
+        assert_eq!(layout(&other), GroLayout::No, "no DATA");
     }
 
     #[test]
     fn what_cannot_be_divided_is_not_taken_for_one_packet() {
         let mut packet = merged(0, 13 * 1_424, 1_424);
         packet[HEADER_BYTES + 5 * 1_428] ^= 1;
-        assert_eq!(looked(&packet), GroLayout::Unknown, "an offset that is wrong");
+        assert_eq!(layout(&packet), GroLayout::Unknown, "an offset that is wrong");
         let packet = merged(0, 20_000, 9_000);
-        assert_eq!(looked(&packet), GroLayout::Unknown, "parts that its device does not take");
+        assert_eq!(layout(&packet), GroLayout::Unknown, "parts that its device does not take");
         let mut packet = merged(0, 1_424, 1_424);
         packet.extend([0; 5]);
-        assert_eq!(looked(&packet), GroLayout::Unknown, "a few bytes too many");
+        assert_eq!(layout(&packet), GroLayout::Unknown, "a few bytes too many");
         let whole = merged(0, 13 * 1_424, 1_424);
         assert_eq!(divide(&mut whole.clone(), whole.len(), 1_428), None, "no room for headers");
     }

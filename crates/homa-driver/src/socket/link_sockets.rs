@@ -22,7 +22,7 @@ use super::links::Link;
 use super::stall::StallDetector;
 use super::{BindError, PacketSocket, SocketConfig, steer};
 use crate::carrier::Carrier;
-use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
+use crate::driver::{DriverStats, SentPacket, TxPacket, UnreachableReport};
 
 /// Maximum number of sockets beside the main one. Further links share the last of them.
 const LINK_SOCKETS_MAX: usize = 8;
@@ -148,7 +148,7 @@ impl LinkSockets {
         let link_socket = &mut self.all[index];
         let taken = link_socket.socket.send(packets)?;
         let stuck = if taken == packets.len() {
-            link_socket.stall.took_all();
+            link_socket.stall.note_accepted_all();
             false
         } else {
             link_socket.stall.refused(now_ns, taken > 0)
@@ -182,7 +182,7 @@ impl LinkSockets {
     }
 
     /// Like [`PacketSocket::poll_unreachable`]. Over raw IP the main socket also receives all reports.
-    pub(super) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    pub(super) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         if self.config.carrier == Carrier::Ip {
             return None;
         }

@@ -16,7 +16,7 @@ use super::link_sockets::LinkSockets;
 use super::links::Links;
 use super::stall::{LOOK_NS, RETRY_NS, StallDetector};
 use super::{BindError, PacketSocket, SocketConfig};
-use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
+use crate::driver::{DriverStats, SentPacket, TxPacket, UnreachableReport};
 
 /// Time without further attempts after further sockets could not be opened. Possible causes: no descriptors,
 /// a privilege that was dropped, or a sending thread in another network namespace than the host.
@@ -90,7 +90,7 @@ impl LinkedSocket {
         if taken == packets.len() {
             if self.full && taken > 0 {
                 self.full = false;
-                self.refusals.took_all();
+                self.refusals.note_accepted_all();
                 self.due_ns = None;
             }
             return Ok(taken);
@@ -195,7 +195,7 @@ impl LinkedSocket {
     }
 
     /// Implements [`Driver::poll_unreachable`](crate::Driver::poll_unreachable).
-    pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    pub(crate) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         let report = self.main.poll_unreachable();
         report.or_else(|| self.link_sockets.as_mut()?.poll_unreachable())
     }

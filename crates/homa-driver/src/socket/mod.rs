@@ -33,7 +33,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::burst::RxBurst;
 use crate::carrier::{Carrier, PROTOCOL_HOMA};
-use crate::driver::{BufferSizes, DriverStats, Refusal, SentPacket, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, DriverStats, SentPacket, TxPacket, UnreachableReport, UnreachableTarget};
 use address::AddressFamily;
 pub use error::BindError;
 use error::SOCKET_STEP;
@@ -42,7 +42,7 @@ pub(crate) use linked::LinkedSocket;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
 use recent::RecentIds;
-use rx::{Received, RxRing};
+use rx::{ReceiveResult, RxRing};
 pub(crate) use sent_times::SentTimes;
 pub use tx::MAX_SEGMENTED_BYTES;
 use tx::TxRing;
@@ -93,7 +93,7 @@ pub(crate) struct PacketSocket {
     paths: RefCell<PathMtus>,
     /// RPCs whose packets a network report may quote.
     recent: RecentIds,
-    unreachable: VecDeque<Unreachable>,
+    unreachable: VecDeque<UnreachableReport>,
     sent_times: SentTimes,
     /// The flags of SO_TIMESTAMPING for received packets.
     receive_times: libc::c_uint,
@@ -196,7 +196,7 @@ impl PacketSocket {
         self.paths.borrow_mut().max_packet(to).min(self.max_packet_bytes)
     }
 
-    pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    pub(crate) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         self.unreachable.pop_front()
     }
 
@@ -339,7 +339,7 @@ impl PacketSocket {
     fn receive_with(
         &mut self,
         burst: &mut RxBurst,
-        mut receive: impl FnMut(&mut RxRing, BorrowedFd<'_>, &mut RxBurst) -> io::Result<(Received, usize)>,
+        mut receive: impl FnMut(&mut RxRing, BorrowedFd<'_>, &mut RxBurst) -> io::Result<(ReceiveResult, usize)>,
     ) -> io::Result<usize> {
         burst.clear();
         for _ in 0..ERRORS_PER_CALL {
@@ -385,7 +385,7 @@ impl PacketSocket {
             let error = match error_queue::take(self.socket.as_fd()) {
                 None => break,
                 Some(Report::TxTimestamp(sent)) => {
-                    self.sent_times.told(sent);
+                    self.sent_times.note_reported(sent);
                     continue;
                 }
                 Some(Report::Error(error)) => error,
@@ -415,17 +415,17 @@ impl PacketSocket {
     }
 
     fn note_unreachable(&mut self, error: &NetworkError) {
-        let what = match (self.carrier, error.cause, error.quoted.port_and_id()) {
-            (Carrier::Udp, Cause::PortUnreachable, (_, sender_id)) => Refusal::Peer { sender_id },
+        let target = match (self.carrier, error.cause, error.quoted.port_and_id()) {
+            (Carrier::Udp, Cause::PortUnreachable, (_, sender_id)) => UnreachableTarget::Peer { sender_id },
             (Carrier::Udp, ..) => return,
             (Carrier::Ip, Cause::PortUnreachable, (Some(port), sender_id)) => {
-                Refusal::Port { port, sender_id }
+                UnreachableTarget::Port { port, sender_id }
             }
             // A report that quotes no port is of no use.
             (Carrier::Ip, Cause::PortUnreachable, _) => return,
-            (Carrier::Ip, _, (_, sender_id)) => Refusal::Protocol { sender_id },
+            (Carrier::Ip, _, (_, sender_id)) => UnreachableTarget::Protocol { sender_id },
         };
-        let report = Unreachable { peer: error.to, what };
+        let report = UnreachableReport { peer: error.to, target };
         if self.unreachable.contains(&report) {
             return;
         }

@@ -34,7 +34,7 @@ unsafe impl Send for RxRing {}
 
 /// What a call received besides the packets in the burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Received {
+pub(crate) struct ReceiveResult {
     pub(crate) bytes: u64,
     /// Datagrams that did not fit their buffer.
     pub(crate) truncated: u64,
@@ -158,8 +158,8 @@ impl RxRing {
     }
 
     /// Adds received packets to an empty burst.
-    pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
-        let several = burst.most() > 1 && self.streak.is_long();
+    pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<ReceiveResult> {
+        let several = burst.max_packets() > 1 && self.streak.is_long();
         let result = if several { self.receive_burst(fd, burst) } else { self.receive_one(fd, burst) };
         self.streak.note(several, *result.as_ref().unwrap_or(&0));
         Ok(self.take(fd, result?, burst))
@@ -192,7 +192,7 @@ impl RxRing {
     }
 
     fn receive_burst(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<usize> {
-        let count = self.count.min(burst.most());
+        let count = self.count.min(burst.max_packets());
         for (i, buffer) in burst.memory_mut().chunks_exact_mut(PACKET_BUFFER_BYTES).take(count).enumerate() {
             self.prepare(i, buffer);
         }
@@ -225,7 +225,7 @@ impl RxRing {
         fd: BorrowedFd<'_>,
         burst: &mut RxBurst,
         place: &mut [MaybeUninit<u8>],
-    ) -> io::Result<(Received, usize)> {
+    ) -> io::Result<(ReceiveResult, usize)> {
         let room = place.len().min(PACKET_BUFFER_BYTES - IN_PLACE_HEADER_BYTES);
         let place = &mut place[..room];
         let memory = &mut burst.memory_mut()[..PACKET_BUFFER_BYTES];
@@ -247,7 +247,7 @@ impl RxRing {
         let length = length as usize;
         self.messages[0].msg_len = length as libc::c_uint;
         let payload = length.saturating_sub(IN_PLACE_HEADER_BYTES);
-        let mut received = Received::default();
+        let mut received = ReceiveResult::default();
         let said = self.read_controls(0, &mut received);
         let from = self.names[0].get(self.messages[0].msg_hdr.msg_namelen);
         let whole = self.messages[0].msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
@@ -286,7 +286,7 @@ impl RxRing {
     }
 
     /// Reads the kernel's metadata of datagram `i`.
-    fn read_controls(&self, i: usize, received: &mut Received) -> AncillaryData {
+    fn read_controls(&self, i: usize, received: &mut ReceiveResult) -> AncillaryData {
         let message = &self.messages[i];
         let mut said =
             AncillaryData { segment: message.msg_len as usize, time_ns: 0, dscp_byte: None, device: None };
@@ -320,8 +320,8 @@ impl RxRing {
         said
     }
 
-    fn take(&mut self, fd: BorrowedFd<'_>, datagrams: usize, burst: &mut RxBurst) -> Received {
-        let mut received = Received::default();
+    fn take(&mut self, fd: BorrowedFd<'_>, datagrams: usize, burst: &mut RxBurst) -> ReceiveResult {
+        let mut received = ReceiveResult::default();
         for i in 0..datagrams {
             let mut said = self.read_controls(i, &mut received);
             let message = &self.messages[i];
@@ -377,7 +377,7 @@ fn divided(
     // IPv6 raw sockets do not receive the IP header.
     let ip_header = if ip_header == 0 { 40 } else { ip_header };
     let longest = || interface::state(fd, device).ok()?.mtu.checked_sub(ip_header);
-    match gro::look(&memory[..length], longest) {
+    match gro::layout_of(&memory[..length], longest) {
         GroLayout::No => Some((said.segment, length)),
         GroLayout::Every(segment) => gro::divide(memory, length, segment),
         GroLayout::Unknown => None,

@@ -28,7 +28,7 @@ pub(crate) struct SentTimes {
     first: u32,
     /// The packets of each outstanding datagram; empty if their time was already reported.
     awaited: VecDeque<Vec<SentPacket>>,
-    told: VecDeque<SentPacket>,
+    reported: VecDeque<SentPacket>,
 }
 
 impl SentTimes {
@@ -41,8 +41,11 @@ impl SentTimes {
             | libc::SOF_TIMESTAMPING_OPT_ID
             | libc::SOF_TIMESTAMPING_OPT_TSONLY;
         set(fd, others | sent)?;
-        *self =
-            SentTimes { others: Some(others), told: std::mem::take(&mut self.told), ..SentTimes::default() };
+        *self = SentTimes {
+            others: Some(others),
+            reported: std::mem::take(&mut self.reported),
+            ..SentTimes::default()
+        };
         Ok(())
     }
 
@@ -76,9 +79,10 @@ impl SentTimes {
     }
 
     /// Handles the kernel's report of a datagram's time.
-    pub(crate) fn told(&mut self, TxTimestamp { number, at_ns }: TxTimestamp) {
+    pub(crate) fn note_reported(&mut self, TxTimestamp { number, at_ns }: TxTimestamp) {
         let Some(packets) = self.awaited.get_mut(number.wrapping_sub(self.first) as usize) else { return };
-        self.told.extend(std::mem::take(packets).into_iter().map(|packet| SentPacket { at_ns, ..packet }));
+        self.reported
+            .extend(std::mem::take(packets).into_iter().map(|packet| SentPacket { at_ns, ..packet }));
         while self.awaited.front().is_some_and(Vec::is_empty) {
             self.awaited.pop_front();
             self.first = self.first.wrapping_add(1);
@@ -87,22 +91,22 @@ impl SentTimes {
 
     /// Whether to read the error queue: no reported packet is left, and times are outstanding.
     pub(crate) fn wants_more(&self) -> bool {
-        self.told.is_empty() && !self.awaited.is_empty()
+        self.reported.is_empty() && !self.awaited.is_empty()
     }
 
     /// Reads the kernel's reports if times are outstanding; for a socket without other reports.
-    pub(crate) fn ask(&mut self, fd: BorrowedFd<'_>) {
+    pub(crate) fn read_reports_if_due(&mut self, fd: BorrowedFd<'_>) {
         while self.wants_more() {
             match error_queue::take(fd) {
                 None => break,
-                Some(Report::TxTimestamp(sent)) => self.told(sent),
+                Some(Report::TxTimestamp(sent)) => self.note_reported(sent),
                 Some(Report::Error(_)) => {}
             }
         }
     }
 
     pub(crate) fn next(&mut self) -> Option<SentPacket> {
-        self.told.pop_front()
+        self.reported.pop_front()
     }
 }
 
@@ -133,9 +137,9 @@ mod tests {
         times.turn_on(socket.as_fd(), 0).unwrap();
         times.sent(&packets, &[1, 2, 1]);
         assert!(times.wants_more());
-        times.told(TxTimestamp { number: 1, at_ns: 70 });
-        times.told(TxTimestamp { number: 0, at_ns: 60 });
-        times.told(TxTimestamp { number: 0, at_ns: 61 });
+        times.note_reported(TxTimestamp { number: 1, at_ns: 70 });
+        times.note_reported(TxTimestamp { number: 0, at_ns: 60 });
+        times.note_reported(TxTimestamp { number: 0, at_ns: 61 });
         let mut all = Vec::new();
         while let Some(sent) = times.next() {
             assert_eq!((&sent.header[..], sent.len), (&b"head"[..], 12));
@@ -145,14 +149,14 @@ mod tests {
         // After a failure, ignore reports that may be of another datagram.
         times.failed();
         times.before_send(socket.as_fd());
-        times.told(TxTimestamp { number: 2, at_ns: 80 });
+        times.note_reported(TxTimestamp { number: 2, at_ns: 80 });
         assert!(times.next().is_none() && !times.wants_more());
         for _ in 0..=AWAITED_MAX {
             times.sent(&packets, &[1]);
         }
-        times.told(TxTimestamp { number: 0, at_ns: 90 });
+        times.note_reported(TxTimestamp { number: 0, at_ns: 90 });
         assert!(times.next().is_none(), "given up");
-        times.told(TxTimestamp { number: 1, at_ns: 90 });
+        times.note_reported(TxTimestamp { number: 1, at_ns: 90 });
         assert_eq!(times.next().map(|sent| sent.at_ns), Some(90));
     }
 }

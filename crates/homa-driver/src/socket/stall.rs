@@ -44,7 +44,7 @@ impl StallDetector {
 
     /// Notes that the path accepted all packets offered. A stuck path stays stuck until
     /// [`StallDetector::is_over`] returns true.
-    pub(super) fn took_all(&mut self) {
+    pub(super) fn note_accepted_all(&mut self) {
         self.since_ns = None;
     }
 
@@ -76,7 +76,7 @@ mod tests {
             assert!(!refusals.refused(packet * STUCK_AFTER_NS, true));
             assert!(!refusals.refused(packet * STUCK_AFTER_NS + STUCK_AFTER_NS - 1, false));
         }
-        refusals.took_all();
+        refusals.note_accepted_all();
         assert!(!refusals.refused(100 * STUCK_AFTER_NS, false), "counts anew");
     }
 
@@ -94,7 +94,7 @@ mod tests {
         assert!(refusals.is_over(0, true) && !refusals.is_over(0, false));
         refusals.refused(0, false);
         refusals.refused(STUCK_AFTER_NS, false);
-        refusals.took_all();
+        refusals.note_accepted_all();
         assert!(refusals.refused(STUCK_AFTER_NS + MS, false), "still stuck");
         let last_ns = STUCK_AFTER_NS + MS;
         assert!(!refusals.is_over(last_ns + FREE_AFTER_NS - 1, true));

@@ -86,7 +86,7 @@ impl TxRing {
         fd: BorrowedFd<'_>,
         packets: &[TxPacket<'_>],
         segment: bool,
-    ) -> io::Result<Option<Sent>> {
+    ) -> io::Result<Option<SendResult>> {
         if let [packet] = packets {
             self.follow_priority(fd, packet.priority);
             if packet.len() <= JOINED_ALONE_BYTES && packet.priority == self.priority {
@@ -114,11 +114,11 @@ impl TxRing {
         }
         let sent = sent as usize;
         let count = self.packets[..sent].iter().map(|&packets| usize::from(packets)).sum();
-        Ok(Some(Sent { packets: count, messages: sent, all: sent == messages }))
+        Ok(Some(SendResult { packets: count, messages: sent, all: sent == messages }))
     }
 
     /// Sends a short packet that has the socket's priority.
-    fn send_joined(&mut self, fd: BorrowedFd<'_>, packet: &TxPacket<'_>) -> io::Result<Option<Sent>> {
+    fn send_joined(&mut self, fd: BorrowedFd<'_>, packet: &TxPacket<'_>) -> io::Result<Option<SendResult>> {
         self.packets[0] = 1;
         let Some(name_length) = self.names[0].set(destination(self.carrier, packet), self.family) else {
             return Ok(None);
@@ -141,7 +141,7 @@ impl TxRing {
         if sent < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Some(Sent { packets: 1, messages: 1, all: true }))
+        Ok(Some(SendResult { packets: 1, messages: 1, all: true }))
     }
 
     /// Sets the socket's priority to one that consecutive lone packets have.
@@ -216,7 +216,7 @@ impl TxRing {
 
 /// The result of a sending system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct SendResult {
     pub(crate) packets: usize,
     /// Number of datagrams with these packets.
     pub(crate) messages: usize,
@@ -353,10 +353,10 @@ mod tests {
 
     /// The kernel's view of a message: its destination, its bytes, and kinds and data of its control
     /// messages.
-    type Read = (SocketAddr, Vec<u8>, Vec<(libc::c_int, Vec<u8>)>);
+    type KernelView = (SocketAddr, Vec<u8>, Vec<(libc::c_int, Vec<u8>)>);
 
     #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between C libraries")]
-    fn as_the_kernel_reads(message: &libc::msghdr) -> Read {
+    fn as_the_kernel_reads(message: &libc::msghdr) -> KernelView {
         // SAFETY: the fill has set this number of parts, ...
         let parts = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen as usize) };
         let bytes = parts.iter().flat_map(|part| {

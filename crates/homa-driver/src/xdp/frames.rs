@@ -10,11 +10,11 @@ use homa_bpf::link::Place;
 use homa_bpf::map;
 
 use super::XdpMode;
-use super::maybe_shared::MaybeShared;
 use super::program;
 use super::queue::{Completions, KickOutcome, Queue};
 use super::queues;
-use super::socket::{BindOptions, Failed, RingSizes, Role, SetupStep, XdpSocket};
+use super::socket::{BindOptions, RingSizes, Role, SetupError, SetupStep, XdpSocket};
+use super::sole_or_shared::SoleOrShared;
 use crate::frames::{Frame, FrameStats, FramesError, Slots};
 use crate::l2::interface::NamedInterface;
 
@@ -56,8 +56,8 @@ impl XdpPort {
         let fail = |step| move |source| refused(device, step, source);
         let count = XdpPort::queues_of(device);
         let map = program::sockets(count).map_err(fail("making a map of sockets"))?;
-        let program =
-            program::load(&program::everything(map.as_raw_fd())).map_err(fail("loading the XDP program"))?;
+        let program = program::load(&program::redirect_all(map.as_raw_fd()))
+            .map_err(fail("loading the XDP program"))?;
         let (attachment, place) = attach_to(&program, device, mode)?;
         let mut queues: Vec<Queue> = Vec::new();
         for queue in 0..count {
@@ -72,8 +72,8 @@ impl XdpPort {
             let rings = rings.expect("the first socket of a queue has its rings");
             map::put_socket(map.as_fd(), queue, socket.fd())
                 .map_err(fail("entering a socket into the map"))?;
-            let completions = MaybeShared::Alone(Completions::new(rings.completion, 1, SEND_FRAMES));
-            queues.push(Queue::new(socket, MaybeShared::Alone(rings.fill), completions, receive_frames));
+            let completions = SoleOrShared::Sole(Completions::new(rings.completion, 1, SEND_FRAMES));
+            queues.push(Queue::new(socket, SoleOrShared::Sole(rings.fill), completions, receive_frames));
         }
         let longest = device.state.mtu + crate::frames::HEADER_BYTES;
         let mut port =
@@ -204,7 +204,7 @@ fn attach_to(
     Err(refused(device, "attaching the XDP program", refusal.expect("at least one place was tried")))
 }
 
-fn no_socket(device: &NamedInterface, failed: Failed) -> FramesError {
+fn no_socket(device: &NamedInterface, failed: SetupError) -> FramesError {
     let (name, mtu) = (device.name.clone(), device.state.mtu);
     match (failed.step, failed.error.raw_os_error()) {
         (SetupStep::Bind, Some(libc::EBUSY)) => FramesError::Taken { name, source: failed.error },

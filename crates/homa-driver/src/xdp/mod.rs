@@ -11,7 +11,6 @@
 //! device can have only one program of this kind, so only one process can use it.
 
 pub(crate) mod frames;
-mod maybe_shared;
 mod open;
 mod program;
 mod queue;
@@ -20,6 +19,7 @@ mod receive;
 mod ring;
 mod send;
 mod socket;
+mod sole_or_shared;
 pub(crate) mod umem;
 
 use std::io;
@@ -33,19 +33,19 @@ use homa_bpf::link::Place;
 
 use crate::burst::RxBurst;
 pub use crate::carrier::Carrier;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, UnreachableReport};
 pub use crate::l2::LinkError;
 use crate::l2::clock::coarse_ms;
 use crate::l2::device::Device;
 use crate::l2::frame::ParseOptions;
 use crate::raw::icmp_report::IcmpReporter;
 use crate::socket::watch_all;
-use maybe_shared::MaybeShared;
 use open::{OpenRequest, OpenedDevice};
 use program::LocalAddresses;
 use queue::Queue;
 use receive::Receiver;
 use send::Sender;
+use sole_or_shared::SoleOrShared;
 use umem::Umem;
 
 /// Time until the next call of the kernel if it had no room for the packets in a transmit ring.
@@ -160,7 +160,7 @@ impl XdpDriver {
         let named = config.interface.as_deref();
         let mut devices = vec![Device::open(config.carrier, config.bind, named, config.max_packet_bytes)?];
         for _ in 1..count {
-            devices.push(devices[0].again()?);
+            devices.push(devices[0].duplicate()?);
         }
         let first = &devices[0];
         let queues = choose_queues(config, first)?;
@@ -170,7 +170,7 @@ impl XdpDriver {
         let (attachment, interface) = (Arc::new(attachment), first.interface().clone());
         let view =
             ParseOptions { carrier: config.carrier, wire_length: 0, verify: false, scope: interface.index };
-        let spare = MaybeShared::by(count, umem.frames_for_receiving().collect());
+        let spare = SoleOrShared::by(count, umem.frames_for_receiving().collect());
         let mut group = Vec::with_capacity(count as usize);
         for ((device, mut queues), spare) in devices.into_iter().zip(queues).zip(spare) {
             let mut fds: Vec<_> = queues.iter().map(|queue| queue.socket.fd()).collect();
@@ -246,7 +246,7 @@ impl Driver for XdpDriver {
 
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         let now_ms = coarse_ms();
-        self.device.look(now_ms, false)?;
+        self.device.refresh(now_ms, false)?;
         self.device.note_sent(packets);
         self.sender.send(&mut self.device, &mut self.queues, packets, &mut self.stats, now_ms)
     }
@@ -259,7 +259,7 @@ impl Driver for XdpDriver {
         burst.clear();
         self.receiver.receive(&mut self.queues, burst, &mut self.stats);
         if burst.is_empty() {
-            self.device.look(coarse_ms(), false)?;
+            self.device.refresh(coarse_ms(), false)?;
             self.receiver.set_mtu(self.device.mtu());
         }
         if self.sender.is_behind(&self.device, &self.queues) {
@@ -276,7 +276,7 @@ impl Driver for XdpDriver {
         self.sender.is_behind(&self.device, &self.queues).then_some(RETRY_NS)
     }
 
-    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+    fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         self.device.poll_unreachable()
     }
 

@@ -8,10 +8,10 @@ use homa_bpf::attach::{self, Attachment};
 use homa_bpf::link::Place;
 use homa_bpf::{is_no_permission, map};
 
-use super::maybe_shared::MaybeShared;
 use super::program::{self, LocalAddresses};
 use super::queue::{Completions, Queue};
-use super::socket::{BindOptions, Failed, QueueRings, RingSizes, Role, SetupStep, XdpSocket};
+use super::socket::{BindOptions, QueueRings, RingSizes, Role, SetupError, SetupStep, XdpSocket};
+use super::sole_or_shared::SoleOrShared;
 use super::umem::{HELD_BY_BURSTS, Umem};
 use super::{XdpConfig, queues};
 use crate::l2::LinkError;
@@ -131,8 +131,8 @@ impl OpenRequest<'_> {
         for _ in 1..drivers {
             sockets.push(self.socket(queue, umem, Role::Shares(&sockets[0]), place, layout)?.0);
         }
-        let fill = MaybeShared::by(drivers, rings.fill);
-        let completions = MaybeShared::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
+        let fill = SoleOrShared::by(drivers, rings.fill);
+        let completions = SoleOrShared::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
         let parts = sockets.into_iter().zip(fill).zip(completions);
         // The first driver fills the ring initially; each later one where it has taken frames.
         let missing = |driver| if driver == 0 { self.config.receive_frames() } else { 0 };
@@ -164,7 +164,7 @@ impl OpenRequest<'_> {
                 Ok(opened) => return Ok(opened),
                 // Kernels before 6.6 do not support packets in several frames, and this device's packets fit
                 // one.
-                Err(Failed { step: SetupStep::Bind, error })
+                Err(SetupError { step: SetupStep::Bind, error })
                     if wishes.several_frames
                         && !layout.several
                         && error.raw_os_error() == Some(libc::EINVAL) =>
@@ -246,7 +246,7 @@ impl OpenRequest<'_> {
         LinkError::ProgramAttached { name: self.name(), program }
     }
 
-    fn no_socket(&self, queue: u32, failed: Failed, wishes: BindOptions, umem: &Umem) -> LinkError {
+    fn no_socket(&self, queue: u32, failed: SetupError, wishes: BindOptions, umem: &Umem) -> LinkError {
         let name = self.name();
         match (failed.step, failed.error.raw_os_error()) {
             (SetupStep::Open, Some(libc::EAFNOSUPPORT)) => LinkError::NoXdp { name },

@@ -99,7 +99,7 @@ fn choose(program: &mut Assembler, sockets: u32) {
 }
 
 /// The program that redirects every frame to the socket of its receive queue.
-pub(super) fn everything(map: i32) -> Vec<Instruction> {
+pub(super) fn redirect_all(map: i32) -> Vec<Instruction> {
     let mut program = Assembler::default();
     program.load(Width::Four, R2, R1, context::QUEUE);
     program.load_map(R1, map);

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::maybe_shared::MaybeShared;
 use super::ring::{ConsumerRing, ProducerRing};
 use super::socket::XdpSocket;
+use super::sole_or_shared::SoleOrShared;
 use super::umem::Umem;
 
 /// Maximum number of packets that the kernel sends in one call in copy mode, by default (`TX_BATCH_SIZE`).
@@ -59,8 +59,8 @@ impl Completions {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) socket: XdpSocket,
-    pub(super) fill: MaybeShared<ProducerRing<u64>>,
-    pub(super) completions: MaybeShared<Completions>,
+    pub(super) fill: SoleOrShared<ProducerRing<u64>>,
+    pub(super) completions: SoleOrShared<Completions>,
     /// Whether the device itself reads frames, so that no call is needed for each.
     zero_copy: bool,
     /// Places of the fill ring whose frame was received by this driver.
@@ -77,8 +77,8 @@ impl Queue {
     /// `missing`: number of places of the fill ring that this driver is to fill.
     pub(super) fn new(
         socket: XdpSocket,
-        fill: MaybeShared<ProducerRing<u64>>,
-        completions: MaybeShared<Completions>,
+        fill: SoleOrShared<ProducerRing<u64>>,
+        completions: SoleOrShared<Completions>,
         missing: u32,
     ) -> Queue {
         let (zero_copy, parts) = (socket.is_zero_copy(), Vec::new());

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::maybe_shared::MaybeShared;
 use super::queue::Queue;
+use super::sole_or_shared::SoleOrShared;
 use super::umem::Umem;
 use crate::burst::RxBurst;
 use crate::driver::DriverStats;
@@ -28,8 +28,8 @@ pub(super) struct Receiver {
     /// of a group keeps frames that another one lacks.
     free: Vec<u32>,
     /// The other frames that are neither the kernel's nor held.
-    spare: MaybeShared<Vec<u32>>,
-    sight: ReceiveContext,
+    spare: SoleOrShared<Vec<u32>>,
+    parser: ReceiveContext,
     /// Index of the queue that the next call reads first.
     next: usize,
     /// A packet that spans several frames.
@@ -50,7 +50,7 @@ struct ReceiveContext {
 impl Receiver {
     pub(super) fn new(
         umem: &Arc<Umem>,
-        spare: MaybeShared<Vec<u32>>,
+        spare: SoleOrShared<Vec<u32>>,
         view: ParseOptions,
         mtu: usize,
     ) -> Receiver {
@@ -59,7 +59,7 @@ impl Receiver {
             umem: Arc::clone(umem),
             free: Vec::new(),
             spare,
-            sight: ReceiveContext { view, longest, said: false },
+            parser: ReceiveContext { view, longest, said: false },
             next: 0,
             joined: Vec::with_capacity(longest),
         }
@@ -67,14 +67,14 @@ impl Receiver {
 
     /// Adapts to a new MTU of the device.
     pub(super) fn set_mtu(&mut self, mtu: usize) {
-        self.sight.longest = longest(mtu);
+        self.parser.longest = longest(mtu);
     }
 
     /// Fills the burst from all queues, starting with the next queue.
     pub(super) fn receive(&mut self, queues: &mut [Queue], burst: &mut RxBurst, stats: &mut DriverStats) {
         for _ in 0..queues.len() {
             // The next call starts with the queues not read now.
-            if burst.len() >= burst.most() {
+            if burst.len() >= burst.max_packets() {
                 break;
             }
             self.take_from(&mut queues[self.next], burst, stats);
@@ -85,7 +85,7 @@ impl Receiver {
 
     fn take_from(&mut self, queue: &mut Queue, burst: &mut RxBurst, stats: &mut DriverStats) {
         let before = queue.missing;
-        while burst.len() < burst.most() {
+        while burst.len() < burst.max_packets() {
             let Some(part) = queue.socket.receive.pop() else { break };
             queue.missing += 1;
             let is_last = part.options & libc::XDP_PKT_CONTD == 0;
@@ -110,7 +110,7 @@ impl Receiver {
         // frame to us. The kernel gets the frame again only by a fill ring, and this reference is not used
         // after the frame is lent or free.
         let bytes = unsafe { self.umem.received(part.addr, part.len) };
-        if let Some(found) = self.sight.look(bytes, stats) {
+        if let Some(found) = self.parser.parse(bytes, stats) {
             let packet = &bytes[found.start..found.start + found.length];
             let first = burst.len();
             if packet.len() >= LEND_MIN_BYTES && self.umem.lend(frame) {
@@ -136,7 +136,7 @@ impl Receiver {
             joined.extend_from_slice(unsafe { self.umem.received(part.addr, part.len) });
             self.free.push(self.umem.frame_at(part.addr));
         }
-        if let Some(found) = self.sight.look(&joined, stats) {
+        if let Some(found) = self.parser.parse(&joined, stats) {
             copy(found, &joined[found.start..found.start + found.length], burst);
         }
         self.joined = joined;
@@ -182,7 +182,7 @@ impl Receiver {
 
 impl ReceiveContext {
     /// Finds the packet in a whole frame, and counts it.
-    fn look(&mut self, bytes: &[u8], stats: &mut DriverStats) -> Option<FramedPacket> {
+    fn parse(&mut self, bytes: &[u8], stats: &mut DriverStats) -> Option<FramedPacket> {
         if bytes.len() > self.longest {
             stats.truncated += 1;
             if !self.said {

@@ -258,8 +258,8 @@ mod tests {
     fn ends(start: u32) -> (ProducerRing<u64>, ConsumerRing<u64>) {
         let memory = Mapping::anonymous(4096).unwrap();
         // Two values for the same memory; one of them is never unmapped.
-        let again = Mapping { start: memory.start, bytes: memory.bytes };
-        let shared = [memory, again].map(|memory| RingMemory::new(memory, &OFFSETS, SIZE));
+        let duplicate = Mapping { start: memory.start, bytes: memory.bytes };
+        let shared = [memory, duplicate].map(|memory| RingMemory::new(memory, &OFFSETS, SIZE));
         shared[0].producer().store(start, Ordering::Relaxed);
         shared[0].consumer().store(start, Ordering::Relaxed);
         let [write, read] = shared;

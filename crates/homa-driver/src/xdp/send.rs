@@ -97,10 +97,10 @@ impl Sender {
     ) -> io::Result<()> {
         for queue in queues.iter_mut().filter(|queue| queue.unseen) {
             match queue.kick(&mut stats.send_calls) {
-                Ok(KickOutcome::Down) => device.look(coarse_ms(), true)?,
+                Ok(KickOutcome::Down) => device.refresh(coarse_ms(), true)?,
                 Ok(_) => (),
                 Err(error) => {
-                    device.look(coarse_ms(), true)?;
+                    device.refresh(coarse_ms(), true)?;
                     return Err(error);
                 }
             }

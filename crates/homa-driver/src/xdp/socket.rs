@@ -56,7 +56,7 @@ pub(super) struct BindOptions {
 
 /// A step of opening a socket that failed.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct SetupError {
     pub(super) step: SetupStep,
     pub(super) error: io::Error,
 }
@@ -79,11 +79,11 @@ pub(super) struct XdpSocket {
 }
 
 /// A socket that can use frames but has no rings yet.
-fn open() -> Result<OwnedFd, Failed> {
+fn open() -> Result<OwnedFd, SetupError> {
     // SAFETY: the call takes only numbers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
-        return Err(Failed { step: SetupStep::Open, error: io::Error::last_os_error() });
+        return Err(SetupError { step: SetupStep::Open, error: io::Error::last_os_error() });
     }
     // SAFETY: the descriptor was just opened, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -132,8 +132,8 @@ impl XdpSocket {
         role: Role<'_>,
         wishes: BindOptions,
         sizes: RingSizes,
-    ) -> Result<(XdpSocket, Option<QueueRings>), Failed> {
-        let fail = |step| move |error| Failed { step, error };
+    ) -> Result<(XdpSocket, Option<QueueRings>), SetupError> {
+        let fail = |step| move |error| SetupError { step, error };
         let fd = open()?;
         let mut flags = libc::XDP_USE_NEED_WAKEUP | wishes.copy_flag;
         if wishes.several_frames {

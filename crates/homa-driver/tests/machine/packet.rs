@@ -8,7 +8,7 @@ use super::common::{is_readable, message, packets, poll_readable, receive_packet
 use homa_driver::packet::{Carrier, LinkError, PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{BindError, UdpConfig, UdpDriver};
-use homa_driver::{Driver, ReceiveFilter, Refusal, RxBurst, TxPacket, Unreachable};
+use homa_driver::{Driver, ReceiveFilter, RxBurst, TxPacket, UnreachableReport, UnreachableTarget};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 const PORT: u16 = 4_000;
@@ -171,7 +171,7 @@ fn where_runs_may_not_share_a_frame_each_packet_has_its_own() {
 }
 
 /// As many reads as it takes for the kernel's tick to pass.
-fn await_report(driver: &mut PacketDriver) -> Unreachable {
+fn await_report(driver: &mut PacketDriver) -> UnreachableReport {
     let mut burst = RxBurst::new();
     loop {
         poll_readable(driver.poll_fd().unwrap());
@@ -448,12 +448,12 @@ fn a_port_that_nobody_has_is_reported() {
         let [mut udp, mut ip] = CARRIERS.map(|carrier| namespaces[0].run(move || open(carrier, ips[0])));
         send(&mut udp, at(Carrier::Udp, ips[1]), &[message(100, 1)]);
         let peer = at(Carrier::Udp, ips[1]);
-        let what = Refusal::Peer { sender_id: id_in(&message(100, 1)) };
-        assert_eq!(await_report(&mut udp), Unreachable { peer, what });
+        let target = UnreachableTarget::Peer { sender_id: id_in(&message(100, 1)) };
+        assert_eq!(await_report(&mut udp), UnreachableReport { peer, target });
         send(&mut ip, at(Carrier::Ip, ips[1]), &[message(100, 1)]);
         let peer = at(Carrier::Ip, ips[1]);
-        let what = Refusal::Protocol { sender_id: id_in(&message(100, 1)) };
-        assert_eq!(await_report(&mut ip), Unreachable { peer, what });
+        let target = UnreachableTarget::Protocol { sender_id: id_in(&message(100, 1)) };
+        assert_eq!(await_report(&mut ip), UnreachableReport { peer, target });
         assert_eq!((udp.stats().network_errors, ip.stats().network_errors), (1, 1));
     }
 }

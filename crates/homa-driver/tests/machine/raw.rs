@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::common::{message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::raw::{BindError, RawConfig, RawDriver};
-use homa_driver::{Driver, ReceiveFilter, Refusal, RxBurst, Unreachable};
+use homa_driver::{Driver, ReceiveFilter, RxBurst, UnreachableReport, UnreachableTarget};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn host(ip: &str) -> SocketAddr {
@@ -254,9 +254,10 @@ fn a_machine_without_homa_is_reported_by_its_protocol() {
                     break report;
                 }
             };
-            let what =
-                Refusal::Protocol { sender_id: bytes[0][20..28].try_into().ok().map(u64::from_be_bytes) };
-            assert_eq!(report, Unreachable { peer: host(ips[1]), what });
+            let target = UnreachableTarget::Protocol {
+                sender_id: bytes[0][20..28].try_into().ok().map(u64::from_be_bytes),
+            };
+            assert_eq!(report, UnreachableReport { peer: host(ips[1]), target });
             assert_eq!(a.poll_unreachable(), None);
             a
         });
@@ -300,8 +301,12 @@ fn a_refused_port_is_reported_with_the_packet_that_asked_for_it() {
             });
             poll_readable(a.poll_fd().unwrap());
             assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
-            let what = Refusal::Port { port: 99, sender_id: Some(4_242) };
-            assert_eq!(a.poll_unreachable(), Some(Unreachable { peer: host(ips[1]), what }), "{bind}");
+            let target = UnreachableTarget::Port { port: 99, sender_id: Some(4_242) };
+            assert_eq!(
+                a.poll_unreachable(),
+                Some(UnreachableReport { peer: host(ips[1]), target }),
+                "{bind}"
+            );
             assert_eq!((a.poll_unreachable(), a.stats().network_errors), (None, 1));
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::common::{message, poll_readable, receive_packets};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
-use homa_driver::{Driver, Refusal, RxBurst, TxPacket};
+use homa_driver::{Driver, RxBurst, TxPacket, UnreachableTarget};
 use homa_testkit::namespace::{Namespace, V4, pair};
 use socket2::{Domain, Socket, Type};
 
@@ -175,7 +175,7 @@ fn what_the_network_reports_is_told_and_the_address_is_shared_no_longer_than_nee
                 if report.peer.ip() == slow.ip() {
                     continue;
                 }
-                let Refusal::Peer { sender_id } = report.what else { panic!("{report:?}") };
+                let UnreachableTarget::Peer { sender_id } = report.target else { panic!("{report:?}") };
                 assert_eq!(sender_id, Some(u64::from(report.peer.port())));
                 told.push(report.peer.port());
             }

@@ -476,7 +476,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    use homa_driver::{BufferSizes, DriverStats, TxPacket, Unreachable};
+    use homa_driver::{BufferSizes, DriverStats, TxPacket, UnreachableReport};
 
     use super::*;
 
@@ -523,7 +523,7 @@ mod tests {
         fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
             None
         }
-        fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
             None
         }
         fn link_mbps(&self) -> Option<u32> {

@@ -228,7 +228,7 @@ impl ProcessMember {
         if let Err(error) = driver.set_receive_filter(&filter) {
             // Without a filter all packets arrive here, and `is_foreign` separates them.
             tracing::warn!(%error, "the packet path takes no filter: this process sees the packets of all");
-            driver.set_receive_filter(&ReceiveFilter::everything())?;
+            driver.set_receive_filter(&ReceiveFilter::accept_all())?;
         }
         self.filter = filter;
         Ok(())
@@ -283,7 +283,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::Mutex;
 
-    use homa_driver::{BufferSizes, DriverStats, TxPacket, Unreachable};
+    use homa_driver::{BufferSizes, DriverStats, TxPacket, UnreachableReport};
     use homa_proto::wire::{self, Body, UnknownReason};
     use homa_proto::{CallOptions, Config};
     use homa_trace::Trace;
@@ -342,7 +342,7 @@ mod tests {
         fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
             None
         }
-        fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
             None
         }
         fn link_mbps(&self) -> Option<u32> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::common::{Echo, PATIENCE, message};
 use homa::driver::raw::{RawConfig, RawDriver};
-use homa::driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
+use homa::driver::{Driver, RxBurst, TxPacket, UnreachableReport, UnreachableTarget};
 use homa::error::CallError;
 use homa::{DriverChoice, Host, HostBuilder, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
@@ -139,7 +139,7 @@ fn raw_driver(ip: &str) -> RawDriver {
 }
 
 /// The next network report.
-fn next_report(driver: &mut RawDriver) -> Unreachable {
+fn next_report(driver: &mut RawDriver) -> UnreachableReport {
     let begin = Instant::now();
     loop {
         driver.receive(&mut RxBurst::new()).unwrap();
@@ -166,8 +166,8 @@ fn a_stranger_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
                 let packet = TxPacket { to: peer, priority: 6, header: &bytes[..56], payload: &bytes[56..] };
                 assert_eq!(client.send(&[packet]).unwrap(), 1);
             }
-            let what = Refusal::Port { port: 98, sender_id: Some(4) };
-            assert_eq!(next_report(&mut client), Unreachable { peer, what });
+            let target = UnreachableTarget::Port { port: 98, sender_id: Some(4) };
+            assert_eq!(next_report(&mut client), UnreachableReport { peer, target });
             assert_eq!(echo.metrics().endpoint.drop_no_port, 1);
             drop(echo);
         });
@@ -190,8 +190,8 @@ fn a_stranger_that_asks_for_a_port_that_accepts_no_requests_is_told_by_icmp() {
             let bytes = strangers_request(port, id);
             let packet = TxPacket { to: peer, priority: 6, header: &bytes[..56], payload: &bytes[56..] };
             assert_eq!(client.send(&[packet]).unwrap(), 1);
-            let what = Refusal::Port { port, sender_id: Some(id) };
-            assert_eq!(next_report(&mut client), Unreachable { peer, what });
+            let target = UnreachableTarget::Port { port, sender_id: Some(id) };
+            assert_eq!(next_report(&mut client), UnreachableReport { peer, target });
         }
         drop((refusing, host));
     });

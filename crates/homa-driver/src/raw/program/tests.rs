@@ -109,7 +109,7 @@ fn one_process_answers_for_the_ports_that_nobody_has() {
         assert_eq!(gets(&filter, port, GRANT, 0, 33), 0, "port {port}");
         assert_eq!(gets(&filter, port, DATA as u8, 4, 100), 56, "port {port}");
     }
-    assert_eq!(gets(&ReceiveFilter::everything(), 5, DATA as u8, 0, 100), 100);
+    assert_eq!(gets(&ReceiveFilter::accept_all(), 5, DATA as u8, 0, 100), 100);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn the_program_and_the_receiver_agree_for_every_port() {
             assert!(program.len() > 1 && program.len() <= INSTRUCTIONS_MAX);
             for port in 0..=u16::MAX {
                 let packet = packet(None, port, GRANT, 0, 33);
-                assert_eq!(run(&program, &packet) > 0, filter.takes(&packet), "port {port} of {ports:?}");
+                assert_eq!(run(&program, &packet) > 0, filter.accepts(&packet), "port {port} of {ports:?}");
             }
         }
     }
@@ -152,17 +152,17 @@ fn too_many_ports_for_a_program_let_everything_through() {
 #[test]
 fn each_packet_is_the_turn_of_one_socket_of_a_group() {
     for of in [2, 3, 64] {
-        for filter in [ReceiveFilter::everything(), ReceiveFilter::new([99], None)] {
+        for filter in [ReceiveFilter::accept_all(), ReceiveFilter::new([99], None)] {
             for id in [0_u64, 1, 2, 3, 0x1234_5678_9abc_def0, u64::MAX, 0xffff_ffff, 1 << 32] {
                 for ip_header in IP_HEADERS {
                     let mut packet = packet(ip_header, 99, GRANT, 0, 100);
                     let at = ip_header.unwrap_or(0) + 20;
                     packet[at..at + 8].copy_from_slice(&id.to_be_bytes());
-                    let takes = |number: &u32| {
+                    let accepts = |number: &u32| {
                         let turn = SocketIndex { number: *number, of };
                         run(&build(&filter, ip_header.is_some(), turn), &packet) > 0
                     };
-                    let takers: Vec<u32> = (0..of).filter(takes).collect();
+                    let takers: Vec<u32> = (0..of).filter(accepts).collect();
                     assert_eq!(takers, [(id as u32 >> 1) % of], "{id:x}");
                 }
             }
@@ -174,8 +174,7 @@ fn each_packet_is_the_turn_of_one_socket_of_a_group() {
 fn what_has_no_id_is_the_first_sockets_turn() {
     for ip_header in IP_HEADERS {
         let short = packet(ip_header, 99, GRANT, 0, 27);
-        let takes =
-            |number| run(&let_through(ip_header.is_some(), SocketIndex { number, of: 3 }), &short) > 0;
-        assert_eq!([0, 1, 2].map(takes), [true, false, false]);
+        let accepts = |number| run(&pass_own(ip_header.is_some(), SocketIndex { number, of: 3 }), &short) > 0;
+        assert_eq!([0, 1, 2].map(accepts), [true, false, false]);
     }
 }

@@ -49,7 +49,7 @@ impl Classifier {
         }
     }
 
-    fn takes(&self, frame: &[u8]) -> bool {
+    fn accepts(&self, frame: &[u8]) -> bool {
         match program::test_run(self.0.as_fd(), frame).unwrap() {
             XDP_PASS => false,
             XDP_DROP => true,
@@ -66,14 +66,14 @@ const NOT_TO: [&str; 6] =
 fn udp_for_our_port_and_addresses_is_ours() {
     let Some(classifier) = Classifier::load(&ours(Some(PORT))) else { return };
     for to in TO {
-        assert!(classifier.takes(&frame(to, 17, PORT)), "{to}");
-        assert!(!classifier.takes(&frame(to, 17, PORT + 1)), "{to}: another port");
-        assert!(!classifier.takes(&frame(to, 17, PORT.swap_bytes())), "{to}: the bytes of the port");
-        assert!(!classifier.takes(&frame(to, 6, PORT)), "{to}: TCP");
-        assert!(!classifier.takes(&frame(to, 146, PORT)), "{to}: Homa in IP");
+        assert!(classifier.accepts(&frame(to, 17, PORT)), "{to}");
+        assert!(!classifier.accepts(&frame(to, 17, PORT + 1)), "{to}: another port");
+        assert!(!classifier.accepts(&frame(to, 17, PORT.swap_bytes())), "{to}: the bytes of the port");
+        assert!(!classifier.accepts(&frame(to, 6, PORT)), "{to}: TCP");
+        assert!(!classifier.accepts(&frame(to, 146, PORT)), "{to}: Homa in IP");
     }
     for to in NOT_TO {
-        assert!(!classifier.takes(&frame(to, 17, PORT)), "{to}");
+        assert!(!classifier.accepts(&frame(to, 17, PORT)), "{to}");
     }
 }
 
@@ -81,12 +81,15 @@ fn udp_for_our_port_and_addresses_is_ours() {
 fn homa_in_ip_for_our_addresses_is_ours_whatever_its_ports() {
     let Some(classifier) = Classifier::load(&ours(None)) else { return };
     for to in TO {
-        assert!(classifier.takes(&frame(to, 146, 0)) && classifier.takes(&frame(to, 146, PORT)), "{to}");
-        assert!(!classifier.takes(&frame(to, 17, PORT)), "{to}");
-        assert!(!classifier.takes(&frame(to, 58, PORT)) && !classifier.takes(&frame(to, 1, PORT)), "{to}");
+        assert!(classifier.accepts(&frame(to, 146, 0)) && classifier.accepts(&frame(to, 146, PORT)), "{to}");
+        assert!(!classifier.accepts(&frame(to, 17, PORT)), "{to}");
+        assert!(
+            !classifier.accepts(&frame(to, 58, PORT)) && !classifier.accepts(&frame(to, 1, PORT)),
+            "{to}"
+        );
     }
     for to in NOT_TO {
-        assert!(!classifier.takes(&frame(to, 146, 0)), "{to}");
+        assert!(!classifier.accepts(&frame(to, 146, 0)), "{to}");
     }
 }
 
@@ -133,8 +136,8 @@ fn what_only_the_kernel_can_read_goes_to_the_kernel() {
             frame[at] = byte;
             frame
         };
-        assert!(classifier.takes(&with(20, 0x40)), "don't fragment is no fragment");
-        assert!(classifier.takes(&with(20, 0x00)));
+        assert!(classifier.accepts(&with(20, 0x40)), "don't fragment is no fragment");
+        assert!(classifier.accepts(&with(20, 0x00)));
         for (why, frame) in [
             ("more fragments come", with(20, 0x20)),
             ("a later fragment", with(20, 0x01)),
@@ -144,7 +147,7 @@ fn what_only_the_kernel_can_read_goes_to_the_kernel() {
             ("a VLAN", with(12, 0x81)),
             ("ARP", with(13, 0x06)),
         ] {
-            assert!(!classifier.takes(&frame), "{why}");
+            assert!(!classifier.accepts(&frame), "{why}");
         }
     }
 }
@@ -158,7 +161,7 @@ fn frames_too_short_for_their_headers_go_to_the_kernel() {
             let needed = 14 + ip_bytes + behind_ip;
             // For a test run the kernel accepts no frame shorter than an Ethernet header.
             for length in 14..whole.len() {
-                assert_eq!(classifier.takes(&whole[..length]), length >= needed, "{to}: {length}");
+                assert_eq!(classifier.accepts(&whole[..length]), length >= needed, "{to}: {length}");
             }
         }
     }
@@ -169,8 +172,8 @@ fn a_host_of_one_ip_version_leaves_the_other_to_the_kernel() {
     for (ip, taken, left) in [(0, TO[0], TO[2]), (2, TO[2], TO[0])] {
         let ours = LocalAddresses { udp_port: Some(PORT), ips: vec![TO[ip].parse().unwrap()], sockets: 1 };
         let Some(classifier) = Classifier::load(&ours) else { return };
-        assert!(classifier.takes(&frame(taken, 17, PORT)));
-        assert!(!classifier.takes(&frame(left, 17, PORT)));
+        assert!(classifier.accepts(&frame(taken, 17, PORT)));
+        assert!(!classifier.accepts(&frame(left, 17, PORT)));
     }
 }
 
@@ -210,9 +213,11 @@ fn a_thousand_addresses_make_a_program_that_loads() {
     let ours = LocalAddresses { udp_port: Some(PORT), ips: ips.collect(), sockets: 1 };
     let Some(classifier) = Classifier::load(&ours) else { return };
     assert!(
-        classifier.takes(&frame("10.0.3.230", 17, PORT)) && classifier.takes(&frame("fd00::3e7", 17, PORT))
+        classifier.accepts(&frame("10.0.3.230", 17, PORT))
+            && classifier.accepts(&frame("fd00::3e7", 17, PORT))
     );
     assert!(
-        !classifier.takes(&frame("10.0.3.231", 17, PORT)) && !classifier.takes(&frame("fd00::3e6", 17, PORT))
+        !classifier.accepts(&frame("10.0.3.231", 17, PORT))
+            && !classifier.accepts(&frame("fd00::3e6", 17, PORT))
     );
 }

@@ -1,6 +1,6 @@
 //! Receiving: a burst of packets from the driver to the endpoint.
 
-use homa_driver::{Refusal, Unreachable};
+use homa_driver::{UnreachableReport, UnreachableTarget};
 use homa_proto::wire::{self, Body};
 use homa_proto::{RxPacket, Time};
 
@@ -66,11 +66,13 @@ impl Engine {
         }
         self.note_device_sent();
         let mut reported = false;
-        while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
-            let report = match what {
-                Refusal::Peer { sender_id } => homa_proto::Unreachable::Peer { rpc_id: sender_id },
-                Refusal::Protocol { sender_id } => homa_proto::Unreachable::Protocol { rpc_id: sender_id },
-                Refusal::Port { port, sender_id } => {
+        while let Some(UnreachableReport { peer, target }) = self.driver.poll_unreachable() {
+            let report = match target {
+                UnreachableTarget::Peer { sender_id } => homa_proto::Unreachable::Peer { rpc_id: sender_id },
+                UnreachableTarget::Protocol { sender_id } => {
+                    homa_proto::Unreachable::Protocol { rpc_id: sender_id }
+                }
+                UnreachableTarget::Port { port, sender_id } => {
                     homa_proto::Unreachable::Port { port, rpc_id: sender_id }
                 }
             };

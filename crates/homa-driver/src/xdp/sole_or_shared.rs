@@ -4,27 +4,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A value that may be shared; a lone driver pays for no lock.
 #[derive(Debug)]
-pub(super) enum MaybeShared<T> {
-    Alone(T),
-    Together(Arc<Mutex<T>>),
+pub(super) enum SoleOrShared<T> {
+    Sole(T),
+    Shared(Arc<Mutex<T>>),
 }
 
-impl<T> MaybeShared<T> {
+impl<T> SoleOrShared<T> {
     /// One handle for each of `drivers` drivers.
-    pub(super) fn by(drivers: u32, value: T) -> Vec<MaybeShared<T>> {
+    pub(super) fn by(drivers: u32, value: T) -> Vec<SoleOrShared<T>> {
         if drivers == 1 {
-            return vec![MaybeShared::Alone(value)];
+            return vec![SoleOrShared::Sole(value)];
         }
         let value = Arc::new(Mutex::new(value));
-        (0..drivers).map(|_| MaybeShared::Together(Arc::clone(&value))).collect()
+        (0..drivers).map(|_| SoleOrShared::Shared(Arc::clone(&value))).collect()
     }
 
     /// Runs `work` with the value, which no other driver uses meanwhile.
     pub(super) fn with<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {
         match self {
-            MaybeShared::Alone(value) => work(value),
+            SoleOrShared::Sole(value) => work(value),
             // A driver that panicked has moved whole frames or none.
-            MaybeShared::Together(value) => work(&mut value.lock().unwrap_or_else(PoisonError::into_inner)),
+            SoleOrShared::Shared(value) => work(&mut value.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 }
