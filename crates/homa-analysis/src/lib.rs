@@ -8,9 +8,9 @@
 
 pub mod align;
 pub mod answers;
-pub mod around;
 mod arrivals;
 pub mod cause;
+pub mod competing;
 pub mod critical_path;
 pub mod link;
 pub mod model;

@@ -185,7 +185,7 @@ fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
         RateSource::Arrivals => (EventKind::PacketReceived, NodeKind::Host),
     };
     let to_hosts = if source == RateSource::Switch { ports_to_hosts(model) } else { HashSet::default() };
-    let mut densest = Densest::default();
+    let mut densest = DensestWindows::default();
     for (number, node) in model.nodes.iter().enumerate().filter(|(_, node)| node.kind == of) {
         let exact = source == RateSource::Switch || source == RateSource::Arrivals && !reads_bursts(node);
         let mut links: HashMap<u16, ArrivalWindow, FixedState> = HashMap::default();
@@ -218,14 +218,14 @@ fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
 
 /// The densest windows, in bytes per nanosecond.
 #[derive(Default)]
-struct Densest {
+struct DensestWindows {
     /// Maximum over windows of exact times: nothing is denser than the link.
     exact: f64,
     /// All windows of inexact times.
     squeezed: Vec<f64>,
 }
 
-impl Densest {
+impl DensestWindows {
     fn add(&mut self, window: Option<f64>, exact: bool) {
         match window {
             Some(found) if exact => self.exact = self.exact.max(found),

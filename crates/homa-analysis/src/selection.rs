@@ -3,7 +3,7 @@
 use crate::critical_path::Explainer;
 use crate::link::LinkRate;
 use crate::model::{Model, Rpc};
-use crate::tail::{Base, Cost, Costs};
+use crate::tail::{Cost, Costs, UnloadedTimes};
 
 /// Maximum number of nodes named in an error.
 const NAMED_NODES: usize = 20;
@@ -62,8 +62,8 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    fn base(self) -> Option<Base> {
-        self.rpc_ns.map(|rpc_ns| Base { rpc_ns, rate_bps: self.rate_bps.unwrap_or(0) })
+    fn base(self) -> Option<UnloadedTimes> {
+        self.rpc_ns.map(|rpc_ns| UnloadedTimes { rpc_ns, rate_bps: self.rate_bps.unwrap_or(0) })
     }
 }
 

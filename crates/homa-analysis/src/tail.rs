@@ -45,14 +45,14 @@ impl Cost {
 
 /// Durations in an empty network, measured beforehand.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Base {
+pub struct UnloadedTimes {
     /// Duration of an RPC without payload, in nanoseconds.
     pub rpc_ns: u64,
     /// Rate of a link in bits per second; 0: payload takes no time.
     pub rate_bps: u64,
 }
 
-impl Base {
+impl UnloadedTimes {
     /// The duration of this RPC there, in nanoseconds.
     fn best_ns(&self, rpc: &Rpc) -> u64 {
         let bits = 8 * (u128::from(rpc.request.length) + u128::from(rpc.response.length));
@@ -72,7 +72,7 @@ impl Costs {
     /// Explains all RPCs. The best case of an RPC is its duration without avoidable time and without time
     /// beyond the usual, unless `base` gives the best case.
     #[must_use]
-    pub fn of(explainer: &Explainer<'_>, base: Option<Base>) -> Costs {
+    pub fn of(explainer: &Explainer<'_>, base: Option<UnloadedTimes>) -> Costs {
         let mut costs = Costs { costs: Vec::new(), usual: usual(explainer) };
         let rpcs = &explainer.model.rpcs;
         let parts = in_parts(rpcs.len(), |numbers| {
@@ -89,7 +89,7 @@ impl Costs {
         &self,
         explainer: &Explainer<'_>,
         number: u32,
-        base: Option<Base>,
+        base: Option<UnloadedTimes>,
         path: &mut Path,
     ) -> Option<Cost> {
         let rpc = &explainer.model.rpcs[number as usize];
@@ -180,7 +180,7 @@ pub struct Case {
 
 /// The main cause of the tail's extra time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Main {
+pub struct MainCause {
     /// The cause; several for a late thread, the largest first.
     pub causes: Vec<Cause>,
     /// Their share of the extra time, 0 to 1.
@@ -242,7 +242,7 @@ impl Tail {
     /// The cause of most avoidable time. The symptoms of a late driving thread ([`Cause::is_late_thread`])
     /// count together for each host, and the largest of them stands for all. `None`: nothing was slow.
     #[must_use]
-    pub fn main_cause(&self) -> Option<Main> {
+    pub fn main_cause(&self) -> Option<MainCause> {
         let (cause, ns) = self.extra.largest();
         let mut late: Vec<(NodeId, u64)> = Vec::new();
         for (site, ns) in self.sites.iter().filter(|(site, _)| site.cause.is_late_thread()) {
@@ -255,7 +255,7 @@ impl Tail {
     }
 
     /// The causes and the main place of these sites, which have `ns` nanoseconds in total.
-    fn made_of(&self, ns: u64, is_of: impl Fn(&Site) -> bool) -> Option<Main> {
+    fn made_of(&self, ns: u64, is_of: impl Fn(&Site) -> bool) -> Option<MainCause> {
         let (mut causes, mut places) = (Vec::new(), Vec::new());
         for (site, there) in self.sites.iter().filter(|(site, there)| *there > 0 && is_of(site)) {
             add(&mut causes, site.cause, *there);
@@ -266,7 +266,7 @@ impl Tail {
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let site = Site { cause: causes.first()?.0, node, place };
         let causes = causes.into_iter().map(|(cause, _)| cause).collect();
-        Some(Main { causes, share: share(ns, self.extra.total()), site, there: share(there, ns) })
+        Some(MainCause { causes, share: share(ns, self.extra.total()), site, there: share(there, ns) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use homa_trace::EventKind;
 
-use crate::model::{At, Direction, Model, Packet, Rpc};
+use crate::model::{Direction, Model, ModelTime, Packet, Rpc};
 use crate::tail::Cost;
 
 /// The side of a stage.
@@ -110,16 +110,16 @@ fn average(model: &Model, band: &[Cost]) -> Band {
 }
 
 /// The end of each stage of a message.
-fn moments(model: &Model, rpc: &Rpc, packet: &Packet) -> [At; SERVER_APP] {
+fn moments(model: &Model, rpc: &Rpc, packet: &Packet) -> [ModelTime; SERVER_APP] {
     let message = rpc.message(packet.direction);
     let starts = |at_client: bool| {
         let mut events = model.events_of(rpc).filter(move |(_, record)| {
             record.event() == Some(EventKind::RpcStart) && (record.id & 1 == 0) == at_client
         });
-        events.next().map_or(At::NONE, |(_, record)| At::new(record.time))
+        events.next().map_or(ModelTime::NONE, |(_, record)| ModelTime::new(record.time))
     };
     [
-        if packet.direction == Direction::ToServer { starts(true) } else { At::NONE },
+        if packet.direction == Direction::ToServer { starts(true) } else { ModelTime::NONE },
         packet.sent,
         packet.handed,
         packet.device_sent,

@@ -26,7 +26,7 @@ pub use choice::{ClockChoice, warnings};
 use crate::packets::passages;
 use fit::Fit;
 use hull::Point;
-use solve::{Course, Edge};
+use solve::{ClockEstimate, Edge};
 
 /// Maximum plausible uptime, 73 years. Records of a later time are ignored.
 const LATEST_NS: u64 = 1 << 61;
@@ -155,7 +155,7 @@ impl NodeClock {
     }
 
     /// Sets the fields that follow from the course. `start` and `middle` are times of the node's clock.
-    fn set(&mut self, course: &Course, start: i64, middle: i64, bound_ns: f64) {
+    fn set(&mut self, course: &ClockEstimate, start: i64, middle: i64, bound_ns: f64) {
         let (whole, part) = course.correction(middle);
         let drift_ppb = (course.drift * 1e9).round();
         // The drift in the dump is rounded. Choose the offset at the start so that the error is smallest
@@ -185,9 +185,14 @@ fn start(dump: &Dump) -> i64 {
 }
 
 /// The courses if all nodes share the machine's clock.
-fn trust(dumps: &[Dump], reference: usize, middles: &[i64], nodes: &mut [NodeClock]) -> Vec<Option<Course>> {
+fn trust(
+    dumps: &[Dump],
+    reference: usize,
+    middles: &[i64],
+    nodes: &mut [NodeClock],
+) -> Vec<Option<ClockEstimate>> {
     for ((node, dump), middle) in nodes.iter_mut().zip(dumps).zip(middles) {
-        let course = Course { own: *middle, shared: *middle, part: 0.0, drift: 0.0 };
+        let course = ClockEstimate { own: *middle, shared: *middle, part: 0.0, drift: 0.0 };
         let ppm = dump.calibration_error_ppb() as f64 / 1e3;
         let error = ANCHOR_NS + middle.abs_diff(start(dump)) as f64 * ppm / 1e6;
         node.set(&course, start(dump), *middle, error);
@@ -196,7 +201,7 @@ fn trust(dumps: &[Dump], reference: usize, middles: &[i64], nodes: &mut [NodeClo
     }
     middles
         .iter()
-        .map(|middle| Some(Course { own: *middle, shared: *middle, part: 0.0, drift: 0.0 }))
+        .map(|middle| Some(ClockEstimate { own: *middle, shared: *middle, part: 0.0, drift: 0.0 }))
         .collect()
 }
 
@@ -207,7 +212,7 @@ fn groups(
     reference: Option<usize>,
     middles: &[i64],
     nodes: &mut [NodeClock],
-) -> Vec<Option<Course>> {
+) -> Vec<Option<ClockEstimate>> {
     let mut courses = vec![None; dumps.len()];
     let mut wanted: Vec<usize> = (0..dumps.len()).collect();
     wanted.sort_by_key(|node| (reference != Some(*node), dumps[*node].node.kind == NodeKind::Switch));

@@ -28,7 +28,7 @@ impl Edge {
 /// The estimate of one clock: its time `own` is shared time `shared + part`, and from there it runs like
 /// shared time except for the drift.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Course {
+pub(super) struct ClockEstimate {
     pub(super) own: i64,
     pub(super) shared: i64,
     pub(super) part: f64,
@@ -36,7 +36,7 @@ pub(super) struct Course {
     pub(super) drift: f64,
 }
 
-impl Course {
+impl ClockEstimate {
     /// The correction from this clock's time to shared time.
     pub(super) fn correction(&self, own: i64) -> (i64, f64) {
         let passed = own.saturating_sub(self.own) as f64;
@@ -50,7 +50,7 @@ impl Course {
     }
 
     /// The clock of the node at the other end of an edge, if `self` is the course of `node`.
-    fn across(&self, edge: &Edge, node: usize) -> Course {
+    fn across(&self, edge: &Edge, node: usize) -> ClockEstimate {
         let fit = &edge.fit;
         let whole = fit.value.round();
         let second_own = fit.pivot.saturating_add(fit.base).saturating_add(whole as i64);
@@ -62,7 +62,7 @@ impl Course {
         let (added, part) = self.correction(near);
         let rate = if node == edge.first { 1.0 / (1.0 + fit.slope) } else { 1.0 + fit.slope };
         // The pivot of the second clock is rounded to whole nanoseconds; `between` is the remainder.
-        Course {
+        ClockEstimate {
             own: far,
             shared: near.saturating_add(added),
             part: part + between,
@@ -72,9 +72,9 @@ impl Course {
 
     /// The same clock with `delta_ns` more shared time at `zero`, and with `drift_ppb` more per second since
     /// then.
-    fn corrected(self, zero: i64, delta_ns: f64, drift_ppb: f64) -> Course {
+    fn corrected(self, zero: i64, delta_ns: f64, drift_ppb: f64) -> ClockEstimate {
         let seconds = self.after(zero, self.own) / NS_PER_S;
-        Course {
+        ClockEstimate {
             part: self.part + delta_ns + drift_ppb * seconds,
             drift: self.drift + drift_ppb / NS_PER_S * (1.0 + self.drift),
             ..self
@@ -84,8 +84,8 @@ impl Course {
 
 /// A node's clock as estimated along a path of edges.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reached {
-    pub(super) course: Course,
+pub(super) struct PathEstimate {
+    pub(super) course: ClockEstimate,
     /// Squared error of its times relative to the start, from the edges of the path.
     pub(super) variance: f64,
     /// Error of its drift as a fraction, not squared.
@@ -93,11 +93,11 @@ pub(super) struct Reached {
 }
 
 /// The nodes reachable from `start`, each by the path of minimum uncertainty, nearest first.
-pub(super) fn reach(nodes: usize, edges: &[Edge], start: usize, own: i64) -> Vec<(usize, Reached)> {
-    let course = Course { own, shared: own, part: 0.0, drift: 0.0 };
-    let mut best: Vec<Option<Reached>> = vec![None; nodes];
+pub(super) fn reach(nodes: usize, edges: &[Edge], start: usize, own: i64) -> Vec<(usize, PathEstimate)> {
+    let course = ClockEstimate { own, shared: own, part: 0.0, drift: 0.0 };
+    let mut best: Vec<Option<PathEstimate>> = vec![None; nodes];
     let mut done = vec![false; nodes];
-    best[start] = Some(Reached { course, variance: 0.0, drift_error: 0.0 });
+    best[start] = Some(PathEstimate { course, variance: 0.0, drift_error: 0.0 });
     let at = adjacency(nodes, edges);
     let mut order = Vec::new();
     while let Some((node, reached)) = nearest(&best, &done, |reached| reached.variance) {
@@ -108,7 +108,7 @@ pub(super) fn reach(nodes: usize, edges: &[Edge], start: usize, own: i64) -> Vec
             if !done[other] && best[other].is_none_or(|known| variance < known.variance) {
                 let drift_error = reached.drift_error.hypot(edge.fit.slope_error);
                 best[other] =
-                    Some(Reached { course: reached.course.across(edge, node), variance, drift_error });
+                    Some(PathEstimate { course: reached.course.across(edge, node), variance, drift_error });
             }
         }
     }
@@ -163,7 +163,7 @@ const ROUNDS: usize = 2;
 
 /// Disagreement of an edge with its two clocks: nanoseconds at its pivot by which the second node's shared
 /// time is ahead, and its growth in parts per billion.
-pub(super) fn disagreement(edge: &Edge, first: &Course, second: &Course) -> (f64, f64) {
+pub(super) fn disagreement(edge: &Edge, first: &ClockEstimate, second: &ClockEstimate) -> (f64, f64) {
     let fit = &edge.fit;
     let whole = fit.value.round();
     let second_own = fit.pivot.saturating_add(fit.base).saturating_add(whole as i64);
@@ -175,7 +175,7 @@ pub(super) fn disagreement(edge: &Edge, first: &Course, second: &Course) -> (f64
 
 /// Adjusts the courses by weighted least squares, to minimize the disagreement of all edges relative to their
 /// errors. Nodes without a course take no part, and `start` keeps its course.
-pub(super) fn settle(courses: &mut [Option<Course>], edges: &[Edge], start: usize) {
+pub(super) fn settle(courses: &mut [Option<ClockEstimate>], edges: &[Edge], start: usize) {
     for _ in 0..ROUNDS {
         let Some(zero) = courses[start].map(|course| course.shared) else { return };
         let rows = rows(courses, edges, start, zero);
@@ -199,7 +199,7 @@ struct Row {
     weight: f64,
 }
 
-fn rows(courses: &[Option<Course>], edges: &[Edge], start: usize, zero: i64) -> Vec<Row> {
+fn rows(courses: &[Option<ClockEstimate>], edges: &[Edge], start: usize, zero: i64) -> Vec<Row> {
     let mut rows = Vec::new();
     let inverse_square = |error: f64| 1.0 / (error * error).max(1e-6);
     for edge in edges {

@@ -6,12 +6,12 @@ use rand_pcg::Pcg64Mcg;
 
 /// The true clock of a node: its time at the start, and by how many parts per million it is fast.
 #[derive(Clone, Copy, Debug)]
-struct Truth {
+struct TrueClock {
     start_ns: i64,
     ppm: f64,
 }
 
-impl Truth {
+impl TrueClock {
     fn own(self, true_ns: i64) -> u64 {
         (self.start_ns + true_ns + (true_ns as f64 * self.ppm / 1e6).round() as i64) as u64
     }
@@ -25,15 +25,15 @@ struct Delays {
 }
 
 struct World {
-    truths: Vec<Truth>,
+    truths: Vec<TrueClock>,
     dumps: Vec<Dump>,
     random: Pcg64Mcg,
     next_id: u64,
 }
 
 impl World {
-    fn new(truths: &[Truth]) -> World {
-        let dump = |(index, truth): (usize, &Truth)| Dump {
+    fn new(truths: &[TrueClock]) -> World {
+        let dump = |(index, truth): (usize, &TrueClock)| Dump {
             node: Node::host(format!("h{index}")),
             clock: Clock::Monotonic,
             frequency_hz: 1_000_000_000,
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    fn finish(mut self) -> (Vec<Dump>, Vec<Truth>) {
+    fn finish(mut self) -> (Vec<Dump>, Vec<TrueClock>) {
         for dump in &mut self.dumps {
             dump.records.sort_by_key(|record| record.time);
         }
@@ -85,7 +85,7 @@ impl World {
 }
 
 /// Error of a node's aligned clock relative to the reference at this true time, in nanoseconds.
-fn error(dumps: &[Dump], truths: &[Truth], clocks: &Clocks, node: usize, true_ns: i64) -> i64 {
+fn error(dumps: &[Dump], truths: &[TrueClock], clocks: &Clocks, node: usize, true_ns: i64) -> i64 {
     let reference = clocks.nodes[node].reference.expect("aligned");
     let mut dump = Dump { records: Vec::new(), ..dumps[node].clone() };
     dump.alignment = clocks.nodes[node].alignment;
@@ -96,8 +96,8 @@ fn error(dumps: &[Dump], truths: &[Truth], clocks: &Clocks, node: usize, true_ns
 const QUICK: Delays = Delays { least: 4_000, mean: 3_000.0 };
 const SECOND: i64 = 1_000_000_000;
 
-fn truth(start_ns: i64, ppm: f64) -> Truth {
-    Truth { start_ns, ppm }
+fn truth(start_ns: i64, ppm: f64) -> TrueClock {
+    TrueClock { start_ns, ppm }
 }
 
 #[test]
@@ -132,7 +132,8 @@ fn planted_offsets_and_drifts_are_found_within_a_microsecond_and_a_part_per_mill
 
 #[test]
 fn nodes_that_never_met_are_aligned_by_those_between_them() {
-    let truths: Vec<Truth> = (0..6).map(|node| truth(node * 77_777 + SECOND, 10.0 * node as f64)).collect();
+    let truths: Vec<TrueClock> =
+        (0..6).map(|node| truth(node * 77_777 + SECOND, 10.0 * node as f64)).collect();
     let mut world = World::new(&truths);
     for round in 0..2_000 {
         for node in 0..5 {

@@ -17,15 +17,15 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use serde::Serialize;
 
-use super::best::Best;
-use super::lacks::Lack;
+use super::best_cases::BestCases;
+use super::missing_events::MissingEvents;
 use super::packet::{ends, way_ns};
 use super::percentiles::Percentiles;
 use super::percentiles::median;
 use super::select::Select;
 use crate::arrivals::Arrivals;
 use crate::link::{LinkRate, Load};
-use crate::model::{At, Direction, Model, NodeId, Packet};
+use crate::model::{Direction, Model, ModelTime, NodeId, Packet};
 use crate::replay::{Replay, State};
 
 /// An extra delay and its parts in nanoseconds; `extra` is their sum.
@@ -45,7 +45,7 @@ pub struct Parts {
 
 /// A packet and its delay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Delayed {
+pub struct DelayedPacket {
     /// Its RPC, by its id at the client.
     pub rpc: u64,
     /// Its packet type on the wire.
@@ -117,9 +117,9 @@ pub struct Decomposition {
     /// The check against the switches' records; `None` if no switch recorded any, or none delayed a packet.
     pub check: Option<SwitchCheck>,
     /// The most delayed packets.
-    pub worst: Vec<Delayed>,
+    pub worst: Vec<DelayedPacket>,
     /// Missing kinds of events.
-    pub lacks: Vec<Lack>,
+    pub missing_events: Vec<MissingEvents>,
 }
 
 /// Splits the extra delay of every packet that its sender and its receiver recorded. `keep`: number of most
@@ -128,13 +128,13 @@ pub struct Decomposition {
 pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) -> Option<Decomposition> {
     let split = Splitter::new(model, rate);
     let seen = |packet: &&Packet| way_ns(packet).is_some() && select.packet(model, packet);
-    let mut parts: Vec<(u32, Short)> = Vec::new();
+    let mut parts: Vec<(u32, CompactParts)> = Vec::new();
     let mut sums = Parts::default();
     let (mut unequal, mut left_out) = (0, 0);
     let mut paths_left_out = HashSet::new();
     for (index, packet) in model.packets.iter().enumerate().filter(|(_, packet)| seen(packet)) {
         let path = ends(model, packet);
-        if !split.best.is_sure(path) {
+        if !split.best_cases.is_sure(path) {
             left_out += 1;
             paths_left_out.insert(path);
             continue;
@@ -147,30 +147,30 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
         sums.switch_ns += of.switch_ns;
         sums.poll_ns += of.poll_ns;
         sums.receive_ns += of.receive_ns;
-        parts.push((index as u32, Short::of(&of)));
+        parts.push((index as u32, CompactParts::of(&of)));
     }
     if parts.is_empty() && left_out == 0 {
         return None;
     }
     let mut values = Vec::with_capacity(parts.len());
-    let mut spread = |of: fn(&Short) -> u32| {
+    let mut spread = |of: fn(&CompactParts) -> u32| {
         values.clear();
         values.extend(parts.iter().map(|(_, short)| i64::from(of(short))));
         Percentiles::of(&mut values)
     };
-    let extra_ns = spread(Short::extra);
+    let extra_ns = spread(CompactParts::extra);
     let [sender_ns, switch_ns, poll_ns, receive_ns] =
         [spread(|of| of.0[0]), spread(|of| of.0[1]), spread(|of| of.0[2]), spread(|of| of.0[3])];
     let check = split.check(&parts);
     let count = parts.len() as u64;
     parts.sort_unstable_by_key(|(index, short)| (std::cmp::Reverse(short.extra()), *index));
     parts.truncate(keep);
-    let mut lacks = Vec::new();
+    let mut missing_events = Vec::new();
     if split.looks.is_empty() {
-        lacks.push(Lack::Bursts);
+        missing_events.push(MissingEvents::Bursts);
     }
     if split.switches.is_empty() {
-        lacks.push(Lack::Switch);
+        missing_events.push(MissingEvents::Switch);
     }
     let worst =
         parts.iter().filter_map(|(index, _)| split.delayed(&model.packets[*index as usize])).collect();
@@ -188,18 +188,18 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
         unequal,
         check,
         worst,
-        lacks,
+        missing_events,
     })
 }
 
 /// Sender, switch, poll and receive, each up to four seconds: compact, because there are millions of packets.
 #[derive(Clone, Copy)]
-struct Short([u32; 4]);
+struct CompactParts([u32; 4]);
 
-impl Short {
-    fn of(parts: &Parts) -> Short {
+impl CompactParts {
+    fn of(parts: &Parts) -> CompactParts {
         let all = [parts.sender_ns, parts.switch_ns, parts.poll_ns, parts.receive_ns];
-        Short(all.map(|ns| u32::try_from(ns.max(0)).unwrap_or(u32::MAX)))
+        CompactParts(all.map(|ns| u32::try_from(ns.max(0)).unwrap_or(u32::MAX)))
     }
 
     fn extra(&self) -> u32 {
@@ -216,10 +216,10 @@ fn longest(model: &Model) -> u32 {
 
 /// The time that switches added to the packet's delay beyond the best case. `None` before `since_ns`, from
 /// which on all switches recorded.
-fn in_switches_ns(model: &Model, (switches, since_ns): (&Best, u64), packet: &Packet) -> Option<i64> {
+fn in_switches_ns(model: &Model, (switches, since_ns): (&BestCases, u64), packet: &Packet) -> Option<i64> {
     packet.sent.ns().filter(|ns| *ns >= since_ns)?;
-    let best = switches.ns(ends(model, packet), packet.length)?;
-    Some((packet.left.since(packet.entered)? - best).max(0))
+    let best_cases = switches.ns(ends(model, packet), packet.length)?;
+    Some((packet.left.since(packet.entered)? - best_cases).max(0))
 }
 
 /// The data that the parts are computed from.
@@ -227,9 +227,9 @@ struct Splitter<'a> {
     model: &'a Model,
     rate: LinkRate,
     /// The best case of each path.
-    best: Best,
+    best_cases: BestCases,
     /// The best case of a path's switches.
-    switches: Best,
+    switches: BestCases,
     /// The transmit queue of each node.
     queues: Vec<Replay<'a, Queue>>,
     /// Like [`Model::switches_remember_since_ns`].
@@ -282,7 +282,7 @@ impl<'a> Splitter<'a> {
                 of.least_batch_ns = of.least_batch_ns.min(batch.max(0));
             }
         }
-        let switches = Best::of(model, |packet| packet.left.since(packet.entered));
+        let switches = BestCases::of(model, |packet| packet.left.since(packet.entered));
         let switches_since_ns = model.switches_remember_since_ns();
         let alike_ns = rate.ns(Load::packet(longest(model))) * ALIKE_PART;
         // A queue that is never empty delays even the fastest packets, and its switch's records may show
@@ -291,11 +291,11 @@ impl<'a> Splitter<'a> {
             let in_switches = in_switches_ns(model, (&switches, switches_since_ns), packet);
             in_switches.is_none_or(|ns| ns as f64 <= alike_ns)
         };
-        let best = Best::counted(model, way_ns, alike_ns, may_be_undelayed);
+        let best_cases = BestCases::counted(model, way_ns, alike_ns, may_be_undelayed);
         Splitter {
             model,
             rate,
-            best,
+            best_cases,
             switches,
             queues: model.nodes.iter().map(|node| Replay::new(node.host_records(), queue.clone())).collect(),
             switches_since_ns,
@@ -307,7 +307,7 @@ impl<'a> Splitter<'a> {
 
     fn parts(&self, packet: &Packet) -> Option<Parts> {
         let (from, to) = ends(self.model, packet);
-        let best_ns = self.best.ns((from, to), packet.length)?;
+        let best_ns = self.best_cases.ns((from, to), packet.length)?;
         let extra_ns = (way_ns(packet)? - best_ns).max(0);
         let mut left_ns = extra_ns;
         let mut take = |ns: i64| {
@@ -365,7 +365,7 @@ impl<'a> Splitter<'a> {
         in_switches_ns(self.model, (&self.switches, self.switches_since_ns), packet)
     }
 
-    fn check(&self, parts: &[(u32, Short)]) -> Option<SwitchCheck> {
+    fn check(&self, parts: &[(u32, CompactParts)]) -> Option<SwitchCheck> {
         let enough = self.rate.ns(Load::packet(longest(self.model))) as i64;
         let (mut truths, mut founds, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for (index, short) in parts {
@@ -390,10 +390,10 @@ impl<'a> Splitter<'a> {
         })
     }
 
-    fn delayed(&self, packet: &Packet) -> Option<Delayed> {
+    fn delayed(&self, packet: &Packet) -> Option<DelayedPacket> {
         let (from, to) = ends(self.model, packet);
-        let best_ns = self.best.ns((from, to), packet.length)?;
-        Some(Delayed {
+        let best_ns = self.best_cases.ns((from, to), packet.length)?;
+        Some(DelayedPacket {
             rpc: self.model.rpcs[packet.rpc as usize].id,
             packet_type: packet.packet_type,
             length: packet.length,
@@ -411,7 +411,7 @@ impl<'a> Splitter<'a> {
 
 impl PollHistory {
     /// For how long the queue may not have been empty when this burst was read.
-    fn unseen_ns(&self, read: At) -> i64 {
+    fn unseen_ns(&self, read: ModelTime) -> i64 {
         let Some(read) = read.ns() else { return 0 };
         let at = self.reads.binary_search_by_key(&read, |(read, _)| *read);
         at.map_or(0, |index| self.reads[index].1 as i64)
@@ -599,6 +599,6 @@ mod tests {
         let check = found.check.expect("a switch");
         assert_eq!((check.packets, check.true_p50_ns, check.found_p50_ns), (2, 2_000, 2_000));
         assert_eq!((check.error_p90_percent, check.sum_ratio), (0.0, 1.0));
-        assert_eq!(found.lacks, [Lack::Bursts]);
+        assert_eq!(found.missing_events, [MissingEvents::Bursts]);
     }
 }

@@ -6,12 +6,12 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind};
 use serde::Serialize;
 
-use super::lacks::Lack;
+use super::missing_events::MissingEvents;
 use super::packet::{earlier, ends};
 use super::percentiles::Percentiles;
 use super::select::Select;
-use crate::model::{At, Direction, Model, NodeId, Packet};
 use crate::model::{DATA, GRANT};
+use crate::model::{Direction, Model, ModelTime, NodeId, Packet};
 
 /// Stages of a packet's path, in order. A stage begins where the previous known stage ends; if stamps in
 /// between are missing, the next stage covers both. For each packet, the stages up to [`Stage::Batch`] add up
@@ -95,7 +95,7 @@ pub struct Delays {
     /// Bursts of each node that has any.
     pub bursts: Vec<Bursts>,
     /// Missing kinds of events, which explain missing stages.
-    pub lacks: Vec<Lack>,
+    pub missing_events: Vec<MissingEvents>,
 }
 
 /// Stages of each DATA and GRANT packet that sender and receiver recorded; with `by_pair`, also for each pair
@@ -123,23 +123,23 @@ pub fn delays(model: &Model, select: &Select, by_pair: bool) -> Delays {
         .filter(|(number, node)| node.kind == NodeKind::Host && select.node(*number as NodeId))
         .filter_map(|(number, _)| bursts(model, number as NodeId, select))
         .collect();
-    found.lacks = lacks(&found);
+    found.missing_events = missing_events(&found);
     found
 }
 
-fn lacks(found: &Delays) -> Vec<Lack> {
+fn missing_events(found: &Delays) -> Vec<MissingEvents> {
     let any = |stage| found.tables.iter().any(|table| table.stages[&stage].is_some());
-    let mut lacks = Vec::new();
+    let mut missing_events = Vec::new();
     if found.tables.is_empty() {
-        lacks.push(Lack::BothEnds);
+        missing_events.push(MissingEvents::BothEnds);
     }
     if !any(Stage::Batch) {
-        lacks.push(Lack::Bursts);
+        missing_events.push(MissingEvents::Bursts);
     }
     if !any(Stage::Gap) {
-        lacks.extend([Lack::DeviceTimes, Lack::Switch]);
+        missing_events.extend([MissingEvents::DeviceTimes, MissingEvents::Switch]);
     }
-    lacks
+    missing_events
 }
 
 /// The times at which sleeping threads ran again, by endpoint.
@@ -157,13 +157,17 @@ impl Wakes {
     }
 
     /// The last wake-up from `from` until `until`.
-    fn between(&self, node: NodeId, endpoint: u8, from: At, until: At) -> At {
+    fn between(&self, node: NodeId, endpoint: u8, from: ModelTime, until: ModelTime) -> ModelTime {
         let (Some(from), Some(until), Some(times)) = (from.ns(), until.ns(), self.0.get(&(node, endpoint)))
         else {
-            return At::NONE;
+            return ModelTime::NONE;
         };
         let behind = times.partition_point(|time| *time <= until);
-        behind.checked_sub(1).map(|index| times[index]).filter(|time| *time >= from).map_or(At::NONE, At::new)
+        behind
+            .checked_sub(1)
+            .map(|index| times[index])
+            .filter(|time| *time >= from)
+            .map_or(ModelTime::NONE, ModelTime::new)
     }
 }
 
@@ -267,8 +271,8 @@ impl Class<'_> {
 }
 
 /// The end of the network stage, if the end of the driver's work is known.
-fn network_end_of(taken: At, network_end: At) -> At {
-    if taken.is_some() { network_end } else { At::NONE }
+fn network_end_of(taken: ModelTime, network_end: ModelTime) -> ModelTime {
+    if taken.is_some() { network_end } else { ModelTime::NONE }
 }
 
 fn bursts(model: &Model, number: NodeId, select: &Select) -> Option<Bursts> {
@@ -337,7 +341,7 @@ mod tests {
         assert_eq!(took[..6].iter().sum::<i64>(), took[6]);
         assert_eq!((found.tables.len(), found.tables[1].from.as_deref()), (2, Some("c")));
         assert_eq!(found.tables[1].stages, found.tables[0].stages);
-        assert!(found.lacks.is_empty(), "{:?}", found.lacks);
+        assert!(found.missing_events.is_empty(), "{:?}", found.missing_events);
         let server = found.bursts.iter().find(|bursts| bursts.node == "s").expect("bursts");
         assert_eq!(server.processing_ns.expect("one").p50, 75);
     }
@@ -350,7 +354,10 @@ mod tests {
         assert_eq!(stage(&found, 0, Stage::Network), Some(200));
         assert_eq!(stage(&found, 0, Stage::Total), Some(200));
         assert_eq!(stage(&found, 0, Stage::Driver), None);
-        assert_eq!(found.lacks, [Lack::Bursts, Lack::DeviceTimes, Lack::Switch]);
+        assert_eq!(
+            found.missing_events,
+            [MissingEvents::Bursts, MissingEvents::DeviceTimes, MissingEvents::Switch]
+        );
     }
 
     #[test]

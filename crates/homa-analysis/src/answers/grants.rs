@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, packet_word_parts};
 use serde::Serialize;
 
-use super::incoming::{IncomingOf, incoming};
-use super::lacks::Lack;
+use super::incoming::{ReceiverGrants, incoming};
+use super::missing_events::MissingEvents;
 use super::packet::DATA_HEADER_BYTES;
 use super::percentiles::Percentiles;
 use super::select::Select;
@@ -18,7 +18,7 @@ use crate::model::{Direction, Model, NO_NODE, NodeId};
 
 /// The grants from one host to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GrantedTo {
+pub struct PairGrants {
     /// The host that granted.
     pub receiver: String,
     /// The host that received the grants.
@@ -56,11 +56,11 @@ pub struct Grants {
     /// From a grant's arrival until the sender sends the first byte that it allows.
     pub used_after_ns: Option<Percentiles>,
     /// Grants by receiver and sender, most bytes first.
-    pub pairs: Vec<GrantedTo>,
+    pub pairs: Vec<PairGrants>,
     /// Concurrency of granted messages, and how far grants are ahead, by receiver.
-    pub receivers: Vec<IncomingOf>,
+    pub receivers: Vec<ReceiverGrants>,
     /// Missing kinds of events.
-    pub lacks: Vec<Lack>,
+    pub missing_events: Vec<MissingEvents>,
 }
 
 #[derive(Default)]
@@ -79,7 +79,7 @@ struct Sum {
 #[must_use]
 pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_after_ns: u64) -> Grants {
     let arrivals = Arrivals::new(model);
-    let mut all = All::default();
+    let mut all = GrantSums::default();
     for rpc in &model.rpcs {
         for direction in [Direction::ToServer, Direction::ToClient] {
             let (sender, receiver) = (rpc.sender(direction), rpc.receiver(direction));
@@ -117,14 +117,14 @@ pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_aft
 }
 
 #[derive(Default)]
-struct All {
+struct GrantSums {
     pairs: BTreeMap<(NodeId, NodeId), Sum>,
     way: Vec<i64>,
     waited: Vec<i64>,
     used: Vec<i64>,
 }
 
-impl All {
+impl GrantSums {
     fn result(
         mut self,
         model: &Model,
@@ -132,10 +132,10 @@ impl All {
         rate: Option<LinkRate>,
         unused_after_ns: u64,
     ) -> Grants {
-        let mut pairs: Vec<GrantedTo> = self
+        let mut pairs: Vec<PairGrants> = self
             .pairs
             .iter()
-            .map(|((receiver, sender), sum)| GrantedTo {
+            .map(|((receiver, sender), sum)| PairGrants {
                 receiver: model.name(*receiver).to_owned(),
                 sender: model.name(*sender).to_owned(),
                 messages: sum.messages,
@@ -149,12 +149,12 @@ impl All {
             })
             .collect();
         pairs.sort_by_key(|pair| std::cmp::Reverse(pair.bytes));
-        let mut lacks = Vec::new();
+        let mut missing_events = Vec::new();
         if pairs.is_empty() {
-            lacks.push(Lack::Grants);
+            missing_events.push(MissingEvents::Grants);
         }
         if self.way.is_empty() && !pairs.is_empty() {
-            lacks.push(Lack::BothEnds);
+            missing_events.push(MissingEvents::BothEnds);
         }
         Grants {
             rate,
@@ -164,7 +164,7 @@ impl All {
             used_after_ns: Percentiles::of(&mut self.used),
             pairs,
             receivers: incoming(model, select, rate).receivers,
-            lacks,
+            missing_events,
         }
     }
 }

@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
 
-use super::lacks::Lack;
+use super::missing_events::MissingEvents;
 use super::percentiles::Percentiles;
 use super::select::Select;
 use crate::model::DATA;
@@ -17,7 +17,7 @@ const IDLE: f64 = 0.5;
 
 /// How often a host polled without finding packets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PollsOf {
+pub struct HostPolls {
     /// Name of the host.
     pub node: String,
     /// RPCs of which it is the client.
@@ -56,7 +56,7 @@ pub enum Bottleneck {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Polls {
     /// Each host that polls.
-    pub nodes: Vec<PollsOf>,
+    pub nodes: Vec<HostPolls>,
     /// Empty polls and sleeps as a share of all polls and sleeps, for hosts that are clients more often than
     /// servers.
     pub clients_idle_share: Option<f64>,
@@ -111,7 +111,7 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
             }
         }
         let (as_client, as_server) = roles[usize::from(number)];
-        (full > 0).then(|| PollsOf {
+        (full > 0).then(|| HostPolls {
             node: node.name.clone(),
             as_client,
             as_server,
@@ -122,7 +122,7 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
             sleeps,
         })
     };
-    let nodes: Vec<PollsOf> = hosts(model, select).filter_map(of).collect();
+    let nodes: Vec<HostPolls> = hosts(model, select).filter_map(of).collect();
     let share = |clients: bool| {
         let of = nodes.iter().filter(|node| (node.as_client > node.as_server) == clients);
         // A sleeping host has nothing to do either.
@@ -143,7 +143,7 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
 
 /// How a host's pacer held packets back.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PacerOf {
+pub struct HostPacer {
     /// Name of the host.
     pub node: String,
     /// How often a message had to wait.
@@ -160,7 +160,7 @@ pub struct PacerOf {
 
 /// The pacer's effect at each host that had to wait for it.
 #[must_use]
-pub fn pacer(model: &Model, select: &Select) -> Vec<PacerOf> {
+pub fn pacer(model: &Model, select: &Select) -> Vec<HostPacer> {
     let of = |(_, node): (NodeId, &Node)| {
         let (mut backlog, mut held, mut waited) = (Vec::new(), Vec::new(), Vec::new());
         let mut since = None::<u64>;
@@ -177,7 +177,7 @@ pub fn pacer(model: &Model, select: &Select) -> Vec<PacerOf> {
                 _ => {}
             }
         }
-        (!backlog.is_empty()).then(|| PacerOf {
+        (!backlog.is_empty()).then(|| HostPacer {
             node: node.name.clone(),
             waits: backlog.len() as u64,
             share: waited.iter().map(|ns| *ns as f64).sum::<f64>() / span_ns(node, select) as f64,
@@ -227,7 +227,7 @@ pub struct Cores {
     /// them.
     pub shared: Vec<SharedCore>,
     /// Missing kinds of events.
-    pub lacks: Vec<Lack>,
+    pub missing_events: Vec<MissingEvents>,
 }
 
 /// A core on which several endpoints are driven.
@@ -305,7 +305,7 @@ pub fn cores(model: &Model, select: &Select) -> Cores {
     }
     found.cores.sort_by_key(|used| std::cmp::Reverse(used.events));
     if found.cores.is_empty() {
-        found.lacks.push(Lack::Cores);
+        found.missing_events.push(MissingEvents::Cores);
     }
     found
 }

@@ -51,7 +51,7 @@ impl OverTime {
 
 /// Outstanding grants of one receiver.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct IncomingOf {
+pub struct ReceiverGrants {
     /// Name of the host.
     pub node: String,
     /// Grants that it sent.
@@ -72,16 +72,16 @@ pub struct IncomingOf {
 
 /// The result of [`incoming`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Incoming {
+pub struct IncomingGrants {
     /// The link rate used.
     pub rate: Option<LinkRate>,
     /// Each host that sent grants.
-    pub receivers: Vec<IncomingOf>,
+    pub receivers: Vec<ReceiverGrants>,
 }
 
 /// The outstanding grants of each receiver over time, and the utilization of its link meanwhile.
 #[must_use]
-pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> Incoming {
+pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> IncomingGrants {
     let hosts = model
         .nodes
         .iter()
@@ -94,7 +94,7 @@ pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> Incom
         }
         scan.result(&node.name, rate)
     });
-    Incoming { rate, receivers: receivers.collect() }
+    IncomingGrants { rate, receivers: receivers.collect() }
 }
 
 /// An incoming message.
@@ -177,7 +177,7 @@ impl Scan {
         self.messages = (self.messages + u64::from(after > 0)).saturating_sub(u64::from(before > 0));
     }
 
-    fn result(mut self, name: &str, rate: Option<LinkRate>) -> Option<IncomingOf> {
+    fn result(mut self, name: &str, rate: Option<LinkRate>) -> Option<ReceiverGrants> {
         let grants = self.ahead.len() as u64;
         if grants == 0 {
             return None;
@@ -189,7 +189,7 @@ impl Scan {
         let used = |(bytes, packets): (u64, u64), ns: f64| {
             Some(rate?.ns(Load { packets, bytes }) / ns).filter(|_| ns > 0.0)
         };
-        Some(IncomingOf {
+        Some(ReceiverGrants {
             node: name.to_owned(),
             grants,
             link_use: used(self.meanwhile, busy_ns),

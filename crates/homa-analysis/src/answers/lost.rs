@@ -12,12 +12,12 @@ use super::percentiles::Percentiles;
 use super::percentiles::median;
 use super::select::Select;
 use crate::model::DATA;
-use crate::model::{At, Direction, Fate, Model, NO_NODE, NodeId, Packet, Rpc};
+use crate::model::{Direction, Fate, Model, ModelTime, NO_NODE, NodeId, Packet, Rpc};
 
 /// Where a packet was lost.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Where {
+pub enum LossSite {
     /// A switch dropped it.
     Switch {
         /// Name of the switch.
@@ -48,7 +48,7 @@ pub enum Where {
 /// How a loss was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Found {
+pub enum LossDetection {
     /// Its receiver sent RESEND.
     Resend,
     /// Its sender sent it again without RESEND, or because of other packets.
@@ -77,9 +77,9 @@ pub struct Loss {
     /// When it was first recorded, in nanoseconds since the zero of the model.
     pub at_ns: u64,
     /// Where it was lost.
-    pub place: Where,
+    pub place: LossSite,
     /// How the loss was found. Traces do not show this for packets other than DATA.
-    pub found: Found,
+    pub found: LossDetection,
     /// From its sending until the receiver sent RESEND, or the sender sent it again without one.
     pub found_after_ns: Option<i64>,
     /// From its sending until its content had arrived.
@@ -94,7 +94,7 @@ pub struct Loss {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LossPlace {
     /// The place.
-    pub place: Where,
+    pub place: LossSite,
     /// Lost packets.
     pub packets: u64,
     /// Their bytes.
@@ -156,7 +156,8 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
         let messages = Messages::of(model, rpc, &lost_here);
         for ((index, reason), asked) in lost_here.iter().zip(&messages.asked) {
             let place = place(model, &packets[*index], *reason, &queues);
-            let repaired = repairs.of_packet(packets, *index).map_or(At::NONE, |repair| repair.received);
+            let repaired =
+                repairs.of_packet(packets, *index).map_or(ModelTime::NONE, |repair| repair.received);
             found.losses.push(loss(model, packets, *index, place, (*asked, repaired), &messages, &usual));
         }
     }
@@ -172,7 +173,7 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
 }
 
 fn places(losses: &[Loss]) -> Vec<LossPlace> {
-    let mut counts: BTreeMap<&Where, (u64, u64)> = BTreeMap::new();
+    let mut counts: BTreeMap<&LossSite, (u64, u64)> = BTreeMap::new();
     for loss in losses {
         let count = counts.entry(&loss.place).or_default();
         count.0 += 1;
@@ -268,26 +269,26 @@ fn queues_of_drops(model: &Model) -> Queues {
 /// packets may have lost thousands.
 struct Messages {
     /// For each loss, when the receiver first requested its bytes.
-    asked: Vec<At>,
+    asked: Vec<ModelTime>,
     /// For the request and the response: when all packets that were not retransmissions had arrived.
-    others: [At; 2],
+    others: [ModelTime; 2],
 }
 
 impl Messages {
     fn of(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Messages {
         let others = [Direction::ToServer, Direction::ToClient].map(|direction| {
             let data = model.data_of(rpc.message(direction)).iter().filter(|packet| !packet.again);
-            data.filter_map(|packet| packet.received.ns()).max().map_or(At::NONE, At::new)
+            data.filter_map(|packet| packet.received.ns()).max().map_or(ModelTime::NONE, ModelTime::new)
         });
         Messages { asked: asked(model, rpc, lost), others }
     }
 
     /// When the packet's message would have been complete without the loss: the other packets (except
     /// retransmissions) have arrived, and the packet itself after its usual time.
-    fn without(&self, packet: &Packet, usual: &UsualDelay) -> At {
+    fn without(&self, packet: &Packet, usual: &UsualDelay) -> ModelTime {
         let own = packet.first_seen().ns().map(|ns| ns.saturating_add(usual.way_ns));
         let others = self.others[packet.direction as usize].ns();
-        others.into_iter().chain(own).max().map_or(At::NONE, At::new)
+        others.into_iter().chain(own).max().map_or(ModelTime::NONE, ModelTime::new)
     }
 }
 
@@ -295,12 +296,12 @@ impl Messages {
 ///
 /// Goes through packets and RESENDs from the last to the first, and keeps for each byte the earliest RESEND
 /// later than the packet. A search through all RESENDs for each loss would take the product of both counts.
-fn asked(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<At> {
+fn asked(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<ModelTime> {
     let packets = model.packets_of(rpc);
     let is_resend = |record: &Record| record.event() == Some(EventKind::ResendSent);
     let resends: Vec<(NodeId, &Record)> =
         model.events_of(rpc).filter(|(_, record)| is_resend(record)).collect();
-    let mut asked = vec![At::NONE; lost.len()];
+    let mut asked = vec![ModelTime::NONE; lost.len()];
     let mut latest_first: Vec<usize> = (0..lost.len()).collect();
     latest_first.sort_by_key(|&number| std::cmp::Reverse(packets[lost[number].0].first_seen()));
     let mut ranges: HashMap<NodeId, Ranges, FixedState> = HashMap::default();
@@ -308,13 +309,13 @@ fn asked(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<At> {
     for number in latest_first {
         let packet = &packets[lost[number].0];
         let seen = packet.first_seen();
-        while let Some((node, record)) = resends.next_if(|(_, record)| At::new(record.time) > seen) {
+        while let Some((node, record)) = resends.next_if(|(_, record)| ModelTime::new(record.time) > seen) {
             let bytes = record.b..record.b.saturating_add(record.a);
-            ranges.entry(node).or_default().set(bytes, At::new(record.time));
+            ranges.entry(node).or_default().set(bytes, ModelTime::new(record.time));
         }
         if packet.packet_type == DATA {
             let of_receiver = ranges.get(&ends(model, packet).1);
-            asked[number] = of_receiver.map_or(At::NONE, |ranges| ranges.get(packet.offset));
+            asked[number] = of_receiver.map_or(ModelTime::NONE, |ranges| ranges.get(packet.offset));
         }
     }
     asked
@@ -322,11 +323,11 @@ fn asked(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<At> {
 
 /// A time for each of several ranges of bytes, by their start; they do not overlap.
 #[derive(Default)]
-struct Ranges(BTreeMap<u32, (u32, At)>);
+struct Ranges(BTreeMap<u32, (u32, ModelTime)>);
 
 impl Ranges {
     /// Sets the time of all these bytes, and replaces earlier times.
-    fn set(&mut self, bytes: Range<u32>, at: At) {
+    fn set(&mut self, bytes: Range<u32>, at: ModelTime) {
         if bytes.is_empty() {
             return;
         }
@@ -344,9 +345,9 @@ impl Ranges {
         self.0.insert(bytes.start, (bytes.end, at));
     }
 
-    fn get(&self, offset: u32) -> At {
+    fn get(&self, offset: u32) -> ModelTime {
         let last = self.0.range(..=offset).next_back();
-        last.filter(|(_, (end, _))| *end > offset).map_or(At::NONE, |(_, (_, at))| *at)
+        last.filter(|(_, (end, _))| *end > offset).map_or(ModelTime::NONE, |(_, (_, at))| *at)
     }
 }
 
@@ -354,8 +355,8 @@ fn loss(
     model: &Model,
     packets: &[Packet],
     index: usize,
-    place: Where,
-    (asked, repaired): (At, At),
+    place: LossSite,
+    (asked, repaired): (ModelTime, ModelTime),
     messages: &Messages,
     usual: &UsualDelay,
 ) -> Loss {
@@ -365,9 +366,9 @@ fn loss(
     let seen = packet.first_seen();
     let next = next_try(packets, index).map(|next| next.first_seen());
     let (found, found_at) = match (asked.is_some(), next) {
-        (true, next) if next.is_none_or(|next| asked <= next) => (Found::Resend, asked),
-        (_, Some(next)) => (Found::Sender, next),
-        _ => (Found::Never, At::NONE),
+        (true, next) if next.is_none_or(|next| asked <= next) => (LossDetection::Resend, asked),
+        (_, Some(next)) => (LossDetection::Sender, next),
+        _ => (LossDetection::Never, ModelTime::NONE),
     };
     Loss {
         rpc: rpc.id,
@@ -387,7 +388,7 @@ fn loss(
 }
 
 /// The place where the packet was lost. `reason`: the number of the host's reason for the drop.
-fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where {
+fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> LossSite {
     let (from, to) = ends(model, packet);
     let name = |node| model.name(node).to_owned();
     match packet.fate {
@@ -401,17 +402,17 @@ fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where 
             });
             let others = model.nodes.get(usize::from(packet.switch)).map(|node| &node.others);
             let port = others.and_then(|others| others.get(&packet.port)).cloned();
-            Where::Switch {
+            LossSite::Switch {
                 switch: name(packet.switch),
                 port: port.unwrap_or_else(|| packet.port.to_string()),
                 queue: queue.map_or(0, |(_, queue)| *queue),
                 reason,
             }
         }
-        Fate::Received => Where::Host { host: name(to), reason: drop_reason_name(reason) },
+        Fate::Received => LossSite::Host { host: name(to), reason: drop_reason_name(reason) },
         _ => {
             let after = if packet.switch == NO_NODE { from } else { packet.switch };
-            Where::Between { after: name(after), before: name(to) }
+            LossSite::Between { after: name(after), before: name(to) }
         }
     }
 }
@@ -446,8 +447,11 @@ mod tests {
         writer.data(0, 6_500, 6_700);
         let found = lost(&writer.model(), &Select::default());
         let [loss] = &found.losses[..] else { panic!("{found:?}") };
-        let place = Where::Switch { switch: "tor".into(), port: "p1".into(), queue: 3, reason: 1 };
-        assert_eq!((&loss.place, loss.found, loss.rpc), (&place, Found::Resend, super::super::testing::ID));
+        let place = LossSite::Switch { switch: "tor".into(), port: "p1".into(), queue: 3, reason: 1 };
+        assert_eq!(
+            (&loss.place, loss.found, loss.rpc),
+            (&place, LossDetection::Resend, super::super::testing::ID)
+        );
         assert_eq!((loss.found_after_ns, loss.repaired_after_ns), (Some(5_000), Some(5_700)));
         assert_eq!(loss.cost_ns, Some(5_400));
         assert_eq!(found.packets, 4 - 1);
@@ -465,15 +469,18 @@ mod tests {
         writer.at(SERVER, 1_000_000_000, EventKind::BusySent, 0, 0);
         let found = lost(&writer.model(), &Select::default());
         let [loss] = &found.losses[..] else { panic!("{found:?}") };
-        assert_eq!(loss.place, Where::Between { after: "c".into(), before: "s".into() });
-        assert_eq!((loss.found, loss.found_after_ns, loss.cost_ns), (Found::Sender, Some(1_000), Some(0)));
+        assert_eq!(loss.place, LossSite::Between { after: "c".into(), before: "s".into() });
+        assert_eq!(
+            (loss.found, loss.found_after_ns, loss.cost_ns),
+            (LossDetection::Sender, Some(1_000), Some(0))
+        );
     }
 
     #[test]
     fn of_several_resends_the_first_behind_the_loss_counts() {
         let mut ranges = Ranges::default();
         for (bytes, ns) in [(0..100, 9), (20..30, 8), (25..60, 7), (90..200, 6), (40..40, 5)] {
-            ranges.set(bytes, At::new(ns));
+            ranges.set(bytes, ModelTime::new(ns));
         }
         let times = [0, 19, 20, 24, 25, 59, 60, 89, 90, 199, 200].map(|offset| ranges.get(offset).ns());
         let some = [9, 9, 8, 8, 7, 7, 9, 9, 6, 6].map(Some);
@@ -509,7 +516,7 @@ mod tests {
         let [loss] = &found.losses[..] else { panic!("{found:?}") };
         assert_eq!(
             (loss.at_ns, &loss.place),
-            (1, &Where::Host { host: "s".into(), reason: Some("gap_limit") })
+            (1, &LossSite::Host { host: "s".into(), reason: Some("gap_limit") })
         );
         assert_eq!((found.packets, found.unknown), (3, 0));
     }

@@ -3,7 +3,7 @@
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
 
-use super::lacks::Lack;
+use super::missing_events::MissingEvents;
 use super::packet::DATA_HEADER_BYTES;
 use super::percentiles::Percentiles;
 use super::select::Select;
@@ -67,7 +67,7 @@ pub struct Copies {
     /// wake-up.
     pub taken: CopyStep,
     /// Missing kinds of events.
-    pub lacks: Vec<Lack>,
+    pub missing_events: Vec<MissingEvents>,
 }
 
 /// The speed of copies in and out, if the stamps show it.
@@ -111,14 +111,19 @@ pub fn copy(model: &Model, select: &Select) -> Copies {
             }
         }
     }
-    let mut lacks = Vec::new();
+    let mut missing_events = Vec::new();
     if bursts_in.took.is_empty() {
-        lacks.push(Lack::Bursts);
+        missing_events.push(MissingEvents::Bursts);
     }
     if !has_app {
-        lacks.push(Lack::Application);
+        missing_events.push(MissingEvents::Application);
     }
-    Copies { hand_over: hand_over.result(), bursts_in: bursts_in.result(), taken: taken.result(), lacks }
+    Copies {
+        hand_over: hand_over.result(),
+        bursts_in: bursts_in.result(),
+        taken: taken.result(),
+        missing_events,
+    }
 }
 
 /// Upper bounds of the size classes in bytes, inclusive.
@@ -201,9 +206,12 @@ mod tests {
         assert_eq!(mbps(&found.hand_over), Some(40_000));
         assert_eq!(mbps(&found.bursts_in), Some(80_000));
         assert_eq!(mbps(&found.taken), Some(16_000));
-        assert!(found.lacks.is_empty());
+        assert!(found.missing_events.is_empty());
         let simulated = Writer::new().data(0, 1, 2).model();
-        assert_eq!(copy(&simulated, &Select::default()).lacks, [Lack::Bursts, Lack::Application]);
+        assert_eq!(
+            copy(&simulated, &Select::default()).missing_events,
+            [MissingEvents::Bursts, MissingEvents::Application]
+        );
     }
 
     #[test]

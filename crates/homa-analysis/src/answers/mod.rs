@@ -5,15 +5,15 @@
 
 #[cfg(test)]
 mod any;
-mod best;
+mod best_cases;
 mod decompose;
 mod delays;
 mod grants;
 mod hosts;
 mod incoming;
-mod lacks;
 mod lost;
 mod messages;
+mod missing_events;
 mod packet;
 mod path;
 mod percentiles;
@@ -24,18 +24,19 @@ mod select;
 pub(crate) mod testing;
 mod throughput;
 
-pub use decompose::{Decomposition, Delayed, Parts, SwitchCheck, decompose};
+pub use decompose::{Decomposition, DelayedPacket, Parts, SwitchCheck, decompose};
 pub use delays::{Bursts, Column, DelayTable, Delays, Stage, delays};
-pub use grants::{GrantedTo, Grants, grants};
-pub use hosts::{Bottleneck, CoreUse, Cores, PacerOf, Polls, PollsOf, SharedCore, cores, pacer, polls};
-pub use incoming::{Incoming, IncomingOf, OverTime, incoming};
-pub use lacks::Lack;
-pub use lost::{Found, Loss, LossPlace, Losses, Where, lost};
+pub use grants::{Grants, PairGrants, grants};
+pub use hosts::{Bottleneck, CoreUse, Cores, HostPacer, HostPolls, Polls, SharedCore, cores, pacer, polls};
+pub use incoming::{IncomingGrants, OverTime, ReceiverGrants, incoming};
+pub use lost::{Loss, LossDetection, LossPlace, LossSite, Losses, lost};
 pub use messages::{Copies, CopyStep, FirstGrants, copy, first_grant};
+pub use missing_events::MissingEvents;
 pub use path::{Line, Minima};
 pub use percentiles::{PERCENTILES, Percentiles};
 pub use priorities::{
-    Inversion, InversionAt, NodePriorities, Priorities, PriorityChange, PriorityUse, SeenAs, priorities,
+    Inversion, InversionSite, NodePriorities, Priorities, PriorityChange, PriorityUse, RecordingPoint,
+    priorities,
 };
 pub use rtt_bytes::{PathBytes, RttBytes, rtt_bytes};
 pub use select::Select;

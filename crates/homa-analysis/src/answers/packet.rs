@@ -1,6 +1,6 @@
 //! Quantities of one packet that several answers need.
 
-use crate::model::{At, Model, Packet};
+use crate::model::{Model, ModelTime, Packet};
 
 /// Header bytes of a DATA packet.
 pub(crate) const DATA_HEADER_BYTES: u32 = 56;
@@ -23,6 +23,6 @@ pub(crate) fn ends(model: &Model, packet: &Packet) -> (u16, u16) {
 }
 
 /// The earlier of two times; an unknown time counts as later than any other.
-pub(crate) fn earlier(a: At, b: At) -> At {
+pub(crate) fn earlier(a: ModelTime, b: ModelTime) -> ModelTime {
     a.min(b)
 }

@@ -29,7 +29,7 @@ pub struct PriorityUse {
 /// Where the packets of a node were recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SeenAs {
+pub enum RecordingPoint {
     /// Created by a host, with the priority that it assigned.
     Sent,
     /// Received by a host, with the priority on arrival.
@@ -46,7 +46,7 @@ pub struct NodePriorities {
     /// The port of a switch.
     pub port: Option<String>,
     /// Which of the node's packets these are.
-    pub seen_as: SeenAs,
+    pub seen_as: RecordingPoint,
     /// Packets by priority, at a switch by queue: larger goes first.
     pub priorities: BTreeMap<u16, PriorityUse>,
 }
@@ -54,7 +54,7 @@ pub struct NodePriorities {
 /// Where a lower priority went first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum InversionAt {
+pub enum InversionSite {
     /// In a port of a switch.
     Switch {
         /// Name of the switch.
@@ -73,7 +73,7 @@ pub enum InversionAt {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inversion {
     /// The place.
-    pub at: InversionAt,
+    pub at: InversionSite,
     /// When it left, in nanoseconds since the zero of the model.
     pub at_ns: u64,
     /// Its priority or queue.
@@ -165,7 +165,7 @@ fn host(node: &Node, select: &Select, found: &mut Priorities) {
             _ => {}
         }
     }
-    for (seen_as, priorities) in [(SeenAs::Sent, sent), (SeenAs::Received, received)] {
+    for (seen_as, priorities) in [(RecordingPoint::Sent, sent), (RecordingPoint::Received, received)] {
         if !priorities.is_empty() {
             found.nodes.push(NodePriorities { node: node.name.clone(), port: None, seen_as, priorities });
         }
@@ -301,7 +301,7 @@ fn switch(model: &Model, number: NodeId, select: &Select, found: &mut Priorities
                 let waited_ns = began.saturating_sub(frame.came_ns);
                 if waited_ns > own_ns {
                     found.switch_inversions += 1;
-                    let at = InversionAt::Switch {
+                    let at = InversionSite::Switch {
                         switch: node.name.clone(),
                         port: port_name(record.place.port()),
                     };
@@ -318,7 +318,7 @@ fn switch(model: &Model, number: NodeId, select: &Select, found: &mut Priorities
     found.nodes.extend(ports.into_iter().map(|(number, port)| NodePriorities {
         node: node.name.clone(),
         port: Some(port_name(number)),
-        seen_as: SeenAs::Left,
+        seen_as: RecordingPoint::Left,
         priorities: port.uses,
     }));
 }
@@ -365,7 +365,7 @@ fn senders(model: &Model, select: &Select, found: &mut Priorities) {
             });
             let Some((lowest, packets, at_ns)) = all else { continue };
             found.sender_inversions += 1;
-            let at = InversionAt::Sender { host: model.name(sender).to_owned() };
+            let at = InversionSite::Sender { host: model.name(sender).to_owned() };
             let waited_ns = at_ns - ready;
             let higher = first.priority.into();
             keep(found, Inversion { at, at_ns, lower: lowest, higher, waited_ns, rpc: rpc.id, packets });
@@ -445,7 +445,8 @@ mod tests {
         assert_eq!((found.compared, found.received_unknown), (4, 1));
         let change = |sent, received, packets| PriorityChange { sent, received, packets };
         assert_eq!(found.changes, [change(5, 0, 2), change(7, 0, 1)]);
-        let server = found.nodes.iter().find(|node| node.seen_as == SeenAs::Received).expect("packets came");
+        let server =
+            found.nodes.iter().find(|node| node.seen_as == RecordingPoint::Received).expect("packets came");
         let packets: Vec<_> = server.priorities.iter().map(|(of, used)| (*of, used.data_packets)).collect();
         assert_eq!((server.node.as_str(), packets), ("s", vec![(0, 3), (5, 1)]));
     }

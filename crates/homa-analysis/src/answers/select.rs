@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::packet::ends;
-use crate::model::{At, Model, NO_NODE, NodeId, Packet};
+use crate::model::{Model, ModelTime, NO_NODE, NodeId, Packet};
 
 /// A selection of nodes and a range of time. The default is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -32,7 +32,7 @@ impl Select {
 
     /// Whether this time is selected; `false` for an unknown time.
     #[must_use]
-    pub fn at(&self, at: At) -> bool {
+    pub fn at(&self, at: ModelTime) -> bool {
         at.ns().is_some_and(|ns| self.time(ns))
     }
 

@@ -10,8 +10,8 @@
 //! The recorded causes add up to the duration, to the nanosecond. If no trace has a stage, its time counts as
 //! the coarser cause around it.
 
-mod least;
 mod links;
+mod minimum_times;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -22,8 +22,8 @@ use crate::cause::{Amounts, Cause};
 use crate::link::LinkRate;
 use crate::model::{Model, NO_NODE, Node, NodeId, Packet, Rpc};
 
-use least::Least;
 use links::Links;
+use minimum_times::MinimumTimes;
 
 /// A range of time on the critical path of an RPC, and its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub struct Gaps {
 pub struct Explainer<'m> {
     /// The model of the RPCs.
     pub model: &'m Model,
-    least: Least,
+    minimum_times: MinimumTimes,
     links: Links<'m>,
 }
 
@@ -85,7 +85,7 @@ impl<'m> Explainer<'m> {
     /// Computes the minimum times from the traces. `rate`: the rate of the hosts' links, if known.
     #[must_use]
     pub fn new(model: &'m Model, rate: Option<LinkRate>) -> Explainer<'m> {
-        Explainer { model, least: Least::of(model), links: Links::new(model, rate) }
+        Explainer { model, minimum_times: MinimumTimes::of(model), links: Links::new(model, rate) }
     }
 
     /// The rate of the hosts' links in bits per second; `None` if unknown.
@@ -127,7 +127,7 @@ impl<'m> Explainer<'m> {
     /// The minimum time of such packets on the network's part of this packet's path, in nanoseconds.
     #[must_use]
     pub fn least_network_ns(&self, packet: &Packet) -> u64 {
-        let hops = self.least.hops(self.model, packet);
-        hops.into_iter().flatten().map(|hop| self.least.ns(&hop)).sum()
+        let hops = self.minimum_times.hops(self.model, packet);
+        hops.into_iter().flatten().map(|hop| self.minimum_times.ns(&hop)).sum()
     }
 }

@@ -5,7 +5,7 @@ use homa_trace::{EventKind, packet_word_parts};
 use super::{Explainer, Path, Span};
 use crate::cause::Cause;
 use crate::link::Load;
-use crate::model::{At, DATA, Direction, GRANT, Message, NO_NODE, NodeId, Packet, Rpc};
+use crate::model::{DATA, Direction, GRANT, Message, ModelTime, NO_NODE, NodeId, Packet, Rpc};
 
 /// Maximum time between a receiver's reason to grant and its grant that counts as no wait, in nanoseconds:
 /// the processing of a burst.
@@ -88,14 +88,14 @@ impl<'a, 'm> Walk<'a, 'm> {
         if answered || rpc.request.complete.is_some() {
             self.delivery(&rpc.request, rpc.server);
             self.message(Direction::ToServer);
-            self.to(At::new(start), Cause::Submit, rpc.client, None);
+            self.to(ModelTime::new(start), Cause::Submit, rpc.client, None);
         }
-        self.to(At::new(start), Cause::Unexplained, NO_NODE, None);
+        self.to(ModelTime::new(start), Cause::Unexplained, NO_NODE, None);
         self.path.spans.reverse();
     }
 
     /// Attributes the time since `then` to this cause, except for stalls of the thread.
-    fn to(&mut self, then: At, cause: Cause, node: NodeId, port: Option<u16>) {
+    fn to(&mut self, then: ModelTime, cause: Cause, node: NodeId, port: Option<u16>) {
         let Some(then) = then.ns() else { return };
         let then = then.max(self.floor);
         if then >= self.now {
@@ -229,7 +229,7 @@ impl<'a, 'm> Walk<'a, 'm> {
             if let Some(allowed) = waited {
                 self.in_order(sending, allowed.ns, own, before.is_some());
                 if allowed.by_resend {
-                    self.to(At::new(since), Cause::LossWait, sending.receiver, None);
+                    self.to(ModelTime::new(since), Cause::LossWait, sending.receiver, None);
                 } else {
                     // While the previous packet was in transmission, the sender would not have sent another.
                     let last =
@@ -237,7 +237,7 @@ impl<'a, 'm> Walk<'a, 'm> {
                     let out = self.explainer.links.rate.map_or(0.0, |rate| rate.ns(last));
                     let since_out = since.saturating_add(out as u64).min(allowed.ns);
                     self.granted(sending, allowed, since_out);
-                    self.to(At::new(since), Cause::Transmit, sending.sender, None);
+                    self.to(ModelTime::new(since), Cause::Transmit, sending.sender, None);
                 }
                 return before;
             }
@@ -283,8 +283,8 @@ impl<'a, 'm> Walk<'a, 'm> {
         let (own, others, idle, paced, full);
         match links.rate {
             Some(rate) => {
-                let least = rate.ns(sent) as u64;
-                own = if alone && after_own { meanwhile.busy } else { least.min(meanwhile.busy) };
+                let minimum_ns = rate.ns(sent) as u64;
+                own = if alone && after_own { meanwhile.busy } else { minimum_ns.min(meanwhile.busy) };
                 others = meanwhile.busy - own;
                 (paced, full) = (meanwhile.paced, meanwhile.full);
             }
@@ -333,7 +333,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.round_trip = Some(instead);
         self.grants_way(sending, allowed);
         self.packet = packet;
-        self.to(At::new(since), instead, sending.receiver, None);
+        self.to(ModelTime::new(since), instead, sending.receiver, None);
         (self.floor, self.round_trip) = (floor, None);
     }
 
@@ -377,7 +377,7 @@ impl<'a, 'm> Walk<'a, 'm> {
             });
             if for_others { Cause::GrantChoice } else { Cause::GrantLate }
         };
-        self.to(At::new(came), cause, sending.receiver, None);
+        self.to(ModelTime::new(came), cause, sending.receiver, None);
         self.way(&data[at as usize], Some(sending.message.data.start + at));
     }
 
@@ -388,18 +388,18 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.to(packet.received, Cause::Processing, receiver, None);
         self.to(packet.read, Cause::Processing, receiver, None);
         self.to(packet.device_received, Cause::ReadGap, receiver, None);
-        let least = &self.explainer.least;
-        for hop in least.hops(self.explainer.model, packet).into_iter().flatten() {
+        let minimum_times = &self.explainer.minimum_times;
+        for hop in minimum_times.hops(self.explainer.model, packet).into_iter().flatten() {
             let Some(from) = hop.from.ns() else { continue };
             let from = from.clamp(self.floor, self.now);
             let all = self.now - from;
-            let own = least.ns(&hop).min(all);
+            let own = minimum_times.ns(&hop).min(all);
             if hop.waits_last {
-                self.to(At::new(from + own), hop.excess, hop.node, hop.port);
+                self.to(ModelTime::new(from + own), hop.excess, hop.node, hop.port);
                 self.note(from, Cause::Network, hop.node, hop.port);
             } else {
                 self.note(from + (all - own), Cause::Network, hop.node, hop.port);
-                self.to(At::new(from), hop.excess, hop.node, hop.port);
+                self.to(ModelTime::new(from), hop.excess, hop.node, hop.port);
             }
         }
         self.to(packet.handed, Cause::DeviceOut, sender, None);

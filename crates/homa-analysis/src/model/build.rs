@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use homa_trace::{Dump, EventKind, NodeKind, Record};
 
 use super::packets::Matcher;
-use super::{AT_MAX_NS, At, EventRef, Message, Model, NO_NODE, Node, NodeId, Rpc};
+use super::{AT_MAX_NS, EventRef, Message, Model, ModelTime, NO_NODE, Node, NodeId, Rpc};
 
 /// Maximum number of nodes of a model, inclusive.
 const NODES_MAX: usize = 60_000;
@@ -198,14 +198,14 @@ fn rpc(model: &Model, id: u64, events: std::ops::Range<u32>) -> Rpc {
         server: NO_NODE,
         request: Message::default(),
         response: Message::default(),
-        start: At::NONE,
+        start: ModelTime::NONE,
         starts_in_trace: false,
-        end: At::NONE,
+        end: ModelTime::NONE,
         result: None,
         packets: 0..0,
         events,
     };
-    let mut began = At::NONE;
+    let mut began = ModelTime::NONE;
     for event in &model.order[rpc.events.start as usize..rpc.events.end as usize] {
         if model.nodes[usize::from(event.node)].kind != NodeKind::Host {
             continue;
@@ -240,7 +240,7 @@ fn note_end(rpc: &mut Rpc, record: &Record) {
     }
 }
 
-fn note_message(rpc: &mut Rpc, record: &Record, at_client: bool, began: &mut At) {
+fn note_message(rpc: &mut Rpc, record: &Record, at_client: bool, began: &mut ModelTime) {
     let Some(kind) = record.event() else { return };
     let (sending, receiving) = match at_client {
         true => (&mut rpc.request, &mut rpc.response),

@@ -23,20 +23,20 @@ pub use packets::{DATA, GRANT};
 /// of a model, so a time takes 6 bytes. The most significant part is first, so that the derived order is the
 /// order of times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct At([u16; 3]);
+pub struct ModelTime([u16; 3]);
 
 /// The maximum time, after three days. Later times are clamped to it.
 const AT_MAX_NS: u64 = (1 << 48) - 2;
 
-impl At {
+impl ModelTime {
     /// An unknown time: the event is in no trace.
-    pub const NONE: At = At([u16::MAX; 3]);
+    pub const NONE: ModelTime = ModelTime([u16::MAX; 3]);
 
     /// A known time. Clamped to the maximum, three days.
     #[must_use]
-    pub const fn new(ns: u64) -> At {
+    pub const fn new(ns: u64) -> ModelTime {
         let ns = if ns > AT_MAX_NS { AT_MAX_NS } else { ns };
-        At([(ns >> 32) as u16, (ns >> 16) as u16, ns as u16])
+        ModelTime([(ns >> 32) as u16, (ns >> 16) as u16, ns as u16])
     }
 
     /// Nanoseconds since the zero of the model.
@@ -55,34 +55,34 @@ impl At {
 
     /// Nanoseconds from `earlier` to this time, if both are known. Negative if clocks disagree.
     #[must_use]
-    pub fn since(self, earlier: At) -> Option<i64> {
+    pub fn since(self, earlier: ModelTime) -> Option<i64> {
         Some(self.ns()?.wrapping_sub(earlier.ns()?) as i64)
     }
 
     /// This time if it is known, else the other.
     #[must_use]
-    pub const fn or(self, other: At) -> At {
+    pub const fn or(self, other: ModelTime) -> ModelTime {
         if self.is_some() { self } else { other }
     }
 
     pub(crate) fn set_first(&mut self, ns: u64) {
-        *self = (*self).min(At::new(ns));
+        *self = (*self).min(ModelTime::new(ns));
     }
 
     pub(crate) fn set_last(&mut self, ns: u64) {
         if self.ns().is_none_or(|last| last < ns) {
-            *self = At::new(ns);
+            *self = ModelTime::new(ns);
         }
     }
 }
 
-impl Default for At {
-    fn default() -> At {
-        At::NONE
+impl Default for ModelTime {
+    fn default() -> ModelTime {
+        ModelTime::NONE
     }
 }
 
-impl std::fmt::Debug for At {
+impl std::fmt::Debug for ModelTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.ns() {
             Some(ns) => write!(f, "{ns} ns"),
@@ -167,25 +167,25 @@ pub struct Message {
     /// Length in bytes; 0 if no event has it.
     pub length: u32,
     /// When the sending application submitted it. Without that event: when its endpoint first had it.
-    pub submitted: At,
+    pub submitted: ModelTime,
     /// When its first packet was handed to the driver.
-    pub first_sent: At,
+    pub first_sent: ModelTime,
     /// When the last of its packets, without retransmissions, was handed to the driver.
-    pub last_sent: At,
+    pub last_sent: ModelTime,
     /// When the first of its packets was processed at the receiver.
-    pub first_received: At,
+    pub first_received: ModelTime,
     /// When it first waited for a grant.
-    pub first_wait_grant: At,
+    pub first_wait_grant: ModelTime,
     /// When the receiver sent its first grant.
-    pub first_grant_sent: At,
+    pub first_grant_sent: ModelTime,
     /// When the sender received its first grant.
-    pub first_grant: At,
+    pub first_grant: ModelTime,
     /// When its last byte was processed at the receiver.
-    pub complete: At,
+    pub complete: ModelTime,
     /// When a thread of the receiving application was woken for it.
-    pub woken: At,
+    pub woken: ModelTime,
     /// When the receiving application received it.
-    pub taken: At,
+    pub taken: ModelTime,
     /// Its DATA packets in [`Model::packets`], by offset and then by time.
     pub data: std::ops::Range<u32>,
 }
@@ -193,7 +193,7 @@ pub struct Message {
 impl Message {
     /// When the receiving application received it, as exactly as the traces show.
     #[must_use]
-    pub fn arrived(&self) -> At {
+    pub fn arrived(&self) -> ModelTime {
         self.taken.or(self.complete)
     }
 }
@@ -213,11 +213,11 @@ pub struct Rpc {
     pub response: Message,
     /// When the client's application started it, or its first event at the client if the trace lacks the
     /// start.
-    pub start: At,
+    pub start: ModelTime,
     /// Whether `start` is the true start and not just the first event left in the trace.
     pub starts_in_trace: bool,
     /// When it ended at the client: the application has its response or its error.
-    pub end: At,
+    pub end: ModelTime,
     /// The result at the client: 0 for success, else the error as in [`EventKind::RpcEnd`]; `None`: not in
     /// the trace.
     pub result: Option<u32>,
@@ -291,25 +291,25 @@ pub struct Packet {
     /// The endpoint of the receiver's host that received it.
     pub received_endpoint: u8,
     /// When the sender's endpoint created it.
-    pub sent: At,
+    pub sent: ModelTime,
     /// When its burst was about to be handed to the driver.
-    pub handed: At,
+    pub handed: ModelTime,
     /// When the driver had accepted that burst.
-    pub taken: At,
+    pub taken: ModelTime,
     /// When the sender's device or kernel sent it.
-    pub device_sent: At,
+    pub device_sent: ModelTime,
     /// When it entered a queue of the first switch.
-    pub entered: At,
+    pub entered: ModelTime,
     /// When it left the last switch.
-    pub left: At,
+    pub left: ModelTime,
     /// When the receiver's device or kernel had it.
-    pub device_received: At,
+    pub device_received: ModelTime,
     /// When the burst with the packet was read from the driver.
-    pub read: At,
+    pub read: ModelTime,
     /// When the receiver's endpoint processed it.
-    pub received: At,
+    pub received: ModelTime,
     /// When the receiver's endpoint had processed the whole burst.
-    pub processed: At,
+    pub processed: ModelTime,
 }
 
 /// Ten million events have up to six million packets, and a model must fit into a gigabyte.
@@ -331,25 +331,25 @@ impl Packet {
             port: 0,
             sent_endpoint: 0,
             received_endpoint: 0,
-            sent: At::NONE,
-            handed: At::NONE,
-            taken: At::NONE,
-            device_sent: At::NONE,
-            entered: At::NONE,
-            left: At::NONE,
-            device_received: At::NONE,
-            read: At::NONE,
-            received: At::NONE,
-            processed: At::NONE,
+            sent: ModelTime::NONE,
+            handed: ModelTime::NONE,
+            taken: ModelTime::NONE,
+            device_sent: ModelTime::NONE,
+            entered: ModelTime::NONE,
+            left: ModelTime::NONE,
+            device_received: ModelTime::NONE,
+            read: ModelTime::NONE,
+            received: ModelTime::NONE,
+            processed: ModelTime::NONE,
         }
     }
 
     /// The earliest recorded time of the packet.
     #[must_use]
-    pub fn first_seen(&self) -> At {
+    pub fn first_seen(&self) -> ModelTime {
         let times =
             [self.sent, self.device_sent, self.entered, self.left, self.device_received, self.received];
-        times.into_iter().min().unwrap_or(At::NONE)
+        times.into_iter().min().unwrap_or(ModelTime::NONE)
     }
 }
 

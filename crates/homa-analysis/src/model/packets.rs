@@ -6,7 +6,7 @@ use std::ops::Range;
 use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 
-use super::{At, Direction, Fate, Model, NO_NODE, Node, NodeId, Packet, Rpc};
+use super::{Direction, Fate, Model, ModelTime, NO_NODE, Node, NodeId, Packet, Rpc};
 
 /// Time after which a packet that its receiver has not recorded counts as lost, in nanoseconds. No queue of a
 /// reasonable network holds a packet longer, and a host that reads so late sends RESEND before.
@@ -39,7 +39,7 @@ enum Stage {
 }
 
 #[derive(Clone, Copy)]
-struct Sight {
+struct Observation {
     key: Key,
     stage: Stage,
     /// Its position among the events of the RPC, which are in order of time.
@@ -48,7 +48,7 @@ struct Sight {
     record: Record,
 }
 
-impl Sight {
+impl Observation {
     /// A sort key: by key, then by stage, then by time.
     fn order(&self) -> u128 {
         let Key { direction, packet_type, offset, length } = self.key;
@@ -79,10 +79,10 @@ struct Bursts {
 /// Builds packets from records.
 pub(super) struct Matcher {
     bursts: HashMap<(NodeId, u8), Bursts, FixedState>,
-    sights: Vec<Sight>,
+    observations: Vec<Observation>,
     /// Scratch space: sort keys with places, and the sights in that order.
     order: Vec<(u128, u32)>,
-    sorted: Vec<Sight>,
+    sorted: Vec<Observation>,
 }
 
 impl Matcher {
@@ -110,31 +110,31 @@ impl Matcher {
                 times.push(record.time);
             }
         }
-        Matcher { bursts, sights: Vec::new(), order: Vec::new(), sorted: Vec::new() }
+        Matcher { bursts, observations: Vec::new(), order: Vec::new(), sorted: Vec::new() }
     }
 
     /// Appends the packets of an RPC.
     pub(super) fn packets_of(&mut self, model: &Model, number: u32, packets: &mut Vec<Packet>) -> Ranges {
         let rpc = &model.rpcs[number as usize];
-        let sights = &mut self.sights;
-        sights.clear();
+        let observations = &mut self.observations;
+        observations.clear();
         for event in &model.order[rpc.events.start as usize..rpc.events.end as usize] {
             let record = model.record(*event);
-            if let Some((stage, key)) = sight(record) {
-                let place = sights.len() as u32;
-                sights.push(Sight { key, stage, place, node: event.node, record: *record });
+            if let Some((stage, key)) = observation(record) {
+                let place = observations.len() as u32;
+                observations.push(Observation { key, stage, place, node: event.node, record: *record });
             }
         }
         // Sort numbers instead of the large sights, which took half of the time of building a model.
         self.order.clear();
-        self.order.extend(sights.iter().map(|sight| (sight.order(), sight.place)));
+        self.order.extend(observations.iter().map(|observation| (observation.order(), observation.place)));
         self.order.sort_unstable();
         self.sorted.clear();
-        self.sorted.extend(self.order.iter().map(|(_, place)| sights[*place as usize]));
-        let sights = &self.sorted;
+        self.sorted.extend(self.order.iter().map(|(_, place)| observations[*place as usize]));
+        let observations = &self.sorted;
         let start = packets.len() as u32;
         let mut data = [start..start, start..start];
-        for same in sights.chunk_by(|a, b| a.key == b.key) {
+        for same in observations.chunk_by(|a, b| a.key == b.key) {
             let key = same[0].key;
             let first = packets.len() as u32;
             matched(number, key, same, packets);
@@ -165,7 +165,7 @@ impl Matcher {
         let (sent_by, received_by) = (packet.sent_endpoint, packet.received_endpoint);
         if let (Some(ns), Some(bursts)) = (packet.sent.ns(), self.bursts.get(&(sender, sent_by))) {
             packet.handed = first_from(&bursts.out, ns);
-            packet.taken = packet.handed.ns().map_or(At::NONE, |ns| first_from(&bursts.taken, ns));
+            packet.taken = packet.handed.ns().map_or(ModelTime::NONE, |ns| first_from(&bursts.taken, ns));
         }
         if let (Some(ns), Some(bursts)) = (packet.received.ns(), self.bursts.get(&(receiver, received_by))) {
             packet.read = last_until(&bursts.read, ns);
@@ -174,17 +174,17 @@ impl Matcher {
     }
 }
 
-fn first_from(times: &[u64], ns: u64) -> At {
-    times.get(times.partition_point(|time| *time < ns)).map_or(At::NONE, |time| At::new(*time))
+fn first_from(times: &[u64], ns: u64) -> ModelTime {
+    times.get(times.partition_point(|time| *time < ns)).map_or(ModelTime::NONE, |time| ModelTime::new(*time))
 }
 
-fn last_until(times: &[u64], ns: u64) -> At {
+fn last_until(times: &[u64], ns: u64) -> ModelTime {
     let behind = times.partition_point(|time| *time <= ns);
-    behind.checked_sub(1).map_or(At::NONE, |index| At::new(times[index]))
+    behind.checked_sub(1).map_or(ModelTime::NONE, |index| ModelTime::new(times[index]))
 }
 
 /// The stage and the packet of a record, if it belongs to one.
-fn sight(record: &Record) -> Option<(Stage, Key)> {
+fn observation(record: &Record) -> Option<(Stage, Key)> {
     let of_sender = if record.id & 1 == 0 { Direction::ToServer } else { Direction::ToClient };
     let (stage, direction) = match record.event()? {
         EventKind::PacketSent => (Stage::Sent, of_sender),
@@ -201,35 +201,38 @@ fn sight(record: &Record) -> Option<(Stage, Key)> {
 }
 
 /// Appends the packets to which these sights of one key belong.
-fn matched(rpc: u32, key: Key, sights: &[Sight], packets: &mut Vec<Packet>) {
+fn matched(rpc: u32, key: Key, observations: &[Observation], packets: &mut Vec<Packet>) {
     let first = packets.len();
-    let base = sights[0].stage;
-    for sight in sights.iter().take_while(|sight| sight.stage == base && sight.node == sights[0].node) {
+    let base = observations[0].stage;
+    for observation in observations
+        .iter()
+        .take_while(|observation| observation.stage == base && observation.node == observations[0].node)
+    {
         packets.push(Packet::new(rpc, key.direction, key.packet_type, key.offset, key.length));
         let packet = packets.last_mut().expect("one was pushed");
-        set(packet, sight);
+        set(packet, observation);
     }
     let packets = &mut packets[first..];
-    if let ([packet], [_, rest @ ..]) = (&mut *packets, sights)
+    if let ([packet], [_, rest @ ..]) = (&mut *packets, observations)
         && rest.windows(2).all(|pair| pair[0].stage != pair[1].stage && pair[1].stage != Stage::Dropped)
     {
         // Most packets: sent once, and recorded once by each node.
-        for sight in rest {
-            if may_be(packet, sight) {
-                set(packet, sight);
+        for observation in rest {
+            if may_be(packet, observation) {
+                set(packet, observation);
             }
         }
         return;
     }
     // The records of each node, one stage after another. A switch either queues or drops a frame, so both
     // count as one stage.
-    let mut rest: Vec<&Sight> = sights[packets.len()..].iter().collect();
-    rest.sort_by_key(|sight| {
-        let stage = if sight.stage == Stage::Dropped { Stage::Entered } else { sight.stage };
-        (stage, sight.node, sight.record.time)
+    let mut rest: Vec<&Observation> = observations[packets.len()..].iter().collect();
+    rest.sort_by_key(|observation| {
+        let stage = if observation.stage == Stage::Dropped { Stage::Entered } else { observation.stage };
+        (stage, observation.node, observation.record.time)
     });
-    let is_same = |a: &&Sight, b: &&Sight| {
-        let either = |sight: &Sight| matches!(sight.stage, Stage::Dropped | Stage::Entered);
+    let is_same = |a: &&Observation, b: &&Observation| {
+        let either = |observation: &Observation| matches!(observation.stage, Stage::Dropped | Stage::Entered);
         a.node == b.node && (a.stage == b.stage || either(a) && either(b))
     };
     for stage in rest.chunk_by(is_same) {
@@ -240,50 +243,50 @@ fn matched(rpc: u32, key: Key, sights: &[Sight], packets: &mut Vec<Packet>) {
 /// Assigns the sights of one stage at one node to the packets, which are in order of time. If there are fewer
 /// sights than packets, the earlier packets were lost, because a retransmission follows a loss. Therefore it
 /// goes from the last to the first.
-fn assign(sights: &[&Sight], packets: &mut [Packet]) {
+fn assign(observations: &[&Observation], packets: &mut [Packet]) {
     let mut left = packets.len();
-    for sight in sights.iter().rev() {
-        while left > 0 && !may_be(&packets[left - 1], sight) {
+    for observation in observations.iter().rev() {
+        while left > 0 && !may_be(&packets[left - 1], observation) {
             left -= 1;
         }
         let Some(index) = left.checked_sub(1) else { return };
         left = index;
-        set(&mut packets[index], sight);
+        set(&mut packets[index], observation);
     }
 }
 
 /// Whether this sight may belong to that packet.
-fn may_be(packet: &Packet, sight: &Sight) -> bool {
-    let behind_drop = matches!(packet.fate, Fate::Dropped(_)) && sight.stage > Stage::Dropped;
-    !behind_drop && packet.first_seen().ns().is_none_or(|ns| ns <= sight.record.time)
+fn may_be(packet: &Packet, observation: &Observation) -> bool {
+    let behind_drop = matches!(packet.fate, Fate::Dropped(_)) && observation.stage > Stage::Dropped;
+    !behind_drop && packet.first_seen().ns().is_none_or(|ns| ns <= observation.record.time)
 }
 
-fn set(packet: &mut Packet, sight: &Sight) {
-    let Record { time, place, .. } = sight.record;
-    match sight.stage {
+fn set(packet: &mut Packet, observation: &Observation) {
+    let Record { time, place, .. } = observation.record;
+    match observation.stage {
         Stage::Sent => {
-            packet.sent = At::new(time);
+            packet.sent = ModelTime::new(time);
             packet.priority = place.priority();
             packet.sent_endpoint = place.endpoint();
         }
-        Stage::DeviceSent => packet.device_sent = At::new(time),
+        Stage::DeviceSent => packet.device_sent = ModelTime::new(time),
         Stage::Entered => {
             packet.entered.set_first(time);
-            (packet.switch, packet.port) = (sight.node, place.port());
+            (packet.switch, packet.port) = (observation.node, place.port());
         }
         Stage::Left => {
             if packet.left.ns().is_none_or(|last| last <= time) {
-                (packet.switch, packet.port) = (sight.node, place.port());
+                (packet.switch, packet.port) = (observation.node, place.port());
             }
             packet.left.set_last(time);
         }
         Stage::Dropped => {
             packet.fate = Fate::Dropped(place.reason());
-            (packet.switch, packet.port) = (sight.node, place.port());
+            (packet.switch, packet.port) = (observation.node, place.port());
         }
-        Stage::DeviceReceived => packet.device_received = At::new(time),
+        Stage::DeviceReceived => packet.device_received = ModelTime::new(time),
         Stage::Received => {
-            packet.received = At::new(time);
+            packet.received = ModelTime::new(time);
             packet.received_endpoint = place.endpoint();
             packet.received_priority = place.received_priority();
         }

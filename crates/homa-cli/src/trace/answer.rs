@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use homa_analysis::Model;
-use homa_analysis::answers::{Lack, PERCENTILES, Percentiles, Select};
+use homa_analysis::answers::{MissingEvents, PERCENTILES, Percentiles, Select};
 use homa_analysis::link::{LinkRate, RateSource};
 use homa_analysis::model::NodeId;
 use homa_report::outputs::Outputs;
@@ -160,7 +160,7 @@ impl Opened {
     }
 
     /// The error that an analysis is impossible, with the reason.
-    pub fn nothing(&self, why: Lack) -> anyhow::Error {
+    pub fn nothing(&self, why: MissingEvents) -> anyhow::Error {
         anyhow!("{}: {why}", self.files)
     }
 }
@@ -183,8 +183,8 @@ impl Text {
     }
 
     /// Adds the list of missing data and the reasons.
-    pub fn lacks(&mut self, lacks: &[Lack]) {
-        for lack in lacks {
+    pub fn missing_events(&mut self, missing_events: &[MissingEvents]) {
+        for missing in missing_events {
             self.line(format!("\nnote: {lack}"));
         }
     }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Lack, copy};
+use homa_analysis::answers::{MissingEvents, copy};
 
 use super::answer::{Question, Text, percentiles};
 use super::shown::us;
@@ -29,7 +29,7 @@ pub fn run(args: &CopyArgs) -> Result<()> {
     let found = copy(&opened.model, &opened.select);
     let steps = [("hand over", &found.hand_over), ("burst in", &found.bursts_in), ("taken", &found.taken)];
     if steps.iter().all(|(_, step)| step.count == 0) {
-        return Err(opened.nothing(Lack::Application));
+        return Err(opened.nothing(MissingEvents::Application));
     }
     let mut text = Text::default();
     let mut columns: Vec<_> = steps.iter().map(|(name, step)| (*name, step.took_ns)).collect();
@@ -37,6 +37,6 @@ pub fn run(args: &CopyArgs) -> Result<()> {
     columns = steps.iter().map(|(name, step)| (*name, step.large_mbps)).collect();
     let gbps = |mbps: i64| format!("{:.2}", mbps as f64 / 1e3);
     text.table("Throughput of 10,000 bytes and more in Gbit/s", &percentiles(&columns, gbps));
-    text.lacks(&found.lacks);
+    text.missing_events(&found.missing_events);
     opened.answer(&text, &found)
 }

@@ -29,8 +29,8 @@ pub struct CoresArgs {
 pub fn run(args: &CoresArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = cores(&opened.model, &opened.select);
-    if let Some(lack) = found.lacks.first() {
-        return Err(opened.nothing(*lack));
+    if let Some(missing) = found.missing_events.first() {
+        return Err(opened.nothing(*missing));
     }
     let mut text = Text::default();
     let mut table = Table::new(&[

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Delayed, Lack, decompose};
+use homa_analysis::answers::{DelayedPacket, MissingEvents, decompose};
 
 use super::answer::{LinkQuestion, Text, percentiles, rate_line, share, us_or};
 use super::columns::Table;
@@ -29,7 +29,7 @@ pub struct DecomposeArgs {
 pub fn run(args: &DecomposeArgs) -> Result<()> {
     let (opened, rate) = args.asked.open()?;
     let Some(found) = decompose(&opened.model, &opened.select, rate, args.asked.list) else {
-        return Err(opened.nothing(Lack::BothEnds));
+        return Err(opened.nothing(MissingEvents::BothEnds));
     };
     let mut text = Text::default();
     text.line(rate_line(Some(rate)));
@@ -74,11 +74,11 @@ pub fn run(args: &DecomposeArgs) -> Result<()> {
     if !found.worst.is_empty() {
         text.table("The most delayed packets, in us", &worst(&found.worst));
     }
-    text.lacks(&found.lacks);
+    text.missing_events(&found.missing_events);
     opened.answer(&text, &found)
 }
 
-fn worst(worst: &[Delayed]) -> Table {
+fn worst(worst: &[DelayedPacket]) -> Table {
     let mut table = Table::new(&[
         "<packet",
         "RPC",

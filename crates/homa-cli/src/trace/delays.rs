@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Bursts, DelayTable, Lack, Stage, delays};
+use homa_analysis::answers::{Bursts, DelayTable, MissingEvents, Stage, delays};
 use homa_analysis::model::Direction;
 
 use super::answer::{Question, Text, at, percentiles};
@@ -36,7 +36,7 @@ pub fn run(args: &DelaysArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = delays(&opened.model, &opened.select, args.pairs);
     if found.tables.is_empty() && found.bursts.is_empty() {
-        return Err(opened.nothing(Lack::BothEnds));
+        return Err(opened.nothing(MissingEvents::BothEnds));
     }
     let mut text = Text::default();
     for table in &found.tables {
@@ -46,7 +46,7 @@ pub fn run(args: &DelaysArgs) -> Result<()> {
     if !found.bursts.is_empty() {
         text.table("Bursts: packets, and times in us, at P50 / P99", &bursts(&found.bursts));
     }
-    text.lacks(&found.lacks);
+    text.missing_events(&found.missing_events);
     opened.answer(&text, &found)
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Lack, first_grant};
+use homa_analysis::answers::{MissingEvents, first_grant};
 
 use super::answer::{Question, Text, at};
 use super::columns::Table;
@@ -27,7 +27,7 @@ pub fn run(args: &FirstGrantArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = first_grant(&opened.model, &opened.select);
     if found.is_empty() {
-        return Err(opened.nothing(Lack::Grants));
+        return Err(opened.nothing(MissingEvents::Grants));
     }
     let mut text = Text::default();
     let mut table = Table::new(&[

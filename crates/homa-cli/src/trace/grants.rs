@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Grants, IncomingOf, Lack, grants};
+use homa_analysis::answers::{Grants, MissingEvents, ReceiverGrants, grants};
 use homa_report::units::duration_ns;
 
 use super::answer::{LinkQuestion, Text, at, percentiles, rate_line};
@@ -32,7 +32,7 @@ pub fn run(args: &GrantsArgs) -> Result<()> {
     let rate = args.asked.link.rate(&opened.model);
     let found = grants(&opened.model, &opened.select, rate, args.unused);
     if found.pairs.is_empty() {
-        return Err(opened.nothing(Lack::Grants));
+        return Err(opened.nothing(MissingEvents::Grants));
     }
     let mut text = Text::default();
     text.line(rate_line(rate));
@@ -41,7 +41,7 @@ pub fn run(args: &GrantsArgs) -> Result<()> {
     text.table("Times in us", &percentiles(&columns, us));
     text.table("Who was granted what", &pairs(&found, args.asked.list));
     text.table("Receivers", &receivers(&found.receivers));
-    text.lacks(&found.lacks);
+    text.missing_events(&found.missing_events);
     opened.answer(&text, &found)
 }
 
@@ -73,7 +73,7 @@ fn pairs(found: &Grants, count: usize) -> Table {
     table
 }
 
-fn receivers(receivers: &[IncomingOf]) -> Table {
+fn receivers(receivers: &[ReceiverGrants]) -> Table {
     let mut table =
         Table::new(&["<receiver", "grants", "messages at once", "P99", "max", "bytes ahead P50", "P99"]);
     for of in receivers {

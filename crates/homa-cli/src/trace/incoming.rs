@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Lack, incoming};
+use homa_analysis::answers::{MissingEvents, incoming};
 
 use super::answer::{Link, Question, Text, rate_line};
 use super::columns::Table;
@@ -28,7 +28,7 @@ pub fn run(args: &IncomingArgs) -> Result<()> {
     let rate = args.link.rate(&opened.model);
     let found = incoming(&opened.model, &opened.select, rate);
     if found.receivers.is_empty() {
-        return Err(opened.nothing(Lack::Grants));
+        return Err(opened.nothing(MissingEvents::Grants));
     }
     let mut text = Text::default();
     text.line(rate_line(rate));

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Found, Losses, Where, lost};
+use homa_analysis::answers::{LossDetection, LossSite, Losses, lost};
 use homa_switch::Refused;
 
 use super::answer::{Question, Text, percentiles, share, us_or};
@@ -52,14 +52,14 @@ pub fn run(args: &LostArgs) -> Result<()> {
     opened.answer(&text, &found)
 }
 
-fn place(place: &Where) -> String {
+fn place(place: &LossSite) -> String {
     match place {
-        Where::Switch { switch, port, queue, reason } => {
+        LossSite::Switch { switch, port, queue, reason } => {
             format!("{switch}, port {port}, queue {queue}: {}", why(*reason))
         }
-        Where::Host { host, reason: None } => format!("{host} dropped it"),
-        Where::Host { host, reason: Some(reason) } => format!("{host} dropped it: {reason}"),
-        Where::Between { after, before } => format!("between {after} and {before}"),
+        LossSite::Host { host, reason: None } => format!("{host} dropped it"),
+        LossSite::Host { host, reason: Some(reason) } => format!("{host} dropped it: {reason}"),
+        LossSite::Between { after, before } => format!("between {after} and {before}"),
     }
 }
 
@@ -100,9 +100,9 @@ fn list(found: &Losses, count: usize) -> Table {
     losses.sort_by_key(|loss| std::cmp::Reverse(loss.cost_ns));
     for loss in losses.into_iter().take(count) {
         let how = match loss.found {
-            Found::Resend => "resend",
-            Found::Sender => "sender",
-            Found::Never => "-",
+            LossDetection::Resend => "resend",
+            LossDetection::Sender => "sender",
+            LossDetection::Never => "-",
         };
         table.row([
             packet_type(loss.packet_type).to_owned(),

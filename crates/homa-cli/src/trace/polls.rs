@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Bottleneck, Lack, polls};
+use homa_analysis::answers::{Bottleneck, MissingEvents, polls};
 
 use super::answer::{Question, Text};
 use super::columns::Table;
@@ -26,7 +26,7 @@ pub fn run(args: &PollsArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = polls(&opened.model, &opened.select);
     if found.nodes.is_empty() {
-        return Err(opened.nothing(Lack::Bursts));
+        return Err(opened.nothing(MissingEvents::Bursts));
     }
     let mut text = Text::default();
     text.line(match found.bottleneck {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{InversionAt, Priorities, SeenAs, priorities};
+use homa_analysis::answers::{InversionSite, Priorities, RecordingPoint, priorities};
 
 use super::answer::{Question, Text, share};
 use super::columns::Table;
@@ -81,7 +81,7 @@ fn uses(found: &Priorities) -> Table {
             table.row([
                 match (&node.port, node.seen_as) {
                     (Some(port), _) => format!("{} port {port}", node.node),
-                    (None, SeenAs::Received) => format!("{} received", node.node),
+                    (None, RecordingPoint::Received) => format!("{} received", node.node),
                     (None, _) => format!("{} sent", node.node),
                 },
                 priority.to_string(),
@@ -101,8 +101,8 @@ fn list(found: &Priorities, count: usize) -> Table {
     let mut table = Table::new(&["<where", "at ms", "waited us", "RPC", "priority", "behind", "packets"]);
     for one in found.inversions.iter().take(count) {
         let at = match &one.at {
-            InversionAt::Switch { switch, port } => format!("{switch} port {port}"),
-            InversionAt::Sender { host } => host.clone(),
+            InversionSite::Switch { switch, port } => format!("{switch} port {port}"),
+            InversionSite::Sender { host } => host.clone(),
         };
         table.row([
             at,

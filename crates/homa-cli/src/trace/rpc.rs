@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use homa_analysis::around::{self, Crowd};
-use homa_analysis::model::{At, Fate, NodeId, Packet, Rpc};
+use homa_analysis::competing::{self, CompetingRpc};
+use homa_analysis::model::{Fate, ModelTime, NodeId, Packet, Rpc};
 use homa_analysis::selection::{Filter, Selection};
 use homa_analysis::tail::Cost;
 use homa_analysis::{Cause, Model, Path, Span};
@@ -164,7 +164,7 @@ fn longest<'m>(model: &'m Model, rpc: &Rpc, path: &Path) -> Vec<&'m Packet> {
 
 /// The earliest time at which a packet could have been sent: its message existed, and the preceding packet
 /// was sent.
-fn ready(model: &Model, rpc: &Rpc, packet: &Packet) -> At {
+fn ready(model: &Model, rpc: &Rpc, packet: &Packet) -> ModelTime {
     let message = rpc.message(packet.direction);
     let before = model.data_of(message).iter().rev().find(|other| other.offset < packet.offset);
     before.map_or(message.submitted.or(rpc.start), |before| before.sent)
@@ -214,11 +214,11 @@ fn surroundings(model: &Model, rpc: &Rpc, packet: &Packet) -> String {
     out
 }
 
-fn crowds(model: &Model, rpc: &Rpc, packet: &Packet) -> [(&'static str, Vec<Crowd>); 3] {
+fn crowds(model: &Model, rpc: &Rpc, packet: &Packet) -> [(&'static str, Vec<CompetingRpc>); 3] {
     [
-        ("before it at the sender", around::at_sender(model, packet, ready(model, rpc, packet))),
-        ("before it in the switch", around::in_switch(model, packet)),
-        ("while it was at the receiver", around::at_receiver(model, packet)),
+        ("before it at the sender", competing::at_sender(model, packet, ready(model, rpc, packet))),
+        ("before it in the switch", competing::in_switch(model, packet)),
+        ("while it was at the receiver", competing::at_receiver(model, packet)),
     ]
 }
 
@@ -312,7 +312,7 @@ fn to_json(model: &Model, rpc: &Rpc, cost: Option<&Cost>, path: &Path, waited: &
             "core": (model.nodes[usize::from(node)].kind == NodeKind::Host).then(|| record.place.core()).flatten(),
         })
     };
-    let crowd = |crowd: &Crowd| {
+    let crowd = |crowd: &CompetingRpc| {
         json!({
             "rpc": crowd.rpc, "packets": crowd.packets, "bytes": crowd.bytes,
             "lowest_priority": crowd.priorities.0, "highest_priority": crowd.priorities.1, "inversions": crowd.inversions,

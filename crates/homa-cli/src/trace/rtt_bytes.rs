@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Lack, PathBytes, rtt_bytes};
+use homa_analysis::answers::{MissingEvents, PathBytes, rtt_bytes};
 
 use super::answer::{LinkQuestion, Text, at, rate_line};
 use super::columns::Table;
@@ -29,7 +29,7 @@ pub fn run(args: &RttBytesArgs) -> Result<()> {
     let (opened, rate) = args.asked.open()?;
     let found = rtt_bytes(&opened.model, &opened.select, rate);
     if found.paths.is_empty() {
-        return Err(opened.nothing(Lack::BothEnds));
+        return Err(opened.nothing(MissingEvents::BothEnds));
     }
     let mut text = Text::default();
     text.line(rate_line(Some(rate)));
@@ -39,7 +39,7 @@ pub fn run(args: &RttBytesArgs) -> Result<()> {
         &lines(&found.paths, args.asked.list),
     );
     if found.paths.iter().all(|path| path.round_ns.is_none()) {
-        text.lacks(&[Lack::Grants]);
+        text.missing_events(&[MissingEvents::Grants]);
     }
     opened.answer(&text, &found)
 }

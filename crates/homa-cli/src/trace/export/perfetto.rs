@@ -8,7 +8,7 @@ use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 
 use homa_analysis::Model;
-use homa_analysis::model::{At, Message, NO_NODE, Node, NodeId, Packet, Rpc};
+use homa_analysis::model::{Message, ModelTime, NO_NODE, Node, NodeId, Packet, Rpc};
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 
 use super::Filter;
@@ -199,7 +199,8 @@ fn slices<W: Write>(list: &mut List<'_, W>, model: &Model, rpc: &Rpc, filter: &F
             model.name(if at == "to" { rpc.server } else { rpc.client })
         )
     };
-    let side = |node, id: u64, title: String, from: At, to: At| Slice { node, id, title, from, to };
+    let side =
+        |node, id: u64, title: String, from: ModelTime, to: ModelTime| Slice { node, id, title, from, to };
     let client = side(rpc.client, rpc.id, title("to"), rpc.start, client_end);
     nested(
         list,
@@ -218,11 +219,11 @@ fn slices<W: Write>(list: &mut List<'_, W>, model: &Model, rpc: &Rpc, filter: &F
     )
 }
 
-fn begun(message: &Message) -> At {
+fn begun(message: &Message) -> ModelTime {
     message.submitted.or(message.first_sent)
 }
 
-fn received(what: &'static str, message: &Message) -> (&'static str, At, At) {
+fn received(what: &'static str, message: &Message) -> (&'static str, ModelTime, ModelTime) {
     let name = if what == "request" { "receives request" } else { "receives response" };
     (name, message.first_received, message.complete)
 }
@@ -231,8 +232,8 @@ struct Slice {
     node: NodeId,
     id: u64,
     title: String,
-    from: At,
-    to: At,
+    from: ModelTime,
+    to: ModelTime,
 }
 
 /// Writes a slice and its nested slices on the track of the RPC.
@@ -240,7 +241,7 @@ fn nested<W: Write>(
     list: &mut List<'_, W>,
     filter: &Filter,
     outer: &Slice,
-    inner: [(&str, At, At); 2],
+    inner: [(&str, ModelTime, ModelTime); 2],
 ) -> io::Result<()> {
     let (Some(from), Some(to)) = (outer.from.ns(), outer.to.ns()) else { return Ok(()) };
     let in_time = from <= filter.to_ns && to >= filter.from_ns;

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use homa_trace::{EventKind, packet_word_parts};
 
-use crate::model::{At, Model, NO_NODE, Packet};
+use crate::model::{Model, ModelTime, NO_NODE, Packet};
 
 /// Packets of one RPC that delayed a packet of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crowd {
+pub struct CompetingRpc {
     /// The RPC, by its id at the client; 0: no Homa packets.
     pub rpc: u64,
     /// Number of packets.
@@ -27,22 +27,22 @@ pub struct Crowd {
 /// The packets that the packet's sender sent from `ready` on, when this one could have been sent, until it
 /// was.
 #[must_use]
-pub fn at_sender(model: &Model, packet: &Packet, ready: At) -> Vec<Crowd> {
+pub fn at_sender(model: &Model, packet: &Packet, ready: ModelTime) -> Vec<CompetingRpc> {
     let sender = model.rpcs[packet.rpc as usize].sender(packet.direction);
-    let mut crowds = Crowds::new(packet, model);
+    let mut rpcs = CompetingRpcs::new(packet, model);
     for record in
         model.between(sender, ready.ns().unwrap_or(u64::MAX), ns(packet.sent), &[EventKind::PacketSent])
     {
-        crowds.add(record.id, record.a, record.place.priority(), false);
+        rpcs.add(record.id, record.a, record.place.priority(), false);
     }
-    crowds.sorted()
+    rpcs.sorted()
 }
 
 /// The packets that left the packet's port of the switch while it was there. A lower priority counts as an
 /// inversion unless its transmission had begun when this packet arrived.
 #[must_use]
-pub fn in_switch(model: &Model, packet: &Packet) -> Vec<Crowd> {
-    let mut crowds = Crowds::new(packet, model);
+pub fn in_switch(model: &Model, packet: &Packet) -> Vec<CompetingRpc> {
+    let mut rpcs = CompetingRpcs::new(packet, model);
     if packet.switch == NO_NODE || !packet.entered.is_some() {
         return Vec::new();
     }
@@ -51,46 +51,46 @@ pub fn in_switch(model: &Model, packet: &Packet) -> Vec<Crowd> {
     {
         if record.place.port() == packet.port {
             let priority = record.place.queue().min(255) as u8;
-            crowds.add(record.id, record.a, priority, others > 0 && priority < packet.priority);
+            rpcs.add(record.id, record.a, priority, others > 0 && priority < packet.priority);
             others += 1;
         }
     }
-    crowds.sorted()
+    rpcs.sorted()
 }
 
 /// The packets that the receiver processed between this one's arrival, as early as it is recorded, and its
 /// processing.
 #[must_use]
-pub fn at_receiver(model: &Model, packet: &Packet) -> Vec<Crowd> {
+pub fn at_receiver(model: &Model, packet: &Packet) -> Vec<CompetingRpc> {
     let receiver = model.rpcs[packet.rpc as usize].receiver(packet.direction);
     let there = packet.device_received.or(packet.left).or(packet.read);
-    let mut crowds = Crowds::new(packet, model);
+    let mut rpcs = CompetingRpcs::new(packet, model);
     for record in model.between(
         receiver,
         there.ns().unwrap_or(u64::MAX),
         ns(packet.received),
         &[EventKind::PacketReceived],
     ) {
-        crowds.add(record.id, record.a, record.place.priority(), false);
+        rpcs.add(record.id, record.a, record.place.priority(), false);
     }
-    crowds.sorted()
+    rpcs.sorted()
 }
 
-fn ns(at: At) -> u64 {
+fn ns(at: ModelTime) -> u64 {
     at.ns().unwrap_or(0)
 }
 
-struct Crowds {
+struct CompetingRpcs {
     own: u64,
-    crowds: Vec<Crowd>,
-    /// Position of each RPC in `crowds`: after a long queue there may be as many RPCs as packets.
+    rpcs: Vec<CompetingRpc>,
+    /// Position of each RPC in `rpcs`: after a long queue there may be as many RPCs as packets.
     places: HashMap<u64, usize, FixedState>,
 }
 
-impl Crowds {
-    fn new(packet: &Packet, model: &Model) -> Crowds {
+impl CompetingRpcs {
+    fn new(packet: &Packet, model: &Model) -> CompetingRpcs {
         let own = model.rpcs[packet.rpc as usize].id;
-        Crowds { own, crowds: Vec::new(), places: HashMap::default() }
+        CompetingRpcs { own, rpcs: Vec::new(), places: HashMap::default() }
     }
 
     fn add(&mut self, id: u64, word: u32, priority: u8, inverted: bool) {
@@ -100,10 +100,10 @@ impl Crowds {
         }
         let place = *self.places.entry(rpc).or_insert_with(|| {
             let priorities = (priority, priority);
-            self.crowds.push(Crowd { rpc, packets: 0, bytes: 0, priorities, inversions: 0 });
-            self.crowds.len() - 1
+            self.rpcs.push(CompetingRpc { rpc, packets: 0, bytes: 0, priorities, inversions: 0 });
+            self.rpcs.len() - 1
         });
-        let crowd = &mut self.crowds[place];
+        let crowd = &mut self.rpcs[place];
         crowd.packets += 1;
         crowd.bytes += u64::from(packet_word_parts(word).1);
         crowd.priorities = (crowd.priorities.0.min(priority), crowd.priorities.1.max(priority));
@@ -111,8 +111,8 @@ impl Crowds {
     }
 
     /// The crowds, most bytes first.
-    fn sorted(mut self) -> Vec<Crowd> {
-        self.crowds.sort_by_key(|crowd| (std::cmp::Reverse(crowd.bytes), crowd.rpc));
-        self.crowds
+    fn sorted(mut self) -> Vec<CompetingRpc> {
+        self.rpcs.sort_by_key(|crowd| (std::cmp::Reverse(crowd.bytes), crowd.rpc));
+        self.rpcs
     }
 }

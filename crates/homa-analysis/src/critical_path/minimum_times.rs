@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use homa_trace::NodeKind;
 
 use crate::cause::Cause;
-use crate::model::{At, Model, NodeId, Packet};
+use crate::model::{Model, ModelTime, NodeId, Packet};
 
 /// Minimum number of packets of a size class on a path. With fewer, the minimum over all paths is used if it
 /// is less, because the path may not have had an undisturbed packet yet.
@@ -15,8 +15,8 @@ const ENOUGH: u32 = 8;
 /// A part of a packet's path between two records, at least one of them outside the hosts' own stages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop {
-    pub(super) from: At,
-    pub(super) to: At,
+    pub(super) from: ModelTime,
+    pub(super) to: ModelTime,
     /// The cause of time beyond the minimum.
     pub(super) excess: Cause,
     /// Whether the time beyond the minimum is at the end of the hop rather than at its beginning.
@@ -38,32 +38,34 @@ struct HopClass {
 const ANY: (u16, u16) = (u16::MAX, u16::MAX);
 
 /// The minimum times of a model.
-pub(super) struct Least {
-    least: HashMap<HopClass, (u64, u32), FixedState>,
+pub(super) struct MinimumTimes {
+    by_class: HashMap<HopClass, (u64, u32), FixedState>,
     several_switches: bool,
 }
 
-impl Least {
-    pub(super) fn of(model: &Model) -> Least {
+impl MinimumTimes {
+    pub(super) fn of(model: &Model) -> MinimumTimes {
         let switches = model.nodes.iter().filter(|node| node.kind == NodeKind::Switch).count();
-        let mut least =
-            Least { least: HashMap::with_hasher(FixedState::default()), several_switches: switches > 1 };
+        let mut minimum_times = MinimumTimes {
+            by_class: HashMap::with_hasher(FixedState::default()),
+            several_switches: switches > 1,
+        };
         for packet in &model.packets {
-            for hop in least.hops(model, packet).into_iter().flatten() {
+            for hop in minimum_times.hops(model, packet).into_iter().flatten() {
                 let Some(ns) = hop.to.since(hop.from) else { continue };
                 let ns = ns.max(0) as u64;
                 for ends in [hop.way.ends, ANY] {
-                    let known = least.least.entry(HopClass { ends, ..hop.way }).or_insert((ns, 0));
+                    let known = minimum_times.by_class.entry(HopClass { ends, ..hop.way }).or_insert((ns, 0));
                     *known = (known.0.min(ns), known.1.saturating_add(1));
                 }
             }
         }
-        least
+        minimum_times
     }
 
     /// The minimum time of this hop, in nanoseconds.
     pub(super) fn ns(&self, hop: &Hop) -> u64 {
-        let of = |ends| self.least.get(&HopClass { ends, ..hop.way }).copied();
+        let of = |ends| self.by_class.get(&HopClass { ends, ..hop.way }).copied();
         match (of(hop.way.ends), of(ANY)) {
             (Some((ns, count)), _) if count >= ENOUGH => ns,
             (Some((own, _)), Some((any, _))) => own.min(any),

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 /// A missing kind of events that an answer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lack {
+pub enum MissingEvents {
     /// No burst was handed to a driver or read from one.
     Bursts,
     /// No device stamped a packet.
@@ -25,34 +25,34 @@ pub enum Lack {
     Grants,
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for MissingEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lack::Bursts => {
+            MissingEvents::Bursts => {
                 "no bursts are in these traces: live hosts record them with --trace, the simulator has none"
             }
-            Lack::DeviceTimes => {
+            MissingEvents::DeviceTimes => {
                 "no time stamps of the kernel or of devices are in these traces: hosts with --trace-device-times record them, over every driver but xdp"
             }
-            Lack::Switch => {
+            MissingEvents::Switch => {
                 "there is no trace of a switch: record one with `homa switch run --trace`, `homa rack run --trace` or `homa sim run --trace`"
             }
-            Lack::Application => {
+            MissingEvents::Application => {
                 "no times of applications are in these traces: live hosts record them, the simulator has none"
             }
-            Lack::Sleeps => "no thread slept in these traces, or none of them is of a live host",
-            Lack::Cores => "no record has a core: live hosts record it, the simulator has none",
-            Lack::BothEnds => {
+            MissingEvents::Sleeps => "no thread slept in these traces, or none of them is of a live host",
+            MissingEvents::Cores => "no record has a core: live hosts record it, the simulator has none",
+            MissingEvents::BothEnds => {
                 "no packet is in the traces of both its sender and its receiver: pass the traces of both, of the same time, with more --trace-records"
             }
-            Lack::Grants => {
+            MissingEvents::Grants => {
                 "no grant is in these traces: only messages longer than their unscheduled bytes have them"
             }
         })
     }
 }
 
-impl Serialize for Lack {
+impl Serialize for MissingEvents {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

@@ -15,12 +15,12 @@ type Pair = (NodeId, NodeId);
 const ALIKE: u32 = 3;
 
 /// The best case for each pair of hosts, one way, and the number of packets that reached it.
-pub(super) struct Best(HashMap<Pair, (Line, u32), FixedState>);
+pub(super) struct BestCases(HashMap<Pair, (Line, u32), FixedState>);
 
-impl Best {
+impl BestCases {
     /// A lower line of this delay for each pair. Pairs whose packets give no slope get the slope of all
     /// pairs.
-    pub(super) fn of(model: &Model, delay: fn(&Packet) -> Option<i64>) -> Best {
+    pub(super) fn of(model: &Model, delay: fn(&Packet) -> Option<i64>) -> BestCases {
         let mut pairs: BTreeMap<Pair, Minima> = BTreeMap::new();
         for packet in &model.packets {
             if let Some(ns) = delay(packet) {
@@ -31,20 +31,20 @@ impl Best {
         pairs.values().for_each(|minima| all.join(minima));
         let whole = all.lower_line(None);
         let line = |(pair, minima): (Pair, Minima)| Some((pair, (minima.lower_line(whole)?, 0)));
-        Best(pairs.into_iter().filter_map(line).collect())
+        BestCases(pairs.into_iter().filter_map(line).collect())
     }
 
-    /// Like [`Best::of`], and counts the packets that reached the best case to `within_ns` and for which
+    /// Like [`BestCases::of`], and counts the packets that reached the best case to `within_ns` and for which
     /// `may_be` allows that nothing delayed them.
     pub(super) fn counted(
         model: &Model,
         delay: fn(&Packet) -> Option<i64>,
         within_ns: f64,
         may_be: impl Fn(&Packet) -> bool,
-    ) -> Best {
-        let mut best = Best::of(model, delay);
+    ) -> BestCases {
+        let mut best_cases = BestCases::of(model, delay);
         for packet in &model.packets {
-            let of = delay(packet).and_then(|ns| Some((ns, best.0.get_mut(&ends(model, packet))?)));
+            let of = delay(packet).and_then(|ns| Some((ns, best_cases.0.get_mut(&ends(model, packet))?)));
             if let Some((ns, (line, alike))) = of
                 && ns as f64 <= line.ns(packet.length) + within_ns
                 && may_be(packet)
@@ -52,7 +52,7 @@ impl Best {
                 *alike = alike.saturating_add(1);
             }
         }
-        best
+        best_cases
     }
 
     /// Whether several packets between these hosts reached the best case, so that it is probably the
