@@ -391,8 +391,8 @@ mod tests {
 
     #[test]
     fn a_writer_that_fails_is_the_callers_error() {
-        struct Full;
-        impl Write for Full {
+        struct FullDisk;
+        impl Write for FullDisk {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
                 Err(io::ErrorKind::StorageFull.into())
             }
@@ -401,7 +401,7 @@ mod tests {
             }
         }
         assert_eq!(
-            sample().write_dump(Node::default(), &mut Full).unwrap_err().kind(),
+            sample().write_dump(Node::default(), &mut FullDisk).unwrap_err().kind(),
             io::ErrorKind::StorageFull
         );
     }

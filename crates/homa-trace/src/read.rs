@@ -113,7 +113,7 @@ fn read_one(file: &mut impl Read) -> Result<Option<Dump>, ReadError> {
         .checked_mul(Record::BYTES as u64)
         .and_then(|bytes| bytes.checked_add(node_words * 8 + (DUMP_HEADER_BYTES + CHECKSUM_BYTES) as u64))
         .ok_or(corrupt("number of records"))?;
-    let mut body = Body { file, checksum: Checksum::new(), read: DUMP_HEADER_BYTES as u64, total };
+    let mut body = BodyReader { file, checksum: Checksum::new(), read: DUMP_HEADER_BYTES as u64, total };
     header.iter().for_each(|word| body.checksum.add(*word));
     let mut node = Vec::new();
     body.words(node_words, |word| node.push(word))?;
@@ -177,14 +177,14 @@ fn checked_header(bytes: &[u8]) -> Result<[u64; HEADER_WORDS], DumpError> {
 }
 
 /// A reader for the part after a header.
-struct Body<'a, R> {
+struct BodyReader<'a, R> {
     file: &'a mut R,
     checksum: Checksum,
     read: u64,
     total: u64,
 }
 
-impl<R: Read> Body<'_, R> {
+impl<R: Read> BodyReader<'_, R> {
     /// Passes the next `count` words to `give`, and adds them to the checksum.
     fn words(&mut self, count: u64, mut give: impl FnMut(u64)) -> Result<(), ReadError> {
         let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(count * 8).unwrap_or(CHUNK_BYTES))];
