@@ -11,8 +11,8 @@ use bytes::Bytes;
 use homa::{Completion, CompletionQueue, Host, HostConfig, ServerAddr};
 
 use crate::engine::link::{Answer, Link, take_from};
-use crate::recording::Recorded;
-use crate::tcp::Spin;
+use crate::recording::RecordedHost;
+use crate::tcp::IdlePolling;
 
 /// Interval at which a receiver thread checks whether its link was dropped.
 const RECEIVER_CHECK: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ const BATCH: usize = 64;
 pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
     let poll = config.poll;
     let host = Host::builder().config(config).bind().context("cannot make a Homa client")?;
-    let host = Arc::new(Recorded::without(&Arc::new(host)));
+    let host = Arc::new(RecordedHost::without(&Arc::new(host)));
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, poll)?))
 }
 
@@ -37,7 +37,7 @@ pub fn open_on(
     receivers: usize,
     poll: Duration,
 ) -> Result<Box<dyn Link>> {
-    let host = Arc::new(Recorded::without(host));
+    let host = Arc::new(RecordedHost::without(host));
     Ok(Box::new(HomaLink::new(vec![host; ports], servers, receivers, poll)?))
 }
 
@@ -53,21 +53,21 @@ pub(crate) struct HomaLink {
     servers: Vec<ServerAddr>,
     /// The answers of the receiver threads, if there are any.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
-    spin: Spin,
+    spin: IdlePolling,
     gone: Arc<AtomicBool>,
     /// Keeps the hosts alive: their ports end with them.
-    hosts: Vec<Arc<Recorded>>,
+    hosts: Vec<Arc<RecordedHost>>,
 }
 
 impl HomaLink {
     /// Opens one port on each of `hosts`.
     pub(crate) fn new(
-        hosts: Vec<Arc<Recorded>>,
+        hosts: Vec<Arc<RecordedHost>>,
         servers: &[ServerAddr],
         receivers: usize,
         poll: Duration,
     ) -> Result<HomaLink> {
-        let open = |recorded: &Arc<Recorded>| Ok(recorded.host.client()?.completions());
+        let open = |recorded: &Arc<RecordedHost>| Ok(recorded.host.client()?.completions());
         let queues = hosts.iter().map(open).collect::<Result<Vec<_>>>()?;
         let gone = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
@@ -89,7 +89,7 @@ impl HomaLink {
             queues,
             servers,
             receivers,
-            spin: Spin::new(poll),
+            spin: IdlePolling::new(poll),
             gone,
             hosts,
         })

@@ -25,7 +25,6 @@
 
 pub mod addresses;
 mod as_text;
-pub mod bare;
 pub mod bridge;
 pub mod compare;
 pub mod cpu;
@@ -38,6 +37,7 @@ pub mod limits;
 pub mod netns;
 pub mod peers;
 pub mod protocol;
+pub mod raw_baseline;
 pub mod recording;
 pub mod server;
 pub mod switch;

@@ -103,32 +103,32 @@ impl Drop for Recorder {
 }
 
 /// A host whose trace is written when this is dropped.
-pub struct Recorded {
+pub struct RecordedHost {
     /// The host.
     pub host: Arc<Host>,
     recorder: Option<Recorder>,
 }
 
-impl Recorded {
+impl RecordedHost {
     /// A host with its trace in `directory`, in a file named after `name`. If `directory` is `None`, no trace
     /// is written.
     ///
     /// # Errors
     /// As [`Recorder::start`].
-    pub fn new(host: Host, directory: Option<&Path>, name: &str) -> Result<Recorded> {
+    pub fn new(host: Host, directory: Option<&Path>, name: &str) -> Result<RecordedHost> {
         let host = Arc::new(host);
         let file = directory.map(|directory| file_in(directory, name));
         let recorder = file.map(|file| Recorder::start(&file, &host, Some(name.to_owned()))).transpose()?;
-        Ok(Recorded { host, recorder })
+        Ok(RecordedHost { host, recorder })
     }
 
     /// A host without a recorder.
-    pub fn without(host: &Arc<Host>) -> Recorded {
-        Recorded { host: Arc::clone(host), recorder: None }
+    pub fn without(host: &Arc<Host>) -> RecordedHost {
+        RecordedHost { host: Arc::clone(host), recorder: None }
     }
 }
 
-impl Drop for Recorded {
+impl Drop for RecordedHost {
     fn drop(&mut self) {
         if let Some(recorder) = self.recorder.take()
             && let Err(error) = recorder.finish()

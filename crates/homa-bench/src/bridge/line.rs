@@ -18,7 +18,7 @@ type Queue = Arc<Mutex<VecDeque<Packet>>>;
 
 /// The sending end of a line.
 #[derive(Debug)]
-pub enum Put {
+pub enum LineSender {
     /// A channel of batches.
     Channel(SyncSender<Vec<Packet>>),
     /// A queue of packets with a lock.
@@ -27,21 +27,21 @@ pub enum Put {
 
 /// The receiving end of a line.
 #[derive(Debug)]
-pub enum Take {
+pub enum LineReceiver {
     Channel(Receiver<Vec<Packet>>),
     Queue(Queue, Lock),
 }
 
 /// Makes a line with this locking.
-pub fn line(lock: Lock) -> (Put, Take) {
+pub fn line(lock: Lock) -> (LineSender, LineReceiver) {
     match lock {
         Lock::None => {
             let (sender, receiver) = sync_channel(ROOM);
-            (Put::Channel(sender), Take::Channel(receiver))
+            (LineSender::Channel(sender), LineReceiver::Channel(receiver))
         }
         lock => {
             let queue = Queue::new(Mutex::new(VecDeque::with_capacity(ROOM)));
-            (Put::Queue(Arc::clone(&queue), lock), Take::Queue(queue, lock))
+            (LineSender::Queue(Arc::clone(&queue), lock), LineReceiver::Queue(queue, lock))
         }
     }
 }
@@ -51,19 +51,19 @@ fn locked(queue: &Queue) -> MutexGuard<'_, VecDeque<Packet>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Put {
+impl LineSender {
     /// Hands a batch over and leaves an empty vector. Packets without room are dropped: a fast sender must
     /// not wait for a slow receiver. Returns the number of dropped packets.
     pub fn put(&self, batch: &mut Vec<Packet>) -> usize {
         match self {
-            Put::Channel(sender) => match sender.try_send(std::mem::take(batch)) {
+            LineSender::Channel(sender) => match sender.try_send(std::mem::take(batch)) {
                 Ok(()) => 0,
                 Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) => batch.len(),
             },
-            Put::Queue(queue, Lock::Packet) => {
+            LineSender::Queue(queue, Lock::Packet) => {
                 batch.drain(..).map(|packet| enter(&mut locked(queue), packet)).sum()
             }
-            Put::Queue(queue, _) => {
+            LineSender::Queue(queue, _) => {
                 let mut queue = locked(queue);
                 batch.drain(..).map(|packet| enter(&mut queue, packet)).sum()
             }
@@ -80,23 +80,23 @@ fn enter(queue: &mut VecDeque<Packet>, packet: Packet) -> usize {
     usize::from(full)
 }
 
-impl Take {
+impl LineReceiver {
     /// Takes a batch; empty if there is none. `most` limits the packets taken from a queue; a channel returns
     /// batches as they were sent.
     pub fn take(&self, most: usize, into: &mut Vec<Packet>) {
         match self {
-            Take::Channel(receiver) => {
+            LineReceiver::Channel(receiver) => {
                 if let Ok(batch) = receiver.try_recv() {
                     *into = batch;
                 }
             }
-            Take::Queue(queue, Lock::Packet) => {
+            LineReceiver::Queue(queue, Lock::Packet) => {
                 while into.len() < most {
                     let Some(packet) = locked(queue).pop_front() else { break };
                     into.push(packet);
                 }
             }
-            Take::Queue(queue, _) => {
+            LineReceiver::Queue(queue, _) => {
                 let mut queue = locked(queue);
                 let count = queue.len().min(most);
                 into.extend(queue.drain(..count));
@@ -104,16 +104,16 @@ impl Take {
         }
     }
 
-    /// Takes a batch as [`Take::take`] does. A channel sleeps until a batch arrives, for at most `longest`; a
+    /// Takes a batch as [`LineReceiver::take`] does. A channel sleeps until a batch arrives, for at most `longest`; a
     /// queue returns at once, because it cannot wake its receiver.
     pub fn wait(&self, most: usize, longest: Duration, into: &mut Vec<Packet>) {
         match self {
-            Take::Channel(receiver) => {
+            LineReceiver::Channel(receiver) => {
                 if let Ok(batch) = receiver.recv_timeout(longest) {
                     *into = batch;
                 }
             }
-            Take::Queue(..) => self.take(most, into),
+            LineReceiver::Queue(..) => self.take(most, into),
         }
     }
 }

@@ -5,12 +5,12 @@
 //! frames always fill the batches.
 
 mod batches;
-mod complete;
 mod kernel;
 mod line;
 mod pair;
 mod results;
 mod run;
+mod single_thread;
 mod variants;
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::switch::load::Load;
 use crate::switch::place::Place;
 use results::{Row, findings};
 use run::Bench;
-use variants::{BASELINE, Work};
+use variants::{BASELINE, ForwardingThreads};
 pub use variants::{VARIANTS, Variant};
 
 /// Time to open devices twice and to wait until frames pass.
@@ -95,7 +95,7 @@ pub fn measure(options: &Options) -> Result<Findings> {
                 bytes: options.frame_bytes.into(),
             };
             let seen = match row.variant.work {
-                Work::Kernel => bench.measure_kernel(),
+                ForwardingThreads::Kernel => bench.measure_kernel(),
                 _ => bench.measure(row.variant),
             };
             // A variant that cannot be measured does not stop the others.

@@ -10,21 +10,21 @@ use homa_driver::frames::{Frame, Frames};
 use homa_switch::Switch;
 
 use super::batches::Batches;
-use super::complete::{fill, is_for_the_other, open, send, table};
-use super::line::{Packet, Put, Take, line};
+use super::line::{LineReceiver, LineSender, Packet, line};
+use super::single_thread::{fill, is_for_the_other, open, send, table};
 use super::variants::{Lock, Variant};
 use crate::switch::PortPath;
 use crate::switch::place::SWITCH_DEVICES;
 
 /// Number of packets that both halves have received, and have finished with.
 #[derive(Debug, Default)]
-struct Count {
+struct PacketCounts {
     came: AtomicU64,
     done: AtomicU64,
 }
 
 /// One thread of the bridge.
-pub struct Half {
+pub struct BridgeHalf {
     /// The half's only device.
     frames: Frames,
     /// Index of the half and its device: 0 or 1.
@@ -32,17 +32,17 @@ pub struct Half {
     own_table: Switch<()>,
     common_table: Arc<Mutex<Switch<()>>>,
     variant: Variant,
-    to_other: Put,
-    from_other: Take,
+    to_other: LineSender,
+    from_other: LineReceiver,
     /// Returns buffers of packets that came from the peer half.
-    give_back: Put,
+    give_back: LineSender,
     /// Our own buffers, returned by the peer half.
-    get_back: Take,
+    get_back: LineReceiver,
     pool: Vec<Packet>,
     /// Empty batches for reuse.
     empty: Vec<Vec<Packet>>,
     burst: Vec<Frame>,
-    count: Arc<Count>,
+    count: Arc<PacketCounts>,
     /// Sizes of the batches received from the device.
     pub taken: Batches,
     /// Sizes of the batches received from the peer half.
@@ -50,12 +50,12 @@ pub struct Half {
 }
 
 /// Opens both halves on the devices of this thread's network namespace.
-pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[Half; 2]> {
+pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[BridgeHalf; 2]> {
     let common_table = Arc::new(Mutex::new(table()?));
-    let count = Arc::new(Count::default());
+    let count = Arc::new(PacketCounts::default());
     let [there, back, there_free, back_free] = std::array::from_fn(|_| line(variant.lock));
     let half = |number: usize, (to_other, from_other), (give_back, get_back)| {
-        let half = Half {
+        let half = BridgeHalf {
             frames: open(&SWITCH_DEVICES[number..=number], port_path)?,
             number,
             own_table: table()?,
@@ -80,7 +80,7 @@ pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[Half; 2]> {
     Ok([first, second])
 }
 
-impl Half {
+impl BridgeHalf {
     /// Number of packets that both halves have finished with.
     pub fn done(&self) -> u64 {
         self.count.done.load(Ordering::Acquire)

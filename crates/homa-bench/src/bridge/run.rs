@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::batches::Batches;
-use super::complete::Complete;
-use super::pair::{Half, open_both};
-use super::variants::{Variant, Work};
+use super::pair::{BridgeHalf, open_both};
+use super::single_thread::SingleThreadBridge;
+use super::variants::{ForwardingThreads, Variant};
 use crate::switch::PortPath;
 use crate::switch::gate::{Gate, GateCount};
 use crate::switch::load::{Load, SINK, SOURCE, bulk_of};
@@ -63,16 +63,16 @@ struct BridgeResult {
 }
 
 /// A bridge that runs.
-struct Running {
+struct RunningBridge {
     gate: Arc<Gate>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<BridgeResult>>,
     /// The half that runs in the measuring thread, for variants that have one.
-    half: Option<Half>,
+    half: Option<BridgeHalf>,
 }
 
-impl Running {
-    fn start(place: &Place, variant: Variant, port_path: PortPath) -> Result<Running> {
+impl RunningBridge {
+    fn start(place: &Place, variant: Variant, port_path: PortPath) -> Result<RunningBridge> {
         let enter = place.way_to_switch()?;
         let gate = Arc::new(Gate::free());
         let stop = Arc::new(AtomicBool::new(false));
@@ -80,8 +80,8 @@ impl Running {
         let (say, ready) = sync_channel(1);
         let work = move || {
             enter()?;
-            if variant.work == Work::Complete {
-                let mut bridge = Complete::open(variant, port_path)?;
+            if variant.work == ForwardingThreads::One {
+                let mut bridge = SingleThreadBridge::open(variant, port_path)?;
                 let _ = say.send(None);
                 let drained = gated.pass(&stopped, || {
                     let busy = bridge.round();
@@ -90,7 +90,7 @@ impl Running {
                 return Ok(BridgeResult { drained, taken: bridge.taken, ..BridgeResult::default() });
             }
             let [mut first, second] = open_both(variant, port_path)?;
-            if variant.work == Work::HandOverApart {
+            if variant.work == ForwardingThreads::HandOverApart {
                 let _ = say.send(Some(second));
                 return Ok(BridgeResult {
                     drained: work(&mut first, &gated, &stopped, std::hint::spin_loop),
@@ -115,8 +115,8 @@ impl Running {
         let thread = thread::Builder::new().name("bridge".to_owned()).spawn(work);
         let thread = thread.context("cannot start a thread for the bridge")?;
         match ready.recv() {
-            Ok(half) => Ok(Running { gate, stop, thread, half }),
-            Err(_) => Err(Running { gate, stop, thread, half: None }
+            Ok(half) => Ok(RunningBridge { gate, stop, thread, half }),
+            Err(_) => Err(RunningBridge { gate, stop, thread, half: None }
                 .end()
                 .err()
                 .unwrap_or_else(|| anyhow!("the bridge ended at once"))),
@@ -143,13 +143,13 @@ impl Running {
     }
 }
 
-fn of(half: &Half) -> BridgeResult {
+fn of(half: &BridgeHalf) -> BridgeResult {
     BridgeResult { taken: half.taken, handed: half.handed, ..BridgeResult::default() }
 }
 
 /// Runs the first half. While packets are in transit to the second half, the bridge is not idle and `wait` is
 /// called.
-fn work(half: &mut Half, gate: &Gate, stop: &AtomicBool, wait: fn()) -> GateCount {
+fn work(half: &mut BridgeHalf, gate: &Gate, stop: &AtomicBool, wait: fn()) -> GateCount {
     gate.pass(stop, || {
         let mut busy = half.round(None);
         if !busy && half.is_waiting() {
@@ -175,8 +175,8 @@ impl Bench<'_> {
         Ok(RepetitionResult { mpps, flow_mpps, taken: ended.taken, handed: ended.handed })
     }
 
-    fn start(&mut self, variant: Variant) -> Result<Running> {
-        let mut running = Running::start(self.place, variant, self.port_path)?;
+    fn start(&mut self, variant: Variant) -> Result<RunningBridge> {
+        let mut running = RunningBridge::start(self.place, variant, self.port_path)?;
         let settled = self.load.settle(|| {
             running.help();
         });
@@ -216,7 +216,7 @@ impl Bench<'_> {
     }
 
     /// Rate of arriving frames while the source sends at its maximum rate, in million frames per second.
-    fn flow(&mut self, variant: Variant, running: &mut Running) -> f64 {
+    fn flow(&mut self, variant: Variant, running: &mut RunningBridge) -> f64 {
         self.flow_with(Bench::sides(variant), || {
             running.help();
         })

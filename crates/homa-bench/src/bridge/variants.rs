@@ -26,9 +26,9 @@ pub enum Lock {
 
 /// The threads that forward packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum ForwardingThreads {
     /// One thread receives a burst, looks up destinations, and sends.
-    Complete,
+    One,
     /// One thread receives bursts and looks up destinations; another thread on the same processor sends.
     HandOver,
     /// Two threads on two processors, one for each device. The second thread shares the source's processor.
@@ -55,7 +55,7 @@ pub struct Variant {
     /// Whether frames arrive from both sides.
     pub both: bool,
     /// The threads that forward packets.
-    pub work: Work,
+    pub work: ForwardingThreads,
 }
 
 /// The variant with which all others are compared.
@@ -67,7 +67,7 @@ pub const BASELINE: Variant = Variant {
     lock: Lock::None,
     prefetch: false,
     both: false,
-    work: Work::Complete,
+    work: ForwardingThreads::One,
 };
 
 const fn burst(name: &'static str, text: &'static str, burst: usize) -> Variant {
@@ -83,7 +83,15 @@ const fn memory(name: &'static str, text: &'static str, memory: Memory) -> Varia
 }
 
 const fn apart(name: &'static str, text: &'static str, burst: usize, lock: Lock) -> Variant {
-    Variant { name, text, burst, lock, memory: Memory::Pool, work: Work::HandOverApart, ..BASELINE }
+    Variant {
+        name,
+        text,
+        burst,
+        lock,
+        memory: Memory::Pool,
+        work: ForwardingThreads::HandOverApart,
+        ..BASELINE
+    }
 }
 
 /// All variants, in the order of the table.
@@ -103,7 +111,7 @@ pub const VARIANTS: [Variant; 19] = [
         name: "handover",
         text: "handed to a second thread, same core",
         memory: Memory::Pool,
-        work: Work::HandOver,
+        work: ForwardingThreads::HandOver,
         ..BASELINE
     },
     apart("handover-2", "handed to the other core", 32, Lock::None),
@@ -112,7 +120,7 @@ pub const VARIANTS: [Variant; 19] = [
     apart("handover-2-lock-packet", "  a lock for each packet", 32, Lock::Packet),
     Variant { both: true, ..apart("both-2", "both directions, two cores", 32, Lock::Burst) },
     Variant { both: true, ..apart("both-2-lock-packet", "  a lock for each packet", 32, Lock::Packet) },
-    Variant { name: "linux", text: "the kernel's bridge", work: Work::Kernel, ..BASELINE },
+    Variant { name: "linux", text: "the kernel's bridge", work: ForwardingThreads::Kernel, ..BASELINE },
 ];
 
 /// Published findings on the same questions, from 2004 and machines with two processors. The kernel's bridge

@@ -11,13 +11,13 @@ use crate::addresses::{client_bind, host_config};
 use crate::engine::link::Link;
 use crate::homa_link::HomaLink;
 use crate::hosts::Hosts;
-use crate::recording::Recorded;
+use crate::recording::RecordedHost;
 
 /// Opens the client ports of all threads. The first [`Plan::client_ports`] ports belong to the first client
 /// host, the next ones to the second, and so on.
 pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<Box<dyn Link>>> {
     let bind = |number| bind(plan, servers, number, &format!("client-{}", number + 1)).map(Arc::new);
-    let hosts: Vec<Arc<Recorded>> = (0..plan.options.clients).map(bind).collect::<Result<_>>()?;
+    let hosts: Vec<Arc<RecordedHost>> = (0..plan.options.clients).map(bind).collect::<Result<_>>()?;
     hosts.iter().for_each(|recorded| watched.add(&recorded.host));
     let mut next = 0;
     let mut links: Vec<Box<dyn Link>> = Vec::new();
@@ -39,7 +39,7 @@ pub fn open_one(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<
 }
 
 /// Makes client host `number`, 0 to 63. `name` is its name in traces.
-fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<Recorded> {
+fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<RecordedHost> {
     let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());
     let driver = plan.options.driver;
     let bind = client_bind(driver, to, number as u8);
@@ -50,5 +50,5 @@ fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<
     config.batch_cap = plan.options.batch_cap;
     plan.options.trace.apply(&mut config);
     let host = Host::builder().config(config).bind().context("cannot make a Homa client")?;
-    Recorded::new(host, plan.options.trace_dir.as_deref(), name)
+    RecordedHost::new(host, plan.options.trace_dir.as_deref(), name)
 }

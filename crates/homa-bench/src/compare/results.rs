@@ -22,7 +22,7 @@ pub struct Results {
     /// The settings.
     pub config: Config,
     /// Median round trip of Homa without load, by size: the base of slowdown.
-    pub unloaded: Vec<Unloaded>,
+    pub unloaded: Vec<UnloadedRtt>,
     /// Maximum goodput of each protocol, if it was measured.
     pub max: Vec<Maximum>,
     /// One run for each protocol.
@@ -91,7 +91,7 @@ pub struct Config {
 
 /// An unloaded round trip.
 #[derive(Clone, Debug, Serialize)]
-pub struct Unloaded {
+pub struct UnloadedRtt {
     /// Size of the request, in bytes.
     pub bytes: u32,
     /// Median round trip, in microseconds.
@@ -194,7 +194,7 @@ impl Results {
     /// Composes the results from their parts.
     pub fn new(plan: &Plan, pace: Pace, unloaded: &RttTable, max: Vec<Maximum>, runs: Vec<Run>) -> Results {
         let points = unloaded.points().iter();
-        let unloaded = points.map(|&(bytes, ns)| Unloaded { bytes, rtt_us: ns as f64 / 1e3 }).collect();
+        let unloaded = points.map(|&(bytes, ns)| UnloadedRtt { bytes, rtt_us: ns as f64 / 1e3 }).collect();
         Results { schema: SCHEMA, seed: plan.seed, config: plan.config(pace), unloaded, max, runs }
     }
 

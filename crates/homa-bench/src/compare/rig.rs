@@ -13,18 +13,18 @@ use homa_report::progress::Progress;
 
 use super::homa_clients;
 use crate::addresses::bare_client_bind;
-use crate::bare::client::{BareLink, BareLinkConfig};
 use crate::compare::plan::Plan;
 use crate::compare::servers::Servers;
 use crate::cpu;
 use crate::engine::link::{Answer, Link};
-use crate::engine::load::{self, Idle, LoadSpec, Pace};
+use crate::engine::load::{self, IdleBehaviour, LoadSpec, Pace};
 use crate::engine::pattern::Pattern;
 use crate::engine::rtt::{self, RttTable};
 use crate::engine::tally::Tally;
 use crate::hosts::Hosts;
 use crate::peers::{self, PeerLinkConfig};
 use crate::protocol::Protocol;
+use crate::raw_baseline::client::{RawBaselineLink, RawBaselineLinkConfig};
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 
 /// Maximum time for measuring unloaded round trips.
@@ -117,7 +117,7 @@ impl<'a> Rig<'a> {
             pattern,
             unloaded,
             start: None,
-            idle: Idle::Poll,
+            idle: IdleBehaviour::Poll,
             keep_samples: false,
         };
         progress.step(text, warmup + measured);
@@ -220,7 +220,7 @@ fn open_bare(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
             number += 1;
             bare_client_bind(plan.options.driver, to, number)
         });
-        BareLink::open(BareLinkConfig {
+        RawBaselineLink::open(RawBaselineLinkConfig {
             driver: plan.options.driver,
             binds: binds.collect::<Result<_>>()?,
             servers: servers.clone(),

@@ -23,7 +23,7 @@ const USERS: u32 = (1 << (LOAD_SHIFT - USERS_SHIFT)) - 1;
 
 /// The open RPCs of one load.
 #[derive(Debug)]
-pub struct InFlight {
+pub struct InFlightRpcs {
     load: u8,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -35,10 +35,10 @@ struct Slot {
     rpc: Option<Rpc>,
 }
 
-impl InFlight {
+impl InFlightRpcs {
     /// No open RPCs, for the load with this number.
-    pub fn new(load: u8) -> InFlight {
-        InFlight { load, slots: Vec::new(), free: Vec::new() }
+    pub fn new(load: u8) -> InFlightRpcs {
+        InFlightRpcs { load, slots: Vec::new(), free: Vec::new() }
     }
 
     /// Whether a cookie belongs to this load, not to an earlier one.
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_cookie_works_once() {
-        let mut open = InFlight::new(0);
+        let mut open = InFlightRpcs::new(0);
         let first = open.insert(rpc(1));
         assert_eq!(open.remove(first).map(|rpc| rpc.number), Some(1));
         assert!(open.remove(first).is_none());
@@ -105,12 +105,12 @@ mod tests {
 
     #[test]
     fn nonsense_is_nobody() {
-        assert!(InFlight::new(0).remove(u64::MAX).is_none());
+        assert!(InFlightRpcs::new(0).remove(u64::MAX).is_none());
     }
 
     #[test]
     fn what_an_earlier_load_gave_up_is_not_taken_for_a_later_ones() {
-        let (mut before, mut after) = (InFlight::new(255), InFlight::new(0));
+        let (mut before, mut after) = (InFlightRpcs::new(255), InFlightRpcs::new(0));
         let (given_up, own) = (before.insert(rpc(1)), after.insert(rpc(1)));
         assert!(!after.is_own(given_up) && after.is_own(own));
         assert!(after.remove(given_up).is_none());

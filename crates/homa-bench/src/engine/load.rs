@@ -16,7 +16,7 @@ use homa_workload::{Poisson, SizeSampler, Workload};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::engine::inflight::{InFlight, Rpc};
+use crate::engine::inflight::{InFlightRpcs, Rpc};
 use crate::engine::link::{Answer, Link};
 use crate::engine::pattern::Pattern;
 use crate::engine::rtt::RttTable;
@@ -77,14 +77,14 @@ pub struct LoadSpec<'a> {
     /// When the load begins; `None`: as soon as all threads are up.
     pub start: Option<Instant>,
     /// Behaviour of a thread that has nothing to send.
-    pub idle: Idle,
+    pub idle: IdleBehaviour,
     /// Whether each latency is kept in addition to the histograms.
     pub keep_samples: bool,
 }
 
 /// Behaviour of a generator thread that has nothing to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Idle {
+pub enum IdleBehaviour {
     /// Polls, as described in the module documentation.
     Poll,
     /// Sleeps until its next message is due or an answer arrives, as precisely as the link allows. For more
@@ -220,7 +220,7 @@ struct Worker<'a> {
     link: &'a mut dyn Link,
     window: Window,
     ports: Vec<Port>,
-    in_flight: InFlight,
+    in_flight: InFlightRpcs,
     choice: Pcg64,
     tally: Tally,
 }
@@ -239,7 +239,7 @@ impl<'a> Worker<'a> {
             .map(|index| Port::new(spec, index, window.start))
             .collect::<Result<Vec<_>>>()?;
         let tally = Tally::new(spec.workload);
-        Ok(Worker { spec, link, window, ports, in_flight: InFlight::new(load), choice, tally })
+        Ok(Worker { spec, link, window, ports, in_flight: InFlightRpcs::new(load), choice, tally })
     }
 
     fn run(&mut self) -> Result<Tally> {
@@ -318,13 +318,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Time for which the thread may sleep because nothing will be due. With [`Idle::Poll`] a thread with
+    /// Time for which the thread may sleep because nothing will be due. With [`IdleBehaviour::Poll`] a thread with
     /// several ports does not sleep, over any protocol: over Homa it could sleep on one port only.
     fn idle_time(&self, now: Instant) -> Duration {
         let margin = match self.spec.idle {
-            Idle::Poll if self.ports.len() > 1 => return Duration::ZERO,
-            Idle::Poll => SLEEP_MARGIN,
-            Idle::Sleep => Duration::ZERO,
+            IdleBehaviour::Poll if self.ports.len() > 1 => return Duration::ZERO,
+            IdleBehaviour::Poll => SLEEP_MARGIN,
+            IdleBehaviour::Sleep => Duration::ZERO,
         };
         let mut until = self.window.to;
         for port in self.ports.iter().filter(|port| port.is_open_loop && !port.full()) {

@@ -17,7 +17,7 @@ pub struct Sample {
 
 /// Counters of a thread, a slice, a host, or all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct RpcCounters {
     /// RPCs started, the warm-up included.
     pub started: u64,
     /// RPCs answered correctly, the warm-up included.
@@ -40,9 +40,9 @@ pub struct Counted {
     pub first_error: Option<String>,
 }
 
-impl Counted {
+impl RpcCounters {
     /// Adds the counters of `other`.
-    pub fn add(&mut self, other: Counted) {
+    pub fn add(&mut self, other: RpcCounters) {
         self.started += other.started;
         self.answered += other.answered;
         self.errors += other.errors;
@@ -77,7 +77,7 @@ pub struct Tally {
     /// The same latencies one by one, if the load keeps them.
     pub samples: Vec<Sample>,
     /// The counters.
-    pub counted: Counted,
+    pub counted: RpcCounters,
     /// The measured time.
     pub measured: Duration,
     /// Processor time within the measured time: that of the clients, and that of the servers if they are
@@ -91,7 +91,7 @@ impl Tally {
         Tally {
             recorder: SlowdownRecorder::new(workload),
             samples: Vec::new(),
-            counted: Counted::default(),
+            counted: RpcCounters::default(),
             measured: Duration::ZERO,
             cpu: Duration::ZERO,
         }

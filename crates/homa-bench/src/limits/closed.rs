@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 
 use crate::cpu;
-use crate::engine::inflight::{InFlight, Rpc};
+use crate::engine::inflight::{InFlightRpcs, Rpc};
 use crate::engine::link::{Answer, Link};
 use crate::engine::pattern::Pattern;
 
@@ -81,16 +81,16 @@ impl Sample {
 }
 
 /// The counters at the beginning or the end of the measured time.
-struct Begin {
+struct CounterSnapshot {
     at: Instant,
     cpu: Duration,
     packets: Option<u64>,
 }
 
-impl Begin {
-    fn now(link: &dyn Link, server: u32) -> Begin {
+impl CounterSnapshot {
+    fn now(link: &dyn Link, server: u32) -> CounterSnapshot {
         let cpu = cpu::precise_time_of(std::process::id()) + cpu::precise_time_of(server);
-        Begin { at: Instant::now(), cpu, packets: link.packets() }
+        CounterSnapshot { at: Instant::now(), cpu, packets: link.packets() }
     }
 }
 
@@ -100,14 +100,14 @@ impl Begin {
 /// The link is broken, or refuses an RPC.
 pub fn run(link: &mut dyn Link, spec: &Spec<'_>, number: &mut u64) -> Result<Sample> {
     let mut sample = Sample::default();
-    let mut open = InFlight::new(0);
+    let mut open = InFlightRpcs::new(0);
     let mut answers = Vec::new();
-    let mut begin: Option<Begin> = None;
+    let mut begin: Option<CounterSnapshot> = None;
     let from = Instant::now() + spec.warmup;
     loop {
         let now = Instant::now();
         if begin.is_none() && now >= from {
-            begin = Some(Begin::now(link, spec.server));
+            begin = Some(CounterSnapshot::now(link, spec.server));
         }
         let end = begin.as_ref().map_or(from, |begin| begin.at + spec.measured);
         // On a busy machine the first answer may arrive after the measured time.
@@ -122,7 +122,7 @@ pub fn run(link: &mut dyn Link, spec: &Spec<'_>, number: &mut u64) -> Result<Sam
         take(spec, &mut open, &mut answers, &mut sample, begin.is_some());
     }
     if let Some(begin) = begin {
-        let end = Begin::now(link, spec.server);
+        let end = CounterSnapshot::now(link, spec.server);
         sample.elapsed = end.at - begin.at;
         sample.cpu = end.cpu.saturating_sub(begin.cpu);
         sample.packets = end.packets.zip(begin.packets).map(|(end, begin)| end - begin);
@@ -141,7 +141,7 @@ pub fn run(link: &mut dyn Link, spec: &Spec<'_>, number: &mut u64) -> Result<Sam
     Ok(sample)
 }
 
-fn submit(link: &mut dyn Link, spec: &Spec<'_>, open: &mut InFlight, number: &mut u64) -> Result<()> {
+fn submit(link: &mut dyn Link, spec: &Spec<'_>, open: &mut InFlightRpcs, number: &mut u64) -> Result<()> {
     *number += 1;
     let request = spec.pattern.request(*number, spec.size);
     let rpc = Rpc { due: Instant::now(), size: spec.size, port: 0, number: *number };
@@ -150,7 +150,7 @@ fn submit(link: &mut dyn Link, spec: &Spec<'_>, open: &mut InFlight, number: &mu
 
 fn take(
     spec: &Spec<'_>,
-    open: &mut InFlight,
+    open: &mut InFlightRpcs,
     answers: &mut Vec<Answer>,
     sample: &mut Sample,
     measured: bool,

@@ -27,13 +27,13 @@ use anyhow::{Context, Result, bail};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
 use crate::addresses::host_config;
-use crate::bare::client::{BareLink, BareLinkConfig};
 use crate::driver::Driver;
 use crate::engine::link::Link;
 use crate::engine::pattern::Pattern;
 use crate::homa_link;
 use crate::peers::{self, PeerLinkConfig};
 use crate::protocol::Protocol;
+use crate::raw_baseline::client::{RawBaselineLink, RawBaselineLinkConfig};
 use crate::server::{Report, ServerOptions, ServerProcess};
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 use closed::{Sample, Spec};
@@ -471,7 +471,7 @@ impl Bench {
     ) -> Result<Box<dyn Link>> {
         let servers = vec![addr];
         Ok(match protocol {
-            Protocol::Udp => Box::new(BareLink::open(BareLinkConfig {
+            Protocol::Udp => Box::new(RawBaselineLink::open(RawBaselineLinkConfig {
                 driver: subject.driver,
                 binds: vec![self.place.client_bind(subject.driver, true)?],
                 servers,

@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 
 use super::PeerLinkConfig;
 use crate::engine::link::{Answer, Link};
-use crate::tcp::Spin;
+use crate::tcp::IdlePolling;
 
 /// Maximum time of a connection's handshake. For TCP the server's kernel answers; here a server thread must
 /// run, which takes seconds on a machine with more threads than processors. A lost QUIC packet takes a
@@ -59,7 +59,7 @@ pub fn connect<C: Connection>(config: &PeerLinkConfig) -> Result<Box<dyn Link>> 
     })?;
     let (sender, receiver) = unbounded_channel();
     let servers = config.servers.len();
-    let spin = Spin::new(config.poll);
+    let spin = IdlePolling::new(config.poll);
     Ok(Box::new(PeerLink { connections, servers, sender, receiver, spin, _local: local, runtime }))
 }
 
@@ -69,7 +69,7 @@ struct PeerLink<C: Connection> {
     servers: usize,
     sender: UnboundedSender<Answer>,
     receiver: UnboundedReceiver<Answer>,
-    spin: Spin,
+    spin: IdlePolling,
     _local: C::Local,
     /// The last field, so that the connections are dropped before their runtime.
     runtime: Runtime,

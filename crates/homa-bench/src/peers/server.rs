@@ -78,12 +78,12 @@ impl Echo {
     }
 }
 
-struct Running {
+struct RunningServer {
     addrs: Vec<SocketAddr>,
     state: Arc<State>,
 }
 
-impl PeerServer for Running {
+impl PeerServer for RunningServer {
     fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
@@ -124,5 +124,5 @@ pub fn start<L: Listener>(config: EchoServerConfig) -> Result<Box<dyn PeerServer
         .name(format!("{}-server", L::NAME))
         .spawn(move || runtime.block_on(std::future::pending::<()>()))
         .context("cannot start a thread")?;
-    Ok(Box::new(Running { addrs, state }))
+    Ok(Box::new(RunningServer { addrs, state }))
 }

@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 
 use super::options::ServerOptions;
-use crate::bare::server::{BareServer, BareServerConfig};
 use crate::driver::Driver;
 use crate::peers::{self, PeerServer};
 use crate::protocol::Protocol;
+use crate::raw_baseline::server::{RawBaselineServer, RawBaselineServerConfig};
 use crate::tcp::server::{EchoServerConfig, TcpServer};
 
 /// The server of a protocol other than Homa.
 pub(super) enum OtherServer {
     Tcp(TcpServer),
-    Bare(BareServer),
+    Bare(RawBaselineServer),
     Peer(Box<dyn PeerServer>),
 }
 
@@ -37,7 +37,7 @@ impl OtherServer {
                     "over raw IP each address is one host: serve bare packets alone (--protocol udp), or with another --bind"
                 );
                 let offload = options.offload;
-                OtherServer::Bare(BareServer::start(BareServerConfig {
+                OtherServer::Bare(RawBaselineServer::start(RawBaselineServerConfig {
                     driver,
                     bind,
                     ports,

@@ -13,8 +13,8 @@ use super::choices::PortPath;
 use super::gate::Gate;
 use super::load::{FULL, Load, SINK, SMALL, bulk, probe_sent};
 use super::place::{HOST_DEVICES, Place, SWITCH_DEVICES, came_to};
-use super::running::{Mode, Running, idle_course};
-use super::windows::{Course, Deviation, Slice};
+use super::running_switch::{Mode, RunningSwitch, idle_history};
+use super::windows::{Deviation, Slice, TransmitHistory};
 
 /// Rates of links: their names in metrics, and bits per second.
 pub const RATES: [(&str, u64); 3] = [("100m", 100_000_000), ("1g", 1_000_000_000), ("5g", 5_000_000_000)];
@@ -82,7 +82,7 @@ impl Bench<'_> {
         switch: SwitchConfig,
         planted_work: Duration,
         mode: Mode,
-    ) -> Result<Running> {
+    ) -> Result<RunningSwitch> {
         let devices = SWITCH_DEVICES.map(str::to_owned).into();
         let config = BridgeConfig {
             frames: FramesConfig { path: port_path.path(), ..FramesConfig::new(devices) },
@@ -92,10 +92,10 @@ impl Bench<'_> {
             planted_work,
             trace_records: 0,
         };
-        let running = Running::start(self.place, config, mode)?;
+        let running_switch = RunningSwitch::start(self.place, config, mode)?;
         match self.load.settle(|| ()) {
-            Ok(()) => Ok(running),
-            Err(error) => Err(running.end().err().unwrap_or(error)),
+            Ok(()) => Ok(running_switch),
+            Err(error) => Err(running_switch.end().err().unwrap_or(error)),
         }
     }
 
@@ -139,9 +139,9 @@ impl Bench<'_> {
                     values.push((format!("{name}{sink}{kind}_mpps"), rate / 1e6));
                 }
             }
-            let running = self.start(port_path, unlimited(), Duration::ZERO, Mode::Plain)?;
+            let running_switch = self.start(port_path, unlimited(), Duration::ZERO, Mode::Plain)?;
             let flow = self.flow(&bytes, None);
-            running.end()?;
+            running_switch.end()?;
             values.push((format!("{name}_flow_mpps"), flow.forwarded / 1e6));
             values.push((format!("{name}_flow_offered_mpps"), flow.offered / 1e6));
         }
@@ -157,7 +157,7 @@ impl Bench<'_> {
         receiver: Receiver,
     ) -> Result<f64> {
         let gate = Arc::new(Gate::free());
-        let running = self.start(port_path, unlimited(), Duration::ZERO, mode(Arc::clone(&gate)))?;
+        let running_switch = self.start(port_path, unlimited(), Duration::ZERO, mode(Arc::clone(&gate)))?;
         gate.shut();
         let slice = self.slice;
         let heaps = |load: &mut Load| {
@@ -172,7 +172,7 @@ impl Bench<'_> {
             }
             Receiver::Nobody => self.load.without_sink(heaps)?,
         };
-        let drained = running.end()?.drained;
+        let drained = running_switch.end()?.drained;
         ensure!(came > 0, "nothing was forwarded");
         // Frames that the kernel lost on their way do not count.
         Ok(drained.frames.min(came) as f64 / drained.time.as_secs_f64())
@@ -181,19 +181,20 @@ impl Bench<'_> {
     /// Accuracy of a link's rate.
     pub fn rate(&mut self, port_path: PortPath, (name, bps): (&str, u64)) -> Result<Vec<Value>> {
         let switch = SwitchConfig { buffer: time_of(bps, WINDOW), ..limited(bps) };
-        let running = self.start(port_path, switch, Duration::ZERO, Mode::Followed(self.load.epoch()))?;
-        let mut sink = Course::new();
+        let running_switch =
+            self.start(port_path, switch, Duration::ZERO, Mode::Followed(self.load.epoch()))?;
+        let mut sink = TransmitHistory::new();
         let (from, to) = self.saturate(bps, |load, _| {
             let mut bytes = 0;
             if load.arrived(|frame| bytes += on_the_wire(frame.len())) > 0 {
                 sink.note(load.now(), sink.bytes() + bytes);
             }
         });
-        let ended = running.end()?;
+        let ended = running_switch.end()?;
         let dropped: u64 =
             ended.snapshot.ports.iter().flat_map(|port| &port.queues).map(|q| q.dropped_frames).sum();
         ensure!(dropped > 0, "the source offered less than {bps} bit/s");
-        let of = |course: &Course| {
+        let of = |course: &TransmitHistory| {
             let rates = course.rates((from, to), WINDOW);
             Deviation::of(&rates, bps).with_context(|| {
                 format!("too few frames arrived at {bps} bit/s, or no backlog lasted for {WINDOW:?}")
@@ -219,8 +220,8 @@ impl Bench<'_> {
     /// The share of time that the machine takes from a thread in the switch's place. No switch can compensate
     /// for it.
     pub fn machine(&mut self) -> Result<Vec<Value>> {
-        let (course, length) = idle_course(self.place, self.slice)?;
-        let lost = [course.gaps.most(WINDOW), course.gaps.share((Duration::ZERO, length))];
+        let (course, length) = idle_history(self.place, self.slice)?;
+        let lost = [course.gaps.max_share(WINDOW), course.gaps.share((Duration::ZERO, length))];
         Ok(["machine_lost_worst", "machine_lost"]
             .map(str::to_owned)
             .into_iter()
@@ -236,7 +237,7 @@ impl Bench<'_> {
         forwarding: Forwarding,
     ) -> Result<Vec<Value>> {
         let switch = SwitchConfig { forwarding, ..limited(bps) };
-        let running = self.start(port_path, switch, Duration::ZERO, Mode::Plain)?;
+        let running_switch = self.start(port_path, switch, Duration::ZERO, Mode::Plain)?;
         let mut random = Pcg64::seed_from_u64(bps);
         let mut next = Duration::ZERO;
         let mut times = Vec::new();
@@ -250,7 +251,7 @@ impl Bench<'_> {
             load.arrived(|frame| sent = probe_sent(frame).or(sent));
             times.extend(sent.map(|sent| load.now() - sent));
         });
-        running.end()?;
+        running_switch.end()?;
         ensure!(!times.is_empty(), "no probe arrived");
         times.sort_unstable();
         let us = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
@@ -292,14 +293,14 @@ impl Bench<'_> {
         let small = bulk(SMALL);
         let free = self.drain(port_path, &small, Mode::Gated, Receiver::Socket)?;
         let planted = Duration::from_nanos((OVERLOADED_NS - 1e9 / free).max(0.0) as u64);
-        let running = self.start(port_path, unlimited(), planted, Mode::Plain)?;
+        let running_switch = self.start(port_path, unlimited(), planted, Mode::Plain)?;
         let peak = PARTS
             .map(|part| self.flow(&small, Some(part * 1e9 / OVERLOADED_NS)).forwarded)
             .into_iter()
             .fold(0.0, f64::max);
         let twice = self.flow(&small, Some(2.0 * peak));
         let flood = self.flow(&small, None);
-        running.end()?;
+        running_switch.end()?;
         ensure!(peak > 0.0, "nothing was forwarded");
         Ok(vec![
             ("overload_peak_mpps".to_owned(), peak / 1e6),

@@ -18,7 +18,7 @@ pub(crate) mod load;
 mod page;
 pub(crate) mod place;
 mod results;
-mod running;
+mod running_switch;
 mod table;
 mod windows;
 

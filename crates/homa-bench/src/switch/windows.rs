@@ -4,14 +4,14 @@ use std::time::Duration;
 
 /// Intervals of time, in order.
 #[derive(Debug, Default)]
-pub struct Stretches {
+pub struct Intervals {
     ns: Vec<(u64, u64)>,
 }
 
-impl Stretches {
+impl Intervals {
     /// No intervals.
-    fn new() -> Stretches {
-        Stretches { ns: Vec::with_capacity(ROOM / 16) }
+    fn new() -> Intervals {
+        Intervals { ns: Vec::with_capacity(ROOM / 16) }
     }
 
     /// Appends an interval. An interval that continues the last one extends it.
@@ -31,7 +31,7 @@ impl Stretches {
     }
 
     /// Maximum share of any window of this length that the intervals cover.
-    pub fn most(&self, length: Duration) -> f64 {
+    pub fn max_share(&self, length: Duration) -> f64 {
         let length = length.as_nanos() as u64;
         // The window with the maximum begins with an interval, or ends with one.
         let times = self.ns.iter().flat_map(|&(begin, end)| {
@@ -54,23 +54,23 @@ impl Stretches {
 
 /// Transmitted bytes on the wire, at moments.
 #[derive(Debug, Default)]
-pub struct Course {
+pub struct TransmitHistory {
     times_ns: Vec<u64>,
     bytes: Vec<u64>,
     /// Intervals in which the sender did not run.
-    pub gaps: Stretches,
+    pub gaps: Intervals,
     /// Intervals in which no frame was queued.
-    pub dry: Stretches,
+    pub dry: Intervals,
 }
 
 /// Initial capacity in moments: a second of full frames at 5 Gbit/s.
 const ROOM: usize = 1 << 19;
 
-impl Course {
+impl TransmitHistory {
     /// A course without moments.
-    pub fn new() -> Course {
+    pub fn new() -> TransmitHistory {
         let (times_ns, bytes) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
-        Course { times_ns, bytes, gaps: Stretches::new(), dry: Stretches::new() }
+        TransmitHistory { times_ns, bytes, gaps: Intervals::new(), dry: Intervals::new() }
     }
 
     /// Records the total bytes transmitted until `time`.
@@ -91,7 +91,7 @@ impl Course {
         self.rates_where(within, length, |from_ns, to_ns| self.dry.spare(from_ns, to_ns))
     }
 
-    /// As [`Course::rates`], without windows that overlap a gap.
+    /// As [`TransmitHistory::rates`], without windows that overlap a gap.
     pub fn clear_rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
         let clear = |from_ns, to_ns| self.dry.spare(from_ns, to_ns) && self.gaps.spare(from_ns, to_ns);
         self.rates_where(within, length, clear)
@@ -181,8 +181,8 @@ mod tests {
 
     /// 125 bytes per microsecond, which is 1 Gbit/s. The frames from 2,000 to 2,100 us are `late`
     /// microseconds late.
-    fn course(late: u64) -> Course {
-        let mut course = Course::new();
+    fn course(late: u64) -> TransmitHistory {
+        let mut course = TransmitHistory::new();
         for us in 0..5_000_u64 {
             let late = if (2_000..2_100).contains(&us) { late } else { 0 };
             course.note(Duration::from_micros(us + late), us * 125);
@@ -226,27 +226,27 @@ mod tests {
     #[test]
     fn the_time_that_misses_most_is_found_wherever_it_begins() {
         let us = Duration::from_micros;
-        let mut course = Course::new();
-        assert_eq!(course.gaps.most(MS), 0.0);
+        let mut course = TransmitHistory::new();
+        assert_eq!(course.gaps.max_share(MS), 0.0);
         for (from, to) in [(100, 150), (1_090, 1_160), (5_000, 5_100), (8_000, 9_500)] {
             course.gaps.add(us(from), us(to));
         }
-        let early = Stretches { ns: course.gaps.ns[..3].to_vec() };
-        assert_eq!((early.most(MS), early.most(2 * MS)), (0.1, 0.06));
-        assert_eq!(course.gaps.most(MS), 1.0, "no more than all");
+        let early = Intervals { ns: course.gaps.ns[..3].to_vec() };
+        assert_eq!((early.max_share(MS), early.max_share(2 * MS)), (0.1, 0.06));
+        assert_eq!(course.gaps.max_share(MS), 1.0, "no more than all");
     }
 
     #[test]
     fn times_with_a_gap_can_be_left_out() {
         let us = Duration::from_micros;
-        let mut course = Course::new();
+        let mut course = TransmitHistory::new();
         for frame in 0..5_000_u64 {
             // Frames that were not sent during the gap are not sent later.
             let late = if frame < 2_000 { 0 } else { 50 };
             course.note(us(frame + late), frame * 125);
         }
         let all = (Duration::ZERO, 5 * MS);
-        let worst = |course: &Course| {
+        let worst = |course: &TransmitHistory| {
             Deviation::of(&course.clear_rates(all, MS), 1_000_000_000).expect("rates").worst
         };
         assert!(worst(&course) > 4.0);
@@ -261,13 +261,13 @@ mod tests {
     #[test]
     fn a_time_in_which_nothing_waited_has_no_rate() {
         let us = Duration::from_micros;
-        let mut course = Course::new();
+        let mut course = TransmitHistory::new();
         for frame in 0..5_000_u64 {
             // Frames that were not queued in time arrived 50 us later.
             course.note(us(frame + if frame < 2_000 { 0 } else { 50 }), frame * 125);
         }
         let all = (Duration::ZERO, 5 * MS);
-        let rates = |course: &Course| course.rates(all, MS);
+        let rates = |course: &TransmitHistory| course.rates(all, MS);
         assert!(Deviation::of(&rates(&course), 1_000_000_000).expect("rates").worst > 4.0);
         // Adjacent intervals are merged.
         course.dry.add(us(1_999), us(2_010));

@@ -18,7 +18,7 @@ use rustix::time::{
 };
 
 use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, Progress};
-use super::{CONNECT_TIMEOUT, Congestion, READ_BUDGET, Spin, choose};
+use super::{CONNECT_TIMEOUT, Congestion, IdlePolling, READ_BUDGET, choose};
 use crate::engine::link::{Answer, Link, take_from};
 
 /// Maximum events in one call of epoll.
@@ -53,7 +53,7 @@ pub struct TcpLink {
     events: Events,
     /// The timer that ends precise waits.
     timer: Option<OwnedFd>,
-    spin: Spin,
+    spin: IdlePolling,
     /// Indexed by client port, then by server port.
     connections: Vec<Connection>,
     /// Connections that may have more data although there is no event.
@@ -103,7 +103,7 @@ impl TcpLink {
             poll,
             timer,
             events: Events::with_capacity(EVENTS),
-            spin: Spin::new(config.poll),
+            spin: IdlePolling::new(config.poll),
             connections,
             unfinished: Vec::new(),
             receivers: (config.receivers > 0).then_some(receiver),
@@ -265,7 +265,7 @@ fn read(
 /// A thread that only receives answers, from its share of a client port's connections.
 struct Receiver {
     poll: Poll,
-    spin: Spin,
+    spin: IdlePolling,
     readings: Vec<Reading>,
     answers: mpsc::Sender<Result<Answer, String>>,
 }
@@ -282,7 +282,7 @@ impl Receiver {
         poll: Duration,
         answers: mpsc::Sender<Result<Answer, String>>,
     ) -> Result<()> {
-        let spin = Spin::new(poll);
+        let spin = IdlePolling::new(poll);
         let poll = Poll::new().context("cannot make an epoll instance")?;
         for (index, reading) in readings.iter_mut().enumerate() {
             poll.registry()

@@ -87,12 +87,12 @@ pub struct FrameReader {
     /// The unconsumed bytes of `chunk` are `start..end`.
     start: usize,
     end: usize,
-    partial: Option<Partial>,
+    partial: Option<PartialMessage>,
 }
 
 /// An incomplete message.
 #[derive(Debug)]
-struct Partial {
+struct PartialMessage {
     header: Header,
     payload: Vec<u8>,
     filled: usize,
@@ -138,7 +138,7 @@ impl FrameReader {
     /// Reads once: directly into the buffer of a long message, else into the chunk. The chunk must hold no
     /// complete frame.
     fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
-        let long = |partial: &&mut Partial| partial.payload.len() - partial.filled >= CHUNK;
+        let long = |partial: &&mut PartialMessage| partial.payload.len() - partial.filled >= CHUNK;
         if let Some(partial) = self.partial.as_mut().filter(long) {
             let count = from.read(&mut partial.payload[partial.filled..])?;
             partial.filled += count;
@@ -164,7 +164,8 @@ impl FrameReader {
                 return Err(io::Error::new(ErrorKind::InvalidData, text));
             }
             self.start += HEADER_LEN;
-            self.partial = Some(Partial { header, payload: vec![0; header.length as usize], filled: 0 });
+            self.partial =
+                Some(PartialMessage { header, payload: vec![0; header.length as usize], filled: 0 });
         }
         let Some(partial) = &mut self.partial else { return Ok(None) };
         let count = (partial.payload.len() - partial.filled).min(self.end - self.start);

@@ -9,7 +9,7 @@ pub mod spin;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-pub use spin::Spin;
+pub use spin::IdlePolling;
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
 /// Congestion control of a sender: the kernel's algorithms, by the kernel's names.

@@ -14,7 +14,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, ONE_WAY_BYTES, Progress};
-use super::{Congestion, READ_BUDGET, Spin, choose};
+use super::{Congestion, IdlePolling, READ_BUDGET, choose};
 use crate::addresses::bind_at;
 
 /// Limit of queued answers, above which the server stops reading from a connection. A client that does not
@@ -164,7 +164,7 @@ impl Worker {
 
     fn run(&mut self) {
         let mut events = Events::with_capacity(EVENTS);
-        let mut spin = Spin::new(self.config.poll);
+        let mut spin = IdlePolling::new(self.config.poll);
         loop {
             let timeout = if self.unfinished.is_empty() { spin.timeout(None) } else { Some(Duration::ZERO) };
             // Only a signal can interrupt the wait; no event is lost, and the loop polls again.

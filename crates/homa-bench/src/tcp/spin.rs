@@ -10,17 +10,17 @@ pub const LOOKS_BETWEEN_YIELDS: u32 = 16;
 
 /// Decides whether an idle thread polls or sleeps: it polls until it has been idle for a set time.
 #[derive(Debug)]
-pub struct Spin {
+pub struct IdlePolling {
     poll: Duration,
     idle_since: Option<Instant>,
     /// Fruitless polls since the last work.
     looks: u32,
 }
 
-impl Spin {
+impl IdlePolling {
     /// Polls for `poll` before it sleeps; with zero it sleeps at once.
-    pub fn new(poll: Duration) -> Spin {
-        Spin { poll, idle_since: None, looks: 0 }
+    pub fn new(poll: Duration) -> IdlePolling {
+        IdlePolling { poll, idle_since: None, looks: 0 }
     }
 
     /// The timeout of the next poll for work: zero while polling, then `sleep`. Sometimes yields the
@@ -58,12 +58,12 @@ mod tests {
 
     #[test]
     fn sleeps_at_once_without_polling() {
-        assert_eq!(Spin::new(Duration::ZERO).timeout(None), None);
+        assert_eq!(IdlePolling::new(Duration::ZERO).timeout(None), None);
     }
 
     #[test]
     fn polls_first_and_again_after_work() {
-        let mut spin = Spin::new(Duration::from_secs(3600));
+        let mut spin = IdlePolling::new(Duration::from_secs(3600));
         assert_eq!(spin.timeout(None), Some(Duration::ZERO));
         spin.worked();
         assert_eq!(spin.timeout(None), Some(Duration::ZERO));
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn sleeps_after_the_set_time() {
-        let mut spin = Spin::new(Duration::from_nanos(1));
+        let mut spin = IdlePolling::new(Duration::from_nanos(1));
         assert_eq!(spin.timeout(None), Some(Duration::ZERO));
         while Instant::now().duration_since(spin.idle_since.expect("idle")) < Duration::from_nanos(1) {}
         assert_eq!(spin.timeout(None), None);

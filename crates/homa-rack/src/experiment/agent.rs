@@ -14,10 +14,10 @@ use homa::{Host, HostConfig, ServerAddr};
 use homa_bench::addresses::{FIRST_HOMA_PORT, host_config, on_device};
 use homa_bench::cpu::Scheduled;
 use homa_bench::engine::link::Link;
-use homa_bench::engine::load::{self, Idle, LoadSpec};
+use homa_bench::engine::load::{self, IdleBehaviour, LoadSpec};
 use homa_bench::engine::pattern::Pattern;
 use homa_bench::engine::rtt::{self, RttTable};
-use homa_bench::engine::tally::Counted;
+use homa_bench::engine::tally::RpcCounters;
 use homa_bench::homa_link;
 use homa_bench::host_report::HostReport;
 use homa_bench::protocol::Protocol;
@@ -227,7 +227,7 @@ impl Agent {
                 pattern: &self.pattern,
                 unloaded: &unloaded,
                 start: Some(start),
-                idle: Idle::Sleep,
+                idle: IdleBehaviour::Sleep,
                 keep_samples: true,
             };
             let turn = side.turn();
@@ -248,7 +248,7 @@ impl Agent {
             host.unfreeze_trace();
         }
         let mut bytes = Vec::new();
-        let counted = tally.map_or_else(Counted::default, |tally| {
+        let counted = tally.map_or_else(RpcCounters::default, |tally| {
             put_samples(&tally.samples, &mut bytes);
             tally.counted
         });

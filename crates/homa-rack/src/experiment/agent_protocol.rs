@@ -7,7 +7,7 @@ use std::time::Duration;
 use homa_bench::cpu::Scheduled;
 use homa_bench::driver::{Driver, XdpMode};
 use homa_bench::engine::load::Pace;
-use homa_bench::engine::tally::{Counted, Sample};
+use homa_bench::engine::tally::{RpcCounters, Sample};
 use homa_bench::protocol::Protocol;
 use homa_bench::recording::TraceSettings;
 use homa_bench::tcp::Congestion;
@@ -180,7 +180,7 @@ pub enum Reply {
     /// The load is over.
     Loaded {
         /// The counters.
-        counted: Counted,
+        counted: RpcCounters,
         /// Scheduling of the process within the measured time.
         usage: Usage,
         /// Message bytes that the host received within the measured time, without duplicates, including those

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use homa_bench::cpu::{Scheduled, machine_busy};
 use homa_bench::engine::load::DRAIN;
-use homa_bench::engine::tally::{Counted, Sample};
+use homa_bench::engine::tally::{RpcCounters, Sample};
 use homa_report::findings::Findings;
 use homa_report::progress::Progress;
 use rustix::process::Pid;
@@ -384,7 +384,7 @@ pub struct LoadResult {
     /// The RPCs that were due in the measured time and answered.
     pub samples: Vec<Sample>,
     /// Counters, which include the warm-up except for the goodput.
-    pub counted: Counted,
+    pub counted: RpcCounters,
     /// Load of processors and links.
     pub machine: Machine,
     /// Goodput of each host in 10^9 bits of request payload per second.
@@ -425,7 +425,7 @@ impl LoadResult {
     fn new(measured: Duration, machine: Machine) -> LoadResult {
         LoadResult {
             samples: Vec::new(),
-            counted: Counted::default(),
+            counted: RpcCounters::default(),
             machine,
             host_gbps: Vec::new(),
             received: 0,

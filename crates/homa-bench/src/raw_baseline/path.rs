@@ -10,7 +10,7 @@ use homa_driver::{BURST_PACKETS, Driver, RxBurst, TxPacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::PATIENCE;
-use super::frame::{HEADER_LEN, Header, Kind};
+use super::frame::{HEADER_LEN, Header, PacketKind};
 
 /// Maximum bytes of a message that fits one packet on every path: IPv4 guarantees 576 bytes. For longer
 /// messages the driver is asked for the path's maximum.
@@ -34,19 +34,19 @@ const LONGEST_SLEEP: Duration = SWEEP;
 #[derive(Debug)]
 pub struct Message {
     pub from: SocketAddr,
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// The RPC's id.
     pub id: u64,
     pub payload: Bytes,
 }
 
 /// Identifies a long message: its peer, its id, and whether it is a request or an answer.
-type Key = (SocketAddr, u64, Kind);
+type Key = (SocketAddr, u64, PacketKind);
 
 /// A queued message, unsent or sent in part.
 struct Outgoing {
     to: SocketAddr,
-    kind: Kind,
+    kind: PacketKind,
     id: u64,
     payload: Bytes,
     sent: usize,
@@ -69,15 +69,15 @@ impl Outgoing {
 struct InFlightBytes {
     sent: usize,
     taken: usize,
-    heard: Instant,
+    last_received: Instant,
 }
 
 /// A long message in reassembly.
-struct Incoming {
+struct IncomingMessage {
     bytes: Vec<u8>,
     total: usize,
     taken: usize,
-    heard: Instant,
+    last_received: Instant,
 }
 
 /// Messages over a packet driver, in both directions.
@@ -96,7 +96,7 @@ struct LongMessages {
     underway: HashMap<Key, InFlightBytes>,
     /// Bytes in flight: the sum over `underway` of sent minus acknowledged bytes.
     on_the_way: usize,
-    incoming: HashMap<Key, Incoming>,
+    incoming: HashMap<Key, IncomingMessage>,
     /// Acknowledgements to be sent for received parts of messages.
     touched: Vec<(Key, Header)>,
 }
@@ -143,7 +143,7 @@ impl Path {
     }
 
     /// Queues a message; [`Path::flush`] sends it.
-    pub fn push(&mut self, to: SocketAddr, kind: Kind, id: u64, payload: Bytes) {
+    pub fn push(&mut self, to: SocketAddr, kind: PacketKind, id: u64, payload: Bytes) {
         let piece = match payload.len() {
             0..=ALWAYS_FITS => ALWAYS_FITS,
             _ => self.driver.max_packet(to).saturating_sub(HEADER_LEN).max(1),
@@ -210,7 +210,7 @@ impl Path {
             if message.is_long() {
                 self.long.on_the_way += payload.len();
                 let key = (message.to, message.id, message.kind);
-                let fresh = || InFlightBytes { sent: 0, taken: 0, heard: Instant::now() };
+                let fresh = || InFlightBytes { sent: 0, taken: 0, last_received: Instant::now() };
                 self.long.underway.entry(key).or_insert_with(fresh).sent += payload.len();
             }
             if message.sent == message.payload.len() {
@@ -251,11 +251,11 @@ impl Path {
             return false;
         }
         self.swept = now;
-        let dead = |heard: Instant| now.saturating_duration_since(heard) >= PATIENCE;
-        self.long.incoming.retain(|_, message| !dead(message.heard));
+        let dead = |last_received: Instant| now.saturating_duration_since(last_received) >= PATIENCE;
+        self.long.incoming.retain(|_, message| !dead(message.last_received));
         let (long, queue) = (&mut self.long, &mut self.queue);
         long.underway.retain(|key, message| {
-            let keep = !dead(message.heard);
+            let keep = !dead(message.last_received);
             if !keep {
                 long.on_the_way -= message.sent - message.taken;
                 queue.retain(|message| (message.to, message.id, message.kind) != *key);
@@ -292,7 +292,7 @@ impl LongMessages {
         let bytes = bytes.min(underway.sent);
         self.on_the_way -= bytes.saturating_sub(underway.taken);
         underway.taken = underway.taken.max(bytes);
-        underway.heard = Instant::now();
+        underway.last_received = Instant::now();
         if underway.taken == underway.sent
             && !queue.iter().any(|message| (message.to, message.id, message.kind) == key)
         {
@@ -308,7 +308,8 @@ impl LongMessages {
             return None;
         }
         let now = Instant::now();
-        let fresh = || Incoming { bytes: Vec::with_capacity(total), total, taken: 0, heard: now };
+        let fresh =
+            || IncomingMessage { bytes: Vec::with_capacity(total), total, taken: 0, last_received: now };
         let message = self.incoming.entry(key).or_insert_with(fresh);
         if message.total != total {
             return None;
@@ -323,7 +324,7 @@ impl LongMessages {
             message.bytes[begin..end].copy_from_slice(payload);
         }
         message.taken = (message.taken + payload.len()).min(total);
-        message.heard = now;
+        message.last_received = now;
         let said = Header { kind: header.kind.taken(), offset: message.taken as u32, ..header };
         match self.touched.last_mut() {
             Some((last, header)) if *last == key => *header = said,
@@ -362,8 +363,8 @@ mod tests {
         let mut paths = [path(8 << 20), path(8 << 20)];
         let to = paths[1].local_addr();
         let payload: Bytes = (0..5_000_000u32).map(|at| (at % 251) as u8).collect();
-        paths[0].push(to, Kind::Request, 7, payload.clone());
-        paths[0].push(to, Kind::Request, 8, Bytes::from_static(b"short"));
+        paths[0].push(to, PacketKind::Request, 7, payload.clone());
+        paths[0].push(to, PacketKind::Request, 8, Bytes::from_static(b"short"));
         run(&mut paths, |_, got| got.len() == 2);
         // The last acknowledgement follows the complete message.
         run(&mut paths, |paths, _| paths[0].long.on_the_way == 0);
@@ -376,7 +377,7 @@ mod tests {
     fn the_window_holds_back() {
         let mut path = path(8 << 20);
         let nobody = "127.0.0.1:9".parse().expect("an address");
-        path.push(nobody, Kind::Request, 1, vec![0; 4 << 20].into());
+        path.push(nobody, PacketKind::Request, 1, vec![0; 4 << 20].into());
         path.flush().expect("a path");
         assert!(path.long.on_the_way <= path.window && path.long.on_the_way > 0);
         assert_eq!(path.queued(), 1);
@@ -387,7 +388,7 @@ mod tests {
     fn a_message_that_nobody_hears_of_is_given_up() {
         let mut path = path(8 << 20);
         let nobody = "127.0.0.1:9".parse().expect("an address");
-        path.push(nobody, Kind::Request, 1, vec![0; 4 << 20].into());
+        path.push(nobody, PacketKind::Request, 1, vec![0; 4 << 20].into());
         path.flush().expect("a path");
         assert!(path.sweep(Instant::now() + PATIENCE + SWEEP));
         assert_eq!((path.long.on_the_way, path.queued(), path.long.underway.len()), (0, 0, 0));
@@ -397,7 +398,7 @@ mod tests {
     fn parts_in_any_order_are_put_together() {
         let mut path = path(100);
         let from = "127.0.0.1:9".parse().expect("an address");
-        let header = |offset| Header { kind: Kind::Answer, total: 6, offset, id: 3 };
+        let header = |offset| Header { kind: PacketKind::Answer, total: 6, offset, id: 3 };
         assert_eq!(path.long.part(from, header(4), b"ef"), None);
         assert_eq!(path.long.part(from, header(0), b"ab"), None);
         assert_eq!(path.long.part(from, header(2), b"cd"), Some(Bytes::from_static(b"abcdef")));

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::frame::Kind;
+use super::frame::PacketKind;
 use super::open;
 use super::path::Path;
 use crate::addresses::bind_at;
 use crate::driver::Driver;
-use crate::tcp::Spin;
+use crate::tcp::IdlePolling;
 use crate::tcp::server::one_way_answer;
 
 /// The settings of an echo server.
 #[derive(Clone, Copy, Debug)]
-pub struct BareServerConfig {
+pub struct RawBaselineServerConfig {
     /// The packet driver.
     pub driver: Driver,
     /// Address of the first port. Further ports have the following port numbers, unless the port is 0.
@@ -37,14 +37,14 @@ pub struct BareServerConfig {
 
 /// A running server. Its threads end with the process.
 #[derive(Debug)]
-pub struct BareServer {
+pub struct RawBaselineServer {
     addrs: Vec<SocketAddr>,
     served: Arc<AtomicU64>,
 }
 
-impl BareServer {
+impl RawBaselineServer {
     /// Binds all ports and starts the threads.
-    pub fn start(config: BareServerConfig) -> Result<BareServer> {
+    pub fn start(config: RawBaselineServerConfig) -> Result<RawBaselineServer> {
         ensure!(
             config.driver != Driver::Raw || config.ports == 1,
             "--server-ports {}: bare packets directly over IP have no ports; use --driver udp",
@@ -66,7 +66,7 @@ impl BareServer {
                 })
                 .context("cannot start a thread")?;
         }
-        Ok(BareServer { addrs, served })
+        Ok(RawBaselineServer { addrs, served })
     }
 
     /// The address of each port.
@@ -80,12 +80,12 @@ impl BareServer {
     }
 }
 
-fn echo(path: &mut Path, served: &AtomicU64, config: BareServerConfig) -> Result<()> {
-    let mut spin = Spin::new(config.poll);
+fn echo(path: &mut Path, served: &AtomicU64, config: RawBaselineServerConfig) -> Result<()> {
+    let mut spin = IdlePolling::new(config.poll);
     let mut requests = Vec::new();
     loop {
         let count = path.receive(|message| {
-            if message.kind == Kind::Request {
+            if message.kind == PacketKind::Request {
                 requests.push(message);
             }
         })?;
@@ -94,7 +94,7 @@ fn echo(path: &mut Path, served: &AtomicU64, config: BareServerConfig) -> Result
         for request in requests.drain(..) {
             served.fetch_add(1, Ordering::Relaxed);
             let answer = if config.one_way { one_way_answer(&request.payload) } else { request.payload };
-            path.push(request.from, Kind::Answer, request.id, answer);
+            path.push(request.from, PacketKind::Answer, request.id, answer);
         }
         path.flush()?;
         if count > 0 {

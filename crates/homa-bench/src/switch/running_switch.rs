@@ -13,7 +13,7 @@ use homa_switch::{Bridge, BridgeConfig, ETHERNET_OVERHEAD_BYTES, Snapshot};
 use super::gate::{Gate, GateCount};
 use super::load::SINK;
 use super::place::Place;
-use super::windows::Course;
+use super::windows::TransmitHistory;
 
 /// The mode of a switch.
 #[derive(Clone, Debug)]
@@ -28,8 +28,8 @@ pub enum Mode {
     Bare(Arc<Gate>),
 }
 
-/// A switch that forwards until [`Running::end`].
-pub struct Running {
+/// A switch that forwards until [`RunningSwitch::end`].
+pub struct RunningSwitch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<SwitchResult>>,
 }
@@ -40,17 +40,17 @@ pub struct SwitchResult {
     /// The counters of the switch.
     pub snapshot: Snapshot,
     /// Bytes and times of the frames that left for the sink, in mode [`Mode::Followed`].
-    pub course: Course,
+    pub course: TransmitHistory,
     /// The frames that passed the gate, in the gated modes.
     pub drained: GateCount,
 }
 
-impl Running {
+impl RunningSwitch {
     /// Starts a switch.
     ///
     /// # Errors
     /// The configuration is invalid, or a device cannot be opened.
-    pub fn start(place: &Place, config: BridgeConfig, mode: Mode) -> Result<Running> {
+    pub fn start(place: &Place, config: BridgeConfig, mode: Mode) -> Result<RunningSwitch> {
         let path = place.way_to_switch()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -89,11 +89,11 @@ impl Running {
             .name("switch".to_owned())
             .spawn(work)
             .context("cannot start a thread for the switch")?;
-        let running = Running { stop, thread };
+        let running_switch = RunningSwitch { stop, thread };
         match ready.recv() {
-            Ok(()) => Ok(running),
+            Ok(()) => Ok(running_switch),
             // The thread ended without the message; its result has the reason.
-            Err(_) => Err(running.end().err().unwrap_or_else(|| anyhow!("the switch ended at once"))),
+            Err(_) => Err(running_switch.end().err().unwrap_or_else(|| anyhow!("the switch ended at once"))),
         }
     }
 
@@ -118,8 +118,8 @@ const EACH_FRAME: Duration = Duration::from_nanos(1_600);
 /// Maximum time to read the clock: a hundred times the time measured here.
 const READING: Duration = Duration::from_micros(5);
 
-fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
-    let mut course = Course::new();
+fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> TransmitHistory {
+    let mut course = TransmitHistory::new();
     let mut frames = 0;
     let mut before = epoch.elapsed();
     let mut was_late = false;
@@ -151,11 +151,11 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
 ///
 /// # Errors
 /// The thread cannot be started, or cannot move to the switch's place.
-pub fn idle_course(place: &Place, length: Duration) -> Result<(Course, Duration)> {
+pub fn idle_history(place: &Place, length: Duration) -> Result<(TransmitHistory, Duration)> {
     let path = place.way_to_switch()?;
     let work = move || -> Result<_> {
         path()?;
-        let mut course = Course::new();
+        let mut course = TransmitHistory::new();
         let began = Instant::now();
         let mut before = Duration::ZERO;
         while before < length {

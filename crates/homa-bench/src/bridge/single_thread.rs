@@ -16,7 +16,7 @@ use crate::switch::place::SWITCH_DEVICES;
 const HEAD_BYTES: usize = 64;
 
 /// A bridge that receives and sends in one thread.
-pub struct Complete {
+pub struct SingleThreadBridge {
     frames: Frames,
     table: Mutex<Switch<()>>,
     variant: Variant,
@@ -59,10 +59,10 @@ pub fn send(frames: &mut Frames, device: usize, packet: &[u8]) {
     }
 }
 
-impl Complete {
+impl SingleThreadBridge {
     /// Opens both devices.
-    pub fn open(variant: Variant, port_path: PortPath) -> Result<Complete> {
-        Ok(Complete {
+    pub fn open(variant: Variant, port_path: PortPath) -> Result<SingleThreadBridge> {
+        Ok(SingleThreadBridge {
             frames: open(&SWITCH_DEVICES, port_path)?,
             table: Mutex::new(table()?),
             variant,

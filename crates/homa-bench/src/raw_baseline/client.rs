@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
 
-use super::frame::Kind;
+use super::frame::PacketKind;
 use super::path::Path;
 use super::{PATIENCE, open};
 use crate::driver::Driver;
 use crate::engine::link::{Answer, Link};
-use crate::tcp::Spin;
+use crate::tcp::IdlePolling;
 
 /// Queued requests that trigger a send: one burst.
 const BATCH: usize = homa_driver::BURST_PACKETS;
 
 /// The client ports of one thread, and their servers.
 #[derive(Clone, Debug)]
-pub struct BareLinkConfig {
+pub struct RawBaselineLinkConfig {
     /// The packet driver.
     pub driver: Driver,
     /// The bind addresses of this thread's client ports.
@@ -34,27 +34,27 @@ pub struct BareLinkConfig {
 }
 
 /// The client ports of one thread over bare packets.
-pub struct BareLink {
+pub struct RawBaselineLink {
     servers: Vec<SocketAddr>,
     paths: Vec<Path>,
-    spin: Spin,
+    spin: IdlePolling,
     waiting: OpenRpcs,
 }
 
-impl BareLink {
+impl RawBaselineLink {
     /// Opens a path for each client port.
     ///
     /// # Errors
     /// No client port, or a path cannot be opened.
-    pub fn open(config: BareLinkConfig) -> Result<BareLink> {
+    pub fn open(config: RawBaselineLinkConfig) -> Result<RawBaselineLink> {
         ensure!(!config.binds.is_empty(), "a link over bare packets needs a client port");
         let path = |&bind: &SocketAddr| {
             Ok(Path::new(open(config.driver, bind, config.offload)?, config.max_message))
         };
-        Ok(BareLink {
+        Ok(RawBaselineLink {
             paths: config.binds.iter().map(path).collect::<Result<_>>()?,
             servers: config.servers,
-            spin: Spin::new(config.poll),
+            spin: IdlePolling::new(config.poll),
             waiting: OpenRpcs::default(),
         })
     }
@@ -65,7 +65,7 @@ impl BareLink {
             path.flush()?;
             let waiting = &mut self.waiting;
             path.receive(|message| {
-                if message.kind != Kind::Answer {
+                if message.kind != PacketKind::Answer {
                     return;
                 }
                 // An answer to an RPC that was given up is ignored.
@@ -96,10 +96,10 @@ impl BareLink {
     }
 }
 
-impl Link for BareLink {
+impl Link for RawBaselineLink {
     fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String> {
         let path = &mut self.paths[port];
-        path.push(self.servers[server], Kind::Request, self.waiting.add(cookie), request);
+        path.push(self.servers[server], PacketKind::Request, self.waiting.add(cookie), request);
         if path.queued() >= BATCH {
             path.flush().map_err(|error| format!("{error:#}"))?;
         }
@@ -197,10 +197,10 @@ const SWEEPS_OF_PATIENCE: u32 = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bare::server::{BareServer, BareServerConfig};
+    use crate::raw_baseline::server::{RawBaselineServer, RawBaselineServerConfig};
 
-    fn link(one_way: bool) -> BareLink {
-        let server = BareServer::start(BareServerConfig {
+    fn link(one_way: bool) -> RawBaselineLink {
+        let server = RawBaselineServer::start(RawBaselineServerConfig {
             driver: Driver::Udp,
             bind: "127.0.0.1:0".parse().expect("an address"),
             ports: 2,
@@ -210,7 +210,7 @@ mod tests {
             offload: true,
         })
         .expect("a server on any port");
-        BareLink::open(BareLinkConfig {
+        RawBaselineLink::open(RawBaselineLinkConfig {
             driver: Driver::Udp,
             binds: vec!["127.0.0.1:0".parse().expect("an address"); 2],
             servers: server.addrs().to_vec(),

@@ -7,7 +7,7 @@ pub const HEADER_LEN: usize = 20;
 
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum PacketKind {
     /// A part of a request.
     Request,
     /// A part of an answer.
@@ -18,22 +18,23 @@ pub enum Kind {
     AnswerTaken,
 }
 
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::Request, Kind::Answer, Kind::RequestTaken, Kind::AnswerTaken];
+impl PacketKind {
+    const ALL: [PacketKind; 4] =
+        [PacketKind::Request, PacketKind::Answer, PacketKind::RequestTaken, PacketKind::AnswerTaken];
 
     /// The kind of packet that acknowledges a message of this kind.
-    pub fn taken(self) -> Kind {
+    pub fn taken(self) -> PacketKind {
         match self {
-            Kind::Request | Kind::RequestTaken => Kind::RequestTaken,
-            Kind::Answer | Kind::AnswerTaken => Kind::AnswerTaken,
+            PacketKind::Request | PacketKind::RequestTaken => PacketKind::RequestTaken,
+            PacketKind::Answer | PacketKind::AnswerTaken => PacketKind::AnswerTaken,
         }
     }
 
     /// The kind of message to which a packet belongs.
-    pub fn message(self) -> Kind {
+    pub fn message(self) -> PacketKind {
         match self {
-            Kind::Request | Kind::RequestTaken => Kind::Request,
-            Kind::Answer | Kind::AnswerTaken => Kind::Answer,
+            PacketKind::Request | PacketKind::RequestTaken => PacketKind::Request,
+            PacketKind::Answer | PacketKind::AnswerTaken => PacketKind::Answer,
         }
     }
 
@@ -47,7 +48,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The kind of the packet.
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// Length of the whole message in bytes.
     pub total: u32,
     /// Offset of the payload in the message; in an acknowledgement, the bytes received so far.
@@ -72,7 +73,7 @@ impl Header {
     pub fn decode(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (mut header, payload) = packet.split_at_checked(HEADER_LEN)?;
         let kind = header.get_u32_le();
-        let kind = Kind::ALL.into_iter().find(|&known| known as u32 == kind)?;
+        let kind = PacketKind::ALL.into_iter().find(|&known| known as u32 == kind)?;
         let header =
             Header { kind, total: header.get_u32_le(), offset: header.get_u32_le(), id: header.get_u64_le() };
         let end = u64::from(header.offset) + payload.len() as u64;
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_header_comes_back_and_nonsense_does_not() {
-        for kind in Kind::ALL {
+        for kind in PacketKind::ALL {
             let header = Header { kind, total: 7, offset: 5, id: u64::MAX };
             let packet = [&header.encode()[..], b"ab"].concat();
             assert_eq!(Header::decode(&packet), Some((header, &b"ab"[..])));
@@ -99,8 +100,8 @@ mod tests {
 
     #[test]
     fn what_is_taken_names_its_message() {
-        assert_eq!(Kind::Request.taken(), Kind::RequestTaken);
-        assert_eq!(Kind::AnswerTaken.message(), Kind::Answer);
-        assert!(Kind::Answer.carries() && !Kind::AnswerTaken.carries());
+        assert_eq!(PacketKind::Request.taken(), PacketKind::RequestTaken);
+        assert_eq!(PacketKind::AnswerTaken.message(), PacketKind::Answer);
+        assert!(PacketKind::Answer.carries() && !PacketKind::AnswerTaken.carries());
     }
 }
