@@ -6,7 +6,7 @@
 //! - [`mod@switch`], [`bridge`]: measurements of the software switch, and of ways to build one.
 //! - [`engine`]: the generator itself, with its clients ([`engine::link::Link`]) and its counts. It is the
 //!   same for all protocols.
-//! - [`homa_link`], [`tcp`], [`bare`], [`peers`]: clients and servers of each protocol.
+//! - [`homa_link`], [`tcp`], [`raw_baseline`], [`peers`]: clients and servers of each protocol.
 //! - [`server`]: echo servers, in this process or in one of their own. A program that starts such processes
 //!   calls [`server::serve_for_parent`] when its first argument is [`server::CHILD_COMMAND`].
 //! - [`netns`]: network namespaces without names, for networks that leave nothing behind.

@@ -19,9 +19,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::RACK_COMMAND;
+use super::rack_namespaces::RackNamespaces;
 use super::spec::{SWITCH, Spec};
 use super::state::{Directory, Place, State};
-use super::wire::Wires;
 use super::{leftovers, switch};
 
 /// The line that the daemon prints when the rack is up.
@@ -148,16 +148,18 @@ fn hold(order: &Order, spec: Spec, directory: &Directory) -> Result<()> {
             let _ = ends.send(());
         });
     }
-    let wires = Wires::lay(&spec)?;
-    let hosts =
-        spec.numbers().zip(&wires.hosts).map(|(number, host)| Place::host(&spec, number, host.as_raw_fd()));
+    let namespaces = RackNamespaces::create(&spec)?;
+    let hosts = spec
+        .numbers()
+        .zip(&namespaces.hosts)
+        .map(|(number, host)| Place::host(&spec, number, host.as_raw_fd()));
     let place =
-        Place { name: SWITCH.to_owned(), descriptor: wires.switch.as_raw_fd(), addresses: Vec::new() };
+        Place { name: SWITCH.to_owned(), descriptor: namespaces.switch.as_raw_fd(), addresses: Vec::new() };
     let mut state = State::new(spec.clone(), token(), hosts.collect(), place);
     directory.write(&state)?;
     let result = run_switch(&mut state, directory, &end);
     leftovers::end(&state);
-    for descriptor in &wires.hosts {
+    for descriptor in &namespaces.hosts {
         netns::forget_segment(descriptor);
     }
     result

@@ -54,12 +54,12 @@ pub fn exec(rack: &str, host: &str, die_with_parent: bool, words: &[String]) -> 
 pub(crate) fn move_to(state: &State, name: &str) -> Result<()> {
     let place = state.place(name)?;
     let open = |what: &str| {
-        let path = format!("/proc/{}/{what}", state.keeper);
+        let path = format!("/proc/{}/{what}", state.daemon);
         File::open(&path).with_context(|| format!("cannot open {path} of rack `{}`", state.spec.name))
     };
     let namespace = open(&format!("fd/{}", place.descriptor))?;
     let ours = std::fs::read_link("/proc/self/ns/user").ok();
-    if std::fs::read_link(format!("/proc/{}/ns/user", state.keeper)).ok() != ours {
+    if std::fs::read_link(format!("/proc/{}/ns/user", state.daemon)).ok() != ours {
         netns::enter_user(open("ns/user")?)?;
     }
     netns::enter(namespace)

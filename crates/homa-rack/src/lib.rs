@@ -19,7 +19,7 @@
 //! environment (`leftovers`). They are started through `homa rack exec` (`enter`), which moves itself into
 //! the host and becomes the command.
 //!
-//! - **Only real packets cross the links** (`wire`): segmentation offload, receive merging and checksum
+//! - **Only real packets cross the links** (`rack_namespaces`): segmentation offload, receive merging and checksum
 //!   offload are off for all protocols, TCP included.
 //! - **A link limits both directions.** The switch paces packets to a host; a token bucket in the host paces
 //!   packets from it. On slow links the bucket never holds tokens for two full frames: frames that leave
@@ -57,11 +57,11 @@ pub mod disturb;
 pub mod enter;
 pub mod experiment;
 mod leftovers;
+mod rack_namespaces;
 pub mod spec;
 mod state;
 pub mod status;
 mod switch;
-mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

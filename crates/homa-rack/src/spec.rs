@@ -106,7 +106,7 @@ impl Spec {
     /// Sleep of the switch between polls on a machine with this many processors. If there are too few for
     /// each host and the switch, it is a quarter of the time of a full frame, limited by [`NAPS`]. It is zero
     /// if the result is too short for a timer, or if there are enough processors.
-    pub fn nap(&self, processors: usize) -> Duration {
+    pub fn poll_sleep(&self, processors: usize) -> Duration {
         let nap = Duration::from_nanos((self.packet_us() * 250.0) as u64);
         // In a time trace the sleep would be an unexplained network delay: it hid windows that were too small
         // in 9 of 9 runs.
@@ -275,7 +275,7 @@ mod tests {
             switch_options: Vec::new(),
         };
         let nap_us = |hosts, mbps: u64, processors| {
-            spec(hosts, mbps * 1_000_000).nap(processors).as_nanos() as f64 / 1e3
+            spec(hosts, mbps * 1_000_000).poll_sleep(processors).as_nanos() as f64 / 1e3
         };
         assert_eq!(nap_us(8, 40, 2), 76.9);
         assert_eq!(nap_us(4, 100, 4), 30.76);
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!([nap_us(8, 40, 9), nap_us(2, 40, 3)], [0.0, 0.0], "a processor for each");
         let traced =
             Spec { switch_options: vec!["--trace".to_owned(), "file".to_owned()], ..spec(8, 40_000_000) };
-        assert_eq!(traced.nap(2), Duration::ZERO);
+        assert_eq!(traced.poll_sleep(2), Duration::ZERO);
     }
 
     #[test]

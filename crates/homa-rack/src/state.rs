@@ -32,7 +32,8 @@ pub struct State {
     /// Distinguishes this rack from earlier racks of the same name.
     pub token: String,
     /// The process id of the namespace daemon.
-    pub keeper: u32,
+    #[serde(rename = "keeper")]
+    pub daemon: u32,
     /// The namespaces of the hosts.
     pub hosts: Vec<Place>,
     /// The switch's namespace.
@@ -68,12 +69,12 @@ impl Place {
 impl State {
     /// The state of a rack under construction.
     pub fn new(spec: Spec, token: String, hosts: Vec<Place>, switch: Place) -> State {
-        let keeper = std::process::id();
+        let daemon = std::process::id();
         State {
             schema: SCHEMA,
             spec,
             token,
-            keeper,
+            daemon,
             hosts,
             switch,
             switch_pid: None,

@@ -24,7 +24,8 @@ pub struct Status {
     #[serde(flatten)]
     spec: Spec,
     /// The process id of the namespace daemon.
-    keeper: u32,
+    #[serde(rename = "keeper")]
+    daemon: u32,
     hosts_up: Vec<Host>,
     switch_runs: bool,
     /// How the switch ended last; `None` if it never ended.
@@ -62,7 +63,7 @@ pub fn of(rack: &str) -> Result<Status> {
     Ok(Status {
         schema: 1,
         spec: state.spec.clone(),
-        keeper: state.keeper,
+        daemon: state.daemon,
         hosts_up: hosts(&state)?,
         switch_runs: runs(&state),
         switch_ended: state.switch_ended.clone(),
@@ -90,7 +91,7 @@ fn hosts(state: &State) -> Result<Vec<Host>> {
         name: place.name.clone(),
         addresses: place.addresses.clone(),
         link_up: carrier(&port_name(number)),
-        namespace: format!("/proc/{}/fd/{}", state.keeper, place.descriptor),
+        namespace: format!("/proc/{}/fd/{}", state.daemon, place.descriptor),
     });
     Ok(hosts.collect())
 }
@@ -118,12 +119,12 @@ impl fmt::Display for Status {
         };
         writeln!(
             out,
-            "rack {}: {} hosts at {} Mbit/s, MTU {}, keeper {}",
+            "rack {}: {} hosts at {} Mbit/s, MTU {}, daemon {}",
             spec.name,
             spec.hosts,
             spec.rate_mbps(),
             spec.mtu,
-            self.keeper
+            self.daemon
         )?;
         writeln!(out, "switch: {switch}")?;
         for host in &self.hosts_up {
@@ -182,13 +183,13 @@ pub fn end(name: &str) -> Result<()> {
     );
     let Some(state) = state else { return directory.remove() };
     if directory.is_held() {
-        leftovers::send(state.keeper, Signal::TERM);
+        leftovers::send(state.daemon, Signal::TERM);
         let begin = Instant::now();
         while directory.is_held() && begin.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
         }
         if directory.is_held() {
-            leftovers::send(state.keeper, Signal::KILL);
+            leftovers::send(state.daemon, Signal::KILL);
         }
     }
     leftovers::end(&state);

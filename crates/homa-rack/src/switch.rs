@@ -24,7 +24,7 @@ pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
     command.arg(&program).args(["switch", "run", "--ports", &ports.join(",")]);
     command.arg(format!("--rate={}mbit", spec.rate_mbps())).arg(format!("--buffer={}", spec.buffer));
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    command.arg(format!("--nap={}ns", spec.nap(processors).as_nanos()));
+    command.arg(format!("--nap={}ns", spec.poll_sleep(processors).as_nanos()));
     command.arg("--control").arg(control(directory)).args(&spec.switch_options);
     command.env(BASE_VARIABLE, directory.base());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

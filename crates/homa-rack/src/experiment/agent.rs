@@ -34,7 +34,7 @@ use homa_workload::Workload;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::agent_protocol::{Order, Reply, Setup, put_samples};
-use super::one_thread::{OneThread, Turn};
+use super::one_thread::{OneThread, ReceiverClaim};
 use crate::spec::HOST_DEVICE;
 use homa_settings::set_field;
 
@@ -141,9 +141,9 @@ impl Agent {
                 let link = self.links.first_mut().context("no server was named")?;
                 let sizes = if sizes.is_empty() { rtt::sizes(&self.workload) } else { sizes };
                 let budget = Duration::from_millis(budget_ms);
-                let turn = self.side.turn();
+                let claim = self.side.claim_receiver();
                 let table = rtt::measure(link.as_mut(), &self.pattern, &sizes, budget, || ())?;
-                turn.map_or(Ok(()), Turn::end)?;
+                claim.map_or(Ok(()), ReceiverClaim::end)?;
                 say(&Reply::Unloaded { points: table.points().to_vec() }, &[])
             }
             Order::Load { .. } => self.load(&order),
@@ -230,12 +230,12 @@ impl Agent {
                 idle: IdleBehaviour::Sleep,
                 keep_samples: true,
             };
-            let turn = side.turn();
+            let claim = side.claim_receiver();
             tally = Some(load::run(&spec, &mut self.links, |window| {
                 (usage, received) = side.watch(payload, window.from, window.to);
                 Ok(usage.ran)
             })?);
-            turn.map_or(Ok(()), Turn::end)?;
+            claim.map_or(Ok(()), ReceiverClaim::end)?;
         } else {
             let from = start + Duration::from_nanos(warmup_ns);
             (usage, received) = side.watch(payload, from, from + Duration::from_nanos(measured_ns));
@@ -303,9 +303,9 @@ impl Side {
     }
 
     /// Lets the links receive packets, if the host has only one thread.
-    fn turn(&self) -> Option<Turn<'_>> {
+    fn claim_receiver(&self) -> Option<ReceiverClaim<'_>> {
         match self {
-            Side::Homa { one_thread, .. } => one_thread.as_ref().map(OneThread::turn),
+            Side::Homa { one_thread, .. } => one_thread.as_ref().map(OneThread::claim_receiver),
             Side::Tcp(_) => None,
         }
     }

@@ -113,7 +113,7 @@ fn change<'a>(line: &str, ports: &'a BTreeMap<String, String>) -> Option<(&'a st
 }
 
 /// Describes the events, in one line for each load and host.
-pub fn told(events: &[LinkEvent]) -> Vec<String> {
+pub fn event_lines(events: &[LinkEvent]) -> Vec<String> {
     let mut lines: BTreeMap<(&str, &str), String> = BTreeMap::new();
     for LinkEvent { load, host, at_s, up } in events {
         let line = lines.entry((load, host)).or_insert_with(|| format!("{load}: the link of {host} went"));
@@ -154,7 +154,7 @@ mod tests {
         let event =
             |host: &str, at_s, up| LinkEvent { load: "TCP".to_owned(), host: host.to_owned(), at_s, up };
         let events = [event("h2", 1.04, false), event("h1", 2.0, false), event("h2", 2.96, true)];
-        let lines = told(&events);
+        let lines = event_lines(&events);
         assert_eq!(lines[0], "TCP: the link of h1 went down at 2.0 s");
         assert_eq!(lines[1], "TCP: the link of h2 went down at 1.0 s, up at 3.0 s");
     }

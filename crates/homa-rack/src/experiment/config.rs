@@ -13,7 +13,7 @@ use super::harness::Harness;
 use super::options::{CommonOptions, ConfigOptions};
 use super::published;
 use super::settings::{Change, MISSING, OWN};
-use super::sweep::{Named, chart_of_values, finish};
+use super::sweep::{NamedScore, chart_of_values, finish};
 use super::testbed::Testbed;
 use homa_settings::FIELDS;
 
@@ -49,7 +49,7 @@ impl SettingValues {
 pub fn run(testbed: &mut Testbed, options: &ConfigOptions, varied: &SettingValues) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     harness.measure_unloaded()?;
-    let mut scores: Vec<Named> = Vec::new();
+    let mut scores: Vec<NamedScore> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     for (index, (value, change)) in varied.values.iter().zip(&varied.changes).enumerate() {
         let name = format!("{} = {value}", varied.name);
@@ -63,7 +63,7 @@ pub fn run(testbed: &mut Testbed, options: &ConfigOptions, varied: &SettingValue
                 setup.have_servers();
             }
         })?;
-        let plan = harness.everywhere(harness.rate_of_load(options.offered.load), 1);
+        let plan = harness.on_all_hosts(harness.rate_of_load(options.offered.load), 1);
         let score = harness.run(&mut agents, &plan, &name)?.0;
         results.push(json!({
             "setting": varied.name, "value": value, "answering_threads": agents.answering_threads, "score": score

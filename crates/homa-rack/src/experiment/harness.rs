@@ -134,7 +134,7 @@ impl<'a> Harness<'a> {
     }
 
     /// The same load on all hosts.
-    pub fn everywhere(&self, rate: Rate, repetition: u32) -> Load {
+    pub fn on_all_hosts(&self, rate: Rate, repetition: u32) -> Load {
         self.on(rate, repetition, |_| true)
     }
 

@@ -8,7 +8,7 @@ use super::agent_protocol::Rate;
 use super::harness::Harness;
 use super::options::IncastOptions;
 use super::setup::PROTOCOLS;
-use super::sweep::{Named, chart_of_values, finish};
+use super::sweep::{NamedScore, chart_of_values, finish};
 use super::testbed::Testbed;
 
 /// Runs the experiment. The first host is the receiver. If `--senders` exceeds the number of other hosts, the
@@ -17,7 +17,7 @@ pub fn run(testbed: &mut Testbed, options: &IncastOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     let others = u32::from(harness.testbed.spec().hosts - 1);
     harness.measure_unloaded()?;
-    let mut scores: Vec<Named> = Vec::new();
+    let mut scores: Vec<NamedScore> = Vec::new();
     for protocol in PROTOCOLS {
         let mut agents = harness.agents(protocol, |_| ())?;
         agents.open(harness.testbed, |number| if number == 1 { Vec::new() } else { vec![1] })?;
@@ -38,7 +38,7 @@ pub fn run(testbed: &mut Testbed, options: &IncastOptions) -> Result<Findings> {
         .collect();
     let values: Vec<String> = options.senders.iter().map(u32::to_string).collect();
     let place = |senders: f64| options.senders.iter().position(|&other| f64::from(other) == senders);
-    let placed: Vec<Named> = scores
+    let placed: Vec<NamedScore> = scores
         .iter()
         .map(|(name, senders, score)| {
             (name.clone(), place(*senders).unwrap_or_default() as f64, score.clone())

@@ -25,7 +25,7 @@ mod queue;
 mod rps;
 mod settings;
 mod setup;
-mod simulated;
+mod simulation;
 mod starve;
 mod steady;
 mod sweep;

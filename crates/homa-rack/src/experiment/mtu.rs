@@ -10,7 +10,7 @@ use super::findings::cite;
 use super::harness::{Harness, Score};
 use super::options::MtuOptions;
 use super::setup::PROTOCOLS;
-use super::sweep::{Named, chart_of_values, finish};
+use super::sweep::{NamedScore, chart_of_values, finish};
 use super::testbed::Testbed;
 
 /// Open RPCs of each host in a closed loop.
@@ -20,7 +20,7 @@ const OUTSTANDING: u32 = 8;
 /// relative to Homa without load on the same rack.
 pub fn run(testbed: &mut Testbed, options: &MtuOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
-    let (mut scores, mut costs): (Vec<Named>, Vec<Named>) = (Vec::new(), Vec::new());
+    let (mut scores, mut costs): (Vec<NamedScore>, Vec<NamedScore>) = (Vec::new(), Vec::new());
     let mut results: Vec<Value> = Vec::new();
     let mut table = Table::new(&["", "closed loop, Mbit/s", "host us/RPC", "host ms/MB", "machine ms/MB"]);
     for (index, &mtu) in options.mtus.iter().enumerate() {
@@ -28,8 +28,8 @@ pub fn run(testbed: &mut Testbed, options: &MtuOptions) -> Result<Findings> {
         build.mtu = mtu;
         harness.testbed.rebuild(&build)?;
         harness.measure_unloaded()?;
-        let open = harness.everywhere(harness.rate_of_load(options.offered.load), 1);
-        let closed = harness.everywhere(Rate::Closed { outstanding: OUTSTANDING }, 1);
+        let open = harness.on_all_hosts(harness.rate_of_load(options.offered.load), 1);
+        let closed = harness.on_all_hosts(Rate::Closed { outstanding: OUTSTANDING }, 1);
         for protocol in PROTOCOLS {
             let name = format!("{}, MTU {mtu}", protocol.title());
             let mut agents = harness.agents(protocol, |_| ())?;
@@ -56,7 +56,7 @@ pub fn run(testbed: &mut Testbed, options: &MtuOptions) -> Result<Findings> {
         }
     }
     let values: Vec<String> = options.mtus.iter().map(u32::to_string).collect();
-    let chart = |what: &str, scores: &[Named], value: fn(&Score) -> f64| {
+    let chart = |what: &str, scores: &[NamedScore], value: fn(&Score) -> f64| {
         chart_of_values("MTU, bytes", what, &values, scores, value)
     };
     let charts = vec![

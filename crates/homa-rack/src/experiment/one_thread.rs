@@ -25,11 +25,11 @@ const BATCH: usize = 64;
 /// The host's socket, and its receiver: a thread that only answers, or a [link](OneThread::link) whose load
 /// runs.
 pub struct OneThread {
-    shared: Arc<Shared>,
+    shared: Arc<SocketState>,
     answering: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct SocketState {
     socket: Socket,
     one_way: bool,
     served: Arc<AtomicU64>,
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 /// While this lives, only a link receives from the socket.
-pub struct Turn<'a>(&'a OneThread);
+pub struct ReceiverClaim<'a>(&'a OneThread);
 
 impl OneThread {
     /// Opens the server port of a host, and starts a thread that answers. `served` counts the requests.
@@ -47,26 +47,27 @@ impl OneThread {
     pub fn start(host: &Host, one_way: bool, served: &Arc<AtomicU64>) -> Result<OneThread> {
         let port = FIRST_HOMA_PORT;
         let socket = host.socket(Some(port)).with_context(|| format!("cannot open Homa port {port}"))?;
-        let shared = Shared { socket, one_way, served: Arc::clone(served), relieved: AtomicBool::new(false) };
+        let shared =
+            SocketState { socket, one_way, served: Arc::clone(served), relieved: AtomicBool::new(false) };
         let one = OneThread { shared: Arc::new(shared), answering: Mutex::default() };
         one.answer()?;
         Ok(one)
     }
 
     /// A link from the socket's client port to these servers. It gets answers only during a
-    /// [turn](OneThread::turn).
+    /// [claim](OneThread::claim_receiver) of the receiver.
     pub fn link(&self, servers: Vec<ServerAddr>) -> Box<dyn Link> {
         Box::new(SocketLink { shared: Arc::clone(&self.shared), servers })
     }
 
     /// Stops the thread that only answers, and waits for its end.
-    pub fn turn(&self) -> Turn<'_> {
+    pub fn claim_receiver(&self) -> ReceiverClaim<'_> {
         self.shared.relieved.store(true, Ordering::Relaxed);
         self.shared.socket.recall();
         if let Some(thread) = self.answering().take() {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
-        Turn(self)
+        ReceiverClaim(self)
     }
 
     fn answering(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
@@ -86,14 +87,14 @@ impl OneThread {
 
 impl Drop for OneThread {
     fn drop(&mut self) {
-        self.turn();
+        self.claim_receiver();
         self.shared.socket.close();
     }
 }
 
-impl Turn<'_> {
+impl ReceiverClaim<'_> {
     /// Returns the socket to the thread that only answers. Calls without an answer were given up by their
-    /// caller and are aborted; otherwise a later turn would take their answers for its own.
+    /// caller and are aborted; otherwise a later load would receive their answers.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -106,7 +107,7 @@ impl Turn<'_> {
     }
 }
 
-impl Shared {
+impl SocketState {
     fn answer_until_relieved(&self) {
         let wanted = || !self.relieved.load(Ordering::Relaxed);
         while wanted() {
@@ -132,7 +133,7 @@ impl Shared {
 }
 
 struct SocketLink {
-    shared: Arc<Shared>,
+    shared: Arc<SocketState>,
     servers: Vec<ServerAddr>,
 }
 
@@ -208,9 +209,9 @@ mod tests {
             thread::scope(|scope| {
                 for (side, other) in [(&sides[0], to[1]), (&sides[1], to[0])] {
                     scope.spawn(move || {
-                        let turn = side.turn();
+                        let claim_receiver = side.claim_receiver();
                         check_all_come_back(side.link(vec![other; 2]).as_mut(), 4, one_way);
-                        turn.end().expect("a thread");
+                        claim_receiver.end().expect("a thread");
                     });
                 }
             });
@@ -222,7 +223,7 @@ mod tests {
     fn requests_leave_the_generator_its_turn() {
         let (near, far) = (host(), host());
         let (side, other) = (start(&near, false), start(&far, false));
-        let _turns = (side.turn(), other.turn());
+        let _turns = (side.claim_receiver(), other.claim_receiver());
         let mut from = other.link(vec![to(&near)]);
         let count = 3 * BATCH as u64;
         for cookie in 0..count {
@@ -246,14 +247,14 @@ mod tests {
         let (side, other) = (start(&near, false), start(&far, false));
         let mut link = side.link(vec![to(&far)]);
         for is_there in [true, false] {
-            let turn = side.turn();
+            let claim_receiver = side.claim_receiver();
             link.submit(0, 0, 7, Bytes::from_static(b"late")).expect("taken");
             if is_there {
                 wait_until(&side, "the answer came", |side| side.shared.socket.has_arrival());
             }
-            turn.end().expect("a thread");
+            claim_receiver.end().expect("a thread");
         }
-        let turn = side.turn();
+        let claim_receiver = side.claim_receiver();
         link.submit(0, 0, 8, Bytes::from_static(b"own")).expect("taken");
         let mut answers = Vec::new();
         wait_until(&side, "the answer came", |_| {
@@ -261,7 +262,7 @@ mod tests {
             !answers.is_empty()
         });
         assert_eq!(answers.iter().map(|answer| answer.cookie).collect::<Vec<_>>(), [8]);
-        turn.end().expect("a thread");
+        claim_receiver.end().expect("a thread");
         assert!(served(&other) >= 2);
     }
 }

@@ -139,7 +139,7 @@ pub struct VsTcpOptions {
     /// How many of them.
     pub offered: OfferedLoad,
     /// When to run the same load in the simulator and to show it with the results.
-    pub sim: SimWhen,
+    pub sim: SimulationMode,
     /// Link rates for some of the workloads, as in w2=20mbit,w3=50mbit. The other workloads have the rack's
     /// rate.
     pub rates: Vec<(String, u64)>,
@@ -148,7 +148,7 @@ pub struct VsTcpOptions {
 /// When to run an experiment in the simulator too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
-pub enum SimWhen {
+pub enum SimulationMode {
     /// If it can be simulated in about ten seconds
     Auto,
     /// Whatever time it takes
@@ -389,7 +389,7 @@ impl VsTcpOptions {
             common: CommonOptions::new(program),
             messages: MessageOptions::default(),
             offered: OfferedLoad { load: 0.8 },
-            sim: SimWhen::Auto,
+            sim: SimulationMode::Auto,
             rates: Vec::new(),
         }
     }

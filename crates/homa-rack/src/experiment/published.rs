@@ -175,7 +175,7 @@ pub const NOTES: &[Note] = &[
 ];
 
 /// The published results on a setting or an experiment.
-pub fn about(subject: &str) -> impl Iterator<Item = &'static Note> {
+pub fn notes_on(subject: &str) -> impl Iterator<Item = &'static Note> {
     NOTES.iter().filter(move |note| note.about.contains(&subject))
 }
 

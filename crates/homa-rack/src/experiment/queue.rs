@@ -24,12 +24,12 @@ pub struct QueueSample {
 /// A thread that reads the switch's counters at regular intervals.
 pub struct QueueRecorder {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Look>>,
+    thread: JoinHandle<Vec<PortSample>>,
 }
 
 /// The counters of a port at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct PortSample {
     at: Instant,
     time_ns: f64,
     /// Integral of the queue over time since the switch's start, in bytes times nanoseconds.
@@ -46,7 +46,7 @@ impl QueueRecorder {
             while !stopped.load(Ordering::Relaxed) {
                 let next = Instant::now() + INTERVAL;
                 let snapshot = homa_switch::ask(&control);
-                looks.extend(snapshot.ok().and_then(|snapshot| Look::of(&snapshot, port)));
+                looks.extend(snapshot.ok().and_then(|snapshot| PortSample::of(&snapshot, port)));
                 thread::sleep(next.saturating_duration_since(Instant::now()));
             }
             looks
@@ -63,15 +63,15 @@ impl QueueRecorder {
     }
 }
 
-impl Look {
-    fn of(snapshot: &Snapshot, port: usize) -> Option<Look> {
+impl PortSample {
+    fn of(snapshot: &Snapshot, port: usize) -> Option<PortSample> {
         let time_ns = snapshot.time_ns as f64;
         let depth = snapshot.ports.get(port)?.depth;
-        Some(Look { at: Instant::now(), time_ns, area: depth.mean_bytes * time_ns })
+        Some(PortSample { at: Instant::now(), time_ns, area: depth.mean_bytes * time_ns })
     }
 }
 
-fn samples(looks: &[Look], from: Instant, to: Instant) -> Vec<QueueSample> {
+fn samples(looks: &[PortSample], from: Instant, to: Instant) -> Vec<QueueSample> {
     let within = looks.windows(2).filter(|pair| pair[0].at >= from && pair[1].at <= to);
     within
         .filter_map(|pair| {
@@ -93,7 +93,7 @@ mod tests {
         let from = Instant::now();
         let look = |ms: u64, mean_bytes: f64| {
             let time_ns = (ms as f64 + 1_000.0) * 1e6;
-            Look { at: from + Duration::from_millis(ms), time_ns, area: mean_bytes * time_ns }
+            PortSample { at: from + Duration::from_millis(ms), time_ns, area: mean_bytes * time_ns }
         };
         // 1,000 bytes on average until 20 ms, then 500 bytes for 20 ms, and none for another 20 ms.
         let bytes_ms = 1_000.0 * 1_020.0;
@@ -115,7 +115,10 @@ mod tests {
     #[test]
     fn a_switch_that_began_anew_has_no_sample() {
         let from = Instant::now();
-        let looks = [Look { at: from, time_ns: 9e9, area: 1.0 }, Look { at: from, time_ns: 1e9, area: 0.0 }];
+        let looks = [
+            PortSample { at: from, time_ns: 9e9, area: 1.0 },
+            PortSample { at: from, time_ns: 1e9, area: 0.0 },
+        ];
         assert_eq!(samples(&looks, from, from), []);
     }
 }

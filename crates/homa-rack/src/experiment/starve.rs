@@ -14,12 +14,12 @@ use super::findings::cite;
 use super::harness::{Harness, Score};
 use super::options::StarveOptions;
 use super::settings::Change;
-use super::sweep::{Named, finish};
+use super::sweep::{NamedScore, finish};
 use super::testbed::Testbed;
 
 /// Durations of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct Times {
+struct MessageTimes {
     messages: usize,
     mean_ms: f64,
     p50_ms: f64,
@@ -39,10 +39,10 @@ pub fn run(testbed: &mut Testbed, options: &StarveOptions) -> Result<Findings> {
         .collect::<Result<_>>()?;
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     harness.measure_unloaded()?;
-    let plan = harness.everywhere(harness.rate_of_load(options.load), 1);
+    let plan = harness.on_all_hosts(harness.rate_of_load(options.load), 1);
     let from = largest_from(&harness.workload);
-    let mut scores: Vec<Named> = Vec::new();
-    let (mut all, mut results): (Vec<[Times; 2]>, Vec<Value>) = (Vec::new(), Vec::new());
+    let mut scores: Vec<NamedScore> = Vec::new();
+    let (mut all, mut results): (Vec<[MessageTimes; 2]>, Vec<Value>) = (Vec::new(), Vec::new());
     for (index, (share, change)) in shares.iter().enumerate() {
         let name = format!("{share} % to the oldest");
         let mut agents = harness.agents(Protocol::Homa, |setup| change.apply(setup))?;
@@ -73,7 +73,7 @@ fn largest_from(workload: &Workload) -> u32 {
 }
 
 /// Durations of messages of at least `from` bytes, and of the others.
-fn times(samples: &[Sample], from: u32) -> [Times; 2] {
+fn times(samples: &[Sample], from: u32) -> [MessageTimes; 2] {
     let (largest, rest): (Vec<&Sample>, Vec<&Sample>) =
         samples.iter().partition(|sample| sample.bytes >= from);
     [largest, rest].map(|part| {
@@ -87,11 +87,16 @@ fn times(samples: &[Sample], from: u32) -> [Times; 2] {
         };
         let sum: f64 = ns.iter().map(|&ns| ns as f64).sum();
         let mean_ms = ms(sum / ns.len().max(1) as f64);
-        Times { messages: ns.len(), mean_ms, p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1.0) }
+        MessageTimes { messages: ns.len(), mean_ms, p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1.0) }
     })
 }
 
-fn section(options: &StarveOptions, shares: &[(&String, Change)], all: &[[Times; 2]], from: u32) -> Section {
+fn section(
+    options: &StarveOptions,
+    shares: &[(&String, Change)],
+    all: &[[MessageTimes; 2]],
+    from: u32,
+) -> Section {
     let mut table = Table::new(&["", "messages", "mean, ms", "P50", "P99", "longest"]);
     for ((share, _), parts) in shares.iter().zip(all) {
         for (which, times) in ["largest", "rest"].into_iter().zip(parts) {
@@ -111,7 +116,12 @@ fn section(options: &StarveOptions, shares: &[(&String, Change)], all: &[[Times;
     Section { heading: "By share of the oldest message".to_owned(), text, table, charts }
 }
 
-fn chart(title: &str, shares: &[(&String, Change)], all: &[[Times; 2]], value: fn(&Times) -> f64) -> Chart {
+fn chart(
+    title: &str,
+    shares: &[(&String, Change)],
+    all: &[[MessageTimes; 2]],
+    value: fn(&MessageTimes) -> f64,
+) -> Chart {
     let place = |index: usize| (index as f64 + 0.5) / shares.len() as f64;
     let curve = |part: usize, label: &str, class: &str| Curve {
         label: label.to_owned(),
@@ -154,7 +164,7 @@ mod tests {
         assert_eq!((largest.messages, rest.messages), (2, 101));
         assert_eq!((largest.mean_ms, largest.p50_ms, largest.max_ms), (350.0, 300.0, 400.0));
         assert_eq!((rest.p50_ms, rest.p99_ms, rest.max_ms), (51.0, 100.0, 200.0));
-        assert_eq!(times(&[], 1), [Times::default(); 2]);
+        assert_eq!(times(&[], 1), [MessageTimes::default(); 2]);
     }
 
     #[test]

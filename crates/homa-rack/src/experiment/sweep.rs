@@ -33,7 +33,7 @@ pub fn load(testbed: &mut Testbed, options: &LoadsOptions) -> Result<Findings> {
         let mut agents = harness.agents(protocol, |_| ())?;
         for &load in &options.loads {
             let name = format!("{} at {:.0} %", protocol.title(), load * 100.0);
-            let plan = harness.everywhere(harness.rate_of_load(load), 1);
+            let plan = harness.on_all_hosts(harness.rate_of_load(load), 1);
             scores.push((name.clone(), load, harness.run(&mut agents, &plan, &name)?.0));
         }
     }
@@ -59,7 +59,7 @@ pub fn max_load(testbed: &mut Testbed, options: &MaxLoadOptions) -> Result<Findi
         let mut agents = harness.agents(protocol, |_| ())?;
         let full = harness.rate_of_load(1.0);
         let closed =
-            harness.everywhere(super::agent_protocol::Rate::Closed { outstanding: options.outstanding }, 1);
+            harness.on_all_hosts(super::agent_protocol::Rate::Closed { outstanding: options.outstanding }, 1);
         let name = format!("{}, closed loop", protocol.title());
         let most = harness.run(&mut agents, &closed, &name)?.0;
         let hosts = f64::from(harness.testbed.spec().hosts);
@@ -74,7 +74,7 @@ pub fn max_load(testbed: &mut Testbed, options: &MaxLoadOptions) -> Result<Findi
         let mut sustained = None;
         for &load in &options.loads {
             let name = format!("{} at {:.0} %", protocol.title(), load * 100.0);
-            let plan = harness.everywhere(harness.rate_of_load(load), 1);
+            let plan = harness.on_all_hosts(harness.rate_of_load(load), 1);
             let score = harness.run(&mut agents, &plan, &name)?.0;
             let keeps_up = !score.closed_loop
                 && score.lost == 0
@@ -121,7 +121,7 @@ pub fn both(testbed: &mut Testbed, options: &BothOptions) -> Result<Findings> {
     for &share in &options.shares {
         ensure!((0.0..=1.0).contains(&share), "--shares must be between 0 and 1");
         let plans = [share, 1.0 - share].map(|part| {
-            (part > 0.0).then(|| harness.everywhere(harness.rate_of_load(options.load * part), 1))
+            (part > 0.0).then(|| harness.on_all_hosts(harness.rate_of_load(options.load * part), 1))
         });
         let mut turns: Vec<_> = [&mut homa, &mut tcp]
             .into_iter()
@@ -148,14 +148,14 @@ pub fn both(testbed: &mut Testbed, options: &BothOptions) -> Result<Findings> {
 }
 
 /// A score with its name and its position on the x axis.
-pub type Named = (String, f64, Score);
+pub type NamedScore = (String, f64, Score);
 
 /// Findings with a title, the table of all scores, and the common parts of all experiments.
 pub fn finish(
     harness: &Harness<'_>,
     experiment: &str,
     title: &str,
-    scores: &[Named],
+    scores: &[NamedScore],
     charts: Vec<Chart>,
     results: serde_json::Value,
 ) -> Findings {
@@ -170,7 +170,7 @@ pub fn finish(
 }
 
 /// A chart over shares from 0 to 1.
-fn chart(x: &str, y: &str, scores: &[Named], value: fn(&Score) -> f64) -> Chart {
+fn chart(x: &str, y: &str, scores: &[NamedScore], value: fn(&Score) -> f64) -> Chart {
     let ticks = (0..=10).map(|tenth| f64::from(tenth) / 10.0);
     let x_ticks = ticks.map(|place| (place, format!("{:.0} %", place * 100.0))).collect();
     plot(x, y, x_ticks, scores, value)
@@ -181,17 +181,23 @@ pub fn chart_of_values(
     x: &str,
     y: &str,
     values: &[String],
-    scores: &[Named],
+    scores: &[NamedScore],
     value: fn(&Score) -> f64,
 ) -> Chart {
     let place = |number: f64| (number + 0.5) / values.len() as f64;
     let x_ticks = values.iter().enumerate().map(|(number, value)| (place(number as f64), value.clone()));
-    let placed: Vec<Named> =
+    let placed: Vec<NamedScore> =
         scores.iter().map(|(name, number, score)| (name.clone(), place(*number), score.clone())).collect();
     plot(x, y, x_ticks.collect(), &placed, value)
 }
 
-fn plot(x: &str, y: &str, x_ticks: Vec<(f64, String)>, scores: &[Named], value: fn(&Score) -> f64) -> Chart {
+fn plot(
+    x: &str,
+    y: &str,
+    x_ticks: Vec<(f64, String)>,
+    scores: &[NamedScore],
+    value: fn(&Score) -> f64,
+) -> Chart {
     let curve = |protocol: Protocol| {
         let own = scores.iter().filter(|(_, _, score)| score.protocol == protocol);
         let points = own.map(|(name, x, score)| Point {

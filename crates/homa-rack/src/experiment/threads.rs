@@ -9,7 +9,7 @@ use super::findings::cite;
 use super::harness::{Harness, Score};
 use super::options::{ClientThreadsOptions, CommonOptions, MessageOptions, ServerPortsOptions};
 use super::setup::PROTOCOLS;
-use super::sweep::{Named, chart_of_values, finish};
+use super::sweep::{NamedScore, chart_of_values, finish};
 use super::testbed::Testbed;
 
 /// Two parameters with their values: one varies along the x axis, the other has a chart for each value.
@@ -57,12 +57,12 @@ fn run(
 ) -> Result<Findings> {
     let mut harness = Harness::new(testbed, common, messages)?;
     harness.measure_unloaded()?;
-    let plan = harness.everywhere(harness.rate_of_load(load), 1);
+    let plan = harness.on_all_hosts(harness.rate_of_load(load), 1);
     let ((along, values), (plots, others)) = (grid.along, grid.plots);
-    let mut all: Vec<Vec<Named>> = Vec::new();
+    let mut all: Vec<Vec<NamedScore>> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     for &other in others {
-        let mut scores: Vec<Named> = Vec::new();
+        let mut scores: Vec<NamedScore> = Vec::new();
         for protocol in PROTOCOLS {
             for (index, &value) in values.iter().enumerate() {
                 let name = format!("{}: {value} {along}, {other} {plots}", protocol.title());

@@ -23,7 +23,7 @@ use serde_json::json;
 use super::harness::{Harness, Score};
 use super::options::{CausesOptions, MessageOptions};
 use super::setup::TRACE_RECORDS;
-use super::sweep::{Named, finish};
+use super::sweep::{NamedScore, finish};
 use super::testbed::Testbed;
 use disturbed::RunningDisturbance;
 use planted::PlantedCause;
@@ -83,14 +83,14 @@ pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &first)?;
     harness.measure_unloaded()?;
     let unloaded = harness.unloaded;
-    let (mut scores, mut verdicts): (Vec<Named>, Vec<Verdict>) = (Vec::new(), Vec::new());
+    let (mut scores, mut verdicts): (Vec<NamedScore>, Vec<Verdict>) = (Vec::new(), Vec::new());
     for repetition in 1..=options.common.repetitions {
         for (index, &planted) in options.causes.iter().enumerate() {
             let name = format!("{}, {repetition}", planted.name());
             let mut lengthened = 1;
             let (verdict, score) = loop {
                 let directory = traces.of(planted, repetition)?;
-                let once = PlantedRun { planted, repetition, name: &name, lengthened, directory: &directory };
+                let once = CauseRun { planted, repetition, name: &name, lengthened, directory: &directory };
                 if let Some(found) = once.run(testbed, options, &unloaded)? {
                     traces.done_with(&directory);
                     break found;
@@ -122,7 +122,7 @@ pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
 }
 
 /// One run: a rack, a load on it, and the evaluation of its traces.
-struct PlantedRun<'a> {
+struct CauseRun<'a> {
     planted: PlantedCause,
     repetition: u32,
     name: &'a str,
@@ -131,7 +131,7 @@ struct PlantedRun<'a> {
     directory: &'a Path,
 }
 
-impl PlantedRun<'_> {
+impl CauseRun<'_> {
     /// `None` if no RPC is complete in the traces.
     fn run(
         &self,
@@ -139,7 +139,7 @@ impl PlantedRun<'_> {
         options: &CausesOptions,
         unloaded: &RttTable,
     ) -> Result<Option<(Verdict, Score)>> {
-        let PlantedRun { planted, repetition, name, lengthened, directory } = *self;
+        let CauseRun { planted, repetition, name, lengthened, directory } = *self;
         let mut build = options.common.build.clone();
         build.switch_option.extend(planted.switch_options());
         testbed.rebuild_traced(&build, directory)?;

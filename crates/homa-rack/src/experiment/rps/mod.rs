@@ -3,7 +3,7 @@
 
 mod flows;
 mod net;
-mod trips;
+mod round_trips;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +89,7 @@ impl RpsEnvironment {
             netns::become_root_of_our_own()?;
         }
         let interrupted = interruption()?;
-        Ok(RpsEnvironment { net: Net::lay(options.mtu, options.nat)?, mask, times, interrupted })
+        Ok(RpsEnvironment { net: Net::create(options.mtu, options.nat)?, mask, times, interrupted })
     }
 
     fn check(&self) -> Result<()> {
@@ -111,7 +111,7 @@ impl RpsEnvironment {
 pub fn run(options: &RpsOptions) -> Result<Findings> {
     let ready = RpsEnvironment::make(options)?;
     if !options.server_threads.is_empty() {
-        return trips::run(options, &ready);
+        return round_trips::run(options, &ready);
     }
     let mut progress = Progress::new(ready.total(options, options.flows.len() * 2)?);
     let cells: Vec<(Policy, u16)> = options

@@ -32,7 +32,7 @@ impl Net {
     ///
     /// # Errors
     /// A privilege or iproute2 is missing.
-    pub fn lay(mtu: u32, nat: bool) -> Result<Net> {
+    pub fn create(mtu: u32, nat: bool) -> Result<Net> {
         let (hosts, router) = ([fresh()?, fresh()?], fresh()?);
         for (side, host) in hosts.iter().enumerate() {
             within(&router, || cable(side, host, mtu))??;

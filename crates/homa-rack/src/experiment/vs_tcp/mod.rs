@@ -29,7 +29,7 @@ use super::options::{CommonOptions, VsTcpOptions};
 use super::queue::QueueSample;
 use super::setup::{seconds, setup};
 use super::testbed::{Load, LoadResult, Machine, Testbed};
-use super::{framing, simulated, steady};
+use super::{framing, simulation, steady};
 use crate::spec::Spec;
 
 /// Distance between the TCP ports of two contenders at every host; it exceeds the maximum number of server
@@ -109,7 +109,7 @@ pub struct Repetition {
 }
 
 /// The accumulated results of a contender.
-struct Total {
+struct ContenderTotal {
     contender: Contender,
     tally: Tally,
     /// Round trips of the short messages, nanoseconds.
@@ -207,7 +207,7 @@ impl<'a> Plan<'a> {
 /// Runs the experiment with one workload on one rack.
 fn of_cell(testbed: &mut Testbed, cell: &Cell) -> Result<CellFindings> {
     let options = &cell.options;
-    let wants_sim = simulated::is_wanted(options.sim, testbed.spec(), &options.common, &options.messages)?;
+    let wants_sim = simulation::is_wanted(options.sim, testbed.spec(), &options.common, &options.messages)?;
     let count = options.common.repetitions;
     let mut session = Session::start(testbed, Plan::new(testbed.spec(), cell)?, UNLOADED)?;
     for repetition in 1..=count {
@@ -222,13 +222,13 @@ fn of_cell(testbed: &mut Testbed, cell: &Cell) -> Result<CellFindings> {
         clean: measured.is_clean(),
         ..Findings::default()
     };
-    let simulated = if wants_sim { Some(in_the_simulator(testbed, plan, unloaded, runs)?) } else { None };
-    if let Some(simulated) = &simulated {
-        findings.sections.extend(simulated.sections(runs, &plan.workload));
+    let simulation = if wants_sim { Some(in_the_simulator(testbed, plan, unloaded, runs)?) } else { None };
+    if let Some(simulation) = &simulation {
+        findings.sections.extend(simulation.sections(runs, &plan.workload));
     }
     findings.warnings = measured.warnings();
     findings.json = measured.json("vs-tcp");
-    findings.json["sim"] = json!(simulated);
+    findings.json["sim"] = json!(simulation);
     let entry = table::Entry::of(cell, plan, runs, totals, repetitions);
     Ok(CellFindings { findings, entry })
 }
@@ -238,10 +238,10 @@ fn in_the_simulator(
     plan: &Plan<'_>,
     unloaded: &RttTable,
     runs: &[ContenderRuns],
-) -> Result<simulated::Simulated> {
+) -> Result<simulation::SimulationResults> {
     let options = &plan.cell.options;
     testbed.progress.step(&format!("{}the same in the simulator", plan.cell.prefix()), Duration::ZERO);
-    let ask = simulated::Simulation {
+    let ask = simulation::Simulation {
         spec: &plan.spec,
         common: &options.common,
         workload: &plan.workload,
@@ -249,7 +249,7 @@ fn in_the_simulator(
         load: options.offered.load,
         unloaded,
     };
-    simulated::simulate(&ask, runs)
+    simulation::simulate(&ask, runs)
 }
 
 /// The options in JSON.
@@ -261,9 +261,9 @@ fn config(plan: &Plan<'_>) -> Value {
     config
 }
 
-impl Total {
-    fn new(contender: Contender, workload: &Workload) -> Total {
-        Total { contender, tally: Tally::new(workload), short_ns: Vec::new(), machines: Vec::new() }
+impl ContenderTotal {
+    fn new(contender: Contender, workload: &Workload) -> ContenderTotal {
+        ContenderTotal { contender, tally: Tally::new(workload), short_ns: Vec::new(), machines: Vec::new() }
     }
 
     fn take(
@@ -358,7 +358,7 @@ fn carriers(common: &CommonOptions) -> String {
     )
 }
 
-fn warn(findings: &mut Findings, runs: &[ContenderRuns], totals: &[Total], packet_us: f64) {
+fn warn(findings: &mut Findings, runs: &[ContenderRuns], totals: &[ContenderTotal], packet_us: f64) {
     for (ContenderRuns { contender, run, .. }, total) in runs.iter().zip(totals) {
         let title = &contender.title;
         processor_warnings(findings, title, &total.machine(), packet_us);

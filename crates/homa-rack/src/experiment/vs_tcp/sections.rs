@@ -7,7 +7,7 @@ use homa_report::findings::{Section, Table};
 use homa_report::number::{ratio, short_number};
 use homa_workload::{BinSummary, ShortSummary, Workload};
 
-use super::{ContenderRuns, Repetition, Total};
+use super::{ContenderRuns, ContenderTotal, Repetition};
 use crate::experiment::by_size;
 use crate::experiment::links::Links;
 use crate::experiment::testbed::Machine;
@@ -71,7 +71,7 @@ pub fn slowdowns(runs: &[ContenderRuns], workload: &Workload) -> Section {
 }
 
 /// Round trips of the short messages.
-pub fn shorts(runs: &[ContenderRuns], totals: &[Total], repetitions: &[Repetition]) -> Section {
+pub fn shorts(runs: &[ContenderRuns], totals: &[ContenderTotal], repetitions: &[Repetition]) -> Section {
     let mut table = Table::new(&["round trip, us", "count", "P50", "P99", "P99.9"]);
     for ContenderRuns { contender, run, .. } in runs {
         let short = &run.short;
@@ -106,10 +106,10 @@ pub fn shorts(runs: &[ContenderRuns], totals: &[Total], repetitions: &[Repetitio
 /// Shares at which a CDF is drawn, denser in the tail.
 const SHARES: [f64; 15] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999];
 
-fn cdf(totals: &[Total]) -> Chart {
+fn cdf(totals: &[ContenderTotal]) -> Chart {
     // The scale is logarithmic in the share of slower messages, so that each further nine has the same width.
     let place = |share: f64| if share >= 0.999 { 1.0 } else { -(1.0 - share).log10() / 3.0 };
-    let curve = |total: &Total| {
+    let curve = |total: &ContenderTotal| {
         let mut sorted = total.short_ns.clone();
         sorted.sort_unstable();
         let point = |share: f64| {
@@ -135,7 +135,7 @@ fn cdf(totals: &[Total]) -> Chart {
 }
 
 /// The conditions, which show whether the network was the limit.
-pub fn conditions(runs: &[ContenderRuns], totals: &[Total]) -> Section {
+pub fn conditions(runs: &[ContenderRuns], totals: &[ContenderTotal]) -> Section {
     let mut table = Table::new(&[""]);
     table.head.extend(runs.iter().map(|ran| ran.contender.title.clone()));
     let mut row = |name: &str, value: &dyn Fn(&Run, &Machine) -> String| {

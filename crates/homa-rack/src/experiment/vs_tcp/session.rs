@@ -8,7 +8,7 @@ use homa_bench::engine::rtt::RttTable;
 use homa_report::findings::{Findings, Section};
 use serde_json::{Map, Value, json};
 
-use super::{Contender, ContenderRuns, PORT_STEP, Plan, Repetition, Total, config, sections, warn};
+use super::{Contender, ContenderRuns, ContenderTotal, PORT_STEP, Plan, Repetition, config, sections, warn};
 use crate::experiment::agents::Agents;
 use crate::experiment::framing;
 use crate::experiment::harness;
@@ -21,7 +21,7 @@ pub struct Session<'a> {
     /// The plan. Changes take effect with the next repetition.
     pub plan: Plan<'a>,
     agents: Vec<Agents>,
-    totals: Vec<Total>,
+    totals: Vec<ContenderTotal>,
     repetitions: Vec<Repetition>,
     unloaded: RttTable,
 }
@@ -34,7 +34,7 @@ pub struct CellResults<'a> {
     pub runs: Vec<ContenderRuns>,
     /// The results of each contender in each repetition, in the order of `runs`.
     pub repetitions: Vec<Repetition>,
-    pub(super) totals: Vec<Total>,
+    pub(super) totals: Vec<ContenderTotal>,
     pub(super) unloaded: RttTable,
     /// Counters of the transports, by contender and host.
     hosts: Map<String, Value>,
@@ -54,7 +54,8 @@ impl<'a> Session<'a> {
         testbed.progress.step(&step, unloaded_time);
         let unloaded = agents[0].unloaded(testbed, &[], unloaded_time.min(2 * plan.measured))?;
         agents.iter_mut().try_for_each(|agents| agents.open_all(testbed))?;
-        let totals = contenders.into_iter().map(|contender| Total::new(contender, &plan.workload)).collect();
+        let totals =
+            contenders.into_iter().map(|contender| ContenderTotal::new(contender, &plan.workload)).collect();
         Ok(Session { plan, agents, totals, repetitions: Vec::new(), unloaded })
     }
 
@@ -89,7 +90,7 @@ impl<'a> Session<'a> {
     pub fn restart(&mut self) {
         self.repetitions.clear();
         for total in &mut self.totals {
-            *total = Total::new(total.contender.clone(), &self.plan.workload);
+            *total = ContenderTotal::new(total.contender.clone(), &self.plan.workload);
         }
     }
 

@@ -6,7 +6,7 @@ use homa_report::number::{ratio, short_number};
 use homa_workload::BinSummary;
 use serde::Serialize;
 
-use super::{Cell, ContenderRuns, Plan, Repetition, Total};
+use super::{Cell, ContenderRuns, ContenderTotal, Plan, Repetition};
 
 /// The row of a cell.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -18,7 +18,7 @@ pub struct Entry {
     /// Rate of every link, in bits per second.
     pub rate_bps: u64,
     /// Homa's numbers.
-    pub homa: Numbers,
+    pub homa: ContenderFigures,
     /// The numbers of TCP with each congestion control.
     pub tcp: Vec<Rival>,
     /// Published numbers of Linux Homa under this workload.
@@ -27,7 +27,7 @@ pub struct Entry {
 
 /// The numbers of a contender over all repetitions.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Numbers {
+pub struct ContenderFigures {
     /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
     /// The largest 1 % of the messages; `None` if the workload has no such row.
@@ -52,7 +52,7 @@ pub struct Rival {
     pub short_p99_ratio: Option<Spread>,
     /// The contender's own numbers.
     #[serde(flatten)]
-    pub numbers: Numbers,
+    pub numbers: ContenderFigures,
 }
 
 /// Median and range of a value over the repetitions.
@@ -113,10 +113,10 @@ impl Spread {
     }
 }
 
-impl Numbers {
-    fn of(ran: &ContenderRuns, total: &Total) -> Numbers {
+impl ContenderFigures {
+    fn of(ran: &ContenderRuns, total: &ContenderTotal) -> ContenderFigures {
         let run = &ran.run;
-        Numbers {
+        ContenderFigures {
             slowdown_mean: run.slowdown_mean,
             largest: run.bins.last().filter(|_| run.largest_row).cloned(),
             answered_share: run.completed_fraction,
@@ -131,10 +131,10 @@ impl Entry {
         cell: &Cell,
         plan: &Plan<'_>,
         runs: &[ContenderRuns],
-        totals: &[Total],
+        totals: &[ContenderTotal],
         all: &[Repetition],
     ) -> Entry {
-        let rival = |(index, (ran, total)): (usize, (&ContenderRuns, &Total))| {
+        let rival = |(index, (ran, total)): (usize, (&ContenderRuns, &ContenderTotal))| {
             let spread = |value: fn(&Repetition) -> f64| {
                 let pairs =
                     all.chunks_exact(runs.len()).map(|these| (value(&these[index]), value(&these[0])));
@@ -145,14 +145,14 @@ impl Entry {
                 title: ran.contender.title.clone(),
                 short_p50_ratio: spread(|one| one.short.p50_us),
                 short_p99_ratio: spread(|one| one.short.p99_us),
-                numbers: Numbers::of(ran, total),
+                numbers: ContenderFigures::of(ran, total),
             }
         };
         Entry {
             workload: plan.workload.name().to_owned(),
             buffer: cell.options.common.build.buffer.clone(),
             rate_bps: plan.spec.rate_bps,
-            homa: Numbers::of(&runs[0], &totals[0]),
+            homa: ContenderFigures::of(&runs[0], &totals[0]),
             tcp: runs.iter().zip(totals).enumerate().skip(1).map(rival).collect(),
             published: Published::of(plan.workload.name()),
         }
@@ -163,7 +163,7 @@ impl Entry {
     }
 
     /// The numbers of all contenders, with their titles.
-    fn columns(&self) -> impl Iterator<Item = (&str, &Numbers)> {
+    fn columns(&self) -> impl Iterator<Item = (&str, &ContenderFigures)> {
         let tcp = self.tcp.iter().map(|rival| (rival.title.as_str(), &rival.numbers));
         [("Homa", &self.homa)].into_iter().chain(tcp)
     }
@@ -226,7 +226,7 @@ fn slowdowns(entries: &[&Entry]) -> Table {
     for name in ["mean", "largest count", "largest mean", "largest P99"] {
         table.head.extend(titles().map(|title| format!("{title} {name}")));
     }
-    let largest = |numbers: &Numbers, value: fn(&BinSummary) -> String| {
+    let largest = |numbers: &ContenderFigures, value: fn(&BinSummary) -> String| {
         numbers.largest.as_ref().filter(|bin| bin.count > 0).map_or("-".to_owned(), value)
     };
     for entry in entries {
@@ -267,7 +267,7 @@ fn conditions(entries: &[&Entry]) -> Table {
 mod tests {
     use super::*;
 
-    fn numbers(slowdown_mean: f64, largest: Option<u64>) -> Numbers {
+    fn numbers(slowdown_mean: f64, largest: Option<u64>) -> ContenderFigures {
         let largest = largest.map(|count| BinSummary {
             max_bytes: 1_000_000,
             count,
@@ -278,7 +278,7 @@ mod tests {
             rtt_p50_us: 0.0,
             rtt_p99_us: 0.0,
         });
-        Numbers { slowdown_mean, largest, answered_share: Some(0.995), cores_busy: 1.25 }
+        ContenderFigures { slowdown_mean, largest, answered_share: Some(0.995), cores_busy: 1.25 }
     }
 
     fn entry(workload: &str, largest: Option<u64>) -> Entry {

@@ -32,7 +32,7 @@ const BYTES: u32 = 100;
 
 /// Round trips of a protocol to a server with some number of threads, under a policy.
 #[derive(Clone, Debug, Serialize)]
-struct Trips {
+struct RoundTrips {
     policy: Policy,
     protocol: Protocol,
     server_threads: u16,
@@ -46,35 +46,38 @@ struct Trips {
 /// A server cannot be started or reached, an RPC failed, or there was an interruption.
 pub fn run(options: &RpsOptions, ready: &RpsEnvironment) -> Result<Findings> {
     let mut progress = Progress::new(ready.total(options, options.server_threads.len() * PROTOCOLS.len())?);
-    let mut all: Vec<Trips> = Vec::new();
+    let mut all: Vec<RoundTrips> = Vec::new();
     for &policy in &options.policies {
         for protocol in PROTOCOLS {
-            let trips = |&server_threads: &u16| Trips {
+            let round_trips = |&server_threads: &u16| RoundTrips {
                 policy,
                 protocol,
                 server_threads,
                 p50_us: Spread::default(),
                 p99_us: Spread::default(),
             };
-            all.extend(options.server_threads.iter().map(trips));
+            all.extend(options.server_threads.iter().map(round_trips));
         }
     }
     let mut samples: Vec<[Vec<f64>; 2]> = vec![Default::default(); all.len()];
     for _ in 0..options.repetitions {
         for policy in &options.policies {
             let _steering = ready.net.steer(*policy, &ready.mask)?;
-            for (trips, [p50, p99]) in all.iter().zip(&mut samples).filter(|(one, _)| one.policy == *policy) {
+            for (round_trips, [p50, p99]) in
+                all.iter().zip(&mut samples).filter(|(one, _)| one.policy == *policy)
+            {
                 ready.check()?;
-                progress.step(&text(trips), ready.times.0 + ready.times.1);
-                let mut sample = measure(&ready.net, trips.protocol, trips.server_threads, ready.times)?;
+                progress.step(&text(round_trips), ready.times.0 + ready.times.1);
+                let mut sample =
+                    measure(&ready.net, round_trips.protocol, round_trips.server_threads, ready.times)?;
                 let mut of = |fraction| sample.rtt_us(fraction).unwrap_or(f64::NAN);
                 p50.push(of(0.5));
                 p99.push(of(0.99));
             }
         }
     }
-    for (trips, [p50, p99]) in all.iter_mut().zip(samples) {
-        (trips.p50_us, trips.p99_us) = (Spread::of(p50), Spread::of(p99));
+    for (round_trips, [p50, p99]) in all.iter_mut().zip(samples) {
+        (round_trips.p50_us, round_trips.p99_us) = (Spread::of(p50), Spread::of(p99));
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let summary =
@@ -86,10 +89,10 @@ pub fn run(options: &RpsOptions, ready: &RpsEnvironment) -> Result<Findings> {
     Ok(findings)
 }
 
-fn text(trips: &Trips) -> String {
-    let threads = trips.server_threads;
+fn text(round_trips: &RoundTrips) -> String {
+    let threads = round_trips.server_threads;
     let threads = format!("{threads} server {}", if threads == 1 { "thread" } else { "threads" });
-    format!("{}, {}, {threads}", trips.policy.name(), trips.protocol.title())
+    format!("{}, {}, {threads}", round_trips.policy.name(), round_trips.protocol.title())
 }
 
 /// Measures round trips from the first host to a server in the second.
@@ -148,16 +151,16 @@ fn connect(port: Option<&Report>, poll: Duration) -> Result<Box<dyn Link>> {
     })
 }
 
-fn section(all: &[Trips], threads: &[u16]) -> Section {
+fn section(all: &[RoundTrips], threads: &[u16]) -> Section {
     let mut table = Table::new(&["", "P50, us", "spread", "P99, us", "spread", "P50 against none"]);
-    for trips in all {
-        let same = |other: &&Trips| {
+    for round_trips in all {
+        let same = |other: &&RoundTrips| {
             (other.policy, other.protocol, other.server_threads)
-                == (Policy::None, trips.protocol, trips.server_threads)
+                == (Policy::None, round_trips.protocol, round_trips.server_threads)
         };
-        let ratio = all.iter().find(same).map(|none| trips.p50_us.mean / none.p50_us.mean - 1.0);
-        let mut cells = vec![text(trips)];
-        for spread in [&trips.p50_us, &trips.p99_us] {
+        let ratio = all.iter().find(same).map(|none| round_trips.p50_us.mean / none.p50_us.mean - 1.0);
+        let mut cells = vec![text(round_trips)];
+        for spread in [&round_trips.p50_us, &round_trips.p99_us] {
             cells.extend([format!("{:.1}", spread.mean), format!("{:.0} %", spread.spread_percent)]);
         }
         cells.push(ratio.map_or("-".to_owned(), |ratio| format!("{:+.1} %", ratio * 100.0)));
@@ -174,21 +177,25 @@ fn section(all: &[Trips], threads: &[u16]) -> Section {
     }
 }
 
-fn chart(all: &[Trips], threads: &[u16]) -> Chart {
+fn chart(all: &[RoundTrips], threads: &[u16]) -> Chart {
     let place = |count: u16| {
         let at = threads.iter().position(|&other| other == count).unwrap_or(0);
         (at as f64 + 0.5) / threads.len() as f64
     };
     let mut curves: Vec<Curve> = Vec::new();
-    for trips in all {
-        let label = format!("{}, {}", trips.protocol.title(), trips.policy.name());
-        let point = Point { x: place(trips.server_threads), y: trips.p50_us.mean, title: text(trips) };
+    for round_trips in all {
+        let label = format!("{}, {}", round_trips.protocol.title(), round_trips.policy.name());
+        let point = Point {
+            x: place(round_trips.server_threads),
+            y: round_trips.p50_us.mean,
+            title: text(round_trips),
+        };
         match curves.iter_mut().find(|curve| curve.label == label) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
                 label,
-                class: trips.protocol.name().to_owned(),
-                is_reference: trips.policy == Policy::None,
+                class: round_trips.protocol.name().to_owned(),
+                is_reference: round_trips.policy == Policy::None,
                 points: vec![point],
             }),
         }

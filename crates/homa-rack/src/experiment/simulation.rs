@@ -20,7 +20,7 @@ use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder, Workload};
 use serde::Serialize;
 
 use super::agent_protocol::Setup;
-use super::options::{CommonOptions, MessageOptions, SimWhen};
+use super::options::{CommonOptions, MessageOptions, SimulationMode};
 use super::setup::switch_of;
 use super::vs_tcp::ContenderRuns;
 use super::{agent, by_size, framing};
@@ -49,7 +49,7 @@ const CHEAP_PACKETS: f64 = 3e6;
 
 /// The results of the simulation.
 #[derive(Debug, Serialize)]
-pub struct Simulated {
+pub struct SimulationResults {
     /// Delay of a host's software for a packet in each direction: a quarter of the shortest RPC's time beyond
     /// its time on the links, without load in the rack.
     pub host_delay_ns: u64,
@@ -129,7 +129,7 @@ pub struct Simulation<'a> {
 /// # Errors
 /// It was requested, but the simulator cannot do it.
 pub fn is_wanted(
-    when: SimWhen,
+    when: SimulationMode,
     spec: &Spec,
     common: &CommonOptions,
     messages: &MessageOptions,
@@ -144,9 +144,9 @@ pub fn is_wanted(
     let seconds = (common.duration + common.warmup) * f64::from(common.repetitions);
     let packets = spec.rate_bps as f64 / 8.0 / f64::from(spec.mtu) * f64::from(spec.hosts) * seconds;
     match (when, why_not) {
-        (SimWhen::Never, _) => Ok(false),
-        (SimWhen::Auto, why_not) => Ok(why_not.is_none() && packets <= CHEAP_PACKETS),
-        (SimWhen::Always, why_not) => {
+        (SimulationMode::Never, _) => Ok(false),
+        (SimulationMode::Auto, why_not) => Ok(why_not.is_none() && packets <= CHEAP_PACKETS),
+        (SimulationMode::Always, why_not) => {
             ensure!(why_not.is_none(), "no simulation: {}", why_not.unwrap_or_default());
             Ok(true)
         }
@@ -309,7 +309,7 @@ fn simulated_switch(switch: &homa_switch::SwitchConfig) -> SwitchConfig {
 ///
 /// # Errors
 /// The settings are invalid for a network.
-pub fn simulate(ask: &Simulation<'_>, measured: &[ContenderRuns]) -> Result<Simulated> {
+pub fn simulate(ask: &Simulation<'_>, measured: &[ContenderRuns]) -> Result<SimulationResults> {
     let host_delay_ns = ask.host_delay_ns();
     let cluster = ask.cluster(host_delay_ns)?;
     let homa = ask.homa()?;
@@ -335,7 +335,7 @@ pub fn simulate(ask: &Simulation<'_>, measured: &[ContenderRuns]) -> Result<Simu
         let measured = measured.iter().find(|measured| run.is_of(measured));
         run.distance = measured.and_then(|measured| distance(&run.bins, &measured.run.bins));
     }
-    Ok(Simulated { host_delay_ns, unloaded_ratio, runs })
+    Ok(SimulationResults { host_delay_ns, unloaded_ratio, runs })
 }
 
 /// The difference over the bins that have messages in both; `None` if there is no such bin.
@@ -357,7 +357,7 @@ fn distance(simulated: &[BinSummary], measured: &[BinSummary]) -> Option<Distanc
     Some(Distance { p50: apart(|bin| bin.slowdown_p50)?, p99: apart(|bin| bin.slowdown_p99)? })
 }
 
-impl Simulated {
+impl SimulationResults {
     /// Curves and numbers of simulation and measurement.
     pub fn sections(&self, measured: &[ContenderRuns], workload: &Workload) -> Vec<Section> {
         let pairs: Vec<(&ContenderRuns, &SimulatedRun)> = measured
@@ -512,16 +512,16 @@ mod tests {
         assert!(
             is_wanted(|options| {
                 large(options);
-                options.sim = SimWhen::Always;
+                options.sim = SimulationMode::Always;
             })
             .unwrap()
         );
-        assert!(!is_wanted(|options| options.sim = SimWhen::Never).unwrap());
+        assert!(!is_wanted(|options| options.sim = SimulationMode::Never).unwrap());
         assert!(!is_wanted(|options| options.messages.one_way = true).unwrap());
         assert!(!is_wanted(|options| options.common.build.switch = SwitchKind::LinuxBridge).unwrap());
         let error = is_wanted(|options| {
             options.messages.one_way = true;
-            options.sim = SimWhen::Always;
+            options.sim = SimulationMode::Always;
         });
         let error = error.unwrap_err().to_string();
         assert!(error.contains("--one-way"), "{error}");

@@ -20,19 +20,19 @@ const BURST_NS: u64 = 100_000;
 const QUEUE_PACKETS: u64 = 1_000;
 
 /// The namespaces of a rack. They disappear when this is dropped and no process runs in them.
-pub struct Wires {
+pub struct RackNamespaces {
     /// The namespaces of the hosts.
     pub hosts: Vec<OwnedFd>,
     /// The namespace of the switch, with a port for each host.
     pub switch: OwnedFd,
 }
 
-impl Wires {
+impl RackNamespaces {
     /// Makes the namespaces and links. This thread is in the switch's namespace afterwards.
     ///
     /// # Errors
     /// A privilege or a program of iproute2 is missing.
-    pub fn lay(spec: &Spec) -> Result<Wires> {
+    pub fn create(spec: &Spec) -> Result<RackNamespaces> {
         let switch = fresh()?;
         let hosts = spec.numbers().map(|_| fresh()).collect::<Result<Vec<_>>>()?;
         enter(&switch)?;
@@ -48,7 +48,7 @@ impl Wires {
         if spec.switch == SwitchKind::LinuxBridge {
             bridge(spec)?;
         }
-        Ok(Wires { hosts, switch })
+        Ok(RackNamespaces { hosts, switch })
     }
 }
 
