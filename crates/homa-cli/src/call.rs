@@ -85,7 +85,7 @@ const DEFAULT_SIZE: u32 = 100;
 const MAX_ANSWER: u32 = 64 << 20;
 
 #[derive(Serialize)]
-struct Answered<'a> {
+struct CallJson<'a> {
     schema: u32,
     addr: String,
     request_bytes: usize,
@@ -101,7 +101,7 @@ struct Answered<'a> {
 }
 
 /// The outcome of a call.
-struct Called {
+struct CallOutcome {
     answer: Result<Bytes, homa::error::CallError>,
     time: Duration,
     seen: HostReport,
@@ -117,7 +117,7 @@ pub fn run(args: &CallArgs) -> Result<()> {
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     ensure!(!(to_stdout && args.json), "--json and --output - both write to standard output: choose one");
     let output = args.output.as_deref().filter(|_| !to_stdout).map(Output::check).transpose()?;
-    let Called { answer, time, seen } = call(args, to, &request)?;
+    let CallOutcome { answer, time, seen } = call(args, to, &request)?;
     let seen = args.metrics.then_some(seen);
     if let (Err(_), Some(seen)) = (&answer, &seen) {
         // The counters may show the cause.
@@ -134,7 +134,7 @@ pub fn run(args: &CallArgs) -> Result<()> {
     let saved = args.output.is_some();
     if args.json {
         let text = printable(&answer).filter(|_| !saved && args.size.is_none());
-        let answered = Answered {
+        let answered = CallJson {
             schema: 1,
             addr: to.to_string(),
             request_bytes: request.len(),
@@ -188,7 +188,7 @@ fn request(args: &CallArgs) -> Result<Bytes> {
     Ok((0..args.size.unwrap_or(DEFAULT_SIZE)).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into())
 }
 
-fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
+fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<CallOutcome> {
     let deadline = Duration::try_from_secs_f64(args.deadline)?;
     let mut bind = client_bind(args.driver, to.host.ip(), 0);
     if args.interface.is_some() {
@@ -221,7 +221,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     if let Some(host) = Arc::into_inner(host) {
         host.shutdown(Duration::from_millis(100));
     }
-    Ok(Called { answer, time, seen })
+    Ok(CallOutcome { answer, time, seen })
 }
 
 /// The response as text, if it is printable.

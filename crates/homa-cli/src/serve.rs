@@ -139,13 +139,13 @@ impl ServeArgs {
 #[derive(Serialize)]
 struct Summary {
     schema: u32,
-    served: Served,
+    served: RequestCounts,
     metrics: HostReport,
 }
 
 /// Number of requests over each protocol; `None` if it was not served.
 #[derive(Serialize)]
-struct Served {
+struct RequestCounts {
     homa: Option<u64>,
     tcp: Option<u64>,
     grpc: Option<u64>,
@@ -173,7 +173,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     match server.host().filter(|_| args.metrics.is_some()).map(|host| HostReport::of(host)) {
         Some(metrics) if args.json => {
             let of = |protocol| counts.iter().find(|(other, _)| *other == protocol).map(|(_, count)| *count);
-            let served = Served {
+            let served = RequestCounts {
                 homa: of(Protocol::Homa),
                 tcp: of(Protocol::Tcp),
                 grpc: of(Protocol::Grpc),

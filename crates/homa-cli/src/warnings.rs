@@ -65,9 +65,9 @@ mod tests {
     use super::*;
 
     /// Collects the lines that `Warnings` would print.
-    struct Kept(Arc<Mutex<Vec<String>>>);
+    struct CollectedLines(Arc<Mutex<Vec<String>>>);
 
-    impl Subscriber for Kept {
+    impl Subscriber for CollectedLines {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             Warnings.enabled(metadata)
         }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn warnings_of_ours_are_one_line_with_their_fields() {
         let kept = Arc::default();
-        tracing::subscriber::with_default(Kept(Arc::clone(&kept)), || {
+        tracing::subscriber::with_default(CollectedLines(Arc::clone(&kept)), || {
             tracing::warn!(target: "homa_driver", errno = 5, "the device {} is gone", "eth9");
             tracing::info!(target: "homa_driver", "not worth a line");
             tracing::warn!(target: "quinn", "somebody else's");

@@ -9,7 +9,7 @@ use super::common::{Scratch, assert_output_refused, homa, run, stderr};
 use serde_json::Value;
 
 /// A running `homa serve` that serves its metrics.
-struct Served {
+struct ServeProcess {
     process: Child,
     lines: BufReader<ChildStdout>,
     /// The address for calls.
@@ -18,15 +18,23 @@ struct Served {
     url: String,
 }
 
-impl Served {
-    fn start(metrics: &str) -> Served {
-        Served::spawn(homa(["serve", "--bind", "127.0.0.1:0", "--protocol", "homa", "--metrics", metrics]))
+impl ServeProcess {
+    fn start(metrics: &str) -> ServeProcess {
+        ServeProcess::spawn(homa([
+            "serve",
+            "--bind",
+            "127.0.0.1:0",
+            "--protocol",
+            "homa",
+            "--metrics",
+            metrics,
+        ]))
     }
 
-    fn spawn(mut command: Command) -> Served {
+    fn spawn(mut command: Command) -> ServeProcess {
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the server starts");
         let lines = BufReader::new(process.stdout.take().expect("piped"));
-        let mut served = Served { process, lines, homa: String::new(), url: String::new() };
+        let mut served = ServeProcess { process, lines, homa: String::new(), url: String::new() };
         loop {
             let mut line = String::new();
             assert_ne!(served.lines.read_line(&mut line).expect("readable"), 0, "the server ended early");
@@ -62,7 +70,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -98,7 +106,7 @@ fn change<'a>(changes: &'a Value, name: &str) -> Option<&'a Value> {
 
 #[test]
 fn a_scraper_gets_the_metrics_and_only_those() {
-    let served = Served::start("127.0.0.1:0");
+    let served = ServeProcess::start("127.0.0.1:0");
     served.call();
     let answer = ask(served.addr(), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
@@ -119,7 +127,7 @@ fn a_scraper_gets_the_metrics_and_only_those() {
 
 #[test]
 fn scrapers_that_say_nothing_keep_neither_calls_nor_the_end_waiting() {
-    let served = Served::start("127.0.0.1:0");
+    let served = ServeProcess::start("127.0.0.1:0");
     let silent: Vec<TcpStream> =
         (0..20).map(|_| TcpStream::connect(served.addr()).expect("somebody listens")).collect();
     served.call();
@@ -133,7 +141,7 @@ fn a_socket_in_the_file_system_does_as_well_and_goes_with_the_server() {
     let path = scratch.path("homa.sock");
     // A socket left by a dead process is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
-    let served = Served::start(&path);
+    let served = ServeProcess::start(&path);
     assert_eq!(served.url, format!("unix:{path}"));
     refused(&["serve", "--bind", "127.0.0.1:0", "--metrics", &path], "another process listens");
     assert!(clean(&["metrics", &path]).contains("homa_host_endpoints"));
@@ -144,7 +152,7 @@ fn a_socket_in_the_file_system_does_as_well_and_goes_with_the_server() {
 
 #[test]
 fn a_look_at_a_server_tells_what_happens_there() {
-    let served = Served::start("127.0.0.1:0");
+    let served = ServeProcess::start("127.0.0.1:0");
     served.call();
     let words = ["top", served.addr(), "--once", "--interval", "100ms"];
     let text = clean(&words);
@@ -172,8 +180,8 @@ fn one_that_goes_and_comes_back_is_told_and_one_that_never_came_is_an_error() {
     refused(&["metrics", &free], "no metrics at");
     let scratch = Scratch::new("watch-back");
     let path = scratch.path("homa.sock");
-    let stays = Served::start("127.0.0.1:0");
-    let goes = Served::start(&path);
+    let stays = ServeProcess::start("127.0.0.1:0");
+    let goes = ServeProcess::start(&path);
     let mut top = homa(["top", stays.addr(), &path, "--interval", "100ms", "--json"]);
     let mut top = top.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut looks = BufReader::new(top.stdout.take().expect("piped"));
@@ -194,7 +202,7 @@ fn one_that_goes_and_comes_back_is_told_and_one_that_never_came_is_an_error() {
         away["endpoints"][1]["error"].as_str().is_some_and(|error| error.contains("no metrics at")),
         "{away}"
     );
-    let back = Served::start(&path);
+    let back = ServeProcess::start(&path);
     until(true);
     top.kill().and_then(|()| top.wait()).expect("ours");
     drop(back);
@@ -204,7 +212,7 @@ fn one_that_goes_and_comes_back_is_told_and_one_that_never_came_is_an_error() {
 fn what_changed_between_two_snapshots_and_since_last_time() {
     let scratch = Scratch::new("watch-diff");
     let [before, after, state] = ["before.prom", "after.prom", "state.prom"].map(|name| scratch.path(name));
-    let served = Served::start("127.0.0.1:0");
+    let served = ServeProcess::start("127.0.0.1:0");
     let since =
         |words: &[&str]| clean(&[&["metrics", "diff", served.addr(), "--state", &state], words].concat());
     let first = since(&[]);
@@ -234,8 +242,9 @@ fn what_changed_between_two_snapshots_and_since_last_time() {
 fn a_server_that_began_anew_is_told() {
     let scratch = Scratch::new("watch-anew");
     let (path, state) = (scratch.path("homa.sock"), scratch.path("state.prom"));
-    let start =
-        |bind: &str| Served::spawn(homa(["serve", "--bind", bind, "--protocol", "homa", "--metrics", &path]));
+    let start = |bind: &str| {
+        ServeProcess::spawn(homa(["serve", "--bind", bind, "--protocol", "homa", "--metrics", &path]))
+    };
     let served = start("127.0.0.1:0");
     let host = served.homa.split('/').next().expect("an address").to_owned();
     served.call();
@@ -254,7 +263,7 @@ fn a_server_that_began_anew_is_told() {
 #[test]
 fn the_last_snapshot_is_kept_where_users_keep_states() {
     let scratch = Scratch::new("watch-state");
-    let served = Served::start("127.0.0.1:0");
+    let served = ServeProcess::start("127.0.0.1:0");
     let mut command = homa(["metrics", "diff", served.addr()]);
     let output = command.env("XDG_STATE_HOME", &scratch.0).output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -264,7 +273,7 @@ fn the_last_snapshot_is_kept_where_users_keep_states() {
 #[test]
 fn what_cannot_be_is_refused_in_one_line() {
     let scratch = Scratch::new("watch-bad");
-    let served = Served::start("127.0.0.1:0");
+    let served = ServeProcess::start("127.0.0.1:0");
     let (good, bad, part) = (scratch.path("good"), scratch.path("bad"), scratch.path("part"));
     clean(&["metrics", served.addr(), "--out", &good]);
     fs::write(&bad, b"\xff\x00damaged\n").expect("writable");
@@ -272,7 +281,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     fs::write(&part, &whole[..whole.len() / 2]).expect("writable");
     let taken = TcpListener::bind("127.0.0.1:0").expect("any port");
     let taken = taken.local_addr().expect("bound").to_string();
-    let other = Served::start("127.0.0.1:0");
+    let other = ServeProcess::start("127.0.0.1:0");
     for (words, needle) in [
         (vec!["serve", "--bind", "127.0.0.1:0", "--metrics", served.addr()], served.addr()),
         (vec!["serve", "--bind", "127.0.0.1:0", "--metrics", "192.0.2.1:9"], "192.0.2.1:9"),

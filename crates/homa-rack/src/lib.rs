@@ -24,7 +24,7 @@
 //! - **A link limits both directions.** The switch paces packets to a host; a token bucket in the host paces
 //!   packets from it. On slow links the bucket never holds tokens for two full frames: frames that leave
 //!   together arrive together, and a small switch would drop packets that a wire would not.
-//! - **A switch without a processor of its own sleeps between polls** (`Spec::nap`), for a quarter of the
+//! - **A switch without a processor of its own sleeps between polls** (`Spec::poll_sleep`), for a quarter of the
 //!   time of a full frame. A polling switch takes half of two processors from the hosts, for a twentieth of
 //!   the work, and the experiment then measures processor scheduling. A traced switch polls: sleeping would
 //!   be a delay that no trace explains.

@@ -10,8 +10,8 @@ use homa_proto::wire::{Body, COMMON_FIELDS, Packet, PacketType};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::bundle::Place;
+use super::item::{CaptureItem, CapturedPacket, DecodeResult, ItemContent};
 use super::line::{icmp, time_of_day};
-use super::seen::{Decoded, Seen, Sighting, What};
 
 /// One line of the output.
 #[derive(serde::Serialize)]
@@ -116,29 +116,29 @@ impl From<Place> for BundleFields {
 }
 
 /// The JSON object of an item.
-pub fn object(seen: &Seen<'_>) -> Object {
-    let content = match &seen.what {
-        What::Packet(sighting) => Content::Packet(Box::new(packet(sighting))),
-        What::Icmp { from, to, kind, code, about } => Content::Icmp(Box::new(IcmpObject {
+pub fn object(item: &CaptureItem<'_>) -> Object {
+    let content = match &item.what {
+        ItemContent::Packet(captured) => Content::Packet(Box::new(packet(captured))),
+        ItemContent::Icmp { from, to, kind, code, about } => Content::Icmp(Box::new(IcmpObject {
             source: *from,
             destination: *to,
             icmp: IcmpFields { r#type: *kind, code: *code, text: icmp(from, *kind, *code) },
             about: packet(about),
         })),
-        What::Fragment { from, to } => {
+        ItemContent::Fragment { from, to } => {
             Content::Fragment { source: *from, destination: *to, error: "an IP fragment" }
         }
     };
     Object {
-        number: seen.number,
-        time: time_of_day(seen.time_ns, seen.nanoseconds),
-        time_ns: seen.time_ns.wrapping_sub(seen.start_ns) as i64,
+        number: item.number,
+        time: time_of_day(item.time_ns, item.nanoseconds),
+        time_ns: item.time_ns.wrapping_sub(item.start_ns) as i64,
         content,
     }
 }
 
-fn packet(sighting: &Sighting<'_>) -> PacketObject {
-    let datagram = &sighting.datagram;
+fn packet(captured: &CapturedPacket<'_>) -> PacketObject {
+    let datagram = &captured.datagram;
     let mut object = PacketObject {
         source: datagram.from.ip(),
         destination: datagram.to.ip(),
@@ -147,26 +147,26 @@ fn packet(sighting: &Sighting<'_>) -> PacketObject {
         tos: datagram.dscp_byte,
         tos_priority: datagram.dscp_byte >> 5,
         length: datagram.payload.wire_len,
-        bundle: sighting.place.map(BundleFields::from),
-        r#type: sighting.packet_type().map(PacketType::name),
-        rpc: sighting.common("sender_id").map(|id| (id & !1).to_string()),
+        bundle: captured.place.map(BundleFields::from),
+        r#type: captured.packet_type().map(PacketType::name),
+        rpc: captured.common("sender_id").map(|id| (id & !1).to_string()),
         payload_offset: None,
         payload_length: None,
         incarnation: None,
         unknown_reason: None,
         error: None,
         error_reason: None,
-        header: header(sighting),
+        header: header(captured),
     };
-    match &sighting.decoded {
-        Decoded::Valid(packet) => explain(&mut object, packet),
-        Decoded::Cut => {
+    match &captured.decoded {
+        DecodeResult::Valid(packet) => explain(&mut object, packet),
+        DecodeResult::Cut => {
             let there = datagram.payload.bytes.len();
             object.error = Some(format!("cut: {there} of {} bytes are there", datagram.payload.wire_len));
             object.error_reason = Some("cut");
         }
-        Decoded::Bad(_) | Decoded::BadLength(_) => {
-            (object.error, object.error_reason) = sighting.error().unzip();
+        DecodeResult::Bad(_) | DecodeResult::BadLength(_) => {
+            (object.error, object.error_reason) = captured.error().unzip();
         }
     }
     object
@@ -188,9 +188,9 @@ fn explain(object: &mut PacketObject, packet: &Packet) {
     }
 }
 
-fn header(sighting: &Sighting<'_>) -> Tree {
-    let bytes = sighting.datagram.payload.bytes;
-    let own = sighting.packet_type().map_or(&[][..], PacketType::fields);
+fn header(captured: &CapturedPacket<'_>) -> Tree {
+    let bytes = captured.datagram.payload.bytes;
+    let own = captured.packet_type().map_or(&[][..], PacketType::fields);
     let mut tree = Tree::Object(Vec::new());
     for field in COMMON_FIELDS.iter().chain(own) {
         let Some(value) = field.value(bytes) else { break };

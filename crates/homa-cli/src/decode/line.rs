@@ -4,33 +4,33 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::bundle::{Padding, Place};
-use super::seen::{Decoded, Seen, Sighting, What};
+use super::item::{CaptureItem, CapturedPacket, DecodeResult, ItemContent};
 
 /// An item as one line.
 pub struct Line<'a> {
-    pub seen: &'a Seen<'a>,
+    pub item: &'a CaptureItem<'a>,
     /// Whether to print the time of day in UTC; else seconds since the start of the capture.
     pub absolute: bool,
 }
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = self.seen;
+        let item = self.item;
         if self.absolute {
-            f.write_str(&time_of_day(seen.time_ns, seen.nanoseconds))?;
+            f.write_str(&time_of_day(item.time_ns, item.nanoseconds))?;
         } else {
             // Records need not be in chronological order.
-            let sign = if seen.time_ns < seen.start_ns { "-" } else { "" };
-            let ns = seen.time_ns.abs_diff(seen.start_ns);
-            write!(f, "{sign}{}.{}", ns / 1_000_000_000, fraction(ns, seen.nanoseconds))?;
+            let sign = if item.time_ns < item.start_ns { "-" } else { "" };
+            let ns = item.time_ns.abs_diff(item.start_ns);
+            write!(f, "{sign}{}.{}", ns / 1_000_000_000, fraction(ns, item.nanoseconds))?;
         }
-        match &seen.what {
-            What::Packet(sighting) => write!(f, " {}", Shown(sighting)),
-            What::Icmp { from, to, kind, code, about } => {
+        match &item.what {
+            ItemContent::Packet(captured) => write!(f, " {}", PacketSummary(captured)),
+            ItemContent::Icmp { from, to, kind, code, about } => {
                 let what = icmp(from, *kind, *code);
-                write!(f, " {from} > {to} ICMP {what}: {}", Shown(about))
+                write!(f, " {from} > {to} ICMP {what}: {}", PacketSummary(about))
             }
-            What::Fragment { from, to } => {
+            ItemContent::Fragment { from, to } => {
                 write!(f, " {from} > {to} bad packet: an IP fragment, and Homa packets are never fragmented")
             }
         }
@@ -38,33 +38,33 @@ impl fmt::Display for Line<'_> {
 }
 
 /// Source, destination, priority and content of a packet.
-struct Shown<'a>(&'a Sighting<'a>);
+struct PacketSummary<'a>(&'a CapturedPacket<'a>);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for PacketSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sighting = self.0;
-        let datagram = &sighting.datagram;
-        let source = Host { addr: datagram.from, udp: datagram.udp, port: sighting.common("source_port") };
-        let dest = Host { addr: datagram.to, udp: datagram.udp, port: sighting.common("dest_port") };
+        let captured = self.0;
+        let datagram = &captured.datagram;
+        let source = Host { addr: datagram.from, udp: datagram.udp, port: captured.common("source_port") };
+        let dest = Host { addr: datagram.to, udp: datagram.udp, port: captured.common("dest_port") };
         write!(f, "{source} > {dest} prio {} ", datagram.dscp_byte >> 5)?;
         let (there, wire_len) = (datagram.payload.bytes.len(), datagram.payload.wire_len);
-        match &sighting.decoded {
-            Decoded::Valid(packet) => write!(f, "{}", packet.without_ports())?,
-            Decoded::Cut => {
-                if let Some(kind) = sighting.packet_type() {
+        match &captured.decoded {
+            DecodeResult::Valid(packet) => write!(f, "{}", packet.without_ports())?,
+            DecodeResult::Cut => {
+                if let Some(kind) = captured.packet_type() {
                     write!(f, "{kind} ")?;
                 }
-                if let Some(id) = sighting.common("sender_id") {
+                if let Some(id) = captured.common("sender_id") {
                     write!(f, "id {id} ")?;
                 }
                 write!(f, "cut: {there} of {wire_len} bytes are there")?;
             }
-            Decoded::Bad(_) | Decoded::BadLength(_) => {
-                let error = sighting.error().map(|(text, _)| text).unwrap_or_default();
+            DecodeResult::Bad(_) | DecodeResult::BadLength(_) => {
+                let error = captured.error().map(|(text, _)| text).unwrap_or_default();
                 write!(f, "bad packet of {wire_len} bytes: {error}")?;
             }
         }
-        sighting.place.map_or(Ok(()), |place| bundled(f, &place))
+        captured.place.map_or(Ok(()), |place| bundled(f, &place))
     }
 }
 

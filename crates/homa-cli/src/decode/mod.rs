@@ -1,9 +1,9 @@
 //! `homa decode`: prints the packets of a capture, one line each.
 
 mod bundle;
+mod item;
 mod json;
 mod line;
-mod seen;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,9 +15,9 @@ use clap::Args;
 use homa_pcap::frame::dissect;
 use homa_pcap::read::{CaptureReader, ReadError};
 
-use seen::{Kind, Seen, Selection};
+use item::{CaptureItem, ItemCategory, Selection};
 
-pub use seen::Kind as PacketKind;
+pub use item::ItemCategory as PacketKind;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples: homa decode trouble.pcap --rpc 4242\n          \
@@ -114,7 +114,7 @@ struct Decoder<'a, W: Write> {
     out: BufWriter<W>,
     flush_each: bool,
     /// Packets printed.
-    counts: BTreeMap<Kind, u64>,
+    counts: BTreeMap<ItemCategory, u64>,
     /// Frames that are not Homa, and packets that were not requested.
     others: u64,
 }
@@ -138,18 +138,18 @@ impl<W: Write> Decoder<'_, W> {
             let selected = self.selection.select(&content);
             self.others += u64::from(selected.is_empty());
             for what in selected {
-                self.show(&Seen { number, time_ns: record.time_ns, start_ns, nanoseconds, what })?;
+                self.show(&CaptureItem { number, time_ns: record.time_ns, start_ns, nanoseconds, what })?;
             }
         }
     }
 
-    fn show(&mut self, seen: &Seen<'_>) -> Result<(), Stop> {
-        *self.counts.entry(seen.what.kind()).or_default() += 1;
+    fn show(&mut self, item: &CaptureItem<'_>) -> Result<(), Stop> {
+        *self.counts.entry(item.what.kind()).or_default() += 1;
         if self.args.json {
-            serde_json::to_writer(&mut self.out, &json::object(seen)).map_err(io::Error::from)?;
+            serde_json::to_writer(&mut self.out, &json::object(item)).map_err(io::Error::from)?;
             self.out.write_all(b"\n")?;
         } else {
-            writeln!(self.out, "{}", line::Line { seen, absolute: self.args.absolute })?;
+            writeln!(self.out, "{}", line::Line { item, absolute: self.args.absolute })?;
         }
         if self.flush_each {
             self.out.flush()?;

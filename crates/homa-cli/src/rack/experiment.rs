@@ -8,7 +8,7 @@ use homa_bench::driver::{Driver, XdpMode};
 use homa_bench::tcp::Congestion;
 use homa_bench::workloads::Truncation;
 use homa_rack::experiment::options::{
-    self, MessageOptions, OfferedLoad, PlantedCause, Policy, Setting, SimWhen,
+    self, MessageOptions, OfferedLoad, PlantedCause, Policy, Setting, SimulationMode,
 };
 use homa_rack::experiment::{self};
 use homa_rack::spec::{self, MTUS};
@@ -224,8 +224,8 @@ pub struct VsTcpArgs {
     pub offered: OfferedArgs,
     /// When to run the same in the simulator for comparison: if it takes at most some ten seconds, always, or
     /// never
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = choice::<SimWhen>())]
-    pub sim: SimWhen,
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = choice::<SimulationMode>())]
+    pub sim: SimulationMode,
     /// Rates of the links for some of the workloads, as in w2=20mbit,w3=50mbit; all others use --rate
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "name", value_parser = rate_of_workload)]
     pub rates: Vec<(String, u64)>,
@@ -665,13 +665,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Words {
+    struct ParsedArgs {
         #[command(flatten)]
         args: RunArgs,
     }
 
     fn options(words: &str) -> options::Experiment {
-        Words::parse_from(["x"].into_iter().chain(words.split_whitespace())).args.experiment.options()
+        ParsedArgs::parse_from(["x"].into_iter().chain(words.split_whitespace())).args.experiment.options()
     }
 
     #[test]

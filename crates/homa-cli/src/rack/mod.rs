@@ -18,13 +18,13 @@ pub const PROGRAM: Program = Program { switch_config };
 /// The options of a switch without the words `homa switch run`.
 #[derive(Parser)]
 #[command(no_binary_name = true)]
-struct SwitchWords {
+struct SwitchArgs {
     #[command(flatten)]
     run: crate::switch::args::RunArgs,
 }
 
 fn switch_config(words: &[String]) -> Result<SwitchConfig> {
-    SwitchWords::try_parse_from(words).map_err(|error| anyhow!("{error}"))?.run.config()
+    SwitchArgs::try_parse_from(words).map_err(|error| anyhow!("{error}"))?.run.config()
 }
 
 /// Runs a subcommand. False if an experiment ran and some RPC was not answered correctly.

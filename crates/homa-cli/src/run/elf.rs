@@ -104,7 +104,7 @@ fn check_binary(path: &Path) -> Result<()> {
 }
 
 #[derive(Default)]
-struct Found {
+struct ElfInfo {
     loader: Option<String>,
     go: bool,
 }
@@ -114,12 +114,12 @@ fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-fn read_entries(file: &mut File, header: &[u8]) -> Result<Found> {
+fn read_entries(file: &mut File, header: &[u8]) -> Result<ElfInfo> {
     let (table, count) = (number(header, 32, 8), number(header, 56, 2) as usize);
     let mut entries = vec![0; count.min(MOST_ENTRIES) * ENTRY];
     file.seek(SeekFrom::Start(table))?;
     file.read_exact(&mut entries)?;
-    let mut found = Found::default();
+    let mut found = ElfInfo::default();
     for entry in entries.chunks_exact(ENTRY) {
         let (kind, offset, length) = (number(entry, 0, 4) as u32, number(entry, 8, 8), number(entry, 32, 8));
         if kind != PT_INTERP && kind != PT_NOTE {

@@ -44,9 +44,9 @@ pub enum SimCommand {
     Presets(PresetsArgs),
 }
 
-/// What is run.
+/// The network, the load and the transports of a run.
 #[derive(Args, Clone, Debug)]
-pub struct WhatArgs {
+pub struct WorkloadArgs {
     /// The network and the load to start from: see `homa sim presets`
     #[arg(long, value_name = "NAME", default_value = "sigcomm18")]
     pub preset: String,
@@ -83,7 +83,7 @@ bytes, kB, MB or GB.")]
 pub struct RunArgs {
     /// What is run.
     #[command(flatten)]
-    pub what: WhatArgs,
+    pub what: WorkloadArgs,
     /// Published slowdowns to draw beside ours, of the same workload in preset sigcomm18: a CSV file with the columns
     /// protocol,size_bytes,percent_of_messages,slowdown_mean,slowdown_p50,slowdown_p99
     #[arg(long, value_name = "FILE.csv")]
@@ -171,7 +171,7 @@ twice the measured time, or 20 times what the longest message takes alone if tha
 pub struct MaxLoadArgs {
     /// What is run.
     #[command(flatten)]
-    pub what: WhatArgs,
+    pub what: WorkloadArgs,
     /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,

@@ -14,19 +14,19 @@ use super::preset::Preset;
 
 /// How hosts are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TopologyKind {
     LeafSpine,
     Switch,
 }
 
 /// Settings of a run. Those whose meaning depends on others are stored as given until all of them are known.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct SettingsDraft {
     pub preset: &'static Preset,
     /// All settings that depend on no others.
     pub cluster: ClusterConfig,
     pub homa: HomaDraft,
-    pub kind: Option<Kind>,
+    pub kind: Option<TopologyKind>,
     pub hosts: Option<usize>,
     pub racks: Option<usize>,
     pub hosts_per_rack: Option<usize>,
@@ -81,10 +81,10 @@ const INCAST_INTERVAL_NS: u64 = 1_000_000;
 /// IPv4 header in front of a Homa packet.
 const IP_HEADER: u32 = 20;
 
-impl Draft {
+impl SettingsDraft {
     /// The settings of a preset.
-    pub fn new(preset: &'static Preset) -> Draft {
-        Draft {
+    pub fn new(preset: &'static Preset) -> SettingsDraft {
+        SettingsDraft {
             preset,
             cluster: (preset.cluster)(),
             homa: HomaDraft::new(preset.homa),
@@ -185,9 +185,13 @@ impl Draft {
             Topology::LeafSpine(net) => Some(net),
             Topology::Switch { .. } | Topology::BackToBack => None,
         };
-        let kind = self.kind.unwrap_or(if preset.is_some() { Kind::LeafSpine } else { Kind::Switch });
+        let kind = self.kind.unwrap_or(if preset.is_some() {
+            TopologyKind::LeafSpine
+        } else {
+            TopologyKind::Switch
+        });
         cluster.hosts = self.hosts.unwrap_or(cluster.hosts);
-        if kind == Kind::Switch {
+        if kind == TopologyKind::Switch {
             let racks = [
                 ("racks", self.racks.is_some()),
                 ("hosts-per-rack", self.hosts_per_rack.is_some()),

@@ -9,7 +9,7 @@ use homa_sim::{
 };
 use serde_json::{Map, Value, json};
 
-use super::draft::{self, Draft, Kind, Plan};
+use super::draft::{self, Plan, SettingsDraft, TopologyKind};
 use super::homa::{Base, Cutoffs};
 
 /// A setting.
@@ -22,7 +22,7 @@ pub struct Knob {
     help: &'static str,
     /// The transports that it applies to; empty: all of them.
     transports: &'static [&'static str],
-    set: fn(&mut Draft, &str) -> Result<(), String>,
+    set: fn(&mut SettingsDraft, &str) -> Result<(), String>,
     /// Its final value.
     show: fn(&Plan) -> Value,
 }
@@ -46,7 +46,7 @@ const fn net(
     name: &'static str,
     value: &'static str,
     help: &'static str,
-    set: fn(&mut Draft, &str) -> Result<(), String>,
+    set: fn(&mut SettingsDraft, &str) -> Result<(), String>,
     show: fn(&Plan) -> Value,
 ) -> Knob {
     Knob { name, value, help, transports: &[], set, show }
@@ -57,7 +57,7 @@ const fn homas(
     name: &'static str,
     value: &'static str,
     help: &'static str,
-    set: fn(&mut Draft, &str) -> Result<(), String>,
+    set: fn(&mut SettingsDraft, &str) -> Result<(), String>,
     show: fn(&Plan) -> Value,
 ) -> Knob {
     Knob { name, value, help, transports: HOMAS, set, show }
@@ -196,7 +196,8 @@ pub const KNOBS: &[Knob] = &[
         "KIND",
         "leaf-spine (racks of hosts under spine switches) or switch (all hosts at one)",
         |draft, text| {
-            let kind = word(text, &[("leaf-spine", Kind::LeafSpine), ("switch", Kind::Switch)])?;
+            let kind =
+                word(text, &[("leaf-spine", TopologyKind::LeafSpine), ("switch", TopologyKind::Switch)])?;
             draft.kind = Some(kind);
             Ok(())
         },
@@ -563,7 +564,7 @@ impl Knob {
     ///
     /// # Errors
     /// Names it, and reports what is wrong with the value.
-    pub fn set(&self, draft: &mut Draft, text: &str) -> Result<(), String> {
+    pub fn set(&self, draft: &mut SettingsDraft, text: &str) -> Result<(), String> {
         (self.set)(draft, text.trim()).map_err(|error| format!("{}: {error}", self.name))
     }
 }
@@ -573,7 +574,7 @@ impl Knob {
 ///
 /// # Errors
 /// Names the setting, and reports what is wrong.
-pub fn set(draft: &mut Draft, name: &str, text: &str) -> Result<(), String> {
+pub fn set(draft: &mut SettingsDraft, name: &str, text: &str) -> Result<(), String> {
     if let Some(field) = name.strip_prefix("homa.") {
         draft.homa.fields.push((field.to_owned(), text.to_owned()));
         return Ok(());
@@ -645,7 +646,7 @@ impl KnobArgs {
     ///
     /// # Errors
     /// Names the setting, and reports what is wrong.
-    pub fn apply(&self, draft: &mut Draft) -> Result<(), String> {
+    pub fn apply(&self, draft: &mut SettingsDraft) -> Result<(), String> {
         self.values.iter().try_for_each(|(name, text)| set(draft, name, text))
     }
 }

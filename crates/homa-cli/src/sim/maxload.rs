@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::args::MaxLoadArgs;
-use super::draft::Draft;
+use super::draft::SettingsDraft;
 use super::run::SCHEMA;
 use super::work::{self, Bars};
 use super::{fits, knobs, page};
@@ -47,7 +47,7 @@ struct Probe {
 
 /// A transport's highest load.
 #[derive(Clone, Debug, Serialize)]
-struct Highest {
+struct MaxLoadResult {
     transport: String,
     /// The highest sustained load; 0: none was sustained.
     max_load: f64,
@@ -61,7 +61,7 @@ struct Highest {
 struct Results<'a> {
     schema: u32,
     setup: &'a Map<String, Value>,
-    transports: &'a [Highest],
+    transports: &'a [MaxLoadResult],
 }
 
 impl Probe {
@@ -114,7 +114,7 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
     let outputs = Outputs::json_only(args.json.as_deref())?;
     fits::announce(&plan.cluster);
     let bars = Bars::default();
-    let mut found: Vec<Option<Highest>> = vec![None; args.what.transport.len()];
+    let mut found: Vec<Option<MaxLoadResult>> = vec![None; args.what.transport.len()];
     work::each(
         args.what.jobs(),
         &args.what.transport,
@@ -125,7 +125,7 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
         },
     )
     .map_err(|error| anyhow!(error))?;
-    let found: Vec<Highest> = found.into_iter().flatten().collect();
+    let found: Vec<MaxLoadResult> = found.into_iter().flatten().collect();
     let mut setup = knobs::setup(&plan, &args.what.transport);
     setup.remove("load");
     let results = Results { schema: SCHEMA, setup: &setup, transports: &found };
@@ -133,14 +133,14 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
 }
 
 /// Bisection, which assumes that all loads below a sustained one are sustained.
-fn search(draft: &Draft, transport: &str, bars: &Bars) -> Result<Highest, String> {
+fn search(draft: &SettingsDraft, transport: &str, bars: &Bars) -> Result<MaxLoadResult, String> {
     let (mut sustained, mut too_high) = (0, STEPS + 1);
     let mut probes = Vec::new();
     let mut goodput = 0.0;
     while too_high - sustained > 1 {
         let step = u32::midpoint(sustained, too_high);
         let load = f64::from(step) / f64::from(STEPS);
-        let mut plan = Draft { load: Some(load), ..draft.clone() }.build()?;
+        let mut plan = SettingsDraft { load: Some(load), ..draft.clone() }.build()?;
         if draft.warm_up_ns.is_none() {
             let longest_ns = MAX_WARM_UP.saturating_mul(plan.cluster.duration_ns);
             plan.cluster.warm_up_ns = plan.cluster.warm_up_ns.min(longest_ns);
@@ -155,10 +155,10 @@ fn search(draft: &Draft, transport: &str, bars: &Bars) -> Result<Highest, String
         probes.push(probe);
     }
     let max_load = f64::from(sustained) / f64::from(STEPS);
-    Ok(Highest { transport: transport.to_owned(), max_load, goodput, probes })
+    Ok(MaxLoadResult { transport: transport.to_owned(), max_load, goodput, probes })
 }
 
-fn text(setup: &Map<String, Value>, found: &[Highest]) -> String {
+fn text(setup: &Map<String, Value>, found: &[MaxLoadResult]) -> String {
     let head = ["highest load", "goodput there", "loads tried"].map(str::to_owned);
     let rows: Vec<_> = found
         .iter()

@@ -88,13 +88,13 @@ fn incast() -> ClusterConfig {
 mod tests {
     use homa_sim::{Exchange, Topology};
 
-    use super::super::draft::Draft;
+    use super::super::draft::SettingsDraft;
     use super::*;
 
     #[test]
     fn every_preset_is_a_run() {
         for preset in PRESETS {
-            Draft::new(preset).build().unwrap_or_else(|error| panic!("{}: {error}", preset.name));
+            SettingsDraft::new(preset).build().unwrap_or_else(|error| panic!("{}: {error}", preset.name));
         }
     }
 

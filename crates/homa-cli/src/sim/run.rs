@@ -7,8 +7,8 @@ use homa_sim::ClusterReport;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::args::{RunArgs, WhatArgs};
-use super::draft::{self, Draft, Plan};
+use super::args::{RunArgs, WorkloadArgs};
+use super::draft::{self, Plan, SettingsDraft};
 use super::page::{self, RunPage};
 use super::work::{self, Bars, Cost, Speed};
 use super::{fits, knobs, preset, published, steady, table, trace};
@@ -30,13 +30,13 @@ struct Results<'a> {
     speed: Option<Vec<Speed>>,
 }
 
-impl WhatArgs {
+impl WorkloadArgs {
     /// The requested run.
     ///
     /// # Errors
     /// Names what is unknown or does not fit.
-    pub fn draft(&self) -> Result<Draft> {
-        let mut draft = Draft::new(preset::named(&self.preset).map_err(|error| anyhow!(error))?);
+    pub fn draft(&self) -> Result<SettingsDraft> {
+        let mut draft = SettingsDraft::new(preset::named(&self.preset).map_err(|error| anyhow!(error))?);
         draft::check_transports(&self.transport).map_err(|error| anyhow!(error))?;
         for (name, _) in &self.knobs.values {
             knobs::check_concerns(name, &self.transport).map_err(|error| anyhow!(error))?;
@@ -95,7 +95,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
 }
 
 /// Runs every transport.
-fn all(plan: &Plan, what: &WhatArgs) -> Result<(Vec<ClusterReport>, Vec<Cost>)> {
+fn all(plan: &Plan, what: &WorkloadArgs) -> Result<(Vec<ClusterReport>, Vec<Cost>)> {
     let bars = Bars::default();
     let mut reports: Vec<Option<(ClusterReport, Cost)>> = vec![None; what.transport.len()];
     work::each(

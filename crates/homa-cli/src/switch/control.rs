@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Pending requests for the counters of a running switch.
 #[derive(Debug)]
 pub struct Questions {
-    asker: Asker,
+    requester: SnapshotRequester,
     questions: Receiver<Sender<Snapshot>>,
 }
 
@@ -27,12 +27,12 @@ impl Questions {
     /// A queue without requests.
     pub fn new() -> Questions {
         let (to_switch, questions) = channel();
-        Questions { asker: Asker { to_switch }, questions }
+        Questions { requester: SnapshotRequester { to_switch }, questions }
     }
 
     /// A handle for threads that request the counters.
-    pub fn asker(&self) -> Asker {
-        self.asker.clone()
+    pub fn requester(&self) -> SnapshotRequester {
+        self.requester.clone()
     }
 
     /// Answers all pending requests.
@@ -46,11 +46,11 @@ impl Questions {
 
 /// Requests counters from a switch of this process.
 #[derive(Clone, Debug)]
-pub struct Asker {
+pub struct SnapshotRequester {
     to_switch: Sender<Sender<Snapshot>>,
 }
 
-impl Asker {
+impl SnapshotRequester {
     /// The counters of the switch.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ pub struct Control {
 
 impl Control {
     /// Listens on a socket, replacing one that a dead process has left.
-    pub fn listen(path: &Path, switch: Asker) -> Result<Control> {
+    pub fn listen(path: &Path, switch: SnapshotRequester) -> Result<Control> {
         let listener = listen_unix(path, "--control")?;
         thread::Builder::new()
             .name("control".to_owned())

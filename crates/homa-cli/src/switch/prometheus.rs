@@ -4,12 +4,12 @@ use homa::metrics::prometheus::{MetricKind, Text};
 use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
 
 /// A metric of a port.
-type OfPort = (&'static str, MetricKind, &'static str, fn(&PortSnapshot) -> f64);
+type PortMetric = (&'static str, MetricKind, &'static str, fn(&PortSnapshot) -> f64);
 
 /// A metric of a queue.
-type OfQueue = (&'static str, MetricKind, &'static str, fn(&QueueSnapshot) -> f64);
+type QueueMetric = (&'static str, MetricKind, &'static str, fn(&QueueSnapshot) -> f64);
 
-const PORTS: &[OfPort] = &[
+const PORTS: &[PortMetric] = &[
     ("received_frames_total", MetricKind::Counter, "Frames received by the port", |port| {
         port.received_frames as f64
     }),
@@ -29,7 +29,7 @@ const PORTS: &[OfPort] = &[
     }),
 ];
 
-const QUEUES: &[OfQueue] = &[
+const QUEUES: &[QueueMetric] = &[
     ("sent_frames_total", MetricKind::Counter, "Frames sent", |queue| queue.frames as f64),
     ("sent_bytes_total", MetricKind::Counter, "Bytes of frames sent", |queue| queue.bytes as f64),
     ("dropped_frames_total", MetricKind::Counter, "Frames dropped because the buffer was full", |queue| {

@@ -47,9 +47,10 @@ pub fn run(args: &RunArgs) -> Result<()> {
         create(path)?;
     }
     let questions = Questions::new();
-    let control = args.control.as_deref().map(|path| Control::listen(path, questions.asker())).transpose()?;
-    let asker = questions.asker();
-    let metrics = move || asker.ask().map(|snapshot| prometheus::text(&snapshot));
+    let control =
+        args.control.as_deref().map(|path| Control::listen(path, questions.requester())).transpose()?;
+    let requester = questions.requester();
+    let metrics = move || requester.ask().map(|snapshot| prometheus::text(&snapshot));
     let exporter = args.metrics.as_ref().map(|addr| Exporter::start(addr, metrics)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -14,8 +14,8 @@ use homa_report::units::{duration_ns, rate_bps};
 use serde::Serialize;
 
 use super::columns::Table;
+use super::format::us;
 use super::load::{Inputs, node_option};
-use super::shown::us;
 
 /// Options for the input and output of an analysis.
 #[derive(Args, Clone, Debug)]
@@ -59,7 +59,7 @@ impl Question {
     ///
     /// # Errors
     /// A file cannot be read or written, or the node does not exist.
-    pub fn open(&self) -> Result<Opened> {
+    pub fn open(&self) -> Result<LoadedTraces> {
         let outputs = self.answer.outputs()?;
         let model = self.inputs.model()?;
         let mut nodes = Vec::new();
@@ -67,7 +67,7 @@ impl Question {
             nodes.extend(node_option(&model, name)?.into_iter().map(|number| number as NodeId));
         }
         let select = Select { nodes, from_ns: self.from.unwrap_or(0), until_ns: self.until };
-        Ok(Opened { outputs, model, select, files: self.inputs.to_string() })
+        Ok(LoadedTraces { outputs, model, select, files: self.inputs.to_string() })
     }
 }
 
@@ -115,7 +115,7 @@ impl LinkQuestion {
     ///
     /// # Errors
     /// Those of [`Question::open`] and [`Link::needed`].
-    pub fn open(&self) -> Result<(Opened, LinkRate)> {
+    pub fn open(&self) -> Result<(LoadedTraces, LinkRate)> {
         let opened = self.question.open()?;
         let rate = self.link.needed(&opened.model)?;
         Ok((opened, rate))
@@ -141,7 +141,7 @@ pub fn rate_line(rate: Option<LinkRate>) -> String {
 }
 
 /// Traces that were read.
-pub struct Opened {
+pub struct LoadedTraces {
     outputs: Outputs,
     /// The events of all traces.
     pub model: Model,
@@ -150,7 +150,7 @@ pub struct Opened {
     files: String,
 }
 
-impl Opened {
+impl LoadedTraces {
     /// Prints the text and writes the JSON.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Text {
     /// Adds the list of missing data and the reasons.
     pub fn missing_events(&mut self, missing_events: &[MissingEvents]) {
         for missing in missing_events {
-            self.line(format!("\nnote: {lack}"));
+            self.line(format!("\nnote: {missing}"));
         }
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use cores::Skew;
-use measure::Measured;
+use measure::ClockMeasurement;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -93,7 +93,7 @@ impl Calibration {
     }
 }
 
-fn table(measured: &[Measured]) -> String {
+fn table(measured: &[ClockMeasurement]) -> String {
     let mut text = format!(
         "\n{:<24}{:>10}{:>14}{:>8}{:>14}{:>11}\n{:<24}{:>10}{:>14}{:>8}{:>14}{:>11}\n",
         "clock", "a read", "resolution", "back", "drift", "+-", "", "ns", "ns", "times", "ppm", "ppm"
@@ -155,7 +155,7 @@ fn of_traces(calibrations: &[Calibration]) -> String {
     text
 }
 
-fn to_json(measured: &[Measured], skews: &[Skew], calibrations: &[Calibration]) -> Value {
+fn to_json(measured: &[ClockMeasurement], skews: &[Skew], calibrations: &[Calibration]) -> Value {
     let clocks = measured.iter().map(|one| {
         json!({
             "clock": one.source.name(),

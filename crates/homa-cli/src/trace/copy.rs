@@ -5,7 +5,7 @@ use clap::Args;
 use homa_analysis::answers::{MissingEvents, copy};
 
 use super::answer::{Question, Text, percentiles};
-use super::shown::us;
+use super::format::us;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

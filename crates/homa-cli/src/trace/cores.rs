@@ -6,7 +6,7 @@ use homa_analysis::answers::cores;
 
 use super::answer::{Question, Text};
 use super::columns::Table;
-use super::shown::us;
+use super::format::us;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

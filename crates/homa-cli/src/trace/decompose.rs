@@ -6,7 +6,7 @@ use homa_analysis::answers::{DelayedPacket, MissingEvents, decompose};
 
 use super::answer::{LinkQuestion, Text, percentiles, rate_line, share, us_or};
 use super::columns::Table;
-use super::shown::{packet_type, us};
+use super::format::{packet_type, us};
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

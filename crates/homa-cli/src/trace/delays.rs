@@ -7,7 +7,7 @@ use homa_analysis::model::Direction;
 
 use super::answer::{Question, Text, at, percentiles};
 use super::columns::Table;
-use super::shown::us;
+use super::format::us;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::columns::Table;
+use super::format::us;
 use super::load::Inputs;
 use super::select::SelectionArgs;
-use super::shown::us;
 use super::summary::size_json;
 
 #[derive(Args, Clone, Debug)]

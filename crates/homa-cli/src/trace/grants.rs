@@ -7,7 +7,7 @@ use homa_report::units::duration_ns;
 
 use super::answer::{LinkQuestion, Text, at, percentiles, rate_line};
 use super::columns::Table;
-use super::shown::us;
+use super::format::us;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

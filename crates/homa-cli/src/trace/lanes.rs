@@ -6,7 +6,7 @@ use homa_analysis::model::Rpc;
 use homa_analysis::{Amounts, Cause, Model, Path};
 use homa_report::chart::escape;
 
-use super::shown::{percent, time};
+use super::format::{percent, time};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 90.0;

@@ -7,7 +7,7 @@ use homa_switch::Refused;
 
 use super::answer::{Question, Text, percentiles, share, us_or};
 use super::columns::Table;
-use super::shown::{packet_type, us};
+use super::format::{packet_type, us};
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

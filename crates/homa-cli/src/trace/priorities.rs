@@ -6,7 +6,7 @@ use homa_analysis::answers::{InversionSite, Priorities, RecordingPoint, prioriti
 
 use super::answer::{Question, Text, share};
 use super::columns::Table;
-use super::shown::us;
+use super::format::us;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

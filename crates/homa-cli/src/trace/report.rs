@@ -15,9 +15,9 @@ use homa_report::number::size;
 use homa_report::output::Output;
 use homa_report::page::{FOOT, head};
 
+use super::format::{at, ends, slowdown, time};
 use super::load::Inputs;
 use super::select::SelectionArgs;
-use super::shown::{at, ends, slowdown, time};
 use super::{lanes, summary, tail, timeline as stages};
 
 /// Percentiles drawn in a curve.

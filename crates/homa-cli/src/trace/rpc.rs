@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::columns::Table;
+use super::format::{ends, packet_type, slowdown, time, us};
 use super::load::Inputs;
 use super::select::BaselineArgs;
-use super::shown::{ends, packet_type, slowdown, time, us};
 use super::tail::amounts;
 
 /// Maximum number of competing flows listed for a packet.

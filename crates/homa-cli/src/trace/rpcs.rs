@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::columns::Table;
+use super::format::{ends, slowdown, us};
 use super::load::Inputs;
 use super::select::SelectionArgs;
-use super::shown::{ends, slowdown, us};
 
 /// The order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,12 +69,12 @@ pub fn run(args: &RpcsArgs) -> Result<()> {
     outputs.answer(&text, &json!({ "meant": chosen.len(), "rpcs": listed }))
 }
 
-type Listed<'m> = (&'m Rpc, Option<Cost>);
+type ListedRpc<'m> = (&'m Rpc, Option<Cost>);
 
-fn chosen<'m>(model: &'m Model, costs: &Costs, args: &RpcsArgs) -> Vec<Listed<'m>> {
+fn chosen<'m>(model: &'m Model, costs: &Costs, args: &RpcsArgs) -> Vec<ListedRpc<'m>> {
     let filter = args.meant.filter.to_filter();
     let mut known = costs.costs.iter().copied().peekable();
-    let mut chosen: Vec<Listed<'m>> = Vec::new();
+    let mut chosen: Vec<ListedRpc<'m>> = Vec::new();
     for (rpc, number) in model.rpcs.iter().zip(0..) {
         let cost = known.next_if(|cost| cost.rpc == number);
         let slow = args.min_slowdown.is_none_or(|least| cost.is_some_and(|cost| cost.slowdown() >= least));
@@ -83,7 +83,7 @@ fn chosen<'m>(model: &'m Model, costs: &Costs, args: &RpcsArgs) -> Vec<Listed<'m
             chosen.push((rpc, cost));
         }
     }
-    let slowdown = |listed: &Listed<'_>| listed.1.map_or(0.0, |cost| cost.slowdown());
+    let slowdown = |listed: &ListedRpc<'_>| listed.1.map_or(0.0, |cost| cost.slowdown());
     match args.order {
         Order::Slowdown => chosen.sort_by(|a, b| slowdown(b).total_cmp(&slowdown(a))),
         Order::Duration => {
@@ -105,7 +105,7 @@ fn result(rpc: &Rpc) -> String {
     }
 }
 
-fn table(model: &Model, rpcs: &[Listed<'_>]) -> Table {
+fn table(model: &Model, rpcs: &[ListedRpc<'_>]) -> Table {
     let head =
         ["<RPC", "<from > to", "request", "response", "start us", "us", "best us", "slowdown", "<result"];
     let mut table = Table::new(&head);

@@ -6,7 +6,7 @@ use homa_analysis::answers::{MissingEvents, PathBytes, rtt_bytes};
 
 use super::answer::{LinkQuestion, Text, at, rate_line};
 use super::columns::Table;
-use super::shown::us;
+use super::format::us;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::columns::Table;
+use super::format::{percent, slowdown, time, us};
 use super::load::Inputs;
 use super::select::SelectionArgs;
-use super::shown::{percent, slowdown, time, us};
 use super::tail::{amounts, notes};
 
 #[derive(Args, Clone, Debug)]

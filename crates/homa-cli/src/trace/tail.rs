@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::columns::Table;
+use super::format::{at, ends, percent, slowdown, us};
 use super::load::Inputs;
 use super::select::SelectionArgs;
-use super::shown::{at, ends, percent, slowdown, us};
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\

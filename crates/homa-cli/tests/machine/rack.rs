@@ -464,9 +464,9 @@ fn a_cell_that_fails_is_named_and_the_others_are_kept() {
 }
 
 /// Records that occur once for each direction, and their times, by kind, RPC and arguments.
-type Seen = HashMap<(u16, u64, u32, u32), (Record, u64)>;
+type UniqueRecords = HashMap<(u16, u64, u32, u32), (Record, u64)>;
 
-fn seen(file: &String) -> Seen {
+fn seen(file: &String) -> UniqueRecords {
     let dump = homa_trace::read_dump(&std::fs::read(file).expect("readable")).expect("a dump");
     let (mut seen, mut twice) = (HashMap::new(), HashSet::new());
     for record in &dump.records {
@@ -485,8 +485,8 @@ fn seen(file: &String) -> Seen {
 fn assert_traces_agree(files: &[String]) {
     let (switch, hosts) = files.split_last().expect("files");
     let switch = seen(switch);
-    let hosts: Vec<Seen> = hosts.iter().map(seen).collect();
-    let find = |seen: &Seen, kind: EventKind, id, (a, b)| {
+    let hosts: Vec<UniqueRecords> = hosts.iter().map(seen).collect();
+    let find = |seen: &UniqueRecords, kind: EventKind, id, (a, b)| {
         seen.get(&(kind as u16, id, a, b)).map(|(record, time)| (record.place, *time))
     };
     let mut ways = 0;

@@ -45,11 +45,11 @@ fn what_cannot_be_is_refused_in_one_line() {
 }
 
 /// A switch between two devices with connected peers, in a namespace of its own.
-struct Running(Child);
+struct SwitchProcess(Child);
 
-impl Running {
+impl SwitchProcess {
     /// `None`, with the reason printed, without a required privilege or tool.
-    fn start(control: &str, metrics: &str) -> Option<Running> {
+    fn start(control: &str, metrics: &str) -> Option<SwitchProcess> {
         let script = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && \
                       for d in a0 a1 b0 b1; do ip link set $d up; done && exec \"$@\"";
         let mut child = Command::new("unshare")
@@ -65,7 +65,7 @@ impl Running {
         let said = BufReader::new(child.stdout.as_mut().expect("it is piped"));
         let lines: Vec<String> = said.lines().map(|line| line.expect("text")).take(2).collect();
         if lines == [format!("metrics unix:{metrics}"), "ready".to_owned()] {
-            return Some(Running(child));
+            return Some(SwitchProcess(child));
         }
         let output = child.wait_with_output().expect("it has ended");
         homa_testkit::skip(stderr(&output).trim());
@@ -85,7 +85,7 @@ fn a_running_switch_tells_its_counters_and_cleans_up() {
     let scratch = Scratch::new("switch-run");
     let control = scratch.path("control.sock");
     let metrics = scratch.path("metrics.sock");
-    let Some(switch) = Running::start(&control, &metrics) else { return };
+    let Some(switch) = SwitchProcess::start(&control, &metrics) else { return };
     let ask = |words: &[&str]| {
         let output = run(&[&words[..1], &["--control", &control], &words[1..]].concat());
         assert!(output.status.success(), "{}", stderr(&output));

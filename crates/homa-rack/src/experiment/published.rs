@@ -181,12 +181,12 @@ pub fn notes_on(subject: &str) -> impl Iterator<Item = &'static Note> {
 
 /// The published results, one line each.
 pub fn lines(subject: &str) -> Vec<String> {
-    about(subject).map(|note| format!("{}: {}", note.source, note.found)).collect()
+    notes_on(subject).map(|note| format!("{}: {}", note.source, note.found)).collect()
 }
 
 /// The published results, in JSON.
 pub fn json(subject: &str) -> Value {
-    about(subject).map(|note| json!({ "source": note.source, "found": note.found })).collect()
+    notes_on(subject).map(|note| json!({ "source": note.source, "found": note.found })).collect()
 }
 
 #[cfg(test)]
@@ -226,7 +226,7 @@ mod tests {
             "batch_cap",
             "link_margin",
         ] {
-            assert!(about(setting).next().is_some(), "{setting}");
+            assert!(notes_on(setting).next().is_some(), "{setting}");
         }
     }
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::agent::monotonic_ns;
 use super::agent_protocol::{Rate, Reply};
 use super::agents::{AgentReply, Agents};
-use super::cables::{Cables, LinkEvent, told};
+use super::cables::{Cables, LinkEvent, event_lines};
 use super::links::Links;
 use super::options::CommonOptions;
 use super::queue::{QueueRecorder, QueueSample};
@@ -170,7 +170,7 @@ impl Testbed {
     /// Adds the events since `since` to the findings.
     pub fn report_since(&self, since: EventMark, findings: &mut Findings) {
         let events = &self.link_events[since.link_events..];
-        findings.warnings.extend(told(events));
+        findings.warnings.extend(event_lines(events));
         findings.warnings.extend_from_slice(&self.notes[since.notes..]);
         findings.json["link_events"] = json!(events);
         findings.json["warnings"] = json!(findings.warnings);

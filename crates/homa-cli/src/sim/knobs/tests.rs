@@ -3,8 +3,8 @@
 use super::super::preset::{PRESETS, named};
 use super::*;
 
-fn draft() -> Draft {
-    Draft::new(named("sigcomm18").unwrap())
+fn draft() -> SettingsDraft {
+    SettingsDraft::new(named("sigcomm18").unwrap())
 }
 
 fn both() -> [String; 2] {
@@ -147,7 +147,7 @@ fn a_setting_of_one_transport_is_refused_and_left_out_without_it() {
 #[test]
 fn presets_show_every_setting() {
     for preset in PRESETS {
-        let plan = Draft::new(preset).build().unwrap();
+        let plan = SettingsDraft::new(preset).build().unwrap();
         assert_eq!(setup(&plan, &both()).len(), KNOBS.len() + 4);
     }
 }

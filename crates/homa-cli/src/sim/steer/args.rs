@@ -60,7 +60,7 @@ hundredths of the packets, cold and woken threads of the messages. The same seed
 pub struct SteerArgs {
     /// Policies, or `all`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rss-hash,homa-hash,gen2,bypass", value_parser = any_policy)]
-    pub policies: Vec<Chosen>,
+    pub policies: Vec<PolicyChoice>,
     /// Workloads: w1 to w8, a number of bytes, or a file as for `homa sim run`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "w4")]
     pub workloads: Vec<String>,
@@ -145,22 +145,22 @@ pub struct WorkArgs {
 
 /// A policy of a list, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chosen {
+pub enum PolicyChoice {
     All,
     One(PolicyName),
 }
 
-fn any_policy(name: &str) -> Result<Chosen, String> {
-    if name == "all" { Ok(Chosen::All) } else { policy(name).map(Chosen::One) }
+fn any_policy(name: &str) -> Result<PolicyChoice, String> {
+    if name == "all" { Ok(PolicyChoice::All) } else { policy(name).map(PolicyChoice::One) }
 }
 
 /// The policies of a list, each once, in its order.
-pub fn chosen(list: &[Chosen]) -> Vec<PolicyName> {
+pub fn chosen(list: &[PolicyChoice]) -> Vec<PolicyName> {
     let mut policies = Vec::new();
     for chosen in list {
         let named: Vec<PolicyName> = match chosen {
-            Chosen::All => POLICIES.iter().map(|entry| entry.policy).collect(),
-            Chosen::One(policy) => vec![*policy],
+            PolicyChoice::All => POLICIES.iter().map(|entry| entry.policy).collect(),
+            PolicyChoice::One(policy) => vec![*policy],
         };
         for policy in named {
             if !policies.contains(&policy) {
@@ -184,7 +184,7 @@ of those that are compared. A run's ports, and so its hashes, are random; the sp
 pub struct RouterArgs {
     /// Policies, or `all`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rss-hash,sparse", value_parser = any_policy)]
-    pub policies: Vec<Chosen>,
+    pub policies: Vec<PolicyChoice>,
     /// Connections each way
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3,4,6,8,12,16,20,24,28,32")]
     pub flows: Vec<u32>,

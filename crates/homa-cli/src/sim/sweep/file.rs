@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml::{Table, Value};
 
-use super::super::draft::{self, Draft, Plan};
+use super::super::draft::{self, Plan, SettingsDraft};
 use super::super::{knobs, preset};
 
 /// The built-in sweeps: name and text.
@@ -215,7 +215,7 @@ impl Sweep {
     }
 
     fn plan(&self, values: &[Option<String>]) -> Result<Plan, String> {
-        let mut draft = Draft::new(self.preset);
+        let mut draft = SettingsDraft::new(self.preset);
         for (name, text) in &self.shared {
             knobs::set(&mut draft, name, text)?;
         }

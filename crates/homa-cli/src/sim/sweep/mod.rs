@@ -36,7 +36,7 @@ struct Results<'a> {
 }
 
 /// Progress of a sweep. It is locked while a run is written, so that a signal leaves no partial file.
-struct Done {
+struct SweepProgress {
     finished: usize,
     /// Whether all runs are finished, when signals no longer concern the sweep.
     is_over: bool,
@@ -78,7 +78,8 @@ pub fn run(args: &SweepArgs) -> Result<()> {
             directory.display()
         );
     }
-    let done: &'static Mutex<Done> = Box::leak(Box::new(Mutex::new(Done { finished, is_over: false })));
+    let done: &'static Mutex<SweepProgress> =
+        Box::leak(Box::new(Mutex::new(SweepProgress { finished, is_over: false })));
     keep_on_signal(done, runs.len(), directory.display().to_string())?;
     let bars = Bars::default();
     let total = bars.total(runs.len());
@@ -126,7 +127,7 @@ fn label(run: &Run) -> String {
 }
 
 /// Ends the program at ctrl-C with one line, between the files of two runs.
-fn keep_on_signal(done: &'static Mutex<Done>, runs: usize, directory: String) -> Result<()> {
+fn keep_on_signal(done: &'static Mutex<SweepProgress>, runs: usize, directory: String) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     thread::spawn(move || {
         if signals.forever().next().is_none() {

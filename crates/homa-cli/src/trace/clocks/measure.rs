@@ -5,7 +5,7 @@ use std::time::Duration;
 use homa_trace::Source;
 
 /// The measurements of a clock.
-pub struct Measured {
+pub struct ClockMeasurement {
     pub source: Source,
     /// Cost of a read, in nanoseconds.
     pub read_ns: f64,
@@ -69,7 +69,7 @@ impl Pair {
 }
 
 /// Measures all available clocks over this time.
-pub fn all(span: Duration) -> Vec<Measured> {
+pub fn all(span: Duration) -> Vec<ClockMeasurement> {
     let sources: Vec<Source> = Source::ALL.into_iter().filter(|source| source.is_available()).collect();
     let starts: Vec<Pair> = sources.iter().map(|source| Pair::read(*source)).collect();
     std::thread::sleep(span / 2);
@@ -84,7 +84,7 @@ pub fn all(span: Duration) -> Vec<Measured> {
         .collect()
 }
 
-fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> Measured {
+fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> ClockMeasurement {
     let rate = |from: Pair, to: Pair| {
         (to.value as f64 - from.value as f64) / (to.raw_ns as f64 - from.raw_ns as f64)
     };
@@ -102,7 +102,7 @@ fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> Measured {
         Source::MonotonicRaw => (0.0, 0.0),
         _ => (rate(from, end) / expected - 1.0, apart_ns / span_ns),
     };
-    Measured {
+    ClockMeasurement {
         source,
         read_ns,
         resolution_ns: least.unwrap_or_else(|| step(source)) / per_ns,

@@ -1,9 +1,9 @@
 //! `homa trace export`: writes traces for viewers and as text.
 
 mod digits;
+mod event_text;
 mod perfetto;
 mod text;
-mod words;
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

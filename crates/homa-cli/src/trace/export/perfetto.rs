@@ -13,18 +13,18 @@ use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 
 use super::Filter;
 use super::digits::{push_escaped, push_number, push_us};
-use super::words::Words;
-use crate::trace::shown::packet_type;
+use super::event_text::EventText;
+use crate::trace::format::packet_type;
 
 /// Writes the complete document.
 pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
     let mut list = List { out, empty: true, line: String::new() };
-    let mut words = String::new();
+    let mut event_text = String::new();
     for (id, node) in (0..NO_NODE).zip(&model.nodes).filter(|(id, _)| filter.has_node(*id)) {
         threads(&mut list, id, node)?;
         for record in node.records.iter().filter(|record| filter.has(record)) {
-            instant(&mut list, id, node, record, &mut words)?;
+            instant(&mut list, id, node, record, &mut event_text)?;
         }
         if node.kind == NodeKind::Switch {
             queues(&mut list, id, node, filter)?;
@@ -121,7 +121,7 @@ fn instant<W: Write>(
     id: NodeId,
     node: &Node,
     record: &Record,
-    words: &mut String,
+    event_text: &mut String,
 ) -> io::Result<()> {
     // An arrow must begin and end at a slice.
     let way = match record.event() {
@@ -131,9 +131,9 @@ fn instant<W: Write>(
     };
     let phase = if way.is_some() { 'X' } else { 'i' };
     list.begin(phase, id, thread(node, record), record.time);
-    words.clear();
+    event_text.clear();
     // Writing to a string cannot fail.
-    let _ = write!(words, "{}", Words { node, record });
+    let _ = write!(event_text, "{}", EventText { node, record });
     let line = &mut list.line;
     match (way, record.event()) {
         (Some(way), _) => {
@@ -154,7 +154,7 @@ fn instant<W: Write>(
     line.push_str("\",\"cat\":\"event\",\"args\":{\"rpc\":\"");
     push_number(line, record.id);
     line.push_str("\",\"what\":\"");
-    push_escaped(line, words.trim());
+    push_escaped(line, event_text.trim());
     line.push_str("\"}");
     list.end()
 }

@@ -11,7 +11,7 @@ use homa_trace::NodeKind;
 
 use super::Filter;
 use super::digits::{pad, push_us};
-use super::words::Words;
+use super::event_text::EventText;
 
 /// Widths of a time, of the time since the previous line, and of an event's name.
 const TIME: usize = 14;
@@ -24,7 +24,7 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
     let mut before = None;
     // The buffer of a line, reused for all lines.
     let mut line = String::new();
-    for (time, EventRef { node, index }) in InOrder::new(model, filter) {
+    for (time, EventRef { node, index }) in ChronologicalEvents::new(model, filter) {
         let node = &model.nodes[usize::from(node)];
         let record = &node.records[index as usize];
         line.clear();
@@ -45,7 +45,7 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
         if record.id != 0 {
             let _ = write!(line, " rpc {}", record.id);
         }
-        let _ = writeln!(line, " {}", Words { node, record });
+        let _ = writeln!(line, " {}", EventText { node, record });
         out.write_all(line.as_bytes())?;
         before = Some(time);
     }
@@ -54,16 +54,16 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
 
 /// The selected events in chronological order. Simultaneous events are in the order of nodes, then of each
 /// node's records. A merge without sorting suffices, since each node's events are in order.
-struct InOrder<'a> {
+struct ChronologicalEvents<'a> {
     model: &'a Model,
     filter: &'a Filter,
     /// The next event of each node.
     next: BinaryHeap<Reverse<(u64, NodeId, u32)>>,
 }
 
-impl<'a> InOrder<'a> {
-    fn new(model: &'a Model, filter: &'a Filter) -> InOrder<'a> {
-        let mut all = InOrder { model, filter, next: BinaryHeap::new() };
+impl<'a> ChronologicalEvents<'a> {
+    fn new(model: &'a Model, filter: &'a Filter) -> ChronologicalEvents<'a> {
+        let mut all = ChronologicalEvents { model, filter, next: BinaryHeap::new() };
         for node in (0..=NodeId::MAX).take(model.nodes.len()).filter(|node| filter.has_node(*node)) {
             all.next.extend(all.first_from(node, 0));
         }
@@ -78,7 +78,7 @@ impl<'a> InOrder<'a> {
     }
 }
 
-impl Iterator for InOrder<'_> {
+impl Iterator for ChronologicalEvents<'_> {
     type Item = (u64, EventRef);
 
     fn next(&mut self) -> Option<(u64, EventRef)> {

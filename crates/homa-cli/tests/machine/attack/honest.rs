@@ -20,7 +20,7 @@ pub struct Client {
 }
 
 /// The calls of a period.
-pub struct Honest {
+pub struct HonestCalls {
     /// Request bytes and time of each answered call.
     times: Vec<(usize, Duration)>,
     pub failed: Vec<String>,
@@ -38,10 +38,10 @@ impl Client {
     }
 
     /// Makes calls one after the other for this long.
-    pub fn call_for(&self, lasting: Duration) -> Honest {
+    pub fn call_for(&self, lasting: Duration) -> HonestCalls {
         let client = self.host.client().expect("a port");
         let begin = Instant::now();
-        let mut honest = Honest { times: Vec::new(), failed: Vec::new() };
+        let mut honest = HonestCalls { times: Vec::new(), failed: Vec::new() };
         for length in LENGTHS.into_iter().cycle() {
             if begin.elapsed() > lasting {
                 break;
@@ -62,7 +62,7 @@ fn describe(length: usize, error: &CallError) -> String {
     format!("{length} bytes: {error}")
 }
 
-impl Honest {
+impl HonestCalls {
     pub fn answered(&self) -> usize {
         self.times.len()
     }

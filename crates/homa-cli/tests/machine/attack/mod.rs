@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use homa_testkit::namespace::{V4, pair};
 
 use super::serve::Serve;
-use honest::Honest;
+use honest::HonestCalls;
 
 /// Attack packets per second.
 const RATE: u32 = 10_000;
@@ -64,8 +64,8 @@ pub fn run(attack: &mut dyn Attack, lasting: Duration) {
 struct Outcome {
     name: &'static str,
     /// Honest calls during the same packets sent elsewhere, and during the attack.
-    control: Honest,
-    attacked: Honest,
+    control: HonestCalls,
+    attacked: HonestCalls,
     /// Resident bytes of the server: before, maximum, and afterwards.
     memory: [u64; 3],
     /// Bytes sent for each byte from the attacker.
@@ -134,9 +134,9 @@ pub struct Place {
 }
 
 /// An attack with its name.
-pub type Named = (&'static str, fn(&Place) -> Box<dyn Attack>);
+pub type NamedAttack = (&'static str, fn(&Place) -> Box<dyn Attack>);
 
-pub const PEERS: [Named; 8] = [
+pub const PEERS: [NamedAttack; 8] = [
     ("far-first-packets", |place| peer::attack(place, peer::far_first_packets)),
     ("crawling-messages", |place| peer::proven_attack(place, peer::crawling_messages)),
     ("own-acknowledgements", |place| peer::attack(place, peer::own_acknowledgements)),
@@ -147,14 +147,14 @@ pub const PEERS: [Named; 8] = [
     ("strangers-need-ack", |place| peer::attack(place, peer::need_acks)),
 ];
 
-pub const FORGERS: [Named; 4] = [
+pub const FORGERS: [NamedAttack; 4] = [
     ("forged-restart-of-client", |place| forged::attack(place, forged::restart_of_client)),
     ("forged-restart-of-server", |place| forged::attack(place, forged::restart_of_server)),
     ("forged-narrow-path", |place| forged::attack(place, forged::narrow_path)),
     ("forged-unreachable", |place| forged::attack(place, forged::unreachable)),
 ];
 
-fn play_all(attacks: &[Named], lasting: Duration) -> Vec<Outcome> {
+fn play_all(attacks: &[NamedAttack], lasting: Duration) -> Vec<Outcome> {
     attacks.iter().map_while(|&(name, make)| play(name, lasting, make)).collect()
 }
 
@@ -181,7 +181,7 @@ fn attack_figures() {
     );
     for (name, make) in attacks {
         let Some(outcome) = play(name, Duration::from_secs(4), make) else { return };
-        let [control, attacked] = [&outcome.control, &outcome.attacked].map(Honest::short_p99_us);
+        let [control, attacked] = [&outcome.control, &outcome.attacked].map(HonestCalls::short_p99_us);
         let [before, most, after] = outcome.memory.map(|bytes| bytes >> 20);
         println!(
             "{name:26} {:>7} {:>7} {control:>9.0} {attacked:>9.0} {:>6.2} {before:>5} MB {most:>5} MB {after:>5} MB {:>6.2}",

@@ -83,7 +83,7 @@ pub fn kinds(outcomes: &[u64]) -> String {
 
 /// A stream, and whether its client was killed.
 #[derive(Clone, Copy, Debug)]
-pub struct Streamed {
+pub struct AuditedStream {
     pub stream: Stream,
     pub killed: bool,
 }
@@ -106,7 +106,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    pub fn of(ledger: &Ledger, streams: &[Streamed], failures: &[Failure], windows: &[Window]) -> Audit {
+    pub fn of(ledger: &Ledger, streams: &[AuditedStream], failures: &[Failure], windows: &[Window]) -> Audit {
         let mut audit = Audit::default();
         for streamed in streams {
             audit.read(ledger, streamed);
@@ -118,7 +118,7 @@ impl Audit {
         audit
     }
 
-    fn read(&mut self, ledger: &Ledger, &Streamed { stream, killed }: &Streamed) {
+    fn read(&mut self, ledger: &Ledger, &AuditedStream { stream, killed }: &AuditedStream) {
         let mut number = 0;
         loop {
             let outcomes = ledger.outcomes(stream.number, number);

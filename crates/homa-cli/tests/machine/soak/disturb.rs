@@ -7,7 +7,7 @@ use homa_testkit::namespace::{V4, await_path};
 use rand::Rng;
 use rand_pcg::Pcg64;
 
-use super::super::attack::{self, FORGERS, Named, PEERS, Place, at};
+use super::super::attack::{self, FORGERS, NamedAttack, PEERS, Place, at};
 use super::audit::{Cause, Window};
 use super::ledger::now_ns;
 use super::process::{Carrier, Target};
@@ -48,7 +48,7 @@ impl Disturbance {
 }
 
 impl Soak {
-    fn attacks(&self) -> Vec<Named> {
+    fn attacks(&self) -> Vec<NamedAttack> {
         let forgers = if self.site.carriers.contains(&Carrier::Raw) { &FORGERS[..] } else { &[] };
         [&PEERS[..], forgers].concat()
     }
@@ -86,7 +86,12 @@ impl Soak {
     }
 
     /// Runs an action during an attack on the steady server.
-    pub fn beside_attack(&mut self, (name, make): Named, lasting: Duration, run: impl FnOnce(&mut Soak)) {
+    pub fn beside_attack(
+        &mut self,
+        (name, make): NamedAttack,
+        lasting: Duration,
+        run: impl FnOnce(&mut Soak),
+    ) {
         let place =
             Place { attacked: Target::Steady.address(Carrier::Udp), client: at(V4[0], CLIENT_UDP_PORT) };
         let mut attack = self.namespaces[0].run(move || make(&place));

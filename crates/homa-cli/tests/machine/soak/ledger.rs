@@ -109,34 +109,37 @@ impl Outcome {
 
 /// Executions of a request: their number, and the server's last incarnation that ran it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Executed([u8; 2]);
+pub struct ExecutionRecord([u8; 2]);
 
-impl Executed {
+impl ExecutionRecord {
     const WRONG: u8 = 0x80;
     const TWICE_IN_A_LIFE: u8 = 0x40;
     const COUNT: u8 = 0x3f;
 
-    fn again(self, life: u8, right: bool) -> Executed {
-        let Executed([mut flags, last]) = self;
+    fn again(self, life: u8, right: bool) -> ExecutionRecord {
+        let ExecutionRecord([mut flags, last]) = self;
         if self.count() > 0 && last == life {
-            flags |= Executed::TWICE_IN_A_LIFE;
+            flags |= ExecutionRecord::TWICE_IN_A_LIFE;
         }
         if !right {
-            flags |= Executed::WRONG;
+            flags |= ExecutionRecord::WRONG;
         }
-        Executed([flags & !Executed::COUNT | (self.count() + 1).min(Executed::COUNT), life])
+        ExecutionRecord([
+            flags & !ExecutionRecord::COUNT | (self.count() + 1).min(ExecutionRecord::COUNT),
+            life,
+        ])
     }
 
     pub fn count(self) -> u8 {
-        self.0[0] & Executed::COUNT
+        self.0[0] & ExecutionRecord::COUNT
     }
 
     pub fn twice_in_a_life(self) -> bool {
-        self.0[0] & Executed::TWICE_IN_A_LIFE != 0
+        self.0[0] & ExecutionRecord::TWICE_IN_A_LIFE != 0
     }
 
     pub fn had_wrong_bytes(self) -> bool {
-        self.0[0] & Executed::WRONG != 0
+        self.0[0] & ExecutionRecord::WRONG != 0
     }
 }
 
@@ -206,11 +209,11 @@ impl Ledger {
         self.executions.write_all_at(&executed.0, slot(id) * 2).expect("writable");
     }
 
-    pub fn executed(&self, id: CallId) -> Executed {
+    pub fn executed(&self, id: CallId) -> ExecutionRecord {
         let mut bytes = [0; 2];
         // Beyond the end of the file nothing is recorded.
         let _ = self.executions.read_exact_at(&mut bytes, slot(id) * 2);
-        Executed(bytes)
+        ExecutionRecord(bytes)
     }
 
     /// Outcomes of a stream starting with this call number: all available ones, up to some thousand.

@@ -54,7 +54,7 @@ pub fn response(id: CallId, request: &Bytes, length: usize) -> Bytes {
 }
 
 /// A request as decoded by the server.
-pub struct Parsed {
+pub struct ParsedRequest {
     pub id: CallId,
     pub response_length: usize,
     /// Whether the content is that of this call.
@@ -62,7 +62,7 @@ pub struct Parsed {
 }
 
 /// `None` for requests without a header.
-pub fn parse(request: &[u8]) -> Option<Parsed> {
+pub fn parse(request: &[u8]) -> Option<ParsedRequest> {
     let header: &[u8; HEADER] = request.first_chunk()?;
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if word(0) != MAGIC {
@@ -73,7 +73,7 @@ pub fn parse(request: &[u8]) -> Option<Parsed> {
     let right = response_length <= LARGEST
         && request.len() <= LARGEST
         && request[HEADER..] == content(id, Side::Request, request.len() - HEADER);
-    Some(Parsed { id, response_length: response_length.min(LARGEST), right })
+    Some(ParsedRequest { id, response_length: response_length.min(LARGEST), right })
 }
 
 #[test]

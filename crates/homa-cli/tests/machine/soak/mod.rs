@@ -28,7 +28,7 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
 use super::attack::{ATTACKER, PEERS};
-use audit::{Audit, Streamed, Window};
+use audit::{Audit, AuditedStream, Window};
 use child::Process;
 use disturb::Disturbance;
 use ledger::{ANSWERED, Ledger};
@@ -55,7 +55,7 @@ pub struct Soak {
     life: u8,
     client: Process,
     victim: Option<Process>,
-    streams: Vec<Streamed>,
+    streams: Vec<AuditedStream>,
     windows: Vec<Window>,
     /// Removed after all processes have ended.
     _scratch: Scratch,
@@ -77,7 +77,7 @@ impl Soak {
         let role = Role::Client { udp_port: CLIENT_UDP_PORT, streams: streams.clone(), seed };
         let client = Process::start(&namespaces[0], &site, &role);
         let status = Arc::new(Status::new(streams.len() as u32, steady.id()));
-        let streams = streams.into_iter().map(|stream| Streamed { stream, killed: false }).collect();
+        let streams = streams.into_iter().map(|stream| AuditedStream { stream, killed: false }).collect();
         let mut soak = Soak {
             namespaces,
             site,
@@ -105,7 +105,7 @@ impl Soak {
 
     fn start_victim(&mut self) {
         let streams = streams(&self.site, self.streams.len() as u32, 1);
-        self.streams.extend(streams.iter().map(|&stream| Streamed { stream, killed: false }));
+        self.streams.extend(streams.iter().map(|&stream| AuditedStream { stream, killed: false }));
         let role = Role::Client { udp_port: 0, streams, seed: self.seed };
         self.victim = Some(Process::start(&self.namespaces[0], &self.site, &role));
         self.status.streams.store(self.streams.len() as u32, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Soak {
     /// long.
     fn await_answers(&self, count: usize) {
         let end = Instant::now() + RECOVERY;
-        for Streamed { stream, .. } in self.streams.iter().filter(|streamed| !streamed.killed) {
+        for AuditedStream { stream, .. } in self.streams.iter().filter(|streamed| !streamed.killed) {
             let mut from = 0;
             // Earlier responses do not count.
             loop {

@@ -5,15 +5,15 @@ use std::fmt;
 use homa_analysis::model::{DATA, Node};
 use homa_trace::{EventKind, NodeKind, Record, drop_reason_name, packet_word_parts};
 
-use crate::trace::shown::packet_type;
+use crate::trace::format::packet_type;
 
 /// The arguments and place of an event; empty if it has none.
-pub struct Words<'a> {
+pub struct EventText<'a> {
     pub node: &'a Node,
     pub record: &'a Record,
 }
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for EventText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Record { a, b, place, .. } = *self.record;
         match self.record.event() {

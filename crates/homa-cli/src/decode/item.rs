@@ -10,7 +10,7 @@ use super::DecodeArgs;
 use super::bundle::{Part, Place, parts};
 
 /// An item to print, with its capture time.
-pub struct Seen<'a> {
+pub struct CaptureItem<'a> {
     /// Number of the record in the capture, from 1.
     pub number: u64,
     /// Nanoseconds since 1970.
@@ -19,18 +19,18 @@ pub struct Seen<'a> {
     pub start_ns: u64,
     /// Whether the capture has nanoseconds.
     pub nanoseconds: bool,
-    pub what: What<'a>,
+    pub what: ItemContent<'a>,
 }
 
-pub enum What<'a> {
-    Packet(Sighting<'a>),
+pub enum ItemContent<'a> {
+    Packet(CapturedPacket<'a>),
     /// An ICMP error about a packet.
     Icmp {
         from: IpAddr,
         to: IpAddr,
         kind: u8,
         code: u8,
-        about: Sighting<'a>,
+        about: CapturedPacket<'a>,
     },
     /// A fragment of a packet that IP has divided.
     Fragment {
@@ -40,15 +40,15 @@ pub enum What<'a> {
 }
 
 /// A Homa packet as far as it was captured.
-pub struct Sighting<'a> {
+pub struct CapturedPacket<'a> {
     /// The datagram, with this packet alone as its payload.
     pub datagram: Datagram<'a>,
     /// `None` if the datagram is not a bundle.
     pub place: Option<Place>,
-    pub decoded: Decoded,
+    pub decoded: DecodeResult,
 }
 
-pub enum Decoded {
+pub enum DecodeResult {
     Valid(Packet),
     /// The capture, or the quoting ICMP error, contains less than its header.
     Cut,
@@ -59,7 +59,7 @@ pub enum Decoded {
 
 /// The categories of items, for the counters and for `--type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ItemCategory {
     Type(PacketType),
     Icmp,
     /// Truncated before its type.
@@ -67,64 +67,70 @@ pub enum Kind {
     Bad,
 }
 
-impl Kind {
+impl ItemCategory {
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Type(kind) => kind.name(),
-            Kind::Icmp => "ICMP",
-            Kind::Cut => "CUT",
-            Kind::Bad => "BAD",
+            ItemCategory::Type(kind) => kind.name(),
+            ItemCategory::Icmp => "ICMP",
+            ItemCategory::Cut => "CUT",
+            ItemCategory::Bad => "BAD",
         }
     }
 
     /// Parses a name, in any case, and with `-` or `_`.
-    pub fn from_name(text: &str) -> Option<Kind> {
+    pub fn from_name(text: &str) -> Option<ItemCategory> {
         let wanted = text.to_ascii_uppercase().replace('-', "_");
-        let types = PacketType::ALL.into_iter().map(Kind::Type);
-        types.chain([Kind::Icmp, Kind::Cut, Kind::Bad]).find(|kind| kind.name() == wanted)
+        let types = PacketType::ALL.into_iter().map(ItemCategory::Type);
+        types
+            .chain([ItemCategory::Icmp, ItemCategory::Cut, ItemCategory::Bad])
+            .find(|kind| kind.name() == wanted)
     }
 }
 
-impl What<'_> {
-    pub fn kind(&self) -> Kind {
+impl ItemContent<'_> {
+    pub fn kind(&self) -> ItemCategory {
         match self {
-            What::Packet(sighting) => sighting.kind(),
-            What::Icmp { .. } => Kind::Icmp,
-            What::Fragment { .. } => Kind::Bad,
+            ItemContent::Packet(captured) => captured.kind(),
+            ItemContent::Icmp { .. } => ItemCategory::Icmp,
+            ItemContent::Fragment { .. } => ItemCategory::Bad,
         }
     }
 }
 
-impl<'a> Sighting<'a> {
-    fn new(datagram: &Datagram<'a>, part: Part<'a>) -> Sighting<'a> {
+impl<'a> CapturedPacket<'a> {
+    fn new(datagram: &Datagram<'a>, part: Part<'a>) -> CapturedPacket<'a> {
         let (bytes, wire_len) = (part.packet.bytes, part.packet.wire_len);
         let decoded = match (part.bad_length, wire::decode(bytes, wire_len)) {
-            (Some(length), _) => Decoded::BadLength(length),
-            (None, Ok(packet)) => Decoded::Valid(packet),
+            (Some(length), _) => DecodeResult::BadLength(length),
+            (None, Ok(packet)) => DecodeResult::Valid(packet),
             (None, Err(DecodeError::TooShort { needed, .. }))
                 if bytes.len() < needed && needed <= wire_len =>
             {
-                Decoded::Cut
+                DecodeResult::Cut
             }
-            (None, Err(error)) => Decoded::Bad(error),
+            (None, Err(error)) => DecodeResult::Bad(error),
         };
-        Sighting { datagram: Datagram { payload: part.packet, ..*datagram }, place: part.place, decoded }
+        CapturedPacket {
+            datagram: Datagram { payload: part.packet, ..*datagram },
+            place: part.place,
+            decoded,
+        }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ItemCategory {
         match &self.decoded {
-            Decoded::Valid(packet) => Kind::Type(packet.body.packet_type()),
-            Decoded::Cut => self.packet_type().map_or(Kind::Cut, Kind::Type),
-            Decoded::Bad(_) | Decoded::BadLength(_) => Kind::Bad,
+            DecodeResult::Valid(packet) => ItemCategory::Type(packet.body.packet_type()),
+            DecodeResult::Cut => self.packet_type().map_or(ItemCategory::Cut, ItemCategory::Type),
+            DecodeResult::Bad(_) | DecodeResult::BadLength(_) => ItemCategory::Bad,
         }
     }
 
     /// The error in a captured packet, and a constant name for it.
     pub fn error(&self) -> Option<(String, &'static str)> {
         match &self.decoded {
-            Decoded::Valid(_) | Decoded::Cut => None,
-            Decoded::Bad(error) => Some((error.to_string(), error.reason())),
-            Decoded::BadLength(length) => {
+            DecodeResult::Valid(_) | DecodeResult::Cut => None,
+            DecodeResult::Bad(error) => Some((error.to_string(), error.reason())),
+            DecodeResult::BadLength(length) => {
                 Some((format!("packet_length {length} does not fit the datagram"), "packet_length"))
             }
         }
@@ -147,10 +153,10 @@ impl<'a> Sighting<'a> {
             return true;
         }
         match &self.decoded {
-            Decoded::Valid(Packet { body: Body::Data(data), .. }) => {
+            DecodeResult::Valid(Packet { body: Body::Data(data), .. }) => {
                 data.ack.is_some_and(|ack| ack.client_id == id)
             }
-            Decoded::Valid(Packet { body: Body::Ack(acks), .. }) => {
+            DecodeResult::Valid(Packet { body: Body::Ack(acks), .. }) => {
                 acks.iter().any(|ack| ack.client_id == id)
             }
             _ => false,
@@ -169,38 +175,46 @@ impl<'a> Selection<'a> {
     }
 
     /// The requested packets of a frame: each packet of its datagram by itself.
-    pub fn select<'b>(&self, content: &Content<'b>) -> Vec<What<'b>> {
-        let all: Vec<What<'b>> = match *content {
-            Content::Datagram(datagram) => self.sight(&datagram).map(What::Packet).collect(),
-            Content::Error { from, to, kind, code, about } => {
-                let packets = self.sight(&about);
-                packets.map(|about| What::Icmp { from, to, kind, code, about }).collect()
+    pub fn select<'b>(&self, content: &Content<'b>) -> Vec<ItemContent<'b>> {
+        let all: Vec<ItemContent<'b>> = match *content {
+            Content::Datagram(datagram) => {
+                self.captured_packets(&datagram).map(ItemContent::Packet).collect()
             }
-            Content::Fragment { from, to } => vec![What::Fragment { from, to }],
+            Content::Error { from, to, kind, code, about } => {
+                let packets = self.captured_packets(&about);
+                packets.map(|about| ItemContent::Icmp { from, to, kind, code, about }).collect()
+            }
+            Content::Fragment { from, to } => vec![ItemContent::Fragment { from, to }],
             Content::Other => Vec::new(),
         };
         all.into_iter().filter(|what| self.wants(what)).collect()
     }
 
-    fn wants(&self, what: &What<'_>) -> bool {
+    fn wants(&self, what: &ItemContent<'_>) -> bool {
         let kind_matches = self.args.types.is_empty() || self.args.types.contains(&what.kind());
         let rpc_matches = self.args.rpc.is_none_or(|id| match what {
-            What::Packet(sighting) | What::Icmp { about: sighting, .. } => sighting.concerns(id & !1),
-            What::Fragment { .. } => false,
+            ItemContent::Packet(captured) | ItemContent::Icmp { about: captured, .. } => {
+                captured.concerns(id & !1)
+            }
+            ItemContent::Fragment { .. } => false,
         });
         kind_matches && rpc_matches
     }
 
     /// The Homa packets in a datagram; none if it is not Homa's. Over raw IP the protocol number decides.
     /// Over UDP the given ports decide, or without them, header bytes that only our packets have.
-    fn sight<'b>(&self, datagram: &Datagram<'b>) -> impl Iterator<Item = Sighting<'b>> + use<'b> {
+    fn captured_packets<'b>(
+        &self,
+        datagram: &Datagram<'b>,
+    ) -> impl Iterator<Item = CapturedPacket<'b>> + use<'b> {
         let datagram = *datagram;
-        let mut sightings = parts(&datagram).map(move |part| Sighting::new(&datagram, part)).peekable();
+        let mut captured_packets =
+            parts(&datagram).map(move |part| CapturedPacket::new(&datagram, part)).peekable();
         let is_homa = !datagram.udp
             || self.is_homa_port(datagram.from.port())
             || self.is_homa_port(datagram.to.port())
-            || self.args.udp_ports.is_empty() && sightings.peek().is_some_and(looks_like_ours);
-        sightings.take_while(move |_| is_homa)
+            || self.args.udp_ports.is_empty() && captured_packets.peek().is_some_and(looks_like_ours);
+        captured_packets.take_while(move |_| is_homa)
     }
 
     fn is_homa_port(&self, port: u16) -> bool {
@@ -214,25 +228,25 @@ impl<'a> Selection<'a> {
 
 /// Whether a datagram's first packet looks like ours over UDP: each byte that receivers ignore has the value
 /// that we send, and the length is exact.
-fn looks_like_ours(sighting: &Sighting<'_>) -> bool {
-    let Decoded::Valid(packet) = &sighting.decoded else { return false };
+fn looks_like_ours(captured: &CapturedPacket<'_>) -> bool {
+    let DecodeResult::Valid(packet) = &captured.decoded else { return false };
     let kind = packet.body.packet_type();
     let doff = if kind == PacketType::Data { 0xe0 } else { 0x50 };
     let wire_len = kind.header_len() + packet.payload_len as usize;
     // CUTOFFS between our hosts have four more bytes.
     let longer = if kind == PacketType::Cutoffs { 4 } else { 0 };
-    let marked = match sighting.common("urgent") {
+    let marked = match captured.common("urgent") {
         // Without the mark, our packets have the format of those to Linux Homa.
         Some(0) => ["flags", "window", "checksum", "packet_length", "bundle_endpoints"]
             .iter()
-            .all(|name| sighting.common(name) == Some(0)),
+            .all(|name| captured.common(name) == Some(0)),
         // WIRE-23: only DATA says whether the sender accepts bundles.
         urgent => {
             urgent == Some(u64::from(OURS_MAGIC))
-                && (kind == PacketType::Data || sighting.common("bundle_endpoints") == Some(0))
+                && (kind == PacketType::Data || captured.common("bundle_endpoints") == Some(0))
         }
     };
     marked
-        && sighting.common("doff") == Some(doff)
-        && (wire_len..=wire_len + longer).contains(&sighting.datagram.payload.wire_len)
+        && captured.common("doff") == Some(doff)
+        && (wire_len..=wire_len + longer).contains(&captured.datagram.payload.wire_len)
 }
