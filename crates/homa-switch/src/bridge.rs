@@ -16,7 +16,7 @@ use crate::config::{ConfigError, SwitchConfig};
 use crate::ethernet::{mark_congestion, parse};
 use crate::packet::Packets;
 use crate::stats::Snapshot;
-use crate::switch::{Refused, Route, Switch};
+use crate::switch::{DropReason, Route, Switch};
 
 /// Maximum receive batch of a port, frames: large enough to amortize a round, small enough not to delay the
 /// other ports.
@@ -275,7 +275,7 @@ impl Bridge {
                 if self.switch.is_traced()
                     && let Some(head) = parse(self.frames.bytes(&frame))
                 {
-                    self.switch.dropped(now_ns, port, &head, &self.packets(&frame), Refused::Device);
+                    self.switch.dropped(now_ns, port, &head, &self.packets(&frame), DropReason::Device);
                 }
                 self.frames.drop_frame(frame);
             }

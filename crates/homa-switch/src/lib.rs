@@ -79,4 +79,4 @@ pub use depth::DepthSummary;
 pub use ethernet::{FrameHeader, Mac, mark_congestion, parse};
 pub use packet::{Packet, Packets};
 pub use stats::{PortSnapshot, QueueSnapshot, Snapshot};
-pub use switch::{Admitted, Refused, Route, Switch};
+pub use switch::{Admission, DropReason, Route, Switch};

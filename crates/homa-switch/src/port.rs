@@ -9,7 +9,7 @@ use crate::config::PRIORITIES;
 use crate::config::{Forwarding, SwitchConfig};
 use crate::depth::Depth;
 use crate::packet::Packets;
-use crate::queues::{Queued, Queues};
+use crate::queues::{QueuedFrame, Queues};
 
 /// Picoseconds of a nanosecond: a byte of 10 Gbit/s takes 800 of them.
 pub(crate) const PS: u64 = 1_000;
@@ -74,7 +74,7 @@ impl<F> Port<F> {
     }
 
     /// Adds a frame to a queue.
-    pub(crate) fn push(&mut self, now_ns: u64, queue: usize, queued: Queued<F>) {
+    pub(crate) fn push(&mut self, now_ns: u64, queue: usize, queued: QueuedFrame<F>) {
         self.depths[queue].grow(now_ns, queued.bytes.into());
         self.depth.grow(now_ns, queued.bytes.into());
         self.queues.push(queue, queued);
@@ -116,7 +116,7 @@ impl<F> Port<F> {
 
     /// Starts sending the next frame on the idle link; `None` if the queues are empty.
     fn start(&mut self, now_ns: u64, config: &SwitchConfig, pool: &mut Pool) -> Option<()> {
-        let (queue, Queued { frame, bytes, packets, came_ps }) = self.queues.pop()?;
+        let (queue, QueuedFrame { frame, bytes, packets, came_ps }) = self.queues.pop()?;
         self.depths[queue].shrink(now_ns, bytes.into());
         self.depth.shrink(now_ns, bytes.into());
         pool.give_back(bytes.into());
@@ -195,7 +195,7 @@ mod tests {
             self.port.push(
                 now_ns,
                 queue,
-                Queued { frame: name, bytes, packets: Packets::default(), came_ps },
+                QueuedFrame { frame: name, bytes, packets: Packets::default(), came_ps },
             );
         }
 

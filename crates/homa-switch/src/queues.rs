@@ -7,7 +7,7 @@ use crate::packet::Packets;
 
 /// A queued frame.
 #[derive(Debug)]
-pub(crate) struct Queued<F> {
+pub(crate) struct QueuedFrame<F> {
     pub(crate) frame: F,
     pub(crate) bytes: u32,
     pub(crate) packets: Packets,
@@ -18,7 +18,7 @@ pub(crate) struct Queued<F> {
 /// The queued frames of a port.
 #[derive(Debug)]
 pub(crate) struct Queues<F> {
-    queues: [VecDeque<Queued<F>>; PRIORITIES],
+    queues: [VecDeque<QueuedFrame<F>>; PRIORITIES],
     /// A bit for each queue that is not empty.
     occupied: u8,
 }
@@ -28,7 +28,7 @@ impl<F> Queues<F> {
         Queues { queues: std::array::from_fn(|_| VecDeque::new()), occupied: 0 }
     }
 
-    pub(crate) fn push(&mut self, queue: usize, frame: Queued<F>) {
+    pub(crate) fn push(&mut self, queue: usize, frame: QueuedFrame<F>) {
         self.queues[queue].push_back(frame);
         self.occupied |= 1 << queue;
     }
@@ -40,7 +40,7 @@ impl<F> Queues<F> {
     }
 
     /// Removes the first frame of the highest non-empty queue; returns it with the queue's number.
-    pub(crate) fn pop(&mut self) -> Option<(usize, Queued<F>)> {
+    pub(crate) fn pop(&mut self) -> Option<(usize, QueuedFrame<F>)> {
         let queue = self.occupied.checked_ilog2()? as usize;
         let frame = self.queues[queue].pop_front()?;
         if self.queues[queue].is_empty() {
@@ -58,7 +58,7 @@ mod tests {
     fn the_highest_goes_first_and_equals_in_order() {
         let mut queues = Queues::new();
         for (name, queue) in [("a", 0), ("b", 7), ("c", 3), ("d", 7), ("e", 0)] {
-            queues.push(queue, Queued { frame: name, bytes: 1, packets: Packets::default(), came_ps: 0 });
+            queues.push(queue, QueuedFrame { frame: name, bytes: 1, packets: Packets::default(), came_ps: 0 });
         }
         let mut order = String::new();
         while let Some((_, queued)) = queues.pop() {

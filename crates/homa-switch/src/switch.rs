@@ -9,7 +9,7 @@ use crate::config::{ConfigError, SwitchConfig};
 use crate::ethernet::FrameHeader;
 use crate::packet::Packets;
 use crate::port::{PS, Port, record};
-use crate::queues::Queued;
+use crate::queues::QueuedFrame;
 use crate::stats::{PortSnapshot, QueueSnapshot, Snapshot};
 use crate::table::Table;
 
@@ -27,7 +27,7 @@ pub enum Route {
 /// Room reserved in a queue, for [`Switch::push`].
 #[derive(Debug)]
 #[must_use = "the place is taken until a frame is pushed"]
-pub struct Admitted {
+pub struct Admission {
     port: usize,
     queue: usize,
     bytes: u32,
@@ -39,7 +39,7 @@ pub struct Admitted {
 /// Why a frame was dropped. The numbers are those of time traces ([`Place::reason`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Refused {
+pub enum DropReason {
     /// The buffer is full, or the queue is at its threshold.
     Full = 1,
     /// Dropped at random (`loss`).
@@ -112,7 +112,7 @@ impl<F> Switch<F> {
     }
 
     /// Counts a frame that was dropped after it had left a port.
-    pub fn dropped(&mut self, now_ns: u64, port: usize, head: &FrameHeader, packets: &Packets, why: Refused) {
+    pub fn dropped(&mut self, now_ns: u64, port: usize, head: &FrameHeader, packets: &Packets, why: DropReason) {
         if self.trace.is_recording() {
             let queue = self.config.queue_of(head.priority) as u16;
             let place = Place::in_switch(port as u16, queue, why as u16);
@@ -151,7 +151,7 @@ impl<F> Switch<F> {
         head: &FrameHeader,
         bytes: usize,
         packets: &Packets,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<Admission, DropReason> {
         let result = self.has_place(port, head, bytes, packets);
         if let Err(why) = result {
             self.dropped(now_ns, port, head, packets, why);
@@ -165,10 +165,10 @@ impl<F> Switch<F> {
         head: &FrameHeader,
         bytes: usize,
         packets: &Packets,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<Admission, DropReason> {
         if self.config.loss > 0.0 && self.random.random_bool(self.config.loss) {
             self.arrivals[port].lost += 1;
-            return Err(Refused::Lost);
+            return Err(DropReason::Lost);
         }
         let queue = self.config.queue_of(head.priority);
         let bytes = bytes as u32;
@@ -178,18 +178,18 @@ impl<F> Switch<F> {
             let count = &mut way_out.counts[queue];
             count.dropped_frames += 1;
             count.dropped_bytes += u64::from(bytes);
-            return Err(Refused::Full);
+            return Err(DropReason::Full);
         }
         self.pool.take(bytes.into());
         let mark = head.may_be_marked && self.config.mark_bytes.is_some_and(|most| depth >= most);
         way_out.counts[queue].marked_frames += u64::from(mark);
-        Ok(Admitted { port, queue, bytes, packets: packets.clone(), mark })
+        Ok(Admission { port, queue, bytes, packets: packets.clone(), mark })
     }
 
     /// Queues an admitted frame that arrived at `came_ns`, at most `now_ns`. If the link was idle, it has
     /// been busy with the frame since then.
-    pub fn push(&mut self, now_ns: u64, came_ns: u64, admitted: Admitted, frame: F) {
-        let Admitted { port, queue, bytes, packets, .. } = admitted;
+    pub fn push(&mut self, now_ns: u64, came_ns: u64, admitted: Admission, frame: F) {
+        let Admission { port, queue, bytes, packets, .. } = admitted;
         if self.trace.is_recording() {
             let place = Place::in_switch(port as u16, queue as u16, 0);
             record(&mut self.trace, now_ns, EventKind::SwitchEntered, &packets, place);
@@ -197,7 +197,7 @@ impl<F> Switch<F> {
         self.ports[port].push(
             now_ns,
             queue,
-            Queued { frame, bytes, packets, came_ps: came_ns.min(now_ns) * PS },
+            QueuedFrame { frame, bytes, packets, came_ps: came_ns.min(now_ns) * PS },
         );
     }
 
@@ -307,7 +307,7 @@ mod tests {
         to: u8,
         priority: u8,
         name: u32,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, DropReason> {
         let head = head(0, to, priority);
         let Route::Port(port) = switch.route(now_ns, 0, &head, FRAME) else { panic!("it is known") };
         let packets = Packet { id: name.into(), word: FRAME as u32, offset: 7 }.into();
@@ -336,7 +336,7 @@ mod tests {
         let mut switch = switch(|_| ());
         let taken = (0..100).filter(|&name| offer(&mut switch, 0, 1, 2, name).is_ok()).count();
         assert!((70..80).contains(&taken), "eight ninths of what the port has: {taken}");
-        assert_eq!(offer(&mut switch, 0, 1, 2, 0), Err(Refused::Full));
+        assert_eq!(offer(&mut switch, 0, 1, 2, 0), Err(DropReason::Full));
         let higher = (0..100).filter(|&name| offer(&mut switch, 0, 1, 7, name).is_ok()).count();
         assert!(higher >= 5 && taken + higher <= 100_000 / FRAME, "{higher}");
         assert_eq!(offer(&mut switch, 0, 2, 0, 0), Ok(false), "other ports have their own");
@@ -376,7 +376,7 @@ mod tests {
         let admitted = switch.admit(100, 1, &head, FRAME, &packets).unwrap();
         switch.push(100, 100, admitted, 1);
         assert_eq!((switch.poll(100 + FRAME_NS, 1), switch.poll(1_000_000, 1)), (Some(1), None));
-        switch.dropped(200 + FRAME_NS, 1, &head, &packets, Refused::Device);
+        switch.dropped(200 + FRAME_NS, 1, &head, &packets, DropReason::Device);
         let records: Vec<_> =
             switch.trace().iter().map(|of| (of.event().unwrap(), of.time, of.id, of.a, of.b)).collect();
         use EventKind::{SwitchDropped, SwitchEntered, SwitchLeft};
@@ -395,7 +395,7 @@ mod tests {
             offer(&mut switch, now_ns, 2, 5, name).unwrap();
         }
         let dropped_at = |switch: &mut Switch<u32>| {
-            (0..).find(|&name| offer(switch, 700, 3, 4, 1_000 + name) == Err(Refused::Full)).unwrap()
+            (0..).find(|&name| offer(switch, 700, 3, 4, 1_000 + name) == Err(DropReason::Full)).unwrap()
         };
         let dropped = 1_000 + u64::from(dropped_at(&mut switch));
         // Late, and still the times of the link: the second waits for the first.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::{LossDetection, LossSite, Losses, lost};
-use homa_switch::Refused;
+use homa_switch::DropReason;
 
 use super::answer::{Question, Text, percentiles, share, us_or};
 use super::columns::Table;
@@ -64,9 +64,9 @@ fn place(place: &LossSite) -> String {
 }
 
 fn why(reason: u16) -> &'static str {
-    const FULL: u16 = Refused::Full as u16;
-    const LOST: u16 = Refused::Lost as u16;
-    const DEVICE: u16 = Refused::Device as u16;
+    const FULL: u16 = DropReason::Full as u16;
+    const LOST: u16 = DropReason::Lost as u16;
+    const DEVICE: u16 = DropReason::Device as u16;
     match reason {
         FULL => "its buffer was full",
         LOST => "dropped on purpose",
