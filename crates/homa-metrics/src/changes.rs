@@ -63,7 +63,7 @@ pub struct Changes {
 /// Compares two scrapes; without an earlier one, everything counts from the start of the process.
 #[must_use]
 pub fn between(before: Option<&Scrape>, now: &Scrape) -> Changes {
-    let earlier = Earlier::of(before, now);
+    let earlier = EarlierScrape::of(before, now);
     let mut metrics = Vec::new();
     for family in &now.snapshot.families {
         if family.name == UPTIME {
@@ -86,7 +86,7 @@ pub fn between(before: Option<&Scrape>, now: &Scrape) -> Changes {
 }
 
 /// The values of the earlier scrape, and the time since.
-struct Earlier<'a> {
+struct EarlierScrape<'a> {
     values: HashMap<Key<'a>, f64>,
     histograms: Vec<(&'a str, Labels, Histogram)>,
     /// Seconds since the earlier scrape, or since a restart, of each host that reports its uptime.
@@ -95,8 +95,8 @@ struct Earlier<'a> {
     restarted: Vec<String>,
 }
 
-impl<'a> Earlier<'a> {
-    fn of(before: Option<&'a Scrape>, now: &Scrape) -> Earlier<'a> {
+impl<'a> EarlierScrape<'a> {
+    fn of(before: Option<&'a Scrape>, now: &Scrape) -> EarlierScrape<'a> {
         let families = before.map_or(&[][..], |before| &before.snapshot.families);
         let mut values = HashMap::new();
         let mut histograms = Vec::new();
@@ -141,7 +141,7 @@ impl<'a> Earlier<'a> {
             seconds_of.entry(String::new()).or_insert_with(|| by_hosts.or(by_clock).unwrap_or_default());
         }
         restarted.retain(|host| !host.is_empty());
-        Earlier { values, histograms, seconds_of, seconds, restarted }
+        EarlierScrape { values, histograms, seconds_of, seconds, restarted }
     }
 
     /// The time in between for a metric with these labels, seconds.

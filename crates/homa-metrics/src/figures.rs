@@ -17,7 +17,7 @@ const BYTES: &str = "bytes";
 
 /// The metrics of one host.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Numbers {
+pub struct HostMetrics {
     /// Values by name, without those of single peers and buckets.
     values: HashMap<String, f64>,
     calls: BySize,
@@ -27,13 +27,13 @@ pub struct Numbers {
 /// Times by message size.
 type BySize = Vec<(String, Histogram)>;
 
-impl Numbers {
+impl HostMetrics {
     /// The metrics of each host in a snapshot, in its order, and those of the process.
-    pub fn by_host(snapshot: &Snapshot) -> (Vec<(String, Numbers)>, Numbers) {
-        let mut hosts: Vec<(String, Numbers)> = Vec::new();
-        let mut process = Numbers::default();
+    pub fn by_host(snapshot: &Snapshot) -> (Vec<(String, HostMetrics)>, HostMetrics) {
+        let mut hosts: Vec<(String, HostMetrics)> = Vec::new();
+        let mut process = HostMetrics::default();
         for family in &snapshot.families {
-            let of_family: Option<fn(&mut Numbers) -> &mut BySize> = match family.name.as_str() {
+            let of_family: Option<fn(&mut HostMetrics) -> &mut BySize> = match family.name.as_str() {
                 CALLS => Some(|numbers| &mut numbers.calls),
                 ANSWERS => Some(|numbers| &mut numbers.answers),
                 _ => None,
@@ -72,9 +72,9 @@ impl Numbers {
     }
 }
 
-fn entry<'a>(hosts: &'a mut Vec<(String, Numbers)>, host: &str) -> &'a mut Numbers {
+fn entry<'a>(hosts: &'a mut Vec<(String, HostMetrics)>, host: &str) -> &'a mut HostMetrics {
     let index = hosts.iter().position(|(other, _)| other == host).unwrap_or_else(|| {
-        hosts.push((host.to_owned(), Numbers::default()));
+        hosts.push((host.to_owned(), HostMetrics::default()));
         hosts.len() - 1
     });
     &mut hosts[index].1
@@ -133,19 +133,19 @@ pub struct Figures {
     /// Processors that the process kept busy, on average; `None`: unknown.
     pub processors_busy: Option<f64>,
     /// Times of the calls that ended in between.
-    pub calls: Tail,
+    pub calls: TimeDistribution,
     /// The same of each class of sizes that has any.
-    pub calls_by_bytes: Vec<Tail>,
+    pub calls_by_bytes: Vec<TimeDistribution>,
     /// Times of the requests answered in between, from the arrival of the whole request until the application
     /// handed over the answer: no round trips, since the network has no part in them.
-    pub answers: Tail,
+    pub answers: TimeDistribution,
     /// The same of each class of sizes that has any.
-    pub answers_by_bytes: Vec<Tail>,
+    pub answers_by_bytes: Vec<TimeDistribution>,
 }
 
 /// The distribution of some times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Tail {
+pub struct TimeDistribution {
     /// The longer of request and response, both bounds included; absent for all sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<String>,
@@ -159,19 +159,19 @@ pub struct Tail {
     pub max_s: Option<f64>,
 }
 
-impl Tail {
-    fn of(bytes: Option<String>, times: &Histogram) -> Tail {
+impl TimeDistribution {
+    fn of(bytes: Option<String>, times: &Histogram) -> TimeDistribution {
         let quantile = |fraction| times.quantile(fraction).filter(|time| time.is_finite());
         let [p50_s, p99_s, max_s] = [0.5, 0.99, 1.0].map(quantile);
-        Tail { bytes, count: times.count(), p50_s, p99_s, max_s }
+        TimeDistribution { bytes, count: times.count(), p50_s, p99_s, max_s }
     }
 }
 
 /// The figures between two scrapes; for a new host, since it was made. `elapsed` is the time between the
 /// scrapes by our clock, for metrics of the process.
-pub fn between(before: Option<(&Numbers, &Numbers)>, now: (&Numbers, &Numbers), elapsed: f64) -> Figures {
+pub fn between(before: Option<(&HostMetrics, &HostMetrics)>, now: (&HostMetrics, &HostMetrics), elapsed: f64) -> Figures {
     let (numbers, process) = now;
-    let none = Numbers::default();
+    let none = HostMetrics::default();
     let (mut then, mut then_process) = before.unwrap_or((&none, &none));
     let restarted = went_back(then, numbers);
     if restarted {
@@ -221,22 +221,22 @@ pub fn between(before: Option<(&Numbers, &Numbers)>, now: (&Numbers, &Numbers), 
 }
 
 /// The times between two scrapes, of all sizes and of each size that has any.
-fn tails(then: &BySize, now: &BySize) -> (Tail, Vec<Tail>) {
+fn tails(then: &BySize, now: &BySize) -> (TimeDistribution, Vec<TimeDistribution>) {
     let mut all = Histogram::default();
     let mut by_bytes = Vec::new();
     for (bytes, times) in now {
         let earlier = then.iter().find(|(other, _)| other == bytes);
         let since = earlier.and_then(|(_, earlier)| times.since(earlier)).unwrap_or_else(|| times.clone());
         if since.count() > 0.0 {
-            by_bytes.push(Tail::of(Some(bytes.clone()), &since));
+            by_bytes.push(TimeDistribution::of(Some(bytes.clone()), &since));
             all.add(&since);
         }
     }
-    (Tail::of(None, &all), by_bytes)
+    (TimeDistribution::of(None, &all), by_bytes)
 }
 
 /// Whether the process was restarted in between.
-fn went_back(before: &Numbers, now: &Numbers) -> bool {
+fn went_back(before: &HostMetrics, now: &HostMetrics) -> bool {
     let mut counters = before.values.iter().filter(|(name, _)| name.ends_with("_total"));
     now.uptime() < before.uptime() || counters.any(|(name, then)| now.value(name) < *then)
 }
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::text::parse;
 
-    fn numbers(uptime: f64, delivered: u32, drops: u32, short: u32, cpu: f64) -> (Numbers, Numbers) {
+    fn numbers(uptime: f64, delivered: u32, drops: u32, short: u32, cpu: f64) -> (HostMetrics, HostMetrics) {
         let text = format!(
             "homa_uptime_seconds{{host=\"a\"}} {uptime}\n\
              homa_responses_delivered_total{{host=\"a\"}} {delivered}\n\
@@ -275,7 +275,7 @@ mod tests {
              homa_peer_open_rpcs{{host=\"a\",peer=\"b\"}} 3\n\
              process_cpu_seconds_total {cpu}\n"
         );
-        let (mut hosts, process) = Numbers::by_host(&parse(&text).expect("metrics"));
+        let (mut hosts, process) = HostMetrics::by_host(&parse(&text).expect("metrics"));
         assert_eq!((hosts.len(), hosts[0].0.as_str()), (1, "a"));
         (hosts.remove(0).1, process)
     }

@@ -4,7 +4,7 @@
 //! - [`scrape`] reads the text of a process, [`Source`] also that of a file; [`text`] parses it.
 //! - [`Histogram`] has the values of a histogram, of all time or since an earlier scrape.
 //! - [`changes`] compares two scrapes: differences, rates, shares of the time.
-//! - [`Top`] is a live view of the hosts in several processes.
+//! - [`LiveView`] is a live view of the hosts in several processes.
 //!
 //! ```
 //! use homa_metrics::{Exporter, scrape};
@@ -32,4 +32,4 @@ pub use address::{MetricsAddr, listen_unix};
 pub use exporter::Exporter;
 pub use histogram::Histogram;
 pub use scrape::{Scrape, Source, scrape};
-pub use top::Top;
+pub use top::LiveView;

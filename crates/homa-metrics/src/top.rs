@@ -7,24 +7,24 @@ use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 
 use crate::address::MetricsAddr;
-use crate::figures::{Figures, Numbers, between};
+use crate::figures::{Figures, HostMetrics, between};
 use crate::scrape::scrape;
 use crate::screen::{Column, render};
 
 /// The processes of a live view, each with the figures of its hosts between the last two scrapes.
 #[derive(Debug)]
-pub struct Top {
+pub struct LiveView {
     processes: Vec<Process>,
 }
 
-impl Top {
+impl LiveView {
     /// A view of the processes at these addresses, and its first scrape; the figures begin with the second
     /// one.
     ///
     /// # Errors
     /// None of the processes answers.
-    pub fn start(addrs: Vec<MetricsAddr>) -> Result<Top> {
-        let mut top = Top { processes: addrs.into_iter().map(Process::new).collect() };
+    pub fn start(addrs: Vec<MetricsAddr>) -> Result<LiveView> {
+        let mut top = LiveView { processes: addrs.into_iter().map(Process::new).collect() };
         match top.update() {
             Some(error) if top.processes.iter().all(|process| process.last.is_none()) => Err(error),
             _ => Ok(top),
@@ -57,7 +57,7 @@ impl Top {
             hosts: if process.away.is_none() { &process.hosts } else { &[] },
         });
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let view = View { schema: 1, at, endpoints: endpoints.collect() };
+        let view = LiveViewJson { schema: 1, at, endpoints: endpoints.collect() };
         Ok(serde_json::to_string(&view).context("cannot write the look as JSON")? + "\n")
     }
 
@@ -94,8 +94,8 @@ struct Process {
 #[derive(Debug)]
 struct Counters {
     at: Instant,
-    hosts: Vec<(String, Numbers)>,
-    process: Numbers,
+    hosts: Vec<(String, HostMetrics)>,
+    process: HostMetrics,
 }
 
 /// The figures of one host between two scrapes.
@@ -120,7 +120,7 @@ struct Endpoint<'a> {
 
 /// The JSON.
 #[derive(Serialize)]
-struct View<'a> {
+struct LiveViewJson<'a> {
     schema: u32,
     /// Seconds since 1970.
     at: f64,
@@ -135,7 +135,7 @@ impl Process {
     fn update(&mut self) -> Result<()> {
         match scrape(&self.addr) {
             Ok(scrape) => {
-                let (hosts, process) = Numbers::by_host(&scrape.snapshot);
+                let (hosts, process) = HostMetrics::by_host(&scrape.snapshot);
                 let now = Counters { at: Instant::now(), hosts, process };
                 self.hosts = now.since(self.last.as_ref());
                 self.last = Some(now);
@@ -174,7 +174,7 @@ impl Process {
 impl Counters {
     fn since(&self, before: Option<&Counters>) -> Vec<HostFigures> {
         let elapsed = before.map_or(0.0, |before| self.at.duration_since(before.at).as_secs_f64());
-        let figures = |(host, numbers): &(String, Numbers)| {
+        let figures = |(host, numbers): &(String, HostMetrics)| {
             let then = before.and_then(|before| {
                 let (_, numbers) = before.hosts.iter().find(|(other, _)| other == host)?;
                 Some((numbers, &before.process))

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use homa_metrics::{MetricsAddr, Top};
+use homa_metrics::{MetricsAddr, LiveView};
 use homa_report::output;
 
 use super::args::TopArgs;
@@ -14,7 +14,7 @@ use super::args::TopArgs;
 pub fn run(args: &TopArgs) -> Result<()> {
     let addr = |text: &String| text.parse::<MetricsAddr>().map_err(|error| anyhow!(error));
     let addrs = args.addrs.iter().map(addr).collect::<Result<Vec<_>>>()?;
-    let mut top = Top::start(addrs)?;
+    let mut top = LiveView::start(addrs)?;
     let count = if args.once { Some(1) } else { args.count };
     let mut updates = 0;
     while count.is_none_or(|count| updates < count) {
