@@ -106,7 +106,7 @@ impl FromStr for CpuList {
 }
 
 #[cfg(test)]
-pub mod planted {
+pub mod fake_root {
     //! Planted files for tests.
 
     use std::path::Path;
@@ -115,23 +115,23 @@ pub mod planted {
     use super::{Root, fs};
 
     /// A temporary directory instead of `/`, removed when this value is dropped.
-    pub struct Planted(std::path::PathBuf);
+    pub struct FakeRoot(std::path::PathBuf);
 
-    impl Planted {
+    impl FakeRoot {
         /// A directory with these files, as pairs of path and text.
-        pub fn new(files: &[(&str, &str)]) -> Planted {
+        pub fn new(files: &[(&str, &str)]) -> FakeRoot {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = std::env::temp_dir().join(format!("homa-doctor-root-{}-{number}", std::process::id()));
-            let planted = Planted(path);
+            let fake_root = FakeRoot(path);
             for (file, text) in files {
-                planted.plant(file, text);
+                fake_root.write(file, text);
             }
-            planted
+            fake_root
         }
 
         /// Writes a file, and replaces an older one.
-        pub fn plant(&self, file: &str, text: &str) {
+        pub fn write(&self, file: &str, text: &str) {
             let path = self.0.join(file);
             fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).expect("a temporary directory");
             fs::write(path, text).expect("a temporary file");
@@ -143,7 +143,7 @@ pub mod planted {
         }
     }
 
-    impl Drop for Planted {
+    impl Drop for FakeRoot {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -152,13 +152,13 @@ pub mod planted {
 
 #[cfg(test)]
 mod tests {
-    use super::planted::Planted;
+    use super::fake_root::FakeRoot;
     use super::*;
 
     #[test]
     fn files_are_read_below_the_root_and_errors_name_them_as_they_are() {
-        let planted = Planted::new(&[("proc/a", " 17\n"), ("proc/b", "x"), ("proc/c/y", "")]);
-        let root = planted.root();
+        let fake_root = FakeRoot::new(&[("proc/a", " 17\n"), ("proc/b", "x"), ("proc/c/y", "")]);
+        let root = fake_root.root();
         assert_eq!(root.number("proc/a"), Ok(17));
         assert_eq!(root.number("proc/b"), Err("/proc/b has `x`, which is no number".to_owned()));
         assert_eq!(root.read("proc/none"), Err("there is no /proc/none".to_owned()));
@@ -170,12 +170,12 @@ mod tests {
 
     #[test]
     fn processors_are_in_the_order_of_their_numbers() {
-        let planted = Planted::new(&[
+        let fake_root = FakeRoot::new(&[
             ("sys/devices/system/cpu/cpu10/x", "ten"),
             ("sys/devices/system/cpu/cpu2/x", "two"),
             ("sys/devices/system/cpu/cpufreq/x", "none"),
         ]);
-        assert_eq!(planted.root().of_cpus("x"), [(2, "two".to_owned()), (10, "ten".to_owned())]);
+        assert_eq!(fake_root.root().of_cpus("x"), [(2, "two".to_owned()), (10, "ten".to_owned())]);
         assert_eq!(cpu_list("0-2,6"), [0, 1, 2, 6]);
         assert!(cpu_list("").is_empty() && cpu_list("(null)").is_empty());
     }

@@ -169,7 +169,11 @@ impl TimeDistribution {
 
 /// The figures between two scrapes; for a new host, since it was made. `elapsed` is the time between the
 /// scrapes by our clock, for metrics of the process.
-pub fn between(before: Option<(&HostMetrics, &HostMetrics)>, now: (&HostMetrics, &HostMetrics), elapsed: f64) -> Figures {
+pub fn between(
+    before: Option<(&HostMetrics, &HostMetrics)>,
+    now: (&HostMetrics, &HostMetrics),
+    elapsed: f64,
+) -> Figures {
     let (numbers, process) = now;
     let none = HostMetrics::default();
     let (mut then, mut then_process) = before.unwrap_or((&none, &none));

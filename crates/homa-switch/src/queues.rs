@@ -58,7 +58,8 @@ mod tests {
     fn the_highest_goes_first_and_equals_in_order() {
         let mut queues = Queues::new();
         for (name, queue) in [("a", 0), ("b", 7), ("c", 3), ("d", 7), ("e", 0)] {
-            queues.push(queue, QueuedFrame { frame: name, bytes: 1, packets: Packets::default(), came_ps: 0 });
+            queues
+                .push(queue, QueuedFrame { frame: name, bytes: 1, packets: Packets::default(), came_ps: 0 });
         }
         let mut order = String::new();
         while let Some((_, queued)) = queues.pop() {

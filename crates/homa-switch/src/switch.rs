@@ -112,7 +112,14 @@ impl<F> Switch<F> {
     }
 
     /// Counts a frame that was dropped after it had left a port.
-    pub fn dropped(&mut self, now_ns: u64, port: usize, head: &FrameHeader, packets: &Packets, why: DropReason) {
+    pub fn dropped(
+        &mut self,
+        now_ns: u64,
+        port: usize,
+        head: &FrameHeader,
+        packets: &Packets,
+        why: DropReason,
+    ) {
         if self.trace.is_recording() {
             let queue = self.config.queue_of(head.priority) as u16;
             let place = Place::in_switch(port as u16, queue, why as u16);

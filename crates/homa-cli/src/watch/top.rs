@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use homa_metrics::{MetricsAddr, LiveView};
+use homa_metrics::{LiveView, MetricsAddr};
 use homa_report::output;
 
 use super::args::TopArgs;

@@ -197,7 +197,7 @@ fn run_dcb(words: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::planted::Planted;
+    use crate::machine::fake_root::FakeRoot;
 
     const GOOD: DeviceSettings = DeviceSettings {
         gro: Some(true),
@@ -218,8 +218,8 @@ mod tests {
         link_mbps: Option<u32>,
         name: &str,
     ) -> Severity {
-        let planted = Planted::new(files);
-        let root = planted.root();
+        let fake_root = FakeRoot::new(files);
+        let root = fake_root.root();
         let host = Host { root: &root, settings: &|_| Ok(settings), link_mbps };
         let findings = check(&host, "eth0");
         assert!(findings.iter().all(|finding| finding.device.as_deref() == Some("eth0")));

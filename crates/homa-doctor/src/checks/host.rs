@@ -99,7 +99,7 @@ fn routes_6(text: &str) -> Vec<(String, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::planted::Planted;
+    use crate::machine::fake_root::FakeRoot;
 
     const HEAD: &str = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n";
 
@@ -108,17 +108,17 @@ mod tests {
         let routes = format!(
             "{HEAD}eth1 0000000A 0 1 0 0 0 00FFFFFF 0 0 0\neth0 00000000 0102 3 0 0 0 00000000 0 0 0\n"
         );
-        let planted = Planted::new(&[
+        let fake_root = FakeRoot::new(&[
             ("proc/net/route", &routes),
             ("sys/class/net/eth0/mtu", "1500"),
             ("sys/class/net/eth1/mtu", "1500"),
         ]);
-        assert_eq!(devices(&planted.root(), &[]).expect("devices"), ["eth0"]);
-        assert_eq!(devices(&planted.root(), &["eth1".to_owned()]).expect("devices"), ["eth1"]);
-        let error = devices(&planted.root(), &["eth9".to_owned()]).expect_err("not there").to_string();
+        assert_eq!(devices(&fake_root.root(), &[]).expect("devices"), ["eth0"]);
+        assert_eq!(devices(&fake_root.root(), &["eth1".to_owned()]).expect("devices"), ["eth1"]);
+        let error = devices(&fake_root.root(), &["eth9".to_owned()]).expect_err("not there").to_string();
         assert!(error.contains("`eth9`; there are eth0, eth1"), "{error}");
-        planted.plant("proc/net/route", &routes.replace("eth0 00000000", "eth0 0000000B"));
-        assert_eq!(devices(&planted.root(), &[]).expect("devices"), ["eth0", "eth1"]);
+        fake_root.write("proc/net/route", &routes.replace("eth0 00000000", "eth0 0000000B"));
+        assert_eq!(devices(&fake_root.root(), &[]).expect("devices"), ["eth0", "eth1"]);
     }
 
     #[test]
@@ -129,34 +129,34 @@ mod tests {
              {zero} 00 {zero} 00 {zero} ffffffff 1 0 200200 lo\n",
             &zero[4..]
         );
-        let planted = Planted::new(&[("proc/net/ipv6_route", &text)]);
-        assert_eq!(devices(&planted.root(), &[]).expect("devices"), ["eth2"]);
-        assert!(devices(&Planted::new(&[]).root(), &[]).expect("none").is_empty());
+        let fake_root = FakeRoot::new(&[("proc/net/ipv6_route", &text)]);
+        assert_eq!(devices(&fake_root.root(), &[]).expect("devices"), ["eth2"]);
+        assert!(devices(&FakeRoot::new(&[]).root(), &[]).expect("none").is_empty());
     }
 
     #[test]
     fn capabilities_are_bits() {
-        let planted = Planted::new(&[("proc/self/status", "Name:\thoma\nCapEff:\t0000000000002000\n")]);
-        let root = planted.root();
+        let fake_root = FakeRoot::new(&[("proc/self/status", "Name:\thoma\nCapEff:\t0000000000002000\n")]);
+        let root = fake_root.root();
         let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
         assert_eq!((host.may(CAP_NET_RAW), host.may(CAP_NET_ADMIN)), (Ok(true), Ok(false)));
     }
 }
 
 #[cfg(test)]
-pub mod planted {
+pub mod fake_root {
     //! A host made of planted files.
 
     use std::io;
 
     use super::Host;
     use crate::checks::finding::Finding;
-    use crate::machine::planted::Planted;
+    use crate::machine::fake_root::FakeRoot;
 
     /// The finding of this name of a host that has only these files.
     pub fn found(check: fn(&Host) -> Vec<Finding>, files: &[(&str, &str)], name: &str) -> Finding {
-        let planted = Planted::new(files);
-        let root = planted.root();
+        let fake_root = FakeRoot::new(files);
+        let root = fake_root.root();
         let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
         check(&host).into_iter().find(|finding| finding.name == name).expect("a finding")
     }

@@ -76,7 +76,7 @@ fn balancing(host: &Host) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::host::planted::found;
+    use crate::checks::host::fake_root::found;
 
     fn severity(files: &[(&str, &str)], name: &str) -> Severity {
         found(check, files, name).severity

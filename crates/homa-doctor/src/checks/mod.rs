@@ -79,12 +79,12 @@ mod tests {
 
     use super::finding::Severity;
     use super::*;
-    use crate::machine::planted::Planted;
+    use crate::machine::fake_root::FakeRoot;
 
     #[test]
     fn a_machine_that_tells_nothing_has_no_finding_that_claims_to_know() {
-        let planted = Planted::new(&[]);
-        let root = planted.root();
+        let fake_root = FakeRoot::new(&[]);
+        let root = fake_root.root();
         let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
         let findings = check_all(&host, &["eth0".to_owned()]);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn whatever_costs_or_may_has_its_source_and_a_command() {
-        let planted = Planted::new(&[
+        let fake_root = FakeRoot::new(&[
             ("proc/sys/net/core/rmem_max", "1"),
             ("proc/sys/net/core/wmem_max", "1"),
             ("proc/self/status", "CapEff: 0"),
@@ -109,7 +109,7 @@ mod tests {
             ("sys/devices/system/cpu/isolated", ""),
             ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
         ]);
-        let root = planted.root();
+        let root = fake_root.root();
         let off = |_: &str| {
             Ok(homa_driver::DeviceSettings { gro: Some(false), gso: Some(false), ..Default::default() })
         };

@@ -148,7 +148,7 @@ fn clock(host: &Host) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::host::planted::found;
+    use crate::checks::host::fake_root::found;
 
     fn severity(files: &[(&str, &str)], name: &str) -> Severity {
         found(check, files, name).severity

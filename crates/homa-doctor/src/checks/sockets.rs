@@ -167,7 +167,7 @@ fn kernel(host: &Host) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::host::planted::found;
+    use crate::checks::host::fake_root::found;
 
     fn one(files: &[(&str, &str)], name: &str) -> Finding {
         found(check, files, name)

@@ -133,11 +133,11 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::machine::planted::Planted;
+    use crate::machine::fake_root::FakeRoot;
 
     fn all(files: &[(&str, &str)]) -> Vec<Finding> {
-        let planted = Planted::new(files);
-        let root = planted.root();
+        let fake_root = FakeRoot::new(files);
+        let root = fake_root.root();
         let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
         let mut findings = check(&host);
         findings.push(check_device(&host, "eth0"));

@@ -213,7 +213,7 @@ fn management(root: &Root, cpu: usize) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::planted::Planted;
+    use crate::machine::fake_root::FakeRoot;
 
     const STAT: &str =
         "cpu  1 2 3 4 5 6 7 99 0 0\ncpu0 1 2 3 4 5 6 7 10 0 0\ncpu1 1 2 3 4 5 6 7 20 0 0\nintr 5";
@@ -222,8 +222,8 @@ mod tests {
     const INTERRUPTS: &str =
         "       CPU0  CPU1\n 0:  5  6  IO-APIC timer\nLOC: 100 200 Local timer interrupts\nERR: 0\n";
 
-    fn planted() -> Planted {
-        Planted::new(&[
+    fn fake_root() -> FakeRoot {
+        FakeRoot::new(&[
             ("proc/stat", STAT),
             ("proc/net/softnet_stat", SOFTNET),
             ("proc/interrupts", INTERRUPTS),
@@ -237,16 +237,16 @@ mod tests {
 
     #[test]
     fn what_came_in_between_is_counted_by_processor() {
-        let planted = planted();
-        let before = Counters::read(&planted.root(), &[0, 1]);
-        planted.plant("proc/stat", &STAT.replace("7 20 0", "7 25 0"));
-        planted.plant(
+        let fake_root = fake_root();
+        let before = Counters::read(&fake_root.root(), &[0, 1]);
+        fake_root.write("proc/stat", &STAT.replace("7 20 0", "7 25 0"));
+        fake_root.write(
             "proc/net/softnet_stat",
             &SOFTNET.replace("fffffffe", "00000003").replace("00000002", "00000004"),
         );
-        planted.plant("proc/interrupts", &INTERRUPTS.replace("200 Local", "260 Local"));
-        planted.plant("proc/9/schedstat", "1500 5 3\n");
-        let counted = before.until(&Counters::read(&planted.root(), &[0, 1]));
+        fake_root.write("proc/interrupts", &INTERRUPTS.replace("200 Local", "260 Local"));
+        fake_root.write("proc/9/schedstat", "1500 5 3\n");
+        let counted = before.until(&Counters::read(&fake_root.root(), &[0, 1]));
         assert_eq!(counted.steal_ms, Ok(vec![0, 50]));
         let softnet = counted.softnet.expect("there");
         assert_eq!((softnet[0].time_squeeze, softnet[1].processed, softnet[1].dropped), (2, 5, 0));
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn only_the_processors_that_were_measured_count() {
-        let planted = planted();
-        let counters = Counters::read(&planted.root(), &[1]);
+        let fake_root = fake_root();
+        let counters = Counters::read(&fake_root.root(), &[1]);
         assert_eq!((counters.steal_ticks, counters.ksoftirqd_ns), (Ok(vec![20]), Ok(vec![2_000])));
         assert_eq!(counters.softnet.map(|all| all[0].time_squeeze), Ok(3));
         assert_eq!(counters.interrupts.map(|all| all.timer), Ok(vec![200]));
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_said() {
-        let counters = Counters::read(&Planted::new(&[("proc/stat", "cpu0 1 2")]).root(), &[0]);
+        let counters = Counters::read(&FakeRoot::new(&[("proc/stat", "cpu0 1 2")]).root(), &[0]);
         let counted = counters.until(&counters);
         assert_eq!(counted.steal_ms, Err("/proc/stat does not tell it of every processor".to_owned()));
         assert_eq!(counted.softnet, Err("there is no /proc/net/softnet_stat".to_owned()));
@@ -277,8 +277,8 @@ mod tests {
     fn the_counter_of_management_interrupts_is_at_its_register() {
         let mut register = vec![0; 0x34];
         register.extend_from_slice(&7u64.to_le_bytes());
-        let planted = Planted::new(&[]);
-        planted.plant("dev/cpu/0/msr", &String::from_utf8(register).expect("ASCII"));
-        assert_eq!(management(&planted.root(), 0), Ok(7));
+        let fake_root = FakeRoot::new(&[]);
+        fake_root.write("dev/cpu/0/msr", &String::from_utf8(register).expect("ASCII"));
+        assert_eq!(management(&fake_root.root(), 0), Ok(7));
     }
 }

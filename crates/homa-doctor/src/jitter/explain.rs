@@ -1,14 +1,14 @@
 //! The causes of gaps, from what the gaps of all processors have in common.
 
+use super::common_stops::{CommonStop, by_chance, common_stops};
 use super::counters::CounterChanges;
 use super::gaps::{CLASSES, Gap};
 use super::spin::{Core, Measurement};
 use super::tick::{self, Tick};
-use super::together::{CommonStop, by_chance, together};
 
 /// What the gaps have in common: timer ticks and stops of all processors.
 #[derive(Clone, Debug)]
-pub struct Causes {
+pub struct GapCauses {
     /// The timer ticks of each processor, in the order of the cores.
     pub ticks: Vec<Vec<Tick>>,
     /// Stops of all processors at once, without ticks, which come to all at the same moment on many machines.
@@ -18,13 +18,13 @@ pub struct Causes {
 }
 
 /// Finds timer ticks and stops of all processors.
-pub fn explain(measure: &Measurement) -> Causes {
+pub fn explain(measure: &Measurement) -> GapCauses {
     let ticks: Vec<Vec<Tick>> =
         measure.cores.iter().map(|core| tick::find(&core.gaps, &measure.spans)).collect();
     let others: Vec<Vec<Gap>> =
         measure.cores.iter().zip(&ticks).map(|(core, ticks)| without(&core.gaps, ticks)).collect();
     let span_ns = measure.spans.last().map_or(0, |&(_, end)| end);
-    Causes { common_stops: together(&others), by_chance: by_chance(&others, span_ns), ticks }
+    GapCauses { common_stops: common_stops(&others), by_chance: by_chance(&others, span_ns), ticks }
 }
 
 /// A gap up to this multiple of the median tick length is taken for the tick alone.
@@ -48,7 +48,7 @@ const MUCH: f64 = 0.1;
 /// The conclusions, a sentence each.
 pub fn sentences(
     measure: &Measurement,
-    explained: &Causes,
+    explained: &GapCauses,
     counted: &CounterChanges,
     is_virtual: bool,
 ) -> Vec<String> {
@@ -65,7 +65,7 @@ pub fn sentences(
     out
 }
 
-fn at_once(explained: &Causes, counted: &CounterChanges, is_virtual: bool) -> Option<String> {
+fn at_once(explained: &GapCauses, counted: &CounterChanges, is_virtual: bool) -> Option<String> {
     let count = explained.common_stops.len();
     if count == 0 || (count as f64) < ABOVE_CHANCE * explained.by_chance {
         return None;
@@ -94,7 +94,7 @@ fn at_once(explained: &Causes, counted: &CounterChanges, is_virtual: bool) -> Op
 const NOT_OURS: f64 = 1.5;
 
 /// A sentence for each rate of ticks.
-fn ticks(measure: &Measurement, explained: &Causes, counted: &CounterChanges) -> Vec<String> {
+fn ticks(measure: &Measurement, explained: &GapCauses, counted: &CounterChanges) -> Vec<String> {
     let mut rates: Vec<u64> = explained.ticks.iter().flatten().map(|tick| tick.hz).collect();
     rates.sort_unstable();
     rates.dedup();

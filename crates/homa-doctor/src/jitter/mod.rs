@@ -5,6 +5,7 @@
 //! finds these gaps, tells timer ticks and stops of all processors apart from the rest, and reads the
 //! kernel's counters before and after.
 
+mod common_stops;
 mod counters;
 mod explain;
 mod gaps;
@@ -12,7 +13,6 @@ mod report;
 mod spin;
 pub(crate) mod system;
 mod tick;
-mod together;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use anyhow::Result;
 use homa_trace::{Clock, Ticks};
 
 use crate::machine::Root;
+pub use common_stops::CommonStop;
 use counters::Counters;
 pub use counters::{CounterChanges, Softnet};
-pub use explain::Causes;
+pub use explain::GapCauses;
 pub use gaps::{CLASSES, Count, Gap, Tally};
 pub use report::Report;
 pub use spin::{Core, Measurement, allowed_cpus};
 pub use system::Fact;
 pub use tick::Tick;
-pub use together::CommonStop;
 
 /// What is measured.
 #[derive(Clone, Debug)]

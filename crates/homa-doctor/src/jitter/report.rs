@@ -5,7 +5,7 @@ use homa_report::findings::{Findings, Section, Table};
 use serde_json::{Map, Value, json};
 
 use super::counters::CounterChanges;
-use super::explain::{Causes, lost_share, shown_classes, time};
+use super::explain::{GapCauses, lost_share, shown_classes, time};
 use super::gaps::{CLASS_TITLES, CLASSES, Gap};
 use super::spin::{Core, Measurement};
 use super::system::Fact;
@@ -21,7 +21,7 @@ pub struct Report {
     /// The gaps of each processor.
     pub measurement: Measurement,
     /// What the gaps have in common.
-    pub causes: Causes,
+    pub causes: GapCauses,
     /// What the kernel counted meanwhile.
     pub counters: CounterChanges,
     /// Settings of the system that matter for gaps.
@@ -93,8 +93,8 @@ impl Report {
             "stopped with all others",
             "for",
         ]);
-        let together = &self.causes.common_stops;
-        let total = time(together.iter().map(|moment| moment.length_ns).sum());
+        let common_stops = &self.causes.common_stops;
+        let total = time(common_stops.iter().map(|moment| moment.length_ns).sum());
         for (core, ticks) in self.measurement.cores.iter().zip(&self.causes.ticks) {
             let each = |what: fn(&Tick) -> String| {
                 if ticks.is_empty() {
@@ -106,7 +106,7 @@ impl Report {
             let hz = each(|tick| tick.hz.to_string());
             let present = each(|tick| format!("{:.0} %", tick.present * 100.0));
             let median = each(|tick| time(tick.median_ns));
-            let (count, total) = match together.len() {
+            let (count, total) = match common_stops.len() {
                 0 => ("0".to_owned(), "-".to_owned()),
                 count => (format!("{count} ({:.1} by chance)", self.causes.by_chance), total.clone()),
             };
@@ -287,7 +287,7 @@ const COLOURS: usize = 8;
 /// Maximum number of stops that are listed, the longest ones.
 const LONGEST: usize = 100;
 
-fn longest(causes: &Causes) -> Value {
+fn longest(causes: &GapCauses) -> Value {
     let mut moments = causes.common_stops.clone();
     moments.sort_by_key(|moment| std::cmp::Reverse(moment.length_ns));
     moments.truncate(LONGEST);
@@ -332,7 +332,7 @@ mod tests {
     use crate::jitter::counters::{Counters, Softnet};
     use crate::jitter::explain::{explain, sentences};
     use crate::jitter::system::facts;
-    use crate::machine::planted::Planted;
+    use crate::machine::fake_root::FakeRoot;
 
     fn gap(start_ns: u64, length_ns: u64) -> Gap {
         Gap { start_ns, length_ns }
@@ -355,7 +355,7 @@ mod tests {
         core.gaps.iter().for_each(|gap| core.tally.add(*gap));
         let measure =
             Measurement { cores: vec![core], spans: vec![(0, 1_000_000_000)], clock_hz: 2_000_000_000 };
-        let root = Planted::new(&[]).root();
+        let root = FakeRoot::new(&[]).root();
         let counters = Counters::read(&root, &[3]);
         let mut counted = counters.until(&counters);
         counted.softnet = Ok(vec![Softnet { processed: 9, dropped: 0, time_squeeze: 4 }]);

@@ -110,7 +110,7 @@ pub fn measure(cpus: &[usize], length: Duration, threshold_ns: u64, ticks: Ticks
 
 /// A gap in ticks.
 #[derive(Clone, Copy)]
-struct Raw {
+struct TickGap {
     start: u64,
     length: u64,
 }
@@ -119,7 +119,7 @@ struct Raw {
 struct Lane {
     threshold: u64,
     /// Gaps of this round.
-    noted: Vec<Raw>,
+    noted: Vec<TickGap>,
     core: Core,
 }
 
@@ -133,7 +133,7 @@ impl Lane {
     fn round(&mut self, ticks: Ticks, length: u64, ready: &AtomicUsize, all: usize) -> Result<(u64, u64)> {
         let pinned = pin(self.core.cpu);
         // Touches all pages before the round: a page fault during the round would be a gap.
-        self.noted.resize(MAX_NOTED, Raw { start: 1, length: 1 });
+        self.noted.resize(MAX_NOTED, TickGap { start: 1, length: 1 });
         self.noted.clear();
         // Also counts a thread that could not be pinned: the others would wait for it for ever.
         ready.fetch_add(1, Ordering::AcqRel);
@@ -156,7 +156,7 @@ impl Lane {
             let now = ticks.now();
             let length = now.saturating_sub(last);
             if length >= self.threshold {
-                self.noted.push(Raw { start: last, length });
+                self.noted.push(TickGap { start: last, length });
             }
             last = now;
         }

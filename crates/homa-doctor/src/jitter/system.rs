@@ -144,7 +144,7 @@ fn hwlat(root: &Root) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::planted::Planted;
+    use crate::machine::fake_root::FakeRoot;
 
     fn value(facts: &[Fact], name: &str) -> Option<String> {
         facts.iter().find(|fact| fact.name == name).and_then(|fact| fact.value.clone())
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_tells_everything() {
-        let planted = Planted::new(&[
+        let fake_root = FakeRoot::new(&[
             ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu tsc hypervisor lm\n"),
             ("sys/class/dmi/id/sys_vendor", "QEMU\n"),
             ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
@@ -169,7 +169,7 @@ mod tests {
             ("sys/devices/system/cpu/isolated", "2-3\n"),
             ("sys/kernel/tracing/available_tracers", "hwlat function nop\n"),
         ]);
-        let facts = facts(&planted.root());
+        let facts = facts(&fake_root.root());
         for (name, says) in [
             ("virtual_machine", "yes (QEMU)"),
             ("clock_source", "tsc (of tsc hpet)"),
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_tells_nothing_says_why() {
-        let facts = facts(&Planted::new(&[]).root());
+        let facts = facts(&FakeRoot::new(&[]).root());
         assert!(facts.iter().all(|fact| fact.value.is_none()), "{facts:?}");
         assert!(
             facts.iter().all(|fact| fact.unreadable.as_ref().is_some_and(|why| why.contains('/'))),

@@ -23,7 +23,7 @@ pub struct Hello {
 
 /// What a probing host sends, from the arrival of this line on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Orders {
+pub struct ProbeInstructions {
     pub version: u32,
     /// Stands in each probe: probes of earlier runs are ignored.
     pub run: u32,
@@ -44,7 +44,7 @@ pub struct Orders {
 
 /// What a probing host sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sent {
+pub struct SentCounts {
     /// Probes of each priority that were sent alone, and beside the load.
     pub probes: [[u64; 8]; 2],
     pub load_bytes: u64,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::ListenOptions;
-use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
+use super::control::{Control, Hello, Probe, ProbeInstructions, SentCounts, VERSION};
 use super::verdict::{Arrival, Results};
 
 /// The time for which probes are sent without load, which gives the shortest delay, nanoseconds.
@@ -35,7 +35,7 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
             .with_context(|| format!("cannot open a UDP port for {what}"))
     };
     let (probes, load) = (udp("probes")?, udp("load")?);
-    let mut orders = Orders {
+    let mut instructions = ProbeInstructions {
         version: VERSION,
         run: std::process::id(),
         probes: true,
@@ -61,16 +61,16 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
             Err(error) => notify(&format!("warning: {error:#}")),
         }
     }
-    let (ended, arrivals) = receive(probes, orders.run);
+    let (ended, arrivals) = receive(probes, instructions.run);
     for host in &mut hosts {
-        host.put(&orders)?;
+        host.put(&instructions)?;
         // The first host probes; the others send load.
-        (orders.probes, orders.load) = (false, true);
+        (instructions.probes, instructions.load) = (false, true);
     }
-    let mut sent = Sent::default();
+    let mut sent = SentCounts::default();
     for host in &mut hosts {
-        let of: Sent = host.get()?;
-        if of.probes != Sent::default().probes {
+        let of: SentCounts = host.get()?;
+        if of.probes != SentCounts::default().probes {
             sent.probes = of.probes;
         }
         sent.load_bytes = sent.load_bytes.saturating_add(of.load_bytes);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::net::sockopt;
 
-use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
+use super::control::{Control, Hello, Probe, ProbeInstructions, SentCounts, VERSION};
 use super::verdict::Results;
 
 /// Time between two probes, nanoseconds: enough to load nothing, even at 10 Mbit/s.
@@ -29,18 +29,25 @@ pub fn send(to: SocketAddr, notify: &mut dyn FnMut(&str)) -> Result<Results> {
     let mut listener = Control::new(stream, to.to_string(), PATIENCE)?;
     listener.put(&Hello { version: VERSION })?;
     notify(&format!("waiting for {to} to say what to send"));
-    let orders: Orders = listener.get()?;
-    let what = if orders.probes { "probes" } else { "load" };
-    notify(&format!("sending {what} for {:.1} s", (orders.quiet_ns + orders.loaded_ns) as f64 / 1e9));
+    let instructions: ProbeInstructions = listener.get()?;
+    let what = if instructions.probes { "probes" } else { "load" };
+    notify(&format!(
+        "sending {what} for {:.1} s",
+        (instructions.quiet_ns + instructions.loaded_ns) as f64 / 1e9
+    ));
     let start = Instant::now();
-    let sent = thread::scope(|scope| -> Result<Sent> {
-        let load = orders.load.then(|| scope.spawn(|| send_load(to, &orders, start)));
-        let probes = if orders.probes { send_probes(to, &orders, start)? } else { Sent::default().probes };
+    let sent = thread::scope(|scope| -> Result<SentCounts> {
+        let load = instructions.load.then(|| scope.spawn(|| send_load(to, &instructions, start)));
+        let probes = if instructions.probes {
+            send_probes(to, &instructions, start)?
+        } else {
+            SentCounts::default().probes
+        };
         let (load_bytes, load_ns) = match load {
             Some(thread) => thread.join().expect("a thread that sends does not panic")?,
             None => (0, 0),
         };
-        Ok(Sent { probes, load_bytes, load_ns })
+        Ok(SentCounts { probes, load_bytes, load_ns })
     })?;
     listener.put(&sent)?;
     listener.get()
@@ -60,11 +67,11 @@ fn socket(to: SocketAddr, priority: u8) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-fn send_probes(to: SocketAddr, orders: &Orders, start: Instant) -> Result<[[u64; 8]; 2]> {
-    let to = SocketAddr::new(to.ip(), orders.probe_port);
+fn send_probes(to: SocketAddr, instructions: &ProbeInstructions, start: Instant) -> Result<[[u64; 8]; 2]> {
+    let to = SocketAddr::new(to.ip(), instructions.probe_port);
     let sockets = (0..8).map(|priority| socket(to, priority)).collect::<Result<Vec<_>>>()?;
     let mut sent = [[0; 8]; 2];
-    let end_ns = orders.quiet_ns.saturating_add(orders.loaded_ns);
+    let end_ns = instructions.quiet_ns.saturating_add(instructions.loaded_ns);
     for priority in (0..8).cycle() {
         // Sleeps from the last probe on: late probes sent in a burst would queue behind each other.
         thread::sleep(Duration::from_nanos(PROBE_GAP_NS));
@@ -72,8 +79,8 @@ fn send_probes(to: SocketAddr, orders: &Orders, start: Instant) -> Result<[[u64;
         if sent_ns >= end_ns {
             break;
         }
-        let loaded = sent_ns >= orders.quiet_ns;
-        let probe = Probe { run: orders.run, priority: priority as u8, loaded, sent_ns };
+        let loaded = sent_ns >= instructions.quiet_ns;
+        let probe = Probe { run: instructions.run, priority: priority as u8, loaded, sent_ns };
         // A probe that a full queue drops counts as sent, and an ICMP error concerns an earlier one.
         let _ = sockets[priority].send(&probe.to_bytes());
         sent[usize::from(loaded)][priority] += 1;
@@ -82,15 +89,15 @@ fn send_probes(to: SocketAddr, orders: &Orders, start: Instant) -> Result<[[u64;
 }
 
 /// Sends the load, and returns its bytes and its time in nanoseconds.
-fn send_load(to: SocketAddr, orders: &Orders, start: Instant) -> Result<(u64, u64)> {
-    let to = SocketAddr::new(to.ip(), orders.load_port);
-    let socket = socket(to, orders.load_priority)?;
-    let begin = start + Duration::from_nanos(orders.quiet_ns);
+fn send_load(to: SocketAddr, instructions: &ProbeInstructions, start: Instant) -> Result<(u64, u64)> {
+    let to = SocketAddr::new(to.ip(), instructions.load_port);
+    let socket = socket(to, instructions.load_priority)?;
+    let begin = start + Duration::from_nanos(instructions.quiet_ns);
     thread::sleep(begin.saturating_duration_since(Instant::now()));
     let (bytes, mut sent) = ([0; LOAD_BYTES], 0_u64);
-    let length = Duration::from_nanos(orders.loaded_ns);
+    let length = Duration::from_nanos(instructions.loaded_ns);
     while begin.elapsed() < length {
-        if let Some(rate) = orders.load_rate {
+        if let Some(rate) = instructions.load_rate {
             let due = u128::from(sent) * 8_000_000_000 / u128::from(rate.max(1));
             let due = begin + Duration::from_nanos(u64::try_from(due).unwrap_or(u64::MAX));
             thread::sleep(due.saturating_duration_since(Instant::now()).min(length));

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::control::Sent;
+use super::control::SentCounts;
 
 /// Minimum delay of a queue, nanoseconds: interrupts and wake-ups alone take as long.
 const QUEUE_MIN_NS: i64 = 100_000;
@@ -72,7 +72,7 @@ pub struct Results {
 
 impl Results {
     /// The results of these arrivals of the probes that were sent.
-    pub(crate) fn of(arrivals: &[Arrival], sent: &Sent, load_priority: u8) -> Results {
+    pub(crate) fn of(arrivals: &[Arrival], sent: &SentCounts, load_priority: u8) -> Results {
         let alone = arrivals.iter().filter(|arrival| !arrival.loaded).map(|arrival| arrival.delay_ns);
         let base_ns = alone.min();
         let delays = |priority: usize, loaded: bool| {
@@ -199,7 +199,7 @@ mod tests {
                 arrivals.push(Arrival { priority, loaded: true, delay_ns });
             }
         }
-        let sent = Sent { probes: [[10; 8]; 2], load_bytes: 1_000_000, load_ns: 1_000_000_000 };
+        let sent = SentCounts { probes: [[10; 8]; 2], load_bytes: 1_000_000, load_ns: 1_000_000_000 };
         Results::of(&arrivals, &sent, 0)
     }
 
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!((lost.verdict, lost.priorities[0].median_us), (Verdict::Lost, None));
         assert_eq!((lost.priorities[0].sent, lost.priorities[0].received), (10, 4));
         assert!(lost.text().contains("lost"), "{}", lost.text());
-        let sent = Sent { probes: [[10; 8]; 2], ..Sent::default() };
+        let sent = SentCounts { probes: [[10; 8]; 2], ..SentCounts::default() };
         assert_eq!(Results::of(&[], &sent, 0).verdict, Verdict::NoProbes);
     }
 }

@@ -22,7 +22,7 @@ const COMMON_SHARE: u64 = 2;
 
 /// The stops of all processors. `cores` holds the gaps of each processor in the order of time, without
 /// overlaps. With fewer than two processors there are none.
-pub fn together(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
+pub fn common_stops(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
     let mut found = Vec::new();
     if cores.len() < 2 {
         return found;
@@ -51,7 +51,7 @@ pub fn together(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
 /// Number of shifts of the processors against each other, to estimate what chance gives.
 const SHIFTS: u32 = 8;
 
-/// The number of stops that [`together`] would find by chance: the average over shifts of each processor's
+/// The number of stops that [`common_stops`] would find by chance: the average over shifts of each processor's
 /// gaps by a different part of `span_ns`, which leave no common cause. Gaps beyond the end wrap to the
 /// beginning.
 pub fn by_chance(cores: &[Vec<Gap>], span_ns: u64) -> f64 {
@@ -65,7 +65,7 @@ pub fn by_chance(cores: &[Vec<Gap>], span_ns: u64) -> f64 {
                 moved(gaps, (share * span_ns as f64) as u64, span_ns)
             })
             .collect();
-        together(&moved).len()
+        common_stops(&moved).len()
     });
     found.sum::<usize>() as f64 / f64::from(SHIFTS)
 }
@@ -94,7 +94,7 @@ mod tests {
             gaps(&[(5_000, 50), (200_300, 249_000), (500_000, 2_000), (900_100, 300_000)]),
             gaps(&[(199_900, 250_500), (899_000, 302_000), (2_000_000, 5)]),
         ];
-        let found = together(&cores);
+        let found = common_stops(&cores);
         assert_eq!(
             found,
             [
@@ -107,13 +107,13 @@ mod tests {
     #[test]
     fn a_long_gap_that_meets_short_ones_is_no_common_stop() {
         let cores = [gaps(&[(0, 4_000_000)]), gaps(&[(1_000, 2_000), (10_000, 2_000), (3_000_000, 2_000)])];
-        assert!(together(&cores).is_empty());
-        assert!(together(&cores[..1]).is_empty() && together(&[]).is_empty());
+        assert!(common_stops(&cores).is_empty());
+        assert!(common_stops(&cores[..1]).is_empty() && common_stops(&[]).is_empty());
     }
 
     #[test]
     fn gaps_that_only_touch_are_not_together() {
-        assert!(together(&[gaps(&[(0, 100)]), gaps(&[(100, 100)])]).is_empty());
+        assert!(common_stops(&[gaps(&[(0, 100)]), gaps(&[(100, 100)])]).is_empty());
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
     fn a_common_cause_is_gone_when_processors_are_moved() {
         let stops = gaps(&[(100_000, 50_000), (400_000, 80_000), (700_000, 20_000)]);
         let cores = [stops.clone(), stops];
-        assert_eq!(together(&cores).len(), 3);
+        assert_eq!(common_stops(&cores).len(), 3);
         assert!(by_chance(&cores, 1_000_000_000) < 1.0);
         assert_eq!(
             moved(&cores[0], 500_000, 1_000_000),
