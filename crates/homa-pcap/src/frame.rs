@@ -47,23 +47,23 @@ impl LinkType {
 
 /// Part of a frame, possibly truncated by the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Captured<'a> {
+pub struct CapturedBytes<'a> {
     /// The captured bytes.
     pub bytes: &'a [u8],
     /// Number of bytes on the wire, at least `bytes.len()`.
     pub wire_len: usize,
 }
 
-impl<'a> Captured<'a> {
+impl<'a> CapturedBytes<'a> {
     /// The part without the first `count` bytes; `None` if they were not captured.
-    fn skip(self, count: usize) -> Option<Captured<'a>> {
-        Some(Captured { bytes: self.bytes.get(count..)?, wire_len: self.wire_len - count })
+    fn skip(self, count: usize) -> Option<CapturedBytes<'a>> {
+        Some(CapturedBytes { bytes: self.bytes.get(count..)?, wire_len: self.wire_len - count })
     }
 
     /// The first `count` bytes.
-    fn cut(self, count: usize) -> Captured<'a> {
+    fn cut(self, count: usize) -> CapturedBytes<'a> {
         let bytes = self.bytes.get(..count).unwrap_or(self.bytes);
-        Captured { bytes, wire_len: self.wire_len.min(count) }
+        CapturedBytes { bytes, wire_len: self.wire_len.min(count) }
     }
 }
 
@@ -79,7 +79,7 @@ pub struct Datagram<'a> {
     /// Whether it travelled in UDP; else in IP itself.
     pub udp: bool,
     /// Its payload: over raw IP a Homa packet, over UDP possibly one.
-    pub payload: Captured<'a>,
+    pub payload: CapturedBytes<'a>,
 }
 
 /// The contents of a frame.
@@ -113,12 +113,12 @@ pub enum Content<'a> {
 
 /// Finds the contents of a frame of `wire_len` bytes, of which `bytes` were captured.
 pub fn dissect(link: LinkType, bytes: &[u8], wire_len: u32) -> Content<'_> {
-    let frame = Captured { bytes, wire_len: (wire_len as usize).max(bytes.len()) };
+    let frame = CapturedBytes { bytes, wire_len: (wire_len as usize).max(bytes.len()) };
     link_payload(link, frame).and_then(content).unwrap_or(Content::Other)
 }
 
 /// The IP packet in a frame.
-fn link_payload(link: LinkType, frame: Captured<'_>) -> Option<Captured<'_>> {
+fn link_payload(link: LinkType, frame: CapturedBytes<'_>) -> Option<CapturedBytes<'_>> {
     let mut ether_type_at = match link {
         LinkType::RawIp => return Some(frame),
         // The family's number differs by system; the IP version in the next byte is equivalent.
@@ -146,10 +146,10 @@ struct Ip<'a> {
     protocol: u8,
     /// Offset of the fragment in its packet, and whether more follow.
     fragment: (u16, bool),
-    payload: Captured<'a>,
+    payload: CapturedBytes<'a>,
 }
 
-fn content(packet: Captured<'_>) -> Option<Content<'_>> {
+fn content(packet: CapturedBytes<'_>) -> Option<Content<'_>> {
     let ip = parse_ip(packet)?;
     let (offset, more) = ip.fragment;
     if offset != 0 || more {
@@ -187,7 +187,7 @@ fn datagram<'a>(ip: &Ip<'a>) -> Option<Datagram<'a>> {
     }
 }
 
-fn parse_ip(packet: Captured<'_>) -> Option<Ip<'_>> {
+fn parse_ip(packet: CapturedBytes<'_>) -> Option<Ip<'_>> {
     match packet.bytes.first()? >> 4 {
         4 => parse_ipv4(packet),
         6 => parse_ipv6(packet),
@@ -195,7 +195,7 @@ fn parse_ip(packet: Captured<'_>) -> Option<Ip<'_>> {
     }
 }
 
-fn parse_ipv4(packet: Captured<'_>) -> Option<Ip<'_>> {
+fn parse_ipv4(packet: CapturedBytes<'_>) -> Option<Ip<'_>> {
     let header: &[u8; 20] = packet.bytes.first_chunk()?;
     let header_len = usize::from(header[0] & 15) * 4;
     if header_len < 20 {
@@ -218,7 +218,7 @@ fn parse_ipv4(packet: Captured<'_>) -> Option<Ip<'_>> {
     })
 }
 
-fn parse_ipv6(packet: Captured<'_>) -> Option<Ip<'_>> {
+fn parse_ipv6(packet: CapturedBytes<'_>) -> Option<Ip<'_>> {
     let header: &[u8; 40] = packet.bytes.first_chunk()?;
     let address = |at| Some(IpAddr::from(Ipv6Addr::from(*header.get(at..)?.first_chunk::<16>()?)));
     let mut payload = packet.skip(40)?;
@@ -342,7 +342,7 @@ mod tests {
             let udp = from.port() != 0;
             append(&mut record, &write::Packet { time_ns: 1, from, to, dscp_byte: 0xa0, udp, parts });
             let Content::Datagram(datagram) = whole(LinkType::RawIp, &record[16..]) else { panic!() };
-            let payload = Captured { bytes: b"headtail", wire_len: 8 };
+            let payload = CapturedBytes { bytes: b"headtail", wire_len: 8 };
             assert_eq!(datagram, Datagram { from, to, dscp_byte: 0xa0, udp, payload });
         }
     }

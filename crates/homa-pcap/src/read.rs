@@ -377,9 +377,9 @@ mod tests {
     }
 
     /// Time, bytes and length on the wire.
-    type Read = (u64, Vec<u8>, u32);
+    type ReadRecord = (u64, Vec<u8>, u32);
 
-    fn all(file: &[u8]) -> (Vec<Read>, Option<ReadError>) {
+    fn all(file: &[u8]) -> (Vec<ReadRecord>, Option<ReadError>) {
         let mut reader = match CaptureReader::new(file) {
             Ok(reader) => reader,
             Err(error) => return (Vec::new(), Some(error)),

@@ -3,13 +3,13 @@
 //! `wire::packets` divides only complete datagrams; here a packet's length on the wire may exceed its
 //! captured bytes.
 
-use homa_pcap::frame::{Captured, Datagram};
+use homa_pcap::frame::{CapturedBytes, Datagram};
 use homa_proto::wire::{COMMON_LEN, packet_length, stated_length};
 
 /// One packet of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
-    pub packet: Captured<'a>,
+    pub packet: CapturedBytes<'a>,
     /// `None` if the datagram is not a bundle.
     pub place: Option<Place>,
     /// The invalid packet_length, if it does not fit. `packet` is then the whole rest of the datagram.
@@ -44,7 +44,7 @@ pub fn parts<'a>(datagram: &Datagram<'a>) -> Parts<'a> {
 }
 
 pub struct Parts<'a> {
-    rest: Option<Captured<'a>>,
+    rest: Option<CapturedBytes<'a>>,
     next: Place,
     udp: bool,
 }
@@ -67,16 +67,16 @@ impl<'a> Iterator for Parts<'a> {
             return Some(Part { packet: rest, place: Some(place), bad_length: Some(length) });
         }
         let (bytes, rest_bytes) = rest.bytes.split_at(length.min(rest.bytes.len()));
-        let after = Captured { bytes: rest_bytes, wire_len: rest.wire_len - length };
+        let after = CapturedBytes { bytes: rest_bytes, wire_len: rest.wire_len - length };
         place.padding = padding(after);
         self.rest = (after.wire_len > 0 && place.padding.is_none()).then_some(after);
         self.next = Place { number: place.number + 1, offset: place.offset + length, padding: None };
-        Some(Part { packet: Captured { bytes, wire_len: length }, place: Some(place), bad_length: None })
+        Some(Part { packet: CapturedBytes { bytes, wire_len: length }, place: Some(place), bad_length: None })
     }
 }
 
 /// The padding after a packet. `None` if another packet follows, or if the capture is too short to tell.
-fn padding(after: Captured<'_>) -> Option<Padding> {
+fn padding(after: CapturedBytes<'_>) -> Option<Padding> {
     let is_cut = after.bytes.len() < COMMON_LEN && after.wire_len >= COMMON_LEN;
     let is_padding = after.wire_len > 0 && !is_cut && stated_length(after.bytes) == 0;
     is_padding.then(|| Padding { length: after.wire_len, is_zero: after.bytes.iter().all(|&byte| byte == 0) })
@@ -108,7 +108,7 @@ mod tests {
 
     fn divide(bytes: &[u8], wire_len: usize, udp: bool) -> Vec<Part<'_>> {
         let nobody = SocketAddr::from(([10, 0, 0, 1], 1));
-        let payload = Captured { bytes, wire_len };
+        let payload = CapturedBytes { bytes, wire_len };
         parts(&Datagram { from: nobody, to: nobody, dscp_byte: 0, udp, payload }).collect()
     }
 
