@@ -52,7 +52,7 @@
 //!   it runs: while a core is offline, another one serves its entry of the map, and no packet is lost.
 //! - **What a device cannot know is left out.** A batch is packets without a pause, so that the first one
 //!   seems alone; loads are the times at which packets arrived at cores and were sent to them. The library's
-//!   `Arrivals` and `Observed` do the same, for the comparison and for users who know no more.
+//!   `Arrivals` and `ObservedLoads` do the same, for the comparison and for users who know no more.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 

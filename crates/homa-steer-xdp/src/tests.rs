@@ -11,8 +11,8 @@ use homa_bpf::program::{AttachPoint, load, test_run};
 use homa_bpf::{Name, is_no_permission};
 use homa_steer::batch::Arrivals;
 use homa_steer::hash::{self, Flow};
-use homa_steer::load::Observed;
-use homa_steer::{Choice, Cores, HomaPacket, Kind, Packet, Policy, PolicyName, Settings};
+use homa_steer::load::ObservedLoads;
+use homa_steer::{Choice, Cores, HomaPacket, Packet, PacketKind, Policy, PolicyName, Settings};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -110,7 +110,7 @@ impl AtDevice {
 struct LibraryPolicy {
     policy: Box<dyn Policy>,
     arrivals: Arrivals,
-    observed: Observed,
+    observed: ObservedLoads,
     has_batches: bool,
     /// Packets whose exact time was asked for.
     asked: usize,
@@ -121,7 +121,7 @@ impl LibraryPolicy {
         LibraryPolicy {
             policy: config.policy.build(&config.cores, &config.settings).unwrap(),
             arrivals: Arrivals::new(config.batch_gap_ns, config.batch_cap),
-            observed: Observed::default(),
+            observed: ObservedLoads::default(),
             has_batches: config.policy == PolicyName::Gen2,
             asked: 0,
         }
@@ -211,7 +211,7 @@ fn any_frame(rng: &mut Pcg64Mcg) -> Frame {
     let over_udp = protocol == 17 && has_ports && ports.contains(&HOMA_PORT);
     let has_rpc = is_plain && (protocol == 146 || over_udp) && bytes.len() >= homa_at + 28;
     let flow = Flow { source, destination, protocol, ports: if has_ports { ports } else { [0; 2] } };
-    let homa = has_rpc.then_some(HomaPacket { rpc_id, kind: Kind::Data, message_bytes: 0 });
+    let homa = has_rpc.then_some(HomaPacket { rpc_id, kind: PacketKind::Data, message_bytes: 0 });
     let ports = if has_rpc { homa_ports } else { flow.ports };
     let packet = Packet { flow_hash: flow.hash(SEED), source, ports, homa, ..Packet::default() };
     Frame { bytes, packet, protocol, is_homa: protocol == 146 || over_udp }

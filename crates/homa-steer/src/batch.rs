@@ -101,12 +101,12 @@ impl Default for BatchCap {
 pub struct Arrivals {
     gap_ns: u64,
     cap: BatchCap,
-    last: Vec<Last>,
+    last: Vec<LastArrival>,
 }
 
 /// The last packet that arrived on a core.
 #[derive(Clone, Copy, Debug, Default)]
-struct Last {
+struct LastArrival {
     /// The coarse clock at its arrival.
     tick_ns: u64,
     /// Its position in its batch.
@@ -131,7 +131,7 @@ impl Arrivals {
     /// not each time is read, the average gap counts.
     #[must_use]
     pub fn new(gap_ns: u64, cap: BatchCap) -> Arrivals {
-        Arrivals { gap_ns, cap, last: vec![Last::default(); CORE_NUMBERS] }
+        Arrivals { gap_ns, cap, last: vec![LastArrival::default(); CORE_NUMBERS] }
     }
 
     /// Notes the arrival of a packet on this core, whose number is below [`CORE_NUMBERS`], at this time of a
@@ -150,7 +150,7 @@ impl Arrivals {
         let gaps = u64::from(next - last.read_at);
         let goes_on = crate::load::is_recent(now_ns, last.read_ns, self.gap_ns.saturating_mul(gaps));
         let position = if goes_on && has_room { next } else { 0 };
-        *last = Last { tick_ns, position, read_at: position, read_ns: now_ns };
+        *last = LastArrival { tick_ns, position, read_at: position, read_ns: now_ns };
         // A packet that follows a full batch without a pause did not arrive alone.
         (Batch { position, size: if goes_on { (position + 1).max(2) } else { 1 } }, now_ns)
     }

@@ -26,7 +26,7 @@
 //! - **Each choice has a reason** (`Reason`), which names a counter: a policy's behaviour is visible without
 //!   knowledge of the policy.
 //! - **Unknown loads are not invented**: the caller passes loads that only the scheduler knows, and
-//!   `load::Observed` has those that packets alone reveal. `gen2` needs no others.
+//!   `load::ObservedLoads` has those that packets alone reveal. `gen2` needs no others.
 //! - **`sparse` follows the patch's algorithm exactly**, including its odd cases: a slot in the future is
 //!   free, and a slot of exactly a second ago is not. Each use of the hash fallback, by any flow, delays the
 //!   next new slot.
@@ -73,7 +73,7 @@ pub mod wake;
 pub use cores::{CORE_NUMBERS, Core, Cores, MAX_CORES};
 pub use error::SteerError;
 pub use load::{CoreLoad, Loads};
-pub use packet::{HomaPacket, Kind, Packet};
+pub use packet::{HomaPacket, Packet, PacketKind};
 pub use policies::bypass::Bypass;
 pub use policies::gen2::Gen2;
 pub use policies::gen3::Gen3;

@@ -66,17 +66,17 @@ impl Loads<'_> {
 /// Loads that can be observed without the scheduler: where packets arrived and where they were sent. A
 /// program in a device's receive path knows only these; a process also knows where its threads ran.
 #[derive(Clone, Debug)]
-pub struct Observed {
+pub struct ObservedLoads {
     cores: Vec<CoreLoad>,
 }
 
-impl Default for Observed {
-    fn default() -> Observed {
-        Observed { cores: vec![CoreLoad::default(); CORE_NUMBERS] }
+impl Default for ObservedLoads {
+    fn default() -> ObservedLoads {
+        ObservedLoads { cores: vec![CoreLoad::default(); CORE_NUMBERS] }
     }
 }
 
-impl Observed {
+impl ObservedLoads {
     /// Notes that a packet has arrived on this core. Cores beyond the maximum are not observed.
     pub fn arrived(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn packets_tell_where_they_arrived_and_where_they_went() {
-        let mut observed = Observed::default();
+        let mut observed = ObservedLoads::default();
         observed.arrived(1, 10);
         observed.given(2, 11);
         let loads = observed.loads();

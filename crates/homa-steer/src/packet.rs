@@ -7,7 +7,7 @@ use crate::cores::Core;
 
 /// The purpose of a Homa packet, as far as it matters for steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum PacketKind {
     /// Contains bytes of a message.
     Data,
     /// Lets a waiting sender continue.
@@ -22,7 +22,7 @@ pub struct HomaPacket {
     /// As in the packet. The two directions of an RPC differ in bit 0 only.
     pub rpc_id: u64,
     /// The purpose of the packet.
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// Bytes of the packet's whole message; 0 if it has none.
     pub message_bytes: u32,
 }

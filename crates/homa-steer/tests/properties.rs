@@ -1,11 +1,13 @@
 //! What holds for every policy, whatever comes.
 
 use homa_steer::batch::Batch;
-use homa_steer::{CoreLoad, Cores, HomaPacket, Kind, Loads, POLICIES, Packet, PolicyName, Reason, Settings};
+use homa_steer::{
+    CoreLoad, Cores, HomaPacket, Loads, POLICIES, Packet, PacketKind, PolicyName, Reason, Settings,
+};
 use proptest::prelude::*;
 
 fn packets() -> impl Strategy<Value = Vec<Packet>> {
-    let kind = prop_oneof![Just(Kind::Data), Just(Kind::Grant), Just(Kind::Control)];
+    let kind = prop_oneof![Just(PacketKind::Data), Just(PacketKind::Grant), Just(PacketKind::Control)];
     let homa = proptest::option::of((0..50_u64, kind, 0..3_000_u32));
     // Hashes are few, so that flows come back, and spread over the whole range.
     let packet = (0..600_000_000_u64, 0..20_u16, 1..3_u32, 0..40_u32, homa, 0..5_u32, 1..4_u32);

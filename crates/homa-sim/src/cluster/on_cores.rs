@@ -6,7 +6,7 @@
 
 use homa_proto::Time;
 use homa_steer::hash::Flow;
-use homa_steer::{Core, HomaPacket, Kind, Packet};
+use homa_steer::{Core, HomaPacket, Packet, PacketKind};
 
 use super::config::ClusterConfig;
 use super::event::HostEvent;
@@ -101,7 +101,7 @@ impl OnCores {
     /// Handles a packet on its way to the card of a host. Data costs time of the thread that sends its
     /// message. Any other packet costs time of the core that processed the packet which it answers.
     pub(super) fn sent(&mut self, now: Time, host: u32, homa: Option<HomaPacket>) {
-        if homa.is_some_and(|homa| homa.kind == Kind::Data) {
+        if homa.is_some_and(|homa| homa.kind == PacketKind::Data) {
             return;
         }
         let core = self.at.filter(|(at, _)| *at == host).map(|(_, core)| core);

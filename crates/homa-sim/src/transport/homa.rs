@@ -6,7 +6,7 @@
 
 use homa_proto::wire::{self, HeaderBuf};
 use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
-use homa_steer::{HomaPacket, Kind};
+use homa_steer::{HomaPacket, PacketKind};
 use homa_trace::{Clock, EventKind, Node, Trace};
 
 use super::interface::{Ctx, Transport};
@@ -228,9 +228,9 @@ impl Transport for Homa {
             return ([0; 2], None);
         };
         let (kind, message_bytes) = match &decoded.body {
-            wire::Body::Data(data) => (Kind::Data, data.message_length),
-            wire::Body::Grant(_) => (Kind::Grant, 0),
-            _ => (Kind::Control, 0),
+            wire::Body::Data(data) => (PacketKind::Data, data.message_length),
+            wire::Body::Grant(_) => (PacketKind::Grant, 0),
+            _ => (PacketKind::Control, 0),
         };
         let common = decoded.common;
         let homa = HomaPacket { rpc_id: common.sender_id, kind, message_bytes };

@@ -1,5 +1,5 @@
 //! The policy `gen2`: as `homa_steer::Gen2` with the batches of `homa_steer::batch::Arrivals` and the loads
-//! of `homa_steer::load::Observed`.
+//! of `homa_steer::load::ObservedLoads`.
 
 use homa_bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use homa_bpf::assembler::{Assembler, Label, Register, Width};

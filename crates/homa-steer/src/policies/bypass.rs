@@ -3,7 +3,7 @@
 
 use crate::cores::Core;
 use crate::load::Loads;
-use crate::packet::{Kind, Packet};
+use crate::packet::{Packet, PacketKind};
 use crate::policy::{Choice, Policy, Reason};
 
 /// Packets that stay on the core where they arrived.
@@ -29,9 +29,9 @@ impl BypassRules {
         let is_short = |bytes| bytes > 0 && bytes <= self.short_bytes;
         self.lone && packet.batch.is_lone()
             || packet.homa.is_some_and(|homa| match homa.kind {
-                Kind::Grant => self.grants,
-                Kind::Data => is_short(homa.message_bytes),
-                Kind::Control => false,
+                PacketKind::Grant => self.grants,
+                PacketKind::Data => is_short(homa.message_bytes),
+                PacketKind::Control => false,
             })
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         choice.reason == Reason::Stays
     }
 
-    fn packet(kind: Kind, message_bytes: u32) -> Packet {
+    fn packet(kind: PacketKind, message_bytes: u32) -> Packet {
         let homa = Some(HomaPacket { rpc_id: 2, kind, message_bytes });
         Packet { homa, arrival: 7, batch: Batch { position: 0, size: 2 }, ..Packet::default() }
     }
@@ -93,15 +93,15 @@ mod tests {
             BypassRules { short_bytes: 100, ..NOTHING },
             BypassRules { grants: true, ..NOTHING },
         );
-        let alone = Packet { batch: Batch::LONE, ..packet(Kind::Data, 1_000_000) };
+        let alone = Packet { batch: Batch::LONE, ..packet(PacketKind::Data, 1_000_000) };
         for (packet, by) in [
             (alone, [true, false, false]),
-            (packet(Kind::Data, 100), [false, true, false]),
-            (packet(Kind::Data, 101), [false, false, false]),
-            (packet(Kind::Data, 0), [false, false, false]),
-            (packet(Kind::Grant, 0), [false, false, true]),
-            (packet(Kind::Control, 50), [false, false, false]),
-            (Packet { homa: None, ..packet(Kind::Data, 50) }, [false, false, false]),
+            (packet(PacketKind::Data, 100), [false, true, false]),
+            (packet(PacketKind::Data, 101), [false, false, false]),
+            (packet(PacketKind::Data, 0), [false, false, false]),
+            (packet(PacketKind::Grant, 0), [false, false, true]),
+            (packet(PacketKind::Control, 50), [false, false, false]),
+            (Packet { homa: None, ..packet(PacketKind::Data, 50) }, [false, false, false]),
         ] {
             assert_eq!([lone, short, grants].map(|rules| stays(rules, packet)), by, "{packet:?}");
             assert!(!stays(NOTHING, packet));

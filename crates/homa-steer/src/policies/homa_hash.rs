@@ -34,10 +34,10 @@ impl Policy for HomaHash {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{HomaPacket, Kind};
+    use crate::packet::{HomaPacket, PacketKind};
 
     fn packet(rpc_id: u64) -> Packet {
-        let homa = Some(HomaPacket { rpc_id, kind: Kind::Data, message_bytes: 100 });
+        let homa = Some(HomaPacket { rpc_id, kind: PacketKind::Data, message_bytes: 100 });
         Packet { homa, ports: [32_768, 99], ..Packet::default() }
     }
 

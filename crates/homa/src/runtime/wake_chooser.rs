@@ -2,7 +2,7 @@
 //! observations of the cores.
 
 use homa_proto::Time;
-use homa_steer::load::Observed;
+use homa_steer::load::ObservedLoads;
 use homa_steer::wake::WakeOrder;
 use homa_steer::{Core, Loads};
 
@@ -10,7 +10,7 @@ use homa_steer::{Core, Loads};
 #[derive(Debug, Default)]
 pub(crate) struct WakeChooser {
     order: WakeOrder,
-    observed: Option<Box<Observed>>,
+    observed: Option<Box<ObservedLoads>>,
 }
 
 impl WakeChooser {
@@ -46,7 +46,7 @@ impl WakeChooser {
 
     /// The first thread to wake of the sleeping ones, given with their cores in the order of falling asleep.
     pub(crate) fn first<T>(&self, asleep: impl DoubleEndedIterator<Item = (T, Core)>) -> Option<T> {
-        let loads = self.observed.as_deref().map_or(Loads::default(), Observed::loads);
+        let loads = self.observed.as_deref().map_or(Loads::default(), ObservedLoads::loads);
         self.order.choose(asleep, loads)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use homa_proto::Time;
 use homa_steer::hash::Flow;
-use homa_steer::load::Observed;
+use homa_steer::load::ObservedLoads;
 use homa_steer::{CoreLoad, Cores, Loads, Packet, Policy, PolicyName, Settings};
 
 use crate::api::error::HostError;
@@ -28,7 +28,7 @@ pub(crate) struct Placement {
 struct Chooser {
     policy: Box<dyn Policy>,
     /// When each endpoint was last given an RPC.
-    observed: Observed,
+    observed: ObservedLoads,
     loads: Vec<CoreLoad>,
 }
 
@@ -46,7 +46,10 @@ impl Placement {
         let settings = Settings { hash_seed: seed, ..Settings::default() };
         let policy = policy.build(&cores, &settings).expect("the default settings are in their ranges");
         let loads = vec![CoreLoad::default(); endpoints];
-        Ok(Placement { seed, chooser: Mutex::new(Chooser { policy, observed: Observed::default(), loads }) })
+        Ok(Placement {
+            seed,
+            chooser: Mutex::new(Chooser { policy, observed: ObservedLoads::default(), loads }),
+        })
     }
 
     /// The endpoint for an RPC of a client whose own endpoint is `home`, with this port there. `open` is the
