@@ -167,7 +167,7 @@ fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
     let make =
         |kind, map, bytes, entries| map::create(kind, map, bytes, entries).map_err(step("making a map"));
     let last = config.cores.as_slice().last().map_or(0, |&core| u32::from(core));
-    let state = make(MapKind::Array, STATE, state::at::BYTES, 1)?;
+    let state = make(MapKind::Array, STATE, state::shared_state::BYTES, 1)?;
     let counters = make(MapKind::ArrayPerCore, COUNTERS, state::counter::BYTES, 1)?;
     let cores = make(MapKind::Cores, CORES, 8, last + 1)?;
     map::put(state.as_fd(), 0, &state::initial(config)).map_err(failed(name, "filling in the state"))?;

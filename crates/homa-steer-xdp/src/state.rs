@@ -12,7 +12,7 @@ pub(crate) const FLOW_ENTRIES: usize = 1_024;
 const LINE: usize = 64;
 
 /// The state that all cores share: one value of an array, which begins a page.
-pub(crate) mod at {
+pub(crate) mod shared_state {
     use super::{CORE_NUMBERS, FLOW_ENTRIES, LINE, MAX_CORES, MAX_LEVELS};
 
     /// When `sparse` last used the hash.
@@ -27,15 +27,15 @@ pub(crate) mod at {
     /// is used in an instruction.
     pub(crate) const CORE: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
     /// When a packet was last given to each core, by its number; written by other cores.
-    pub(crate) const GIVEN: usize = CORE + CORE_NUMBERS * super::core::BYTES;
+    pub(crate) const LAST_SENT: usize = CORE + CORE_NUMBERS * super::core_state::BYTES;
     /// The configuration; the program does not read it.
-    pub(crate) const ASKED: usize = GIVEN + CORE_NUMBERS * super::core::BYTES;
+    pub(crate) const CONFIG: usize = LAST_SENT + CORE_NUMBERS * super::core_state::BYTES;
     /// Length of the whole state.
-    pub(crate) const BYTES: usize = ASKED + super::asked::BYTES;
+    pub(crate) const BYTES: usize = CONFIG + super::config_fields::BYTES;
 }
 
 /// The state of `gen2` for a core on which packets arrive; only that core writes it.
-pub(crate) mod core {
+pub(crate) mod core_state {
     /// Time of arrival of the last packet whose exact time was read.
     pub(crate) const RECEIVED: usize = 0;
     /// Position in its batch of the last packet that arrived.
@@ -48,7 +48,7 @@ pub(crate) mod core {
     pub(crate) const READ_AT: usize = 20;
     /// The coarse clock when a packet last arrived.
     pub(crate) const TICK: usize = 24;
-    /// Distance from one core to the next, also in the table at [`super::at::GIVEN`].
+    /// Distance from one core to the next, also in the table at [`super::shared_state::LAST_SENT`].
     pub(crate) const BYTES: usize = super::LINE;
 }
 
@@ -61,7 +61,7 @@ pub(crate) mod slot {
 }
 
 /// The configuration, as numbers of 32 bits.
-pub(crate) mod asked {
+pub(crate) mod config_fields {
     pub(crate) const VERSION: usize = 0;
     pub(crate) const POLICY: usize = 4;
     pub(crate) const CORES: usize = 8;
@@ -70,7 +70,7 @@ pub(crate) mod asked {
     pub(crate) const BYTES: usize = 24;
 }
 
-/// Value of [`asked::VERSION`]: incremented when the layout or a meaning here changes.
+/// Value of [`config_fields::VERSION`]: incremented when the layout or a meaning here changes.
 pub(crate) const VERSION: u32 = 4;
 
 /// Counters of 64 bits, separate for each core.
@@ -95,7 +95,7 @@ pub(crate) mod counter {
 
 // Loads and stores have signed offsets of 16 bits.
 const _: () = {
-    assert!(at::CORE < i16::MAX as usize && at::CORE.is_multiple_of(LINE));
+    assert!(shared_state::CORE < i16::MAX as usize && shared_state::CORE.is_multiple_of(LINE));
     assert!(counter::BYTES < i16::MAX as usize);
 };
 
@@ -113,23 +113,27 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 /// The state before the first packet.
 pub(crate) fn initial(config: &SteerConfig) -> Vec<u8> {
-    let mut state = vec![0; at::BYTES];
-    put(&mut state, at::HASH_USED, &NEVER.to_ne_bytes());
+    let mut state = vec![0; shared_state::BYTES];
+    put(&mut state, shared_state::HASH_USED, &NEVER.to_ne_bytes());
     for (place, &core) in config.cores.as_slice().iter().enumerate() {
-        put(&mut state, at::CORES + 4 * place, &u32::from(core).to_ne_bytes());
+        put(&mut state, shared_state::CORES + 4 * place, &u32::from(core).to_ne_bytes());
     }
     for number in 0..CORE_NUMBERS {
         let next = config.cores.place_after(number as u16) as u32;
-        put(&mut state, at::CORE + number * core::BYTES + core::NEXT, &next.to_ne_bytes());
+        put(
+            &mut state,
+            shared_state::CORE + number * core_state::BYTES + core_state::NEXT,
+            &next.to_ne_bytes(),
+        );
     }
     for (place, number) in [
-        (asked::VERSION, VERSION),
-        (asked::POLICY, config.policy as u32),
-        (asked::CORES, config.cores.len() as u32),
-        (asked::LEVELS, config.settings.levels),
-        (asked::FILTER, config.filter.bits()),
+        (config_fields::VERSION, VERSION),
+        (config_fields::POLICY, config.policy as u32),
+        (config_fields::CORES, config.cores.len() as u32),
+        (config_fields::LEVELS, config.settings.levels),
+        (config_fields::FILTER, config.filter.bits()),
     ] {
-        put(&mut state, at::ASKED + place, &number.to_ne_bytes());
+        put(&mut state, shared_state::CONFIG + place, &number.to_ne_bytes());
     }
     state
 }
@@ -146,14 +150,14 @@ pub(crate) struct SteeringRequest {
 impl SteeringRequest {
     /// `None` if the state is of another version of this program.
     pub(crate) fn read(state: &[u8]) -> Option<SteeringRequest> {
-        let number = |place: usize| u32_at(state, at::ASKED + place);
-        let policy = homa_steer::POLICIES.get(number(asked::POLICY) as usize)?.policy;
-        let count = (number(asked::CORES) as usize).min(MAX_CORES);
-        let cores = (0..count).map(|place| u32_at(state, at::CORES + 4 * place) as u16);
+        let number = |place: usize| u32_at(state, shared_state::CONFIG + place);
+        let policy = homa_steer::POLICIES.get(number(config_fields::POLICY) as usize)?.policy;
+        let count = (number(config_fields::CORES) as usize).min(MAX_CORES);
+        let cores = (0..count).map(|place| u32_at(state, shared_state::CORES + 4 * place) as u16);
         let cores = Cores::new(cores).ok()?;
-        let filter = Filter::of_bits(number(asked::FILTER));
-        let is_ours = state.len() == at::BYTES && number(asked::VERSION) == VERSION;
-        is_ours.then_some(SteeringRequest { policy, cores, levels: number(asked::LEVELS), filter })
+        let filter = Filter::of_bits(number(config_fields::FILTER));
+        let is_ours = state.len() == shared_state::BYTES && number(config_fields::VERSION) == VERSION;
+        is_ours.then_some(SteeringRequest { policy, cores, levels: number(config_fields::LEVELS), filter })
     }
 }
 
@@ -164,7 +168,7 @@ pub(crate) const FLOW_TIME_SHIFT: u32 = 30;
 /// entry are estimated from the number of used entries.
 pub(crate) fn flows(state: &[u8], cores: &Cores, now_ns: u64) -> Vec<f64> {
     let now = (now_ns >> FLOW_TIME_SHIFT) as u32 & 0x00ff_ffff;
-    let entries = (0..FLOW_ENTRIES).map(|entry| u32_at(state, at::FLOWS + 4 * entry));
+    let entries = (0..FLOW_ENTRIES).map(|entry| u32_at(state, shared_state::FLOWS + 4 * entry));
     let lately: Vec<u32> = entries
         .filter(|&entry| entry != 0 && now.wrapping_sub(entry >> 8) & 0x00ff_ffff <= 1)
         .map(|entry| entry & 0xff)
@@ -194,7 +198,7 @@ mod tests {
         assert_eq!((asked.policy, asked.levels), (config.policy, 4));
         assert_eq!((asked.cores, asked.filter), (config.cores, config.filter));
         let mut other = state.clone();
-        other[at::ASKED] ^= 1;
+        other[shared_state::CONFIG] ^= 1;
         assert_eq!(SteeringRequest::read(&other), None, "another version");
         assert_eq!(SteeringRequest::read(&state[1..]), None);
         assert_eq!(SteeringRequest::read(&[]), None);
@@ -203,15 +207,15 @@ mod tests {
     #[test]
     fn flows_are_counted_by_core_and_forgotten_after_two_seconds() {
         let cores: Cores = "0,3".parse().unwrap();
-        let mut state = vec![0; at::BYTES];
+        let mut state = vec![0; shared_state::BYTES];
         for (entry, (time, core)) in [(100_u32, 3), (99, 3), (100, 0), (98, 0)].into_iter().enumerate() {
-            put(&mut state, at::FLOWS + 8 * entry, &(time << 8 | core).to_ne_bytes());
+            put(&mut state, shared_state::FLOWS + 8 * entry, &(time << 8 | core).to_ne_bytes());
         }
         let counted = flows(&state, &cores, 100 << FLOW_TIME_SHIFT);
         assert_eq!(counted.iter().map(|flows| flows.round()).collect::<Vec<_>>(), [1.0, 2.0]);
         assert_eq!(flows(&state, &cores, 102 << FLOW_TIME_SHIFT), [0.0, 0.0]);
         for entry in 0..FLOW_ENTRIES as u32 / 2 {
-            put(&mut state, at::FLOWS + 4 * entry as usize, &(100_u32 << 8).to_ne_bytes());
+            put(&mut state, shared_state::FLOWS + 4 * entry as usize, &(100_u32 << 8).to_ne_bytes());
         }
         let half = flows(&state, &cores, 100 << FLOW_TIME_SHIFT);
         assert!((700.0..720.0).contains(&half[0]), "ln 2 of the entries: {half:?}");

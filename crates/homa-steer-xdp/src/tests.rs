@@ -17,8 +17,8 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::config::{Filter, IN_KERNEL, SteerConfig};
-use crate::program::{self, given};
-use crate::state::{self, at, u32_at};
+use crate::program::{self, test_io};
+use crate::state::{self, shared_state, u32_at};
 
 const NAME: Name = Name::new("homa_test");
 
@@ -55,43 +55,44 @@ struct KernelPolicy {
 
 impl KernelPolicy {
     fn new(config: &SteerConfig) -> Option<KernelPolicy> {
-        let state = allowed(map::create(MapKind::Array, NAME, at::BYTES, 1))?;
+        let state = allowed(map::create(MapKind::Array, NAME, shared_state::BYTES, 1))?;
         map::put(state.as_fd(), 0, &state::initial(config)).unwrap();
-        let inputs = map::create(MapKind::Array, NAME, given::BYTES, 1).unwrap();
-        let code = given::build(config, state.as_raw_fd(), inputs.as_raw_fd());
+        let inputs = map::create(MapKind::Array, NAME, test_io::BYTES, 1).unwrap();
+        let code = test_io::build(config, state.as_raw_fd(), inputs.as_raw_fd());
         let program = allowed(load(NAME, &code, AttachPoint::Device))?;
         Some(KernelPolicy { program, inputs, _state: state })
     }
 
     /// Core, reason and hash; `None` where the frame is not steered.
     fn choose(&self, given: PacketContext, frame: &[u8]) -> Option<(u32, u32, u32)> {
-        let mut bytes = [0; given::BYTES];
-        bytes[given::NOW..][..8].copy_from_slice(&given.now_ns.to_ne_bytes());
-        bytes[given::TICK..][..8].copy_from_slice(&given.tick_ns.to_ne_bytes());
-        bytes[given::DEVICE..][..4].copy_from_slice(&given.device.to_ne_bytes());
-        bytes[given::ARRIVAL..][..4].copy_from_slice(&u32::from(given.arrival).to_ne_bytes());
-        bytes[given::HASH..][..4].copy_from_slice(&given.hash.unwrap_or(0).to_ne_bytes());
-        bytes[given::IS_HASH..][..4].copy_from_slice(&u32::from(given.hash.is_some()).to_ne_bytes());
-        bytes[given::CORE..][..4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        let mut bytes = [0; test_io::BYTES];
+        bytes[test_io::NOW..][..8].copy_from_slice(&given.now_ns.to_ne_bytes());
+        bytes[test_io::TICK..][..8].copy_from_slice(&given.tick_ns.to_ne_bytes());
+        bytes[test_io::DEVICE..][..4].copy_from_slice(&given.device.to_ne_bytes());
+        bytes[test_io::ARRIVAL..][..4].copy_from_slice(&u32::from(given.arrival).to_ne_bytes());
+        bytes[test_io::HASH..][..4].copy_from_slice(&given.hash.unwrap_or(0).to_ne_bytes());
+        bytes[test_io::IS_HASH..][..4].copy_from_slice(&u32::from(given.hash.is_some()).to_ne_bytes());
+        bytes[test_io::CORE..][..4].copy_from_slice(&u32::MAX.to_ne_bytes());
         map::put(self.inputs.as_fd(), 0, &bytes).unwrap();
         test_run(self.program.as_fd(), frame).unwrap();
         let bytes = map::get(self.inputs.as_fd(), 0).unwrap();
-        let [core, reason, hash] = [given::CORE, given::REASON, given::HASH].map(|at| u32_at(&bytes, at));
+        let [core, reason, hash] =
+            [test_io::CORE, test_io::REASON, test_io::HASH].map(|at| u32_at(&bytes, at));
         (core != u32::MAX).then_some((core, reason, hash))
     }
 }
 
 /// A program as it runs at a device, with its maps; its map of cores is empty.
-struct AtDevice {
+struct LoadedProgram {
     program: OwnedFd,
     state: OwnedFd,
     counters: OwnedFd,
     _cores: OwnedFd,
 }
 
-impl AtDevice {
-    fn new(config: &SteerConfig) -> Option<AtDevice> {
-        let state = allowed(map::create(MapKind::Array, NAME, at::BYTES, 1))?;
+impl LoadedProgram {
+    fn new(config: &SteerConfig) -> Option<LoadedProgram> {
+        let state = allowed(map::create(MapKind::Array, NAME, shared_state::BYTES, 1))?;
         let make = |kind, bytes, entries| map::create(kind, NAME, bytes, entries).unwrap();
         let counters = make(MapKind::ArrayPerCore, state::counter::BYTES, 1);
         let cores = make(MapKind::Cores, 8, 64);
@@ -102,7 +103,7 @@ impl AtDevice {
             cores: cores.as_raw_fd(),
         };
         let program = load(NAME, &program::build(config, maps), AttachPoint::Device).unwrap();
-        Some(AtDevice { program, state, counters, _cores: cores })
+        Some(LoadedProgram { program, state, counters, _cores: cores })
     }
 }
 

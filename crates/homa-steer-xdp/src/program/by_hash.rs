@@ -5,7 +5,7 @@ use homa_bpf::assembler::{Assembler, Width};
 
 use super::REASON;
 use crate::config::SteerConfig;
-use crate::state::at;
+use crate::state::shared_state;
 
 /// Scales the hash like `homa_steer::hash::place`.
 pub(super) fn decide(program: &mut Assembler, config: &SteerConfig) {
@@ -14,6 +14,6 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig) {
     program.shift_right(R1, 32);
     program.shift_left(R1, 2);
     program.add_register(R1, R9);
-    program.load(Width::Four, R1, R1, at::CORES as i16);
+    program.load(Width::Four, R1, R1, shared_state::CORES as i16);
     program.load(Width::Eight, R2, R10, REASON);
 }

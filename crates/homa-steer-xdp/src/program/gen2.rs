@@ -8,7 +8,7 @@ use homa_steer::{CORE_NUMBERS, Reason};
 
 use super::Clock;
 use crate::config::SteerConfig;
-use crate::state::{at, core};
+use crate::state::{core_state, shared_state};
 
 /// R6 is the core of arrival, and `clock` leaves the exact time in R0. Overwrites R7, and leaves the known
 /// time in R8.
@@ -17,7 +17,7 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock
     arrive(program, config, clock);
     program.jump_if(R4, 1, lone);
     program.jump_if(R3, 0, choose);
-    program.load(Width::Four, R1, R0, core::BATCH_CORE as i16);
+    program.load(Width::Four, R1, R0, core_state::BATCH_CORE as i16);
     program.jump_if(R1, 0, choose);
     program.add(R1, -1_i32 as u32);
     program.set(R2, Reason::SameBatch as u32);
@@ -25,13 +25,13 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock
     program.place(choose);
     least_recent(program, config);
     program.jump_if(R7, 0, lone);
-    program.store(Width::Four, R0, core::BATCH_CORE as i16, R7);
+    program.store(Width::Four, R0, core_state::BATCH_CORE as i16, R7);
     program.copy(R1, R7);
     program.add(R1, -1_i32 as u32);
     program.jump(chosen);
     program.place(lone);
     program.set(R1, 0);
-    program.store(Width::Four, R0, core::BATCH_CORE as i16, R1);
+    program.store(Width::Four, R0, core_state::BATCH_CORE as i16, R1);
     program.copy(R1, R6);
     program.set(R2, Reason::Stays as u32);
     program.jump(given);
@@ -39,7 +39,7 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock
     program.set(R2, Reason::LeastRecent as u32);
     program.place(given);
     program.copy(R3, R1);
-    address_of_core(program, R3, at::GIVEN);
+    address_of_core(program, R3, shared_state::LAST_SENT);
     // Other cores read it: an unchanged value is not written, so that its cache line stays with them.
     program.load(Width::Eight, R4, R3, 0);
     program.jump_if_same(R4, R8, decided);
@@ -52,7 +52,7 @@ const _: () = assert!(Arrivals::EVERY.is_power_of_two());
 /// `number =` the address of the state of the core with this number, in the table at this offset.
 fn address_of_core(program: &mut Assembler, number: Register, table: usize) {
     program.and(number, CORE_NUMBERS as u32 - 1);
-    program.shift_left(number, core::BYTES.ilog2());
+    program.shift_left(number, core_state::BYTES.ilog2());
     program.add_register(number, R9);
     program.add(number, table as u32);
 }
@@ -68,21 +68,21 @@ fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
     program.copy(R1, R3);
     program.and(R1, Arrivals::EVERY - 1);
     program.jump_if(R1, 0, look);
-    program.load(Width::Eight, R1, R0, core::TICK as i16);
+    program.load(Width::Eight, R1, R0, core_state::TICK as i16);
     program.jump_unless_same(R1, R8, look);
-    program.store(Width::Four, R0, core::POSITION as i16, R3);
-    program.load(Width::Eight, R8, R0, core::RECEIVED as i16);
+    program.store(Width::Four, R0, core_state::POSITION as i16, R3);
+    program.load(Width::Eight, R8, R0, core_state::RECEIVED as i16);
     program.set(R4, 2);
     program.jump(known);
     program.place(look);
-    program.store(Width::Eight, R0, core::TICK as i16, R8);
+    program.store(Width::Eight, R0, core_state::TICK as i16, R8);
     clock(program);
     program.copy(R8, R0);
     next_of_core(program);
-    program.load(Width::Eight, R1, R0, core::RECEIVED as i16);
-    program.store(Width::Eight, R0, core::RECEIVED as i16, R8);
+    program.load(Width::Eight, R1, R0, core_state::RECEIVED as i16);
+    program.store(Width::Eight, R0, core_state::RECEIVED as i16, R8);
     program.set(R4, 1);
-    program.load(Width::Four, R2, R0, core::READ_AT as i16);
+    program.load(Width::Four, R2, R0, core_state::READ_AT as i16);
     program.copy(R5, R3);
     program.subtract_register(R5, R2);
     program.multiply(R5, config.batch_gap_ns.min(i32::MAX as u64) as u32);
@@ -94,16 +94,16 @@ fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
     program.place(paused);
     program.set(R3, 0);
     program.place(placed);
-    program.store(Width::Four, R0, core::POSITION as i16, R3);
-    program.store(Width::Four, R0, core::READ_AT as i16, R3);
+    program.store(Width::Four, R0, core_state::POSITION as i16, R3);
+    program.store(Width::Four, R0, core_state::READ_AT as i16, R3);
     program.place(known);
 }
 
 /// R0 = the address of the state of the core of arrival, R3 = the next position in its batch.
 fn next_of_core(program: &mut Assembler) {
     program.copy(R0, R6);
-    address_of_core(program, R0, at::CORE);
-    program.load(Width::Four, R3, R0, core::POSITION as i16);
+    address_of_core(program, R0, shared_state::CORE);
+    program.load(Width::Four, R3, R0, core_state::POSITION as i16);
     program.add(R3, 1);
 }
 
@@ -124,14 +124,14 @@ fn least_recent(program: &mut Assembler, config: &SteerConfig) {
     // The minimum so far: the highest bit is whether the core just received, and the others are when it was
     // last given a packet.
     program.set(R3, -1_i32 as u32);
-    program.load(Width::Four, R4, R0, core::NEXT as i16);
+    program.load(Width::Four, R4, R0, core_state::NEXT as i16);
     for _ in 0..config.settings.neighbours.min(count) {
         let [next, quiet, inside] = std::array::from_fn(|_| program.label());
         program.and(R4, homa_steer::MAX_CORES as u32 - 1);
         program.copy(R2, R4);
         program.shift_left(R2, 2);
         program.add_register(R2, R9);
-        program.load(Width::Four, R2, R2, at::CORES as i16);
+        program.load(Width::Four, R2, R2, shared_state::CORES as i16);
         program.jump_if_same(R2, R6, next);
         consider(program, config, quiet);
         program.place(next);
@@ -148,13 +148,13 @@ fn consider(program: &mut Assembler, config: &SteerConfig, quiet: Label) {
     // R4 is the index among the cores and must be preserved, and R0 belongs to the core of arrival.
     const NUMBER: i16 = super::KEY;
     const PLACE: i16 = super::KEY - 12;
-    const GIVEN: i16 = (at::GIVEN - at::CORE) as i16;
+    const LAST_SENT: i16 = (shared_state::LAST_SENT - shared_state::CORE) as i16;
     program.store(Width::Four, R10, NUMBER, R2);
     program.store(Width::Eight, R10, PLACE, R4);
     program.copy(R4, R2);
-    address_of_core(program, R4, at::CORE);
-    program.load(Width::Eight, R1, R4, core::RECEIVED as i16);
-    program.load(Width::Eight, R4, R4, GIVEN);
+    address_of_core(program, R4, shared_state::CORE);
+    program.load(Width::Eight, R1, R4, core_state::RECEIVED as i16);
+    program.load(Width::Eight, R4, R4, LAST_SENT);
     program.set(R5, config.settings.receive_busy_ns.min(i32::MAX as u64) as u32);
     jump_unless_recent(program, quiet);
     program.set(R5, 1);

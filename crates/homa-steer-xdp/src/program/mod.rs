@@ -17,7 +17,7 @@ use homa_bpf::xdp::{REDIRECT_MAP, XDP_PASS, context};
 use homa_steer::{CORE_NUMBERS, Core, PolicyName, Reason};
 
 use crate::config::SteerConfig;
-use crate::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, at, counter};
+use crate::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, counter, shared_state};
 
 // Helpers of the kernel.
 const MAP_LOOK_UP: u32 = 1;
@@ -101,9 +101,9 @@ fn note_flow(program: &mut Assembler) {
     program.and(R4, FLOW_ENTRIES as u32 - 1);
     program.shift_left(R4, 2);
     program.add_register(R4, R9);
-    program.load(Width::Four, R5, R4, at::FLOWS as i16);
+    program.load(Width::Four, R5, R4, shared_state::FLOWS as i16);
     program.jump_if_same(R5, R3, same);
-    program.store(Width::Four, R4, at::FLOWS as i16, R3);
+    program.store(Width::Four, R4, shared_state::FLOWS as i16, R3);
     program.place(same);
 }
 
@@ -187,7 +187,7 @@ pub(super) fn build_on_core(counters: RawFd, core: Core) -> Vec<Instruction> {
 /// For the comparison with the library: a program that takes its inputs from a map, and stores its choice
 /// there.
 #[cfg(test)]
-pub(super) mod given {
+pub(super) mod test_io {
     use super::*;
 
     pub(crate) const NOW: usize = 0;

@@ -6,7 +6,7 @@ use homa_steer::{ACTIVE_NS, Core, Reason};
 
 use super::{because, by_hash};
 use crate::config::SteerConfig;
-use crate::state::{at, slot};
+use crate::state::{shared_state, slot};
 
 const _: () = assert!(ACTIVE_NS < i32::MAX as u64, "it is an immediate");
 
@@ -31,7 +31,7 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
         program.place(next);
     }
     let (search, hash) = (program.label(), program.label());
-    program.load(Width::Eight, R2, R9, at::HASH_USED as i16);
+    program.load(Width::Eight, R2, R9, shared_state::HASH_USED as i16);
     jump_if_over(program, search);
     program.jump(hash);
     program.place(search);
@@ -52,9 +52,9 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
     }
     program.place(hash);
     let same = program.label();
-    program.load(Width::Eight, R2, R9, at::HASH_USED as i16);
+    program.load(Width::Eight, R2, R9, shared_state::HASH_USED as i16);
     program.jump_if_same(R2, R8, same);
-    program.store(Width::Eight, R9, at::HASH_USED as i16, R8);
+    program.store(Width::Eight, R9, shared_state::HASH_USED as i16, R8);
     program.place(same);
     by_hash::decide(program, config);
 }
@@ -72,7 +72,7 @@ fn slots(config: &SteerConfig) -> Vec<(Core, i16)> {
     let cores = config.cores.as_slice();
     (0..config.settings.levels as usize)
         .flat_map(|level| {
-            let place = move |place| at::SLOTS + (level * cores.len() + place) * slot::BYTES;
+            let place = move |place| shared_state::SLOTS + (level * cores.len() + place) * slot::BYTES;
             cores.iter().enumerate().rev().map(move |(i, &core)| (core, place(i) as i16))
         })
         .collect()

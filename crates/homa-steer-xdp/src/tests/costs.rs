@@ -12,7 +12,7 @@ use homa_bpf::xdp::XDP_PASS;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::{AtDevice, KernelPolicy, NAME, any_frame, config};
+use super::{KernelPolicy, LoadedProgram, NAME, any_frame, config};
 use crate::config::{IN_KERNEL, SteerConfig};
 use crate::{AttachLifetime, attach, device};
 
@@ -48,7 +48,7 @@ fn what_a_decision_costs() {
         for (cores, levels) in [("0-1", 4), ("0-15", 4), ("0-63", 5)] {
             let config = config(policy, cores, levels);
             let Some(given) = KernelPolicy::new(&config) else { return };
-            let whole = AtDevice::new(&config).expect("maps can be made by now");
+            let whole = LoadedProgram::new(&config).expect("maps can be made by now");
             println!(
                 "{policy}, cores {cores}, {levels} levels: {} ns to decide, {} ns with clock, counters and the map of cores",
                 time(given.program.as_fd()),

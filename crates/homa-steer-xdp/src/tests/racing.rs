@@ -11,13 +11,13 @@ use homa_steer::{CORE_NUMBERS, PolicyName};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::{AtDevice, Frame, any_frame, config};
+use super::{Frame, LoadedProgram, any_frame, config};
 use crate::config::SteerConfig;
-use crate::state::{self, at, core, counter, slot, u32_at, u64_at};
+use crate::state::{self, core_state, counter, shared_state, slot, u32_at, u64_at};
 
 /// Runs at once on each of two cores, or on one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum RunOrder {
     InTurn,
     AtOnce,
 }
@@ -33,7 +33,7 @@ fn stay_on(core: usize) -> bool {
 }
 
 /// For each core how many packets it gave to which core since the counters began.
-fn given(at: &AtDevice) -> [Vec<u64>; 2] {
+fn given(at: &LoadedProgram) -> [Vec<u64>; 2] {
     let all = map::get(at.counters.as_fd(), 0).unwrap();
     let mut by_core = all.chunks_exact(counter::BYTES).map(|values| {
         let of = |core: usize| {
@@ -67,10 +67,10 @@ fn await_count(counter: &AtomicUsize, count: usize) {
 fn trials(
     config: &SteerConfig,
     (frames, runs): ([&Frame; 2], u32),
-    (count, order): (usize, Order),
+    (count, order): (usize, RunOrder),
     mut seen: impl FnMut(Trial) + Send,
 ) -> Option<()> {
-    let program = AtDevice::new(config)?;
+    let program = LoadedProgram::new(config)?;
     let fresh = state::initial(config);
     // How many trials the first core has made ready, the second one has come for, and both have ended.
     let [made, come, done] = [const { AtomicUsize::new(0) }; 3];
@@ -85,7 +85,7 @@ fn trials(
             for trial in 1..=count {
                 come.store(trial, SeqCst);
                 await_count(&made, trial);
-                if order == Order::InTurn {
+                if order == RunOrder::InTurn {
                     await_count(&done, 2 * trial - 1);
                 }
                 run(frames[1]);
@@ -151,7 +151,7 @@ impl Damage {
                 .map(|to| (0..2).filter(|&n| of(n)).map(|n| trial.given[n][to]).sum())
                 .collect();
             astray += to.iter().sum::<u64>() - to.iter().max().unwrap();
-            let slots = (at::SLOTS..at::CORE).step_by(slot::BYTES);
+            let slots = (shared_state::SLOTS..shared_state::CORE).step_by(slot::BYTES);
             let own =
                 |&slot_at: &usize| u64_at(&trial.state, slot_at + slot::FLOW) as u32 == flow.packet.flow_hash;
             match slots.filter(own).count() {
@@ -166,7 +166,7 @@ impl Damage {
     }
 }
 
-fn sparse_damage(frames: [&Frame; 2], count: usize, order: Order) -> Option<Damage> {
+fn sparse_damage(frames: [&Frame; 2], count: usize, order: RunOrder) -> Option<Damage> {
     let config = config(PolicyName::Sparse, "0-1", 4);
     let same = frames[0].packet.flow_hash == frames[1].packet.flow_hash;
     let flows = if same { &frames[..1] } else { &frames[..] };
@@ -177,13 +177,14 @@ fn sparse_damage(frames: [&Frame; 2], count: usize, order: Order) -> Option<Dama
 
 /// In how many of the trials of `gen2` each core had a batch at the end, and in how many of these both were
 /// on the same third core.
-fn gen2_collisions(frames: [&Frame; 2], count: usize, order: Order) -> Option<(usize, usize)> {
+fn gen2_collisions(frames: [&Frame; 2], count: usize, order: RunOrder) -> Option<(usize, usize)> {
     let config = config(PolicyName::Gen2, "0-15", 4);
     let (mut both, mut same) = (0, 0);
     trials(&config, (frames, 16), (count, order), |trial| {
         // A thread that lost its processor for a moment ends with a packet that came alone.
-        let [first, second] =
-            [0, 1].map(|n| u32_at(&trial.state, at::CORE + n * core::BYTES + core::BATCH_CORE));
+        let [first, second] = [0, 1].map(|n| {
+            u32_at(&trial.state, shared_state::CORE + n * core_state::BYTES + core_state::BATCH_CORE)
+        });
         both += usize::from(first > 0 && second > 0);
         same += usize::from(first > 0 && first == second);
     })?;
@@ -205,10 +206,10 @@ fn in_turn_each_flow_has_one_core_and_one_slot_and_two_batches_have_two_cores() 
         return;
     }
     for frames in [[&one, &one], [&one, &other]] {
-        let Some(damage) = sparse_damage(frames, 20, Order::InTurn) else { return };
+        let Some(damage) = sparse_damage(frames, 20, RunOrder::InTurn) else { return };
         assert_eq!((damage.trials, damage.split, damage.twice, damage.none), (20, 0, 0, 0), "{damage:?}");
     }
-    let Some((_, same)) = gen2_collisions([&one, &other], 20, Order::InTurn) else { return };
+    let Some((_, same)) = gen2_collisions([&one, &other], 20, RunOrder::InTurn) else { return };
     assert_eq!(same, 0);
 }
 
@@ -221,16 +222,16 @@ fn what_racing_cores_do_to_the_maps() {
         return;
     }
     for (what, frames) in [("the same flow", [&one, &one]), ("a flow each", [&one, &other])] {
-        for order in [Order::InTurn, Order::AtOnce] {
+        for order in [RunOrder::InTurn, RunOrder::AtOnce] {
             let Some(damage) = sparse_damage(frames, TRIALS, order) else { return };
             println!("sparse, {what} on two cores, {order:?}: {damage:?}");
             // Who loses a slot takes another with its next packet; what the winner had sent before by a core
             // that lost its processor meanwhile is astray, too, but that is seldom.
-            let most = if order == Order::InTurn { 0 } else { 2 * u64::from(damage.split) };
+            let most = if order == RunOrder::InTurn { 0 } else { 2 * u64::from(damage.split) };
             assert!(damage.astray <= most, "{damage:?}");
         }
     }
-    for order in [Order::InTurn, Order::AtOnce] {
+    for order in [RunOrder::InTurn, RunOrder::AtOnce] {
         let Some((both, same)) = gen2_collisions([&one, &other], TRIALS, order) else { return };
         println!("gen2, a batch on each of two cores, {order:?}: {same} of {both} on the same third one");
     }
