@@ -49,7 +49,7 @@ struct Address {
 
 /// The functions of libhoma in use.
 #[derive(Clone, Copy)]
-struct Api {
+struct LibhomaFunctions {
     last_error: unsafe extern "C" fn() -> *const c_char,
     options_new: unsafe extern "C" fn(*mut Handle) -> i32,
     options_set: unsafe extern "C" fn(Handle, *const c_char, *const c_char) -> i32,
@@ -79,15 +79,15 @@ unsafe fn symbol<F: Copy>(library: *mut c_void, name: &str) -> F {
     unsafe { mem::transmute_copy(&found) }
 }
 
-impl Api {
-    fn load(library: PathBuf) -> Api {
+impl LibhomaFunctions {
+    fn load(library: PathBuf) -> LibhomaFunctions {
         let path = CString::new(library.into_os_string().into_encoded_bytes()).expect("no zero byte");
         // SAFETY: `path` is a zero-terminated string.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!library.is_null(), "{path:?} cannot be loaded");
         // SAFETY: the types are those of homa.h.
         unsafe {
-            Api {
+            LibhomaFunctions {
                 last_error: symbol(library, "homa_last_error"),
                 options_new: symbol(library, "homa_options_new"),
                 options_set: symbol(library, "homa_options_set"),
@@ -138,17 +138,17 @@ fn library() -> PathBuf {
 
 /// A socket of libhoma. Its handle is never closed; it lives until the process ends.
 #[derive(Clone, Copy)]
-struct CSocket {
-    api: Api,
+struct LibhomaSocket {
+    api: LibhomaFunctions,
     socket: Handle,
 }
 
 // SAFETY: homa.h permits any thread to use a handle.
-unsafe impl Send for CSocket {}
+unsafe impl Send for LibhomaSocket {}
 
-impl CSocket {
+impl LibhomaSocket {
     /// Opens a socket on a host of its own.
-    fn open(api: Api, port: u16) -> CSocket {
+    fn open(api: LibhomaFunctions, port: u16) -> LibhomaSocket {
         // SAFETY: the handles come from the library, the texts are zero-terminated, and all result pointers
         // have room.
         let socket = unsafe {
@@ -158,7 +158,7 @@ impl CSocket {
             api.must((api.options_free)(options));
             api.made(|room| (api.socket_open)(host, port, room))
         };
-        CSocket { api, socket }
+        LibhomaSocket { api, socket }
     }
 
     fn address(&self) -> Address {
@@ -241,11 +241,11 @@ impl CSocket {
 }
 
 /// A client and an echo server of the C interface.
-fn c_side(api: Api) -> (CSocket, Address) {
-    let server = CSocket::open(api, SERVER_PORT);
+fn c_side(api: LibhomaFunctions) -> (LibhomaSocket, Address) {
+    let server = LibhomaSocket::open(api, SERVER_PORT);
     let to = server.address();
     thread::spawn(move || server.serve());
-    (CSocket::open(api, 0), to)
+    (LibhomaSocket::open(api, 0), to)
 }
 
 /// A host that lives until the process ends, like that of the C side.
@@ -299,7 +299,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// request.
 const SIDES: [&str; 3] = ["Client, us", "Socket, us", "libhoma, us"];
 
-fn compare(api: Api) {
+fn compare(api: LibhomaFunctions) {
     let (rust, rust_to) = rust_side();
     let (socket, socket_to) = socket_side();
     let (c, c_to) = c_side(api);
@@ -338,7 +338,7 @@ fn held() -> (u64, usize) {
     (kib, fs::read_dir("/proc/self/fd").expect("it has descriptors").count())
 }
 
-fn grow(api: Api, calls: u64) {
+fn grow(api: LibhomaFunctions, calls: u64) {
     let (client, to) = c_side(api);
     let request = [7; 100];
     client.call_many(&to, &request, WARM_UP);
@@ -357,9 +357,11 @@ fn grow(api: Api, calls: u64) {
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => compare(Api::load(library())),
-        ["--library", path] => compare(Api::load(PathBuf::from(path))),
-        ["--calls", calls] => grow(Api::load(library()), calls.parse().expect("--calls takes a number")),
+        [] => compare(LibhomaFunctions::load(library())),
+        ["--library", path] => compare(LibhomaFunctions::load(PathBuf::from(path))),
+        ["--calls", calls] => {
+            grow(LibhomaFunctions::load(library()), calls.parse().expect("--calls takes a number"))
+        }
         _ => panic!("use no argument, --calls N or --library PATH"),
     }
 }

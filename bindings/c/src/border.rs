@@ -62,18 +62,18 @@ const CANCEL_DISABLE: c_int = 1;
 
 /// Defers cancellation of this thread while it exists. To end a thread, the C library would unwind it from
 /// within a system call, through our frames. That would end the process, and would leave locks held.
-struct NotCancelled(c_int);
+struct CancellationGuard(c_int);
 
-impl NotCancelled {
-    fn new() -> NotCancelled {
+impl CancellationGuard {
+    fn new() -> CancellationGuard {
         let mut before = 0;
         // SAFETY: the state is a valid one, and `before` has room for the previous state.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
-        NotCancelled(before)
+        CancellationGuard(before)
     }
 }
 
-impl Drop for NotCancelled {
+impl Drop for CancellationGuard {
     fn drop(&mut self) {
         // SAFETY: the state is the thread's previous one.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
@@ -83,7 +83,7 @@ impl Drop for NotCancelled {
 /// Converts the result of a function that can fail. A panic is a bug of this library; the program keeps
 /// running.
 pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> homa_result {
-    let _not_cancelled = NotCancelled::new();
+    let _cancellation_guard = CancellationGuard::new();
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return homa_result::HOMA_OK,
         Ok(Err(failure)) => failure,
@@ -207,8 +207,8 @@ pub(crate) unsafe fn give_text(to: *mut c_char, room: usize, text: &str) -> Resu
 /// Runs code that may start threads of the library, with all signals blocked, which those threads inherit.
 /// Signal handlers of the program thus never interrupt a thread that holds our locks.
 pub(crate) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
-    struct Restore(libc::sigset_t);
-    impl Drop for Restore {
+    struct SignalMaskGuard(libc::sigset_t);
+    impl Drop for SignalMaskGuard {
         fn drop(&mut self) {
             // SAFETY: the set is the thread's previous one.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
@@ -220,7 +220,7 @@ pub(crate) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     let _restore = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        Restore(before.assume_init())
+        SignalMaskGuard(before.assume_init())
     };
     body()
 }

@@ -152,9 +152,9 @@ unsafe fn lent(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
 
 /// If a panic ends a function that lends bytes of C, copies the bytes, so that no thread reads the originals
 /// afterwards. The function then reports a failure, and the program owns the bytes again.
-struct TakeBack<'a>(&'a homa::kernel_api::Socket, &'a [u8]);
+struct CopyOnPanic<'a>(&'a homa::kernel_api::Socket, &'a [u8]);
 
-impl Drop for TakeBack<'_> {
+impl Drop for CopyOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.copy_messages_of(self.1);
@@ -168,12 +168,12 @@ const CANCEL_LOOK: Duration = Duration::from_millis(100);
 
 /// The deadline of a wait, which is split into parts. The thread can be cancelled between them.
 #[derive(Clone, Copy)]
-struct HandoverBackoff(Option<Instant>);
+struct WaitDeadline(Option<Instant>);
 
-impl HandoverBackoff {
-    fn new(timeout_ns: u64) -> HandoverBackoff {
+impl WaitDeadline {
+    fn new(timeout_ns: u64) -> WaitDeadline {
         // A deadline beyond the range of the clock never expires.
-        HandoverBackoff(timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout)))
+        WaitDeadline(timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
     /// The duration of the next part, and whether more parts follow.
@@ -187,14 +187,14 @@ impl HandoverBackoff {
 
 /// A call of homa_call() between two parts of its wait. Dropping it, as the end of the thread does, gives the
 /// call up.
-struct Waiters {
+struct PendingCall {
     socket: Arc<Socket>,
     id: u64,
     to: ServerAddr,
     is_over: bool,
 }
 
-impl Drop for Waiters {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         if !self.is_over {
             self.socket.socket.abort(self.id, false);
@@ -203,11 +203,11 @@ impl Drop for Waiters {
 }
 
 thread_local! {
-    static WAITING: RefCell<Option<Waiters>> = const { RefCell::new(None) };
+    static WAITING: RefCell<Option<PendingCall>> = const { RefCell::new(None) };
 }
 
 /// The state after a part of a call's wait.
-enum Part {
+enum WaitOutcome {
     Over(homa_result),
     Waits,
 }
@@ -215,7 +215,7 @@ enum Part {
 /// Waits for a call for one part of its deadline. If that does not suffice, stores the call in a thread-local
 /// variable.
 fn wait_a_part(
-    mut waiting: Waiters,
+    mut waiting: PendingCall,
     (part, more): (Duration, bool),
     timeout_ns: u64,
     response: *mut *mut homa_message,
@@ -376,11 +376,11 @@ pub unsafe extern "C-unwind" fn homa_call(
     response: *mut *mut homa_message,
 ) -> homa_result {
     cancellation_point();
-    let patience = HandoverBackoff::new(timeout_ns);
+    let patience = WaitDeadline::new(timeout_ns);
     // SAFETY: homa.h states the requirements of `homa_call` on these pointers; `begin_call` has the same.
     let mut part = unsafe { begin_call((socket, to), (data, length), (patience, timeout_ns), response) };
     loop {
-        if let Part::Over(result) = part {
+        if let WaitOutcome::Over(result) = part {
             return result;
         }
         cancellation_point();
@@ -396,9 +396,9 @@ pub unsafe extern "C-unwind" fn homa_call(
 unsafe fn begin_call(
     (socket, to): (*const homa_socket, *const homa_address),
     (data, length): (*const c_void, usize),
-    (patience, timeout_ns): (HandoverBackoff, u64),
+    (patience, timeout_ns): (WaitDeadline, u64),
     response: *mut *mut homa_message,
-) -> Part {
+) -> WaitOutcome {
     let mut waits = false;
     let result = answer(|| {
         let socket = find(socket, "socket")?;
@@ -409,20 +409,20 @@ unsafe fn begin_call(
         // thread reads them; otherwise the call is given up or gets a copy before this returns.
         let request = unsafe { lent(data, length) }?;
         let lent = request.clone();
-        let _take_back = TakeBack(&socket.socket, &lent);
+        let _copy_on_panic = CopyOnPanic(&socket.socket, &lent);
         let id = socket.socket.start(to, request, 0, true)?;
-        let waiting = Waiters { socket: Arc::clone(&socket), id, to, is_over: false };
+        let waiting = PendingCall { socket: Arc::clone(&socket), id, to, is_over: false };
         waits = wait_a_part(waiting, patience.part(), timeout_ns, response)?;
         if waits {
             socket.socket.copy_messages_of(&lent);
         }
         Ok(())
     });
-    if waits { Part::Waits } else { Part::Over(result) }
+    if waits { WaitOutcome::Waits } else { WaitOutcome::Over(result) }
 }
 
 /// Waits for the next part of a call's deadline.
-fn go_on_with_call(patience: HandoverBackoff, timeout_ns: u64, response: *mut *mut homa_message) -> Part {
+fn go_on_with_call(patience: WaitDeadline, timeout_ns: u64, response: *mut *mut homa_message) -> WaitOutcome {
     let mut waits = false;
     let result = answer(|| {
         let waiting = WAITING.with(RefCell::take);
@@ -430,7 +430,7 @@ fn go_on_with_call(patience: HandoverBackoff, timeout_ns: u64, response: *mut *m
         waits = wait_a_part(waiting, patience.part(), timeout_ns, response)?;
         Ok(())
     });
-    if waits { Part::Waits } else { Part::Over(result) }
+    if waits { WaitOutcome::Waits } else { WaitOutcome::Over(result) }
 }
 
 /// Starts a call. Packets that may be sent at once are sent before this returns. homa_receive() delivers the
@@ -495,7 +495,7 @@ pub unsafe extern "C" fn homa_start_lent(
         // outcome is received. No thread reads them afterwards.
         let request = unsafe { lent(data, length) }?;
         let lent = request.clone();
-        let _take_back = TakeBack(&socket.socket, &lent);
+        let _copy_on_panic = CopyOnPanic(&socket.socket, &lent);
         // SAFETY: homa.h requires that `id` is NULL or has room for a number.
         unsafe { socket.begin(to, request, timeout_ns, cookie, id) }
     })
@@ -537,7 +537,7 @@ pub unsafe extern "C-unwind" fn homa_receive(
     message: *mut *mut homa_message,
 ) -> homa_result {
     cancellation_point();
-    let patience = HandoverBackoff::new(timeout_ns);
+    let patience = WaitDeadline::new(timeout_ns);
     loop {
         let (part, more) = patience.part();
         // SAFETY: homa.h states the requirements of `homa_receive` on these pointers; `receive_for` has the
@@ -633,7 +633,7 @@ pub unsafe extern "C" fn homa_reply_lent(
             None => unsafe { lent(data, length) }?,
         };
         let lent = answer.clone();
-        let _take_back = TakeBack(&socket.socket, &lent);
+        let _copy_on_panic = CopyOnPanic(&socket.socket, &lent);
         socket.socket.reply_lent(rpc, answer, cookie)?;
         socket.attend();
         Ok(())
@@ -653,7 +653,7 @@ mod tests {
         let socket = host.socket(None).unwrap();
         let memory = Bytes::from(vec![1; 300_000]);
         let result = answer(|| {
-            let _take_back = TakeBack(&socket, &memory);
+            let _copy_on_panic = CopyOnPanic(&socket, &memory);
             socket.start(ServerAddr::new(silent.local_addr(), 9), memory.clone(), 0, false)?;
             panic!("on purpose")
         });
