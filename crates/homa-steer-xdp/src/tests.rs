@@ -33,11 +33,11 @@ fn allowed<T>(result: std::io::Result<T>) -> Option<T> {
     }
 }
 
-/// The inputs of the program for a packet, beside the frame.
+/// The inputs of the program for a packet, besides the frame.
 #[derive(Clone, Copy, Debug)]
 struct PacketContext {
     now_ns: u64,
-    /// The coarse clock at that time.
+    /// The coarse clock at the same time.
     tick_ns: u64,
     device: u32,
     arrival: u16,
@@ -45,11 +45,11 @@ struct PacketContext {
     hash: Option<u32>,
 }
 
-/// A program that takes its inputs from a map.
+/// A program that reads its inputs from a map.
 struct KernelPolicy {
     program: OwnedFd,
     inputs: OwnedFd,
-    /// For as long as the program, which only borrows its descriptor.
+    /// Lives as long as the program, which only borrows its descriptor.
     _state: OwnedFd,
 }
 
@@ -63,7 +63,7 @@ impl KernelPolicy {
         Some(KernelPolicy { program, inputs, _state: state })
     }
 
-    /// Core, reason and hash; `None` where the frame is not steered.
+    /// Core, reason and hash; `None` if the frame is not steered.
     fn choose(&self, given: PacketContext, frame: &[u8]) -> Option<(u32, u32, u32)> {
         let mut bytes = [0; test_io::BYTES];
         bytes[test_io::NOW..][..8].copy_from_slice(&given.now_ns.to_ne_bytes());
@@ -82,7 +82,7 @@ impl KernelPolicy {
     }
 }
 
-/// A program as it runs at a device, with its maps; its map of cores is empty.
+/// A program as loaded for a device, with its maps; its map of cores is empty.
 struct LoadedProgram {
     program: OwnedFd,
     state: OwnedFd,
@@ -107,13 +107,13 @@ impl LoadedProgram {
     }
 }
 
-/// The library, with what a program at a device knows.
+/// The library, with the information that a program at a device has.
 struct LibraryPolicy {
     policy: Box<dyn Policy>,
     arrivals: Arrivals,
     observed: ObservedLoads,
     has_batches: bool,
-    /// Packets whose exact time was asked for.
+    /// Packets for which the exact time was read.
     asked: usize,
 }
 
@@ -134,7 +134,7 @@ impl LibraryPolicy {
             self.asked += 1;
             now_ns
         });
-        // Only what looks for batches has both clocks.
+        // Only policies that detect batches use both clocks.
         let now_ns = if self.has_batches { seen_ns } else { now_ns };
         self.observed.arrived(arrival, now_ns);
         let flow_hash = hash.unwrap_or(packet.flow_hash);
@@ -145,12 +145,12 @@ impl LibraryPolicy {
     }
 }
 
-/// A frame with what the library sees of it.
+/// A frame, and the library's view of it.
 #[derive(Clone, Debug)]
 struct Frame {
     bytes: Vec<u8>,
     packet: Packet,
-    /// Its protocol where it is whole and plain, and whether it is Homa over UDP.
+    /// Its protocol if it is complete and not fragmented, and whether it is Homa over UDP.
     protocol: u8,
     is_homa: bool,
 }
@@ -158,7 +158,7 @@ struct Frame {
 const SEED: u32 = 0x1234_5678;
 const HOMA_PORT: u16 = 4_000;
 
-/// Addresses of Ethernet, and the tags of no, one or two VLANs.
+/// Ethernet addresses, and the tags of up to two VLANs.
 fn any_head(rng: &mut Pcg64Mcg) -> Vec<u8> {
     const TAGS: [&[u16]; 6] = [&[], &[], &[0x8100], &[0x88a8], &[0x88a8, 0x8100], &[0x8100, 0x8100]];
     let mut bytes = vec![2; 12];
@@ -169,8 +169,8 @@ fn any_head(rng: &mut Pcg64Mcg) -> Vec<u8> {
     bytes
 }
 
-/// Any frame of IP: of these protocols, with and without VLAN tags, options, fragments, tails that are
-/// missing.
+/// A random IP frame of one of these protocols, with and without VLAN tags, options, fragments and missing
+/// ends.
 fn any_frame(rng: &mut Pcg64Mcg) -> Frame {
     let protocol = [6, 17, 146, 1, 47][rng.random_range(0..5)];
     let is_v4 = rng.random_bool(0.6);
@@ -224,8 +224,8 @@ fn config(policy: PolicyName, cores: &str, levels: u32) -> SteerConfig {
     SteerConfig { policy, cores, settings, homa_port: Some(HOMA_PORT), ..SteerConfig::default() }
 }
 
-/// Times as they come and as they should not: bursts, pauses of microseconds and of a second, and now and
-/// then back.
+/// Plausible and implausible times: bursts, pauses of microseconds and of a second, and occasional steps
+/// back.
 fn pass(now_ns: &mut u64, rng: &mut Pcg64Mcg) {
     let step = match rng.random_range(0..1_000) {
         0..600 => rng.random_range(0..1_500),
@@ -243,7 +243,7 @@ fn pass(now_ns: &mut u64, rng: &mut Pcg64Mcg) {
     *now_ns += step;
 }
 
-/// Compares `packets` packets of each policy, divided among several maps of cores.
+/// Compares `packets` packets of each policy, divided among several core maps.
 fn compare(packets: usize) {
     const CORES: [(&str, u32); 6] =
         [("0-1", 4), ("0", 4), ("2,4,7", 5), ("0-3", 1), ("0-15", 2), ("0-63", 5)];
@@ -259,17 +259,17 @@ fn compare(packets: usize) {
             let mut arrival = 0;
             for i in 0..packets.div_ceil(CORES.len()) {
                 pass(&mut now_ns, &mut rng);
-                // Few flows at first, then more than there are slots.
+                // Few flows at first, later more than there are slots.
                 let most = if i / 1_000 % 2 == 0 { flows.div_ceil(2) } else { 2 * flows };
                 let hash = rng.random_range(0..most).wrapping_mul(0x9e37_79b1);
-                // Several packets arrive on a core before one arrives on another.
+                // Several packets arrive on one core before one arrives on another.
                 if rng.random_bool(0.2) {
                     arrival = rng.random_range(0..config.cores.as_slice().last().unwrap() + 3);
                 }
                 let own = policy == PolicyName::HomaHash || rng.random_bool(0.05);
                 let given = PacketContext {
                     now_ns,
-                    // The coarse clock lags, by more or less, as if another core updates it.
+                    // The coarse clock lags by a varying time, as if another core updated it.
                     tick_ns: (now_ns >> 20).saturating_sub(u64::from(rng.random_bool(0.001))),
                     device: rng.random_range(1..3),
                     arrival,

@@ -11,7 +11,7 @@ use homa_steer::{Cores, PolicyName, Reason};
 use homa_steer_xdp::{AttachLifetime, Filter, IN_KERNEL, SteerConfig, Steering, SteeringError};
 use homa_testkit::namespace::{Namespace, V4, pair};
 
-/// Cores that the machine has, two at most.
+/// The cores of the machine, at most two.
 fn cores() -> Cores {
     Cores::first(std::thread::available_parallelism().map_or(1, usize::from).min(2)).unwrap()
 }
@@ -31,16 +31,17 @@ fn attach(
 /// Limit for a packet that must arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the senders' ports begin, below those that the kernel chooses.
+/// First port of the senders, below those that the kernel chooses.
 const FIRST_PORT: u16 = 20_000;
 
-/// Sends so many datagrams, each from a port of its own, one after the other, and sees all of them arrive.
+/// Sends this many datagrams, each from its own port, one after the other, and checks that all of them
+/// arrive.
 fn send(pair: &[Namespace; 2], count: usize) {
     let to = pair[1].run(|| UdpSocket::bind((V4[1], 0)).unwrap());
     to.set_read_timeout(Some(PATIENCE)).unwrap();
     let there = to.local_addr().unwrap();
     for number in 0..count as u32 {
-        // One that the kernel chose might be one that it had chosen before.
+        // A port chosen by the kernel may have been chosen before.
         let from = pair[0].run(move || UdpSocket::bind((V4[0], FIRST_PORT + number as u16)).unwrap());
         from.send_to(&number.to_be_bytes(), there).unwrap();
         let mut bytes = [0; 4];
@@ -122,7 +123,7 @@ fn what_a_process_holds_goes_with_it_and_can_be_detached_by_others() {
     drop(steering);
     let again = attach(&pair[1], config(PolicyName::RssHash), AttachLifetime::Process).unwrap();
     drop(again);
-    // The kernel takes the program off when it has let go of the link, which is not at once.
+    // The kernel detaches the program only after it has released the link, which takes a while.
     let begin = Instant::now();
     let mut error = None;
     while error.is_none() && begin.elapsed() < PATIENCE {
@@ -189,23 +190,23 @@ fn what_cannot_be_is_refused_and_nothing_is_attached() {
     refused(&["lo"], SteerConfig { settings, ..base }, "6 levels");
 }
 
-/// A packet socket at a device of this thread's namespace, which tells of the tags that the kernel took off
-/// what it receives.
+/// A packet socket at a device of this thread's namespace that reports the VLAN tags which the kernel removed
+/// from received frames.
 fn packet_socket(device: &str) -> OwnedFd {
     let device = CString::new(device).unwrap();
-    // SAFETY: the name ends with a zero.
+    // SAFETY: the name is a C string that lives through the call.
     let index = unsafe { libc::if_nametoindex(device.as_ptr()) };
     let protocol = (libc::ETH_P_ALL as u16).to_be();
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers and no pointers.
     let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol.into()) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    // SAFETY: plain numbers, of which all zeroes are a value.
+    // SAFETY: the structure consists of numbers, for which zero bytes are valid.
     let mut at: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     (at.sll_family, at.sll_protocol, at.sll_ifindex) = (libc::AF_PACKET as u16, protocol, index as i32);
     let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address is as long as is said, and outlives the call.
+    // SAFETY: `at` has `bytes` bytes and lives through the call.
     assert_eq!(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), bytes) }, 0);
     let (yes, wait) = (1_i32, libc::timeval { tv_sec: PATIENCE.as_secs() as libc::time_t, tv_usec: 0 });
     let options: [(_, _, *const libc::c_void, _); 2] = [
@@ -213,7 +214,7 @@ fn packet_socket(device: &str) -> OwnedFd {
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const wait).cast(), size_of::<libc::timeval>()),
     ];
     for (level, option, value, bytes) in options {
-        // SAFETY: the value is as long as is said, and outlives the call.
+        // SAFETY: each value has its length in `bytes`, and lives through the call.
         let set = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes as u32) };
         assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
     }
@@ -221,37 +222,37 @@ fn packet_socket(device: &str) -> OwnedFd {
 }
 
 fn send_frame(socket: &OwnedFd, frame: &[u8]) {
-    // SAFETY: the bytes are as many as is said, and outlive the call.
+    // SAFETY: pointer and length are those of `frame`, which lives through the call.
     let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
     assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
 }
 
-/// The next frame, with the kind and the value of the tag that the kernel took off, where it had one.
+/// The next frame, with the type and value of the tag that the kernel removed, if it had one.
 fn next_frame(socket: &OwnedFd) -> (Vec<u8>, Option<(u16, u16)>) {
     const ROOM: usize = 64;
     let (mut frame, mut control) = (vec![0; 2_000], [0_u64; ROOM / 8]);
     let mut part = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
-    // SAFETY: null pointers and zero lengths are a value of it.
+    // SAFETY: null pointers and zero lengths are valid fields of the header.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
     (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), ROOM as _);
-    // SAFETY: the pointers lead to memory of the lengths beside them, which outlives the call.
+    // SAFETY: the header's pointers refer to local buffers of the given lengths, which live through the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
     assert!(length > 0, "{}", std::io::Error::last_os_error());
     frame.truncate(length as usize);
-    // SAFETY: the kernel has just filled in the header and what it points to.
+    // SAFETY: the kernel has filled the header and the control buffer, which are still alive.
     let said = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() };
     let said =
         said.filter(|said| (said.cmsg_level, said.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA));
     let aux = said.map(|said| {
-        // SAFETY: such a header is followed by this structure, which may begin at any address.
+        // SAFETY: a header of this type is followed by this structure, and the read needs no alignment.
         unsafe { libc::CMSG_DATA(said).cast::<libc::tpacket_auxdata>().read_unaligned() }
     });
     let tagged = aux.filter(|aux| aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0);
     (frame, tagged.map(|aux| (aux.tp_vlan_tpid, aux.tp_vlan_tci)))
 }
 
-/// A datagram of UDP of a flow and with a number, behind these tags.
+/// A UDP datagram with a flow and a number, behind these tags.
 fn tagged_frame(tags: &[(u16, u16)], flow: u8, number: u32) -> Vec<u8> {
     let mut frame = [0xff; 12].to_vec();
     for (kind, value) in tags {

@@ -1,4 +1,4 @@
-//! What a decision costs: in test runs, one after the other with nothing between, and for packets of a veth.
+//! The cost of a decision: in consecutive test runs, and for packets of a veth.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
@@ -16,11 +16,12 @@ use super::{KernelPolicy, LoadedProgram, NAME, any_frame, config};
 use crate::config::{IN_KERNEL, SteerConfig};
 use crate::{AttachLifetime, attach, device};
 
-/// Helpers of the kernel whose cost is told apart: none, the clock in ticks, the clock in nanoseconds.
+/// Helper functions of the kernel whose cost is measured separately: none, the clock in ticks, the clock in
+/// nanoseconds.
 const CLOCKS: [(&str, Option<u32>); 3] =
     [("nothing", None), ("a coarse clock", Some(160)), ("a clock", Some(5))];
 
-/// A program that passes every frame, and does no more than this before.
+/// A program that passes every frame after calling only this helper.
 fn pass(helper: Option<u32>) -> Vec<homa_bpf::assembler::Instruction> {
     let mut program = Assembler::default();
     if let Some(helper) = helper {
@@ -37,7 +38,7 @@ fn pass(helper: Option<u32>) -> Vec<homa_bpf::assembler::Instruction> {
 fn what_a_decision_costs() {
     let frame = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
     let time = |program: std::os::fd::BorrowedFd<'_>| {
-        // The least of several runs is the one that nothing else came into.
+        // The minimum of several runs is the one without a disturbance.
         (0..5).map(|_| test_run_times(program, &frame.bytes, 1_000_000).unwrap().1).min().unwrap()
     };
     for (what, helper) in CLOCKS {
@@ -58,10 +59,10 @@ fn what_a_decision_costs() {
     }
 }
 
-/// Moves this thread into a network namespace with a veth pair, of which `a1` receives what is sent to
+/// Moves this thread into a network namespace with a veth pair, in which `a1` receives packets sent to
 /// 10.77.0.2.
 fn in_namespace() -> Option<()> {
-    // SAFETY: it takes a number.
+    // SAFETY: the call takes a number and no pointer.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         homa_testkit::skip(format_args!("a network namespace: {}", std::io::Error::last_os_error()));
         return None;
@@ -71,7 +72,7 @@ fn in_namespace() -> Option<()> {
         "addr add 10.77.0.1/24 dev a0",
         "link set a0 up",
         "link set a1 up",
-        // Nobody answers there: what comes is dropped behind the program.
+        // No socket receives the packets: the kernel drops them after the program.
         "neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev a0",
     ] {
         let done = Command::new("ip").args(words.split(' ')).status();
@@ -83,17 +84,17 @@ fn in_namespace() -> Option<()> {
     Some(())
 }
 
-/// Sends so many packets of four flows to the veth.
+/// Sends this many packets of four flows to the veth.
 fn send(packets: u32) {
     let sockets: Vec<UdpSocket> =
         (0..4).map(|_| UdpSocket::bind((Ipv4Addr::new(10, 77, 0, 1), 0)).unwrap()).collect();
     for i in 0..packets as usize {
-        // A full queue is no concern here.
+        // A full queue does not matter here.
         let _ = sockets[i % sockets.len()].send_to(&[0; 100], (Ipv4Addr::new(10, 77, 0, 2), 9));
     }
 }
 
-/// The mean of what the kernel measured while packets came (BPF run statistics), in nanoseconds.
+/// The mean cost that the kernel measured while packets arrived (BPF run statistics), in nanoseconds.
 fn measured(packets: u32) -> f64 {
     let ours = device::attached(&device::find("a1").unwrap()).unwrap().expect("it was attached");
     let program = homa_bpf::program::with_id(ours.id).unwrap();

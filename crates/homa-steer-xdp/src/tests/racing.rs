@@ -1,4 +1,4 @@
-//! What cores that run a program at once do to its map, beside what they do one after the other.
+//! The effect of cores that run a program at once on its map, compared with consecutive runs.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicUsize;
@@ -15,24 +15,24 @@ use super::{Frame, LoadedProgram, any_frame, config};
 use crate::config::SteerConfig;
 use crate::state::{self, core_state, counter, shared_state, slot, u32_at, u64_at};
 
-/// Runs at once on each of two cores, or on one after the other.
+/// Whether two cores run at once or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunOrder {
     InTurn,
     AtOnce,
 }
 
-/// Keeps the calling thread on one core; whether that is possible.
+/// Pins the calling thread to one core; returns whether that is possible.
 fn stay_on(core: usize) -> bool {
-    // SAFETY: the set is plain bits, of which all zeroes are a value.
+    // SAFETY: the set consists of bits, for which zero bytes are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the core's number is below the number of bits.
+    // SAFETY: the core's number is less than the number of bits of the set.
     unsafe { libc::CPU_SET(core, &mut set) };
-    // SAFETY: the set is as long as is said, and outlives the call.
+    // SAFETY: the length is that of `set`, which lives through the call.
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0 }
 }
 
-/// For each core how many packets it gave to which core since the counters began.
+/// For each core, the number of packets that it sent to each core since the counters started.
 fn given(at: &LoadedProgram) -> [Vec<u64>; 2] {
     let all = map::get(at.counters.as_fd(), 0).unwrap();
     let mut by_core = all.chunks_exact(counter::BYTES).map(|values| {
@@ -44,13 +44,14 @@ fn given(at: &LoadedProgram) -> [Vec<u64>; 2] {
     [by_core.next().unwrap(), by_core.next().unwrap()]
 }
 
-/// What one trial gave: for each core what it gave to which core, and the map as it was left.
+/// The result of a trial: for each core the packets that it sent to each core, and the final map.
 struct Trial {
     given: [Vec<u64>; 2],
     state: Vec<u8>,
 }
 
-/// Waits until a counter has come so far. Nobody else is to run on the two cores, so that it mostly spins.
+/// Waits until a counter has reached a value. No other process should run on the two cores, so it mostly
+/// spins.
 fn await_count(counter: &AtomicUsize, count: usize) {
     let mut tries = 0_u32;
     while counter.load(SeqCst) < count {
@@ -62,8 +63,8 @@ fn await_count(counter: &AtomicUsize, count: usize) {
     }
 }
 
-/// Runs so many trials of a program whose map is fresh: `frames[n]` on core `n`, so many times. `seen` has
-/// each.
+/// Runs this many trials of a program with a fresh map: `frames[n]` on core `n`, the given number of times.
+/// Calls `seen` with each trial.
 fn trials(
     config: &SteerConfig,
     (frames, runs): ([&Frame; 2], u32),
@@ -72,10 +73,12 @@ fn trials(
 ) -> Option<()> {
     let program = LoadedProgram::new(config)?;
     let fresh = state::initial(config);
-    // How many trials the first core has made ready, the second one has come for, and both have ended.
+    // The numbers of trials that the first core has prepared, that the second core has joined, and that both
+    // have finished.
     let [made, come, done] = [const { AtomicUsize::new(0) }; 3];
     let run = |frame: &Frame| {
-        // One by one: the kernel waits for milliseconds before it repeats one by itself, and none would meet.
+        // Separate test runs: the kernel waits for milliseconds before it repeats a test run itself, so that
+        // the cores would never overlap.
         (0..runs).for_each(|_| assert!(test_run(program.program.as_fd(), &frame.bytes).is_ok()));
         done.fetch_add(1, SeqCst);
     };
@@ -114,7 +117,7 @@ fn trials(
     Some(())
 }
 
-/// Frames of two flows whose hashes fall on different cores of two.
+/// Frames of two flows whose hashes select different cores of two.
 fn two_flows() -> [Frame; 2] {
     let mut rng = Pcg64Mcg::seed_from_u64(11);
     let mut plain = |upper: bool| loop {
@@ -126,17 +129,17 @@ fn two_flows() -> [Frame; 2] {
     [plain(false), plain(true)]
 }
 
-/// What came of the flows of a trial with `sparse`.
+/// Errors for the flows of trials with `sparse`.
 #[derive(Debug, Default)]
 struct Damage {
     trials: u32,
-    /// In which a core sent one flow to two cores, or two cores the same flow.
+    /// Trials in which a core sent one flow to two cores, or two cores sent the same flow.
     split: u32,
-    /// Packets that did not go where most of their flow went.
+    /// Packets that went to another core than most of their flow.
     astray: u64,
-    /// Most of them in a trial.
+    /// Maximum of these in a trial.
     astray_most: u64,
-    /// In which a flow has two slots at the end, or none.
+    /// Trials in which a flow has two slots at the end, or none.
     twice: u32,
     none: u32,
 }
@@ -175,13 +178,13 @@ fn sparse_damage(frames: [&Frame; 2], count: usize, order: RunOrder) -> Option<D
     Some(damage)
 }
 
-/// In how many of the trials of `gen2` each core had a batch at the end, and in how many of these both were
+/// The number of trials of `gen2` in which each core had a batch at the end, and of those in which both were
 /// on the same third core.
 fn gen2_collisions(frames: [&Frame; 2], count: usize, order: RunOrder) -> Option<(usize, usize)> {
     let config = config(PolicyName::Gen2, "0-15", 4);
     let (mut both, mut same) = (0, 0);
     trials(&config, (frames, 16), (count, order), |trial| {
-        // A thread that lost its processor for a moment ends with a packet that came alone.
+        // A thread that lost its processor for a moment ends with a packet that arrived alone.
         let [first, second] = [0, 1].map(|n| {
             u32_at(&trial.state, shared_state::CORE + n * core_state::BYTES + core_state::BATCH_CORE)
         });
@@ -225,8 +228,8 @@ fn what_racing_cores_do_to_the_maps() {
         for order in [RunOrder::InTurn, RunOrder::AtOnce] {
             let Some(damage) = sparse_damage(frames, TRIALS, order) else { return };
             println!("sparse, {what} on two cores, {order:?}: {damage:?}");
-            // Who loses a slot takes another with its next packet; what the winner had sent before by a core
-            // that lost its processor meanwhile is astray, too, but that is seldom.
+            // A core that loses a slot takes another with its next packet. Packets that the winner had
+            // already sent count as errors, too, if it lost its processor in between, but that is rare.
             let most = if order == RunOrder::InTurn { 0 } else { 2 * u64::from(damage.split) };
             assert!(damage.astray <= most, "{damage:?}");
         }
