@@ -1,4 +1,5 @@
-//! What the protocol alone costs: a DATA packet of a large message, sent and received, and an echo RPC of 100 bytes.
+//! The cost of the protocol alone: a DATA packet of a large message, sent and received, and an echo RPC of
+//! 100 bytes.
 //!
 //! ```text
 //! cargo run --profile dist -p homa-proto --example costs
@@ -6,11 +7,12 @@
 //! cargo run --profile dist -p homa-proto --example costs -- --write crates/homa-proto/instructions.txt
 //! ```
 //!
-//! Two endpoints hand each other their packets. After each burst the drive contract's polls are made, as a runtime makes them.
-//! Everything is counted that both sides do: grants, acknowledgements, timers, the beginning and the end of each RPC. Payload
-//! is only a length. Instructions come from valgrind's callgrind; nanoseconds are the machine's own.
+//! Two endpoints exchange packets directly. After each burst, the polls of the drive contract are made, as in
+//! a runtime. Everything on both sides is counted: grants, acknowledgements, timers, and the start and end of
+//! each RPC. Payload is only a length. Instructions are counted by valgrind's callgrind; nanoseconds are
+//! measured natively.
 //!
-//! With `--check` only instructions are counted, and compared with the file.
+//! With `--check`, only instructions are counted and compared with the file.
 
 mod support;
 
@@ -25,35 +27,35 @@ use homa_trace::Trace;
 const SERVER_PORT: u16 = 99;
 const SHORT: u32 = 100;
 const LARGE: u32 = 1_000_000;
-/// Packets that a burst has at most.
+/// Maximum packets of a burst.
 const BURST: usize = 32;
 /// Time between two bursts.
 const STEP_NS: u64 = 2_000;
 
-/// Payload has no place here.
+/// Payload is not stored.
 struct Nowhere;
 
 impl Reassembly for Nowhere {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
-/// An endpoint and where it is.
+/// An endpoint and its address.
 struct Side {
     endpoint: Endpoint,
     addr: SocketAddr,
-    /// Packets on their way from here.
+    /// Packets in flight from this endpoint.
     out: Vec<Transmit>,
 }
 
 impl Side {
     fn new(number: u8) -> Side {
-        // No link speed: the pacer holds nothing back, and time is not what is measured.
+        // No link speed, so the pacer never delays packets: time is not measured here.
         let config = Config { incarnation: 1 + u64::from(number), ..Config::default() };
         let endpoint = Endpoint::new(config, Trace::off()).expect("the configuration is sound");
         Side { endpoint, addr: SocketAddr::from(([10, 0, 0, number], 4_000)), out: Vec::with_capacity(BURST) }
     }
 
-    /// One drive round with what the other side sent.
+    /// One drive round with the packets that the other side sent.
     fn round(&mut self, now: Time, other: &mut Side) -> bool {
         let from = other.addr;
         let burst = other.out.iter().map(|transmit| {
@@ -131,20 +133,20 @@ impl Pair {
         }
     }
 
-    /// DATA packets so far, of both sides.
+    /// DATA packets sent so far by both sides.
     fn data_packets(&self) -> u64 {
         self.client.endpoint.stats().data_sent + self.server.endpoint.stats().data_sent
     }
 }
 
-/// What is measured.
+/// The measured case.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     what: &'static str,
     request: u32,
     response: u32,
-    /// RPCs before anything is counted, those that callgrind counts, and those that are timed.
+    /// RPCs of the warm-up, RPCs counted by callgrind, and RPCs that are timed.
     rpcs: [u64; 3],
     /// Whether the unit of work is a DATA packet rather than an RPC.
     per_packet: bool,
@@ -170,7 +172,7 @@ const CASES: [Case; 2] = [
 ];
 
 impl Case {
-    /// The part that is measured; returns the units of work done.
+    /// The measured part; returns the units of work done.
     #[inline(never)]
     fn measured(&self, pair: &mut Pair, rpcs: u64) -> u64 {
         let before = pair.data_packets();
@@ -195,7 +197,7 @@ impl Case {
     }
 }
 
-/// What callgrind runs; returns the units of work that were counted.
+/// The entry point under callgrind; returns the counted units of work.
 fn inner(name: &str) -> Option<u64> {
     let case = CASES.iter().find(|case| case.name == name)?;
     let mut pair = Pair::new();

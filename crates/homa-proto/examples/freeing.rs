@@ -1,17 +1,18 @@
-//! How long the next packet waits while many RPCs, or a large one, end.
+//! Measures how long the next packet waits while many RPCs, or a large one, end.
 //!
 //! ```text
 //! cargo run --release -p homa-proto --example freeing [CASE]
 //! ```
 //!
-//! Each case is set up, then one thing happens, and the endpoint is driven as a runtime does until all is over: a packet
-//! of another RPC, then the timers where any is due, each followed by the polls for events and for packets to send. A
-//! packet that arrives while one of these calls runs waits for the whole of it, its polls included; that is the delay.
+//! Each case is set up, then one event happens, and the endpoint is driven as in a runtime until all RPCs
+//! have ended: a packet of another RPC, then the due timers, each followed by the polls for events and for
+//! packets to send. A packet that arrives during one of these calls waits for the whole call including its
+//! polls; that is the delay.
 //!
-//! A repeat makes the very same calls as every other. So there are three figures for the longest: the median and the least
-//! of the repeats' longest calls, in which a preemption by the machine's other work counts as delay; and the longest of all
-//! calls where each is taken from the repeat in which it was fastest, in which it does not. CASE limits the run to cases
-//! whose name contains it.
+//! All repeats make the same calls. For the longest call there are three figures: the median and the minimum
+//! over the repeats' longest calls, in which preemption by other work of the machine counts as delay; and the
+//! longest of all calls if each is taken from the repeat in which it was fastest, in which preemption does
+//! not count. CASE limits the run to cases whose name contains it.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -22,22 +23,22 @@ use homa_proto::{CallOptions, Config, Endpoint, Event, MS, Reassembly, RpcKey, R
 use homa_trace::Trace;
 
 const REPEATS: usize = 5;
-/// What the next packet may wait for.
+/// The calls that the next packet may wait for.
 const LIMIT_US: f64 = 20.0;
 const RPCS: u32 = 10_000;
 const SERVER_PORT: u16 = 99;
-/// The peer that the other RPC's packets come from, and the first of those that something happens to.
+/// The peer of the other RPC, and the first of the peers whose RPCs end.
 const PROBE: u32 = 0;
 const FIRST: u32 = 1;
-/// Requests that go out in one packet, unasked.
+/// Length of requests that are one unscheduled packet.
 const SMALL: u32 = 100;
 /// Payload bytes of each packet of the other RPC, whose message never ends.
 const STEP: u32 = 16;
 const ENDLESS: u32 = 1 << 30;
-/// Calls made at most after the last RPC has ended: what is left is a sweep of the table.
+/// Maximum number of calls after the last RPC has ended: the remaining work is a sweep of the table.
 const MOST_CALLS_AFTER: usize = 8_192;
 
-/// Payload has no place here; the key of a message is first seen when its bytes come.
+/// Payload is not stored. The key of a message is recorded when its first bytes arrive.
 #[derive(Default)]
 struct Keys {
     last: Option<RpcKey>,
@@ -49,26 +50,27 @@ impl Reassembly for Keys {
     }
 }
 
-/// Nanoseconds that one call took with its polls: until all events were told, and until all packets were out as well.
+/// Nanoseconds of one call with its polls: until all events were returned, and until all packets were
+/// returned as well.
 #[derive(Clone, Copy)]
 struct Delay {
     told_ns: u64,
     all_ns: u64,
 }
 
-/// An endpoint, and what its caller knows.
+/// An endpoint and its caller's state.
 struct Rig {
     endpoint: Endpoint,
     keys: Keys,
     now_ns: u64,
     client_port: u16,
-    /// Next offset of the message that the packets in between belong to.
+    /// Next offset of the other RPC's message.
     probe_offset: u32,
-    /// Id that the next request of a peer's client gets.
+    /// Id of the next request of a peer's client.
     next_id: u64,
     /// RPCs that have ended.
     ended: usize,
-    /// The last request that came whole.
+    /// The last complete request.
     request: Option<RpcKey>,
     delays: Vec<Delay>,
 }
@@ -77,7 +79,7 @@ fn peer(n: u32) -> SocketAddr {
     SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 14_600))
 }
 
-/// The header of a packet about a request of a peer's client (even `id`) or about one of ours (odd `id`).
+/// The header of a packet for a request of a peer's client (even `id`) or of ours (odd `id`).
 fn common(id: u64, incarnation: u64) -> Common {
     let (source_port, dest_port) = if id & 1 == 0 { (40_000, SERVER_PORT) } else { (SERVER_PORT, 32_768) };
     Common {
@@ -137,7 +139,7 @@ impl Rig {
         Time::from_ns(self.now_ns)
     }
 
-    /// One call and the polls that follow it.
+    /// Makes one call and the polls that follow it.
     fn call(&mut self, act: impl FnOnce(&mut Endpoint, Time, &mut Keys)) {
         let now = self.now();
         let start = Instant::now();
@@ -166,21 +168,21 @@ impl Rig {
         self.call(|endpoint, now, keys| endpoint.handle_packets(now, [packet], keys));
     }
 
-    /// A packet of the RPC that nothing happens to, a microsecond after what was before.
+    /// A packet of the other RPC, one microsecond later.
     fn probe(&mut self) {
         self.now_ns += 1_000;
         self.packet(PROBE, common(2, 1), data(ENDLESS, self.probe_offset), STEP);
         self.probe_offset += STEP;
     }
 
-    /// A request of our client and its id; it goes out when packets are polled.
+    /// Starts a request of our client and returns its id; the request is sent when packets are polled.
     fn send_request(&mut self, port: u16, to: u32, length: u32) -> u64 {
         let (now, options) = (self.now(), CallOptions::default());
         let sent = self.endpoint.send_request(now, port, peer(to), SERVER_PORT, length, options);
         self.endpoint.rpc_id(sent.expect("within the limits")).expect("it has just begun")
     }
 
-    /// Requests of our client to `peers` peers in turn, all sent.
+    /// Requests of our client to `peers` peers in turn, all of them sent.
     fn calls(&mut self, count: u32, peers: u32) {
         for n in 0..count {
             self.send_request(self.client_port, FIRST + n % peers, SMALL);
@@ -191,7 +193,7 @@ impl Rig {
         }
     }
 
-    /// Requests of `peers` peers' clients in turn, that our server has in service.
+    /// Requests of the clients of `peers` peers in turn, which our server is processing.
     fn services(&mut self, count: u32, peers: u32) {
         for n in 0..count {
             self.packet(FIRST + n % peers, common(self.next_id, 1), data(SMALL, 0), SMALL);
@@ -203,12 +205,12 @@ impl Rig {
         self.call(|_, _, _| {});
     }
 
-    /// A packet of a peer that is about no RPC: it shows the peer's incarnation.
+    /// A packet of a peer without an RPC, which shows the peer's incarnation.
     fn sign_of_life(&mut self, from: u32, incarnation: u64) {
         self.packet(from, common(0xffff_ffff, incarnation), Body::Busy, 0);
     }
 
-    /// From here on it counts.
+    /// Starts the measurement.
     fn begin(&mut self) {
         self.delays.clear();
         self.ended = 0;
@@ -245,7 +247,7 @@ fn restart_after_requests() -> Rig {
 }
 
 fn restart_before_requests() -> Rig {
-    // So slow that the pacer lets next to none of the requests out.
+    // So slow that the pacer lets almost none of the requests pass.
     let mut rig = Rig::new(Config { link_mbps: Some(10), ..settings(RPCS) });
     for _ in 0..RPCS {
         rig.send_request(rig.client_port, FIRST, 10_000);
@@ -270,7 +272,7 @@ fn restart_during_retransmissions() -> Rig {
         headers.push(wire::encode(&common(id | 1, 1), &resend));
     }
     rig.polls();
-    // The driver takes nothing while these come in, so that all are queued.
+    // The driver accepts no packets while these arrive, so that all are queued.
     let (now, from) = (rig.now(), peer(FIRST));
     let burst = headers.iter().map(|header| RxPacket::new(from, header.as_slice()));
     rig.endpoint.handle_packets(now, burst, &mut rig.keys);
@@ -309,7 +311,7 @@ fn close_port() -> Rig {
 }
 
 fn timeouts() -> Rig {
-    // Without any RESEND, all that began together give up together.
+    // Without any RESEND, all RPCs that started together time out together.
     let mut rig = Rig::new(Config { max_resends: 0, ..settings(RPCS) });
     rig.calls(RPCS, 64);
     rig.now_ns += 6 * MS;
@@ -340,7 +342,7 @@ fn large_acknowledged() -> Rig {
     let request = rig.request.expect("the request is complete");
     rig.call(|endpoint, now, _| endpoint.send_response(now, request, MEGABYTE).expect("it is open"));
     let grant = wire::Grant { offset: MEGABYTE, priority: 1 };
-    // What goes out of the response is not part of its end.
+    // Packets of the response that were sent are not part of its end.
     let before = rig.delays.len();
     rig.packet(FIRST, common(id, 1), Body::Grant(grant), 0);
     rig.delays.truncate(before);
@@ -374,7 +376,7 @@ fn silent_clients(clients: u32) -> Rig {
     rig
 }
 
-/// What happens, and how it is set up and run to its end.
+/// The event, its set-up, and the run to the end.
 struct Case {
     name: &'static str,
     run: fn() -> Rig,
@@ -403,7 +405,7 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1_000.0
 }
 
-/// The call that took longest, each taken from the repeat in which it was fastest.
+/// The longest call, if each is taken from the repeat in which it was fastest.
 fn longest_at_best(repeats: &[Vec<Delay>]) -> (usize, Delay) {
     let calls = repeats[0].len();
     let fastest = |call: usize| repeats.iter().map(|delays| delays[call]).min_by_key(|delay| delay.all_ns);

@@ -1,23 +1,23 @@
-//! What a grant costs: a GRANT packet made by the receiver of a message and taken by its sender.
+//! The cost of a grant: a GRANT packet created by the receiver of a message and processed by its sender.
 //!
 //! ```text
 //! cargo run --profile dist -p homa-proto --example grant
 //! cargo run --profile dist -p homa-proto --example grant -- --check crates/homa-proto/instructions.txt
 //! ```
 //!
-//! A grant is counted apart from the DATA packets around it. The receiver has no grant budget while they
-//! arrive. Once all are there its budget is raised, which gives the grant that the end of a burst would have
-//! given. Counted are:
+//! A grant is counted separately from the DATA packets around it. The receiver has no grant budget while they
+//! arrive. When all have arrived, its budget is raised, which causes the grant that the end of a burst would
+//! have caused. These parts are counted:
 //!
 //! - the receiver's choice of the message and of the grant's end, its book-keeping and its timer
 //!   (`set_grant_budget`);
 //! - the encoding of the GRANT packet (one call of `poll_transmit`);
-//! - the sender's `handle_packets` of this packet alone, which makes the message ready to be sent again.
+//! - the sender's `handle_packets` for this packet alone, which makes the message ready to be sent again.
 //!
-//! Not counted are the DATA packets that a grant lets go and the other polls of the drive contract.
+//! The DATA packets that a grant permits and the other polls of the drive contract are not counted.
 //!
-//! One message is under way at a time, so the choice is between one message and none. This is an example of
-//! its own because one more caller of the functions that `costs` measures changes what the compiler inlines
+//! Only one message is in flight at a time, so the choice is between one message and none. This is a separate
+//! example because another caller of the functions that `costs` measures would change the compiler's inlining
 //! there.
 
 mod support;
@@ -38,12 +38,12 @@ const BURST: usize = 32;
 const STEP_NS: u64 = 2_000;
 /// Grant budget for one grant: twice the smallest grant.
 const BUDGET: u64 = 20_000;
-/// Requests before anything is counted, and those whose grants callgrind counts.
+/// Requests of the warm-up, and requests whose grants callgrind counts.
 const REQUESTS: [u64; 2] = [20, 100];
 /// The case's name in the file of instructions.
 const NAME: &str = "grant";
 
-/// The endpoints count payload, and store none.
+/// The endpoints count payload but store none.
 struct NoMemory;
 
 impl Reassembly for NoMemory {
@@ -67,7 +67,7 @@ fn endpoint(number: u8) -> Endpoint {
     Endpoint::new(config, Trace::off()).expect("the configuration is sound")
 }
 
-/// Hands over a burst of packets; false if there is none.
+/// Delivers a burst of packets; returns false if there is none.
 fn hand_over(now: Time, from: (&mut Endpoint, SocketAddr), to: &mut Endpoint) -> bool {
     let (sender, from) = from;
     let packets: Vec<Transmit> = std::iter::from_fn(|| sender.poll_transmit(now)).take(BURST).collect();
@@ -93,7 +93,7 @@ impl Pair {
         Pair { client, server, port, now: Time::from_ns(1) }
     }
 
-    /// A request from its start to its response. Each grant is given by `grant`, once all packets before it
+    /// Runs a request from its start to its response. `grant` creates each grant, once all packets before it
     /// have arrived.
     fn request(&mut self, mut grant: impl FnMut(&mut Pair)) {
         self.server.set_grant_budget(self.now, 0);
@@ -121,7 +121,7 @@ impl Pair {
         }
     }
 
-    /// A GRANT packet, made by the server and taken by the client.
+    /// A GRANT packet, created by the server and processed by the client.
     fn grant(&mut self) {
         self.server.set_grant_budget(self.now, black_box(BUDGET));
         let grant = self.server.poll_transmit(self.now).expect("a GRANT packet");
@@ -130,7 +130,7 @@ impl Pair {
         self.client.handle_packets(self.now, [packet], &mut NoMemory);
     }
 
-    /// The part that is measured.
+    /// The measured part.
     #[inline(never)]
     fn measured(&mut self) {
         self.grant();
@@ -143,7 +143,7 @@ fn grants(pair: &Pair) -> u64 {
     pair.server.stats().grants_sent - pair.server.stats().fifo_grants
 }
 
-/// What callgrind runs; returns the number of grants that were counted.
+/// The entry point under callgrind; returns the number of counted grants.
 fn inner() -> u64 {
     let mut pair = Pair::new();
     (0..REQUESTS[0]).for_each(|_| pair.request(Pair::grant));

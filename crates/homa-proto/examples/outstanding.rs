@@ -1,18 +1,19 @@
-//! What a packet costs while 10 to 1,000,000 RPCs are outstanding.
+//! The cost of a packet with 10 to 1,000,000 outstanding RPCs.
 //!
 //! ```text
 //! cargo run --profile dist -p homa-proto --example outstanding
 //! cargo run --profile dist -p homa-proto --example outstanding -- --check crates/homa-proto/instructions.txt
 //! ```
 //!
-//! Each packet is for a uniformly random RPC: a third are throttled by the pacer (their packets are GRANTs), a third are
-//! incoming messages that wait for grants (DATA), a third are requests that wait for their response (parts of it, and
-//! BUSY, in turn). After each packet the drive contract's polls are made. Time advances by a microsecond a packet, so
-//! timers, RESENDs and the pacer do their part. All figures are per packet, in or out.
+//! Each packet is for a uniformly random RPC: a third are throttled by the pacer (their packets are GRANTs),
+//! a third are incoming messages that wait for grants (DATA), a third are requests that wait for their
+//! response (parts of it and BUSY, alternately). After each packet, the polls of the drive contract are made.
+//! Time advances by a microsecond per packet, so timers, RESENDs and the pacer are active. All figures are
+//! per packet, received or sent.
 //!
-//! Instructions and cache misses come from valgrind's callgrind, where it is installed, on the very same program; a cold
-//! line is a miss of a simulated last-level cache of 8 MB. Nanoseconds are measured natively, beside reads at random
-//! places of a table as large as the state.
+//! Instructions and cache misses are counted by valgrind's callgrind, if it is installed, on the same
+//! program; a cold line is a miss of a simulated last-level cache of 8 MB. Nanoseconds are measured natively,
+//! and compared with reads at random places of a table as large as the state.
 
 mod support;
 
@@ -30,17 +31,17 @@ use support::Counts;
 
 const COUNTS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
 const PEERS: u64 = 64;
-/// Packets before anything is counted, those that callgrind counts, and those that are timed natively.
+/// Packets of the warm-up, packets counted by callgrind, and packets timed natively.
 const WARM_UP: u64 = 20_000;
 const PACKETS: u64 = 50_000;
 const NATIVE_PACKETS: u64 = 1_000_000;
-/// Long enough that no message of the smallest setup ends while it is measured.
+/// Long enough that no message of the smallest setup ends during the measurement.
 const MESSAGE: u32 = 1 << 30;
 const SERVER_PORT: u16 = 99;
 /// Bytes of each packet's payload, and of each grant.
 const STEP: u32 = 16;
 
-/// Payload has no place here: this measures the protocol.
+/// Payload is not stored: this measures the protocol.
 struct Nowhere;
 
 impl Reassembly for Nowhere {
@@ -54,7 +55,7 @@ enum Kind {
     WaitsForResponse,
 }
 
-/// What the network would know of one RPC.
+/// The network's state of one RPC.
 struct Remote {
     kind: Kind,
     id: u64,
@@ -97,12 +98,12 @@ impl Bench {
     /// An endpoint with `count` RPCs, a third of each kind.
     fn new(count: u64) -> Bench {
         let config = Config {
-            // Slow enough that the pacer holds the throttled third back nearly all the time.
+            // Slow enough that the pacer almost always delays the throttled third.
             link_mbps: Some(10),
             max_rpcs: 1 << 22,
             reserve_rpcs: count as u32,
             max_message: MESSAGE,
-            // Nobody answers RESENDs here, and nothing may end.
+            // No peer answers RESENDs here, and no RPC may time out.
             max_resends: 255,
             max_outgoing_bytes: 1 << 60,
             max_incoming_bytes: 1 << 60,
@@ -114,7 +115,7 @@ impl Bench {
         let port = endpoint.open_client_port().expect("a port is free");
         let remotes = Vec::with_capacity(count as usize);
         let mut bench = Bench { endpoint, remotes, rng: Pcg64::seed_from_u64(1), now: 1 };
-        // Requests that wait for their response go out before those that keep the pacer busy.
+        // Requests that wait for their response are sent before those that keep the pacer busy.
         for n in (0..count).filter(|n| n % 3 == 2) {
             bench.start(port, n, Kind::WaitsForResponse);
         }
@@ -142,7 +143,7 @@ impl Bench {
         let next = if kind == Kind::Throttled { 40_000 } else { 0 };
         self.remotes.push(Remote { kind, id, peer: peer_index, next, busy: false });
         if kind == Kind::WaitsForResponse {
-            // Its beginning is a different matter, and would be seen only where RPCs are many.
+            // The start-up of the pacer is excluded: it would only show with many RPCs.
             self.packet_for(self.remotes.len() - 1);
         }
     }
@@ -182,13 +183,13 @@ impl Bench {
         }
     }
 
-    /// Packets so far, in and out.
+    /// Packets so far, received and sent.
     fn packets(&self) -> u64 {
         let stats = self.endpoint.stats();
         stats.packets_received + stats.packets_sent
     }
 
-    /// The part that is measured.
+    /// The measured part.
     #[inline(never)]
     fn measured(&mut self, packets: u64) {
         for _ in 0..packets {
@@ -219,7 +220,7 @@ fn resident_bytes() -> f64 {
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4096.0
 }
 
-/// What callgrind runs with `count` RPCs; returns the packets that were counted.
+/// The entry point under callgrind with `count` RPCs; returns the number of counted packets.
 fn inner(count: u64) -> u64 {
     let mut bench = Bench::new(count);
     for _ in 0..WARM_UP {

@@ -1,36 +1,37 @@
-//! Captures of Linux Homa replayed with our endpoint in the place of one side.
+//! Replays captures of Linux Homa with our endpoint in place of one host.
 //!
 //! # The rule of the replay
 //!
-//! One host of the capture is played by an [`Endpoint`]; the packets of all the others are fed to it at the times they
-//! were captured, whatever it has sent itself. The fed side does not react to us: it goes on as it did with the kernel
-//! that we replace. Our timers run in between, on virtual time.
+//! An [`Endpoint`] plays one host of the capture. It receives the packets of all other hosts at the times of
+//! their capture, regardless of what it has sent. The replayed hosts do not react to our endpoint: they
+//! continue as they did with the kernel that it replaces. Our timers run in between, on virtual time.
 //!
-//! - As a client our application starts each RPC whose request the played host began in the capture, at that moment, with
-//!   the captured length. Ids and client ports are ours to choose, so those in the fed packets are rewritten to ours;
-//!   nothing else in them is touched. Packets about RPCs that began before the capture did are fed as they are: to us
-//!   they are about RPCs unknown.
-//! - As a server our application answers each request at the moment of the played host's first response packet with the
-//!   captured length, or, should the request be whole only later, then.
-//! - ICMP errors go to [`Endpoint::peer_unreachable`] as a driver would report them.
+//! - As a client, our application starts each RPC whose request the played host started in the capture, at
+//!   the same time and with the captured length. Our endpoint chooses its own ids and client ports, so those
+//!   in the received packets are rewritten; nothing else in them changes. Packets of RPCs that started before
+//!   the capture are passed on unchanged: our endpoint does not know these RPCs.
+//! - As a server, our application answers each request at the time of the played host's first response packet
+//!   and with the captured length, or later, when the request is complete.
+//! - ICMP errors are passed to [`Endpoint::peer_unreachable`] as a driver would report them.
 //!
-//! What a capture point did not see neither host reacted to later without asking for it, and the asked one's answer is in
-//! the capture. So whatever was lost, the following must hold, and is checked for each RPC:
+//! If a packet is missing in the capture, no host reacted to it later without a RESEND, and the answer to
+//! that RESEND is in the capture. Hence the following must hold despite losses, and is checked for each RPC:
 //!
-//! - Client: where the capture has every byte of the response, our RPC ends with that response, byte for byte, at the
-//!   moment of the packet that brings the last one. Where ICMP reports one of its packets instead, it ends with the
-//!   matching error.
-//! - Server: where the capture has every byte of the request and the kernel's answer, our application gets the request
-//!   once, byte for byte; where the capture has the client's acknowledgement after the answer, our RPC ends with it as
-//!   acknowledged; where ICMP says before that the client's port is gone, as a silent client's.
-//! - Each RESEND fed to us has an answer from us about the same RPC at once, each NEED_ACK for an RPC that has ended an ACK
-//!   of its id, and RPC_UNKNOWN the request once more while nothing of the response has come.
-//! - [`Endpoint::check`] holds after every step, and every packet we send is one that the kernel takes
+//! - Client: if the capture has every byte of the response, our RPC ends with exactly that response, at the
+//!   time of the packet with the last missing byte. If ICMP reports one of its packets instead, the RPC ends
+//!   with the matching error.
+//! - Server: if the capture has every byte of the request and the kernel's response, our application gets the
+//!   request once and exactly. If the capture has the client's acknowledgement after the response, our RPC
+//!   ends as acknowledged with it. If ICMP reports before that that the client's port has no socket, our RPC
+//!   ends as one of a silent client.
+//! - Our endpoint answers each RESEND at once for the same RPC, each NEED_ACK for an ended RPC with an ACK of
+//!   its id, and RPC_UNKNOWN with the request again as long as no part of the response has arrived.
+//! - [`Endpoint::check`] succeeds after every step, and the kernel would accept every packet that we send
 //!   (`validator`).
 //!
-//! How the rest goes is left to our timers: we grant, ask again and ask for acknowledgements at other moments than the
-//! kernel did, and nobody reacts. An RPC that the capture leaves open ends by our timers after it, and then the endpoint
-//! is idle.
+//! Everything else depends on our timers: we send GRANTs, RESENDs and NEED_ACKs at other times than the
+//! kernel did, and the replayed hosts do not react. An RPC that is open at the end of the capture ends later
+//! by our timers; then the endpoint is idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -44,32 +45,32 @@ use homa_proto::{
 };
 use homa_trace::Trace;
 
-/// The capture begins a second after the endpoint's origin of time.
+/// The capture starts one second after the endpoint's origin of time.
 const START_NS: u64 = SEC;
 
 /// Codes of ICMP's "destination unreachable".
 const CODE_PROTOCOL: u8 = 2;
 const CODE_PORT: u8 = 3;
 
-/// The messages of one RPC as the capture has them, by the client's id.
+/// The captured messages of one RPC, by the client's id.
 #[derive(Default)]
 struct Known {
     client: Option<IpAddr>,
     server: Option<IpAddr>,
     request: Message,
     response: Message,
-    /// When the capture first has an acknowledgement after the response's first packet.
+    /// Time of the first captured acknowledgement after the response's first packet.
     acknowledged_ns: Option<u64>,
 }
 
-/// A message put together from every packet of the capture that has a part of it.
+/// A message reassembled from all captured packets with a part of it.
 #[derive(Default)]
 struct Message {
     bytes: Vec<u8>,
     there: Vec<bool>,
-    /// Bytes of it that were seen: while any is missing the message was not ended in the capture.
+    /// Number of captured bytes. While some are missing, the message has not ended in the capture.
     received: usize,
-    /// When the last one was seen.
+    /// Time of the last one.
     whole_ns: u64,
 }
 
@@ -95,7 +96,7 @@ impl Message {
     }
 }
 
-/// What the capture says of each RPC, over all of its packets.
+/// The captured information about each RPC, from all of its packets.
 fn survey(capture: &[Seen]) -> BTreeMap<(IpAddr, u64), Known> {
     let mut rpcs: BTreeMap<(IpAddr, u64), Known> = BTreeMap::new();
     for seen in capture {
@@ -122,13 +123,13 @@ fn survey(capture: &[Seen]) -> BTreeMap<(IpAddr, u64), Known> {
     rpcs
 }
 
-/// WIRE-4, without our decoder: a mistake of its own would agree with itself.
+/// WIRE-4, without our decoder: an error in the decoder would agree with itself.
 fn offset_in(bytes: &[u8]) -> u32 {
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     if word(52) == u32::MAX { word(4) } else { word(52) }
 }
 
-/// The RPCs that a packet of their client acknowledges.
+/// The RPCs acknowledged by a packet of their client.
 fn acknowledged_ids(packet: &wire::Packet) -> Vec<u64> {
     match &packet.body {
         Body::Data(data) => data.ack.iter().map(|ack| ack.client_id).collect(),
@@ -139,7 +140,7 @@ fn acknowledged_ids(packet: &wire::Packet) -> Vec<u64> {
     }
 }
 
-/// Payload as it comes in.
+/// Received payload.
 #[derive(Default)]
 struct Buffers(HashMap<RpcKey, Vec<u8>>);
 
@@ -150,7 +151,7 @@ impl Reassembly for Buffers {
     }
 }
 
-/// How an RPC ended on our endpoint.
+/// The end of an RPC on our endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Response,
@@ -158,7 +159,7 @@ enum End {
     Done(DoneReason),
 }
 
-/// Our endpoint in the place of one host.
+/// Our endpoint in place of one host.
 struct Replay<'a> {
     name: String,
     rpcs: &'a BTreeMap<(IpAddr, u64), Known>,
@@ -167,21 +168,21 @@ struct Replay<'a> {
     validator: Validator,
     buffers: Buffers,
     now: Time,
-    /// Kernel's client id to ours, of RPCs started by the played host; and back.
+    /// Maps the kernel's client ids to ours, for RPCs started by the played host, and back.
     ours: HashMap<u64, u64>,
     theirs: HashMap<u64, u64>,
-    /// Kernel's client port to ours.
+    /// Maps the kernel's client ports to ours.
     ports: HashMap<u16, u16>,
     /// Captured id by key, for RPCs of both sides.
     ids: HashMap<RpcKey, (IpAddr, u64)>,
-    /// Requests in our application's hands that the played host has not answered yet.
+    /// Requests that our application has received and the played host has not answered yet.
     unanswered: HashMap<(IpAddr, u64), RpcKey>,
-    /// Requests whose answer was due before they were whole.
+    /// Requests whose response was due before they were complete.
     overdue: BTreeSet<(IpAddr, u64)>,
     ends: BTreeMap<(IpAddr, u64), (End, Time)>,
-    /// Packets sent since the last one was fed: type and client id.
+    /// Packets sent since the last received one: type and client id.
     sent: Vec<(PacketType, u64)>,
-    /// RPCs that an ICMP error was about, and when.
+    /// RPCs with an ICMP error, and its time.
     reported: BTreeMap<(IpAddr, u64), (RpcError, u64)>,
 }
 
@@ -197,7 +198,7 @@ impl<'a> Replay<'a> {
             What::Homa(bytes) => Some((seen, bytes)),
             What::Unreachable { .. } => None,
         });
-        // Jumbo frames are used where the capture has them.
+        // Jumbo frames are used if the capture has them.
         let max_packet = homa.clone().map(|(_, bytes)| bytes.len() as u32).max().unwrap().max(1_480);
         let config = Config { seed: 7, incarnation, max_packet, ..Config::default() };
         let mut endpoint = Endpoint::new(config.clone(), Trace::off()).unwrap();
@@ -226,7 +227,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Returns the number of RPCs that the capture ends.
+    /// Returns the number of RPCs that end in the capture.
     fn run(mut self, capture: &[Seen]) -> usize {
         for seen in capture {
             let at = Time::from_ns(START_NS + seen.at_ns);
@@ -241,7 +242,7 @@ impl<'a> Replay<'a> {
                 _ => {}
             }
             self.drain();
-            // What the packet left to be done in portions is due at once.
+            // Work that the packet left for later portions is due at once.
             self.let_time_pass(at);
             self.endpoint.check();
         }
@@ -269,7 +270,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What the played host sent, as far as its application is behind it: requests begun and requests answered.
+    /// Application events of the played host: requests started and requests answered.
     fn application(&mut self, to: IpAddr, bytes: &[u8]) {
         let packet = wire::decode(bytes, bytes.len()).unwrap();
         let Body::Data(data) = packet.body else { return };
@@ -295,7 +296,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Answers a request, if it is there and not answered. An error: it is not there yet.
+    /// Answers a request if it is present and unanswered. Returns an error if it is not present yet.
     fn answer(&mut self, rpc: (IpAddr, u64), length: u32) -> Result<(), ()> {
         if let Some(key) = self.unanswered.remove(&rpc) {
             self.endpoint.send_response(self.now, key, length).unwrap();
@@ -310,7 +311,7 @@ impl<'a> Replay<'a> {
         let packet = wire::decode(&bytes, bytes.len()).unwrap();
         let theirs = packet.common.sender_id & !1;
         if packet.common.sender_id & 1 == 1 {
-            // About an RPC of ours: its id and port are ours.
+            // An RPC of ours: the packet gets our id and port.
             if let Some(ours) = self.ours.get(&theirs) {
                 bytes[20..28].copy_from_slice(&(ours | 1).to_be_bytes());
             }
@@ -327,7 +328,7 @@ impl<'a> Replay<'a> {
         self.check_answer(&packet);
     }
 
-    /// What must be answered at once.
+    /// Packets that must be answered at once.
     fn check_answer(&self, packet: &wire::Packet) {
         let (id, is_ours) = (packet.common.sender_id & !1, packet.common.sender_id & 1 == 1);
         let about =
@@ -348,7 +349,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether an RPC that we have started under a captured id is open.
+    /// Whether an RPC that we have started for a captured id is open.
     fn is_open(&self, id: u64) -> bool {
         self.ours.contains_key(&id) && !self.ends.contains_key(&(self.played, id))
     }
@@ -357,7 +358,7 @@ impl<'a> Replay<'a> {
         self.buffers.0.keys().any(|key| self.ids.get(key) == Some(&(self.played, id)))
     }
 
-    /// What a driver makes of the error: the port that the quoted packet was for, and its id as we would have sent it.
+    /// A driver's report of the error: the port of the quoted packet, and its id as we would have sent it.
     fn icmp(&mut self, from: IpAddr, code: u8, quoted: &[u8]) {
         let port = be16(quoted, 2) as u16;
         let sender_id = quoted.get(20..28).map(|id| u64::from_be_bytes(id.try_into().unwrap()));
@@ -432,7 +433,7 @@ impl<'a> Replay<'a> {
 
     fn end(&mut self, rpc: RpcKey, end: End) {
         self.buffers.0.remove(&rpc);
-        // A request that never was whole has no name here.
+        // A request that was never complete has no key here.
         if let Some(&id) = self.ids.get(&rpc) {
             self.unanswered.remove(&id);
             let before = self.ends.insert(id, (end, self.now));
@@ -440,7 +441,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The rule, at the end of the capture.
+    /// The checks at the end of the capture.
     fn check_ends(&self) -> usize {
         let mut ended = 0;
         for (id, known) in self.rpcs {
@@ -464,14 +465,14 @@ impl<'a> Replay<'a> {
         ended
     }
 
-    /// How and when the capture ends an RPC of the played client.
+    /// The captured end of an RPC of the played client, and its time.
     fn client_end(&self, id: &(IpAddr, u64), known: &Known) -> Option<(End, u64)> {
         let whole = known.response.is_whole().then_some((End::Response, known.response.whole_ns));
         let failed = self.reported.get(id).map(|&(error, at_ns)| (End::Failed(error), at_ns));
         earlier(whole, failed)
     }
 
-    /// How and when the capture ends an RPC that the played server has answered.
+    /// The captured end of an RPC that the played server has answered, and its time.
     fn server_end(&self, id: &(IpAddr, u64), known: &Known) -> Option<(End, u64)> {
         let acknowledged = known.acknowledged_ns.map(|at_ns| (End::Done(DoneReason::Acknowledged), at_ns));
         let silent = self.reported.get(id).map(|&(_, at_ns)| (End::Done(DoneReason::ClientSilent), at_ns));
@@ -479,7 +480,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// The one that comes first.
+/// The earlier of the two.
 fn earlier(one: Option<(End, u64)>, other: Option<(End, u64)>) -> Option<(End, u64)> {
     [one, other].into_iter().flatten().min_by_key(|(_, at_ns)| *at_ns)
 }

@@ -1,30 +1,32 @@
-//! Packets that Linux Homa really sent, one of each type and header form, with what each field means.
+//! Packets sent by Linux Homa, one of each type and header form, with the meaning of each field.
 //!
-//! They are from the reference captures; where those are present a test looks each up. FREEZE is in none of them, and stands
-//! among the packets written by hand (`wire_vectors`), as do the forms that only we send. Payload is left out.
+//! They are from the reference captures. If those are present, a test searches for each of the packets.
+//! FREEZE is in none of them; it is among the hand-written packets (`wire_vectors`), like the forms that only
+//! we send. Payload is omitted.
 //!
-//! The first line of each is the common header, with the fields in this order: source port, destination port, sequence, ack,
-//! type, doff, flags, window, checksum, urgent, sender id. Flags 06 and urgent b97d are what Linux Homa always has there. Its
-//! servers have port 4000 (0fa0) or 4002 (0fa2) here, its clients ports from 8000 (32768) on.
+//! The first line of each is the common header, with the fields in this order: source port, destination port,
+//! sequence, ack, type, doff, flags, window, checksum, urgent, sender id. Linux Homa always sets flags to 06
+//! and urgent to b97d. Servers have port 4000 (0fa0) or 4002 (0fa2) here, and clients ports from 8000 (32768)
+//! on.
 
 use std::net::IpAddr;
 
 use super::capture::{self, What};
 use homa_proto::wire::*;
 
-/// What the checksum field has: that of TCP over a pseudo-header with TCP's protocol number.
+/// The contents of the checksum field: TCP's checksum over a pseudo-header with TCP's protocol number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Checksum {
-    /// Only the sum of the pseudo-header: hardware was to do the rest, and there was none.
+    /// Only the sum of the pseudo-header: hardware was to complete it, but there was none.
     Partial,
-    /// The whole one.
+    /// The complete checksum.
     Whole,
-    /// What segmentation made of a partial one.
+    /// A partial checksum after segmentation.
     Segment,
 }
 
 struct Vector {
-    /// The capture, and the hosts.
+    /// The capture and the hosts.
     from: (&'static str, &'static str, &'static str),
     header: String,
     payload_len: u32,
@@ -61,7 +63,7 @@ fn data(message_length: u32, incoming: u32, cutoff_version: u16, offset: u32) ->
 
 fn first_data() -> Vec<Vector> {
     vec![
-        // A request in one packet, the first of its host since boot: the offset is in the sequence alone.
+        // A request in one packet, the first of its host since boot: only the sequence has the offset.
         Vector {
             from: up("rpc-100B-ipv4"),
             header: [
@@ -79,7 +81,7 @@ fn first_data() -> Vec<Vector> {
             common: common(32_768, 4_000, 2),
             body: Body::Data(data(100, 100, 0, 0)),
         },
-        // Its response, with the whole checksum.
+        // Its response, with the complete checksum.
         Vector {
             from: down("rpc-100B-ipv4"),
             header: [
@@ -92,7 +94,7 @@ fn first_data() -> Vec<Vector> {
             common: common(4_000, 32_768, 3),
             body: Body::Data(data(100, 100, 0, 0)),
         },
-        // The next request acknowledges the first RPC, and knows the server's cutoffs by now.
+        // The next request acknowledges the first RPC; by now its sender knows the server's cutoffs.
         Vector {
             from: up("rpc-100B-ipv4"),
             header: [
@@ -111,7 +113,7 @@ fn first_data() -> Vec<Vector> {
                 ..data(100, 100, 1, 0)
             }),
         },
-        // Over IPv6 nothing differs but the addresses in the checksum.
+        // IPv6 only changes the addresses in the checksum.
         Vector {
             from: ("rpc-100B-ipv6", "fd77::2", "fd77::3"),
             header: [
@@ -145,7 +147,8 @@ fn other_data() -> Vec<Vector> {
             common: common(32_774, 4_000, 0x3cca),
             body: Body::Data(data(500_000, 40_000, 1, 101_232)),
         },
-        // Made by segmentation offload: doff is d0, the offset is the segment's, the sequence that of the first segment.
+        // Created by segmentation offload: doff is d0, the offset is the segment's, the sequence that of the
+        // first segment.
         Vector {
             from: ("gso-20000", "10.77.0.4", "10.77.0.3"),
             header: [
@@ -159,7 +162,8 @@ fn other_data() -> Vec<Vector> {
             common: common(32_768, 4_000, 0x07a8),
             body: Body::Data(data(100_000, 40_000, 0, 1_424)),
         },
-        // Sent again: the offset is in both places. Incoming is the end of what the RESEND asked for, here.
+        // Retransmitted: the offset is in both fields. Here, incoming is the end of the range requested by
+        // RESEND.
         Vector {
             from: down("loss-2pct-50KB"),
             header: [
@@ -292,7 +296,7 @@ fn cutoffs_and_acks() -> Vec<Vector> {
         Cutoffs { cutoffs: [0, 0, 0, 0, 1_000_000, 15_000, 2_800, 200], version: 1, unsched_limit: None };
     let empty = "0000000000000000 0000";
     vec![
-        // The first ones after boot.
+        // The first cutoffs after boot.
         Vector {
             from: down("rpc-100B-ipv4"),
             header: [
@@ -310,7 +314,7 @@ fn cutoffs_and_acks() -> Vec<Vector> {
             common: common(4_000, 32_768, 3),
             body: Body::Cutoffs(cutoffs),
         },
-        // Those that an administrator has set: priority 0 takes messages of any length, in words.
+        // Cutoffs set by an administrator: priority 0 is for messages of any length.
         Vector {
             from: ("one-rpc-raw-socket-client", "10.77.0.3", "10.77.0.1"),
             header: [
@@ -328,7 +332,7 @@ fn cutoffs_and_acks() -> Vec<Vector> {
                 ..cutoffs
             }),
         },
-        // The answer to a NEED_ACK: the header's id is acknowledged.
+        // The answer to a NEED_ACK: it acknowledges the header's id.
         Vector {
             from: up("rpc-100B-ipv4"),
             header: [
@@ -346,7 +350,7 @@ fn cutoffs_and_acks() -> Vec<Vector> {
             common: common(32_768, 4_000, 2),
             body: Body::Ack(AckList::new()),
         },
-        // One that names the same RPC twice.
+        // An ACK that names the same RPC twice.
         Vector {
             from: up("loss-10pct-100B"),
             header: [
@@ -408,7 +412,7 @@ fn checksums_are_partial_or_whole() {
         let pseudo = capture::pseudo_header(from, to, length);
         let partial = capture::ones_complement_sum(&pseudo) == capture::be16(&bytes, 16);
         assert_eq!(partial, vector.checksum == Checksum::Partial, "{:?}", vector.from);
-        // Without its payload only a control packet's sum can be made.
+        // Without its payload, only a control packet's checksum can be computed.
         if vector.checksum == Checksum::Whole && vector.payload_len == 0 {
             assert_eq!(capture::ones_complement_sum(&[pseudo, bytes].concat()), 0xffff, "{:?}", vector.from);
         }

@@ -1,9 +1,9 @@
-//! Golden packets of the dialects of Linux Homa, by their names.
+//! Golden packets of Linux Homa's dialects, by name.
 
-/// One packet a line: name, `ip` or `udp`, bytes, meaning.
+/// One packet per line: name, `ip` or `udp`, bytes, meaning.
 pub const GOLDEN: &str = include_str!("golden/dialects.txt");
 
-/// The Homa packet of this name.
+/// The Homa packet with this name.
 pub fn golden(name: &str) -> Vec<u8> {
     let line = GOLDEN.lines().find(|line| line.split(' ').next() == Some(name)).expect("a golden packet");
     let mut parts = line.split(' ').skip(1);

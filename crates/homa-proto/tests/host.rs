@@ -15,7 +15,7 @@ impl Reassembly for Nowhere {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
-/// Address of the host that several endpoints share, and of their peer.
+/// Address of the host with several endpoints, and of its peer.
 fn shared() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 0))
 }
@@ -31,7 +31,7 @@ fn endpoint(incarnation: u64, change: impl FnOnce(&mut Config)) -> Endpoint {
     Endpoint::new(config, Trace::off()).unwrap()
 }
 
-/// What it has to send, with payload of zeros.
+/// Packets to send, with payload of zeros.
 fn packets(endpoint: &mut Endpoint, now: Time) -> Vec<Vec<u8>> {
     let next = || endpoint.poll_transmit(now);
     std::iter::from_fn(next)
@@ -49,7 +49,7 @@ fn give(to: &mut Endpoint, now: Time, from: SocketAddr, packets: &[Vec<u8>]) {
 
 fn give_foreign(to: &mut Endpoint, now: Time, from: SocketAddr, packets: &[Vec<u8>]) {
     for bytes in packets {
-        // As a filter gives them: DATA for others without its payload.
+        // As a filter returns them: DATA for other endpoints without its payload.
         let cut = &bytes[..bytes.len().min(if bytes[11] == 0x10 { 56 } else { bytes.len() })];
         to.handle_foreign(now, &RxPacket::new(from, cut));
     }
@@ -63,7 +63,7 @@ fn call(client: &mut Endpoint, from: u16, to_port: u16, length: u32) -> RpcKey {
     client.send_request(NOW, from, shared(), to_port, length, CallOptions::default()).unwrap()
 }
 
-/// Takes the one request that is there and answers it with 100 bytes.
+/// Takes the only pending request and answers it with 100 bytes.
 fn answer(server: &mut Endpoint) {
     let [Event::Request { rpc, .. }] = events(server)[..] else { panic!("no request") };
     server.send_response(NOW, rpc, 100).unwrap();
@@ -100,7 +100,8 @@ fn an_ack_packet_for_one_port_frees_rpcs_of_all() {
     one.bind(99).unwrap();
     other.bind(98).unwrap();
     let port = client.open_client_port().unwrap();
-    // Five acknowledgements for which no request comes go in a packet of their own, for the port of the first.
+    // Five acknowledgements without a request to carry them are sent in a separate packet, for the port of
+    // the first.
     let mut acks = Vec::new();
     for server_port in [99, 99, 99, 99, 98] {
         call(&mut client, port, server_port, 100);
@@ -330,7 +331,7 @@ fn what_others_send_holds_our_packets_back() {
 
 #[test]
 fn a_request_that_may_have_run_in_a_process_that_is_gone_is_not_sent_again() {
-    // One of our peers, and one that sends no incarnation as a kernel.
+    // One of our peers, and one without an incarnation, like a kernel.
     for incarnation in [9, 0] {
         let (mut heir, mut client) = (endpoint(7, |_| ()), endpoint(incarnation, |_| ()));
         heir.bind(99).unwrap();

@@ -1,7 +1,7 @@
-//! What we send, the kernel accepts: every packet of two endpoints that exchange RPCs over a network that loses, doubles
-//! and reorders passes the strict checks of `validator`.
+//! The kernel accepts everything that we send: two endpoints exchange RPCs over a network that loses,
+//! duplicates and reorders packets, and every packet passes the strict checks of `validator`.
 //!
-//! The network here is only a list of packets under way: no model of links or queues, which `homa-sim` has.
+//! The network here is only a list of packets in flight, without links or queues, which `homa-sim` has.
 
 mod validator;
 
@@ -19,7 +19,8 @@ use rand_pcg::Pcg64;
 use validator::Validator;
 
 const HOSTS: usize = 2;
-/// Most that a packet is under way; far above the RESEND interval, so that late ones meet RPCs that are over.
+/// Maximum delay of a packet, far above the RESEND interval, so that late packets arrive after their RPC has
+/// ended.
 const MAX_DELAY_NS: u64 = 30 * MS;
 
 struct Nowhere;
@@ -29,11 +30,11 @@ impl Reassembly for Nowhere {
 }
 
 fn address(host: usize) -> SocketAddr {
-    // Raw IP: without a port.
+    // Raw IP: no port.
     SocketAddr::from(([10, 0, 0, host as u8 + 1], 0))
 }
 
-/// A packet under way; payload is only a length.
+/// A packet in flight; payload is only a length.
 #[derive(Clone)]
 struct Flying {
     from: usize,
@@ -47,19 +48,19 @@ struct Pair {
     validators: [Validator; HOSTS],
     client_ports: [u16; HOSTS],
     now: Time,
-    /// By arrival, and a number that keeps packets of one moment apart.
+    /// By arrival time, and a number that makes keys of simultaneous packets distinct.
     flying: BTreeMap<(Time, u64), Flying>,
     sent: u64,
     rng: Pcg64,
-    /// Thousandths.
+    /// Loss in thousandths.
     loss: u32,
     duplication: u32,
-    /// Ids that the applications were given, by host.
+    /// Ids that the applications received, by host.
     executed: BTreeSet<(usize, u64)>,
     ended: usize,
 }
 
-/// The server's port: the last one there is.
+/// The server's port: the last valid one.
 const PORT: u16 = 32_767;
 
 impl Pair {
@@ -94,7 +95,7 @@ impl Pair {
         Ok(key)
     }
 
-    /// Lets everything happen until both are idle and nothing is under way.
+    /// Runs until both hosts are idle and no packet is in flight.
     fn run(&mut self) {
         for _ in 0..2_000_000 {
             let arrival = self.flying.keys().next().map(|(at, _)| *at);
@@ -134,7 +135,7 @@ impl Pair {
                 Event::Request { rpc, length, .. } => {
                     let id = self.hosts[host].rpc_id(rpc).unwrap();
                     assert!(self.executed.insert((host, id)), "AMO-1: {id} runs twice, at {:?}", self.now);
-                    // Some are given up, some answered with another length.
+                    // Some are aborted, some answered with another length.
                     match self.rng.random_range(0..20) {
                         0 => self.hosts[host].abort(self.now, rpc),
                         1 => self.hosts[host].send_response(self.now, rpc, length.min(100)).unwrap(),
@@ -173,7 +174,7 @@ impl Pair {
     }
 }
 
-/// Lengths around every edge: one byte, one packet, the unscheduled limit, the kernel's longest message.
+/// Lengths at every boundary: one byte, one packet, the unscheduled limit, the kernel's maximum message.
 fn length() -> impl Strategy<Value = u32> {
     prop_oneof![1..200u32, 1_420..1_430u32, 39_990..40_010u32, 100_000..200_000u32, Just(1_000_000u32),]
 }
@@ -190,7 +191,7 @@ fn config() -> impl Strategy<Value = Config> {
     })
 }
 
-/// Few, for everyday; `PROPTEST_CASES` asks for more.
+/// A small default; `PROPTEST_CASES` increases it.
 fn cases() -> u32 {
     if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 48 }
 }
@@ -242,7 +243,7 @@ fn a_kernel_gets_no_message_of_more_than_a_million_bytes() {
     let config = Config { max_message: 3_000_000, ..Config::default() };
     for (incarnations, longest) in [([0, 0], 1_000_000), ([5, 6], 3_000_000)] {
         let mut pair = Pair::new(1, &config, incarnations, 0, 0);
-        // The first exchange shows whose peer it is (SEND-13).
+        // The first exchange shows which implementation the peer is (SEND-13).
         pair.call(0, 100).unwrap();
         pair.run();
         assert!(pair.call(0, longest).is_ok());
@@ -260,7 +261,7 @@ fn a_packet_that_the_kernel_would_not_take_is_found() {
         .unwrap();
     let transmit = pair.hosts[0].poll_transmit(pair.now).unwrap();
     let payload = transmit.payload.unwrap().len;
-    // At each of these bytes, one wrong value.
+    // Each of these bytes gets one wrong value.
     let faults = [
         (0, 0x00),  // client's port
         (2, 0x80),  // server's port

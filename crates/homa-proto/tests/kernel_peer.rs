@@ -1,4 +1,4 @@
-//! What holds against a peer that is a kernel, packet by packet.
+//! Behaviour towards a peer that is a Linux kernel, packet by packet.
 
 use std::net::SocketAddr;
 
@@ -33,7 +33,7 @@ impl Server {
         Server { endpoint, now: Time::from_ns(SEC) }
     }
 
-    /// Feeds a packet of the client's, and returns the types of the answers.
+    /// Delivers a packet of the client, and returns the types of the answers.
     fn feed(&mut self, incarnation: Incarnation, id: u64, body: &Body, payload: usize) -> Vec<PacketType> {
         let common = Common {
             source_port: CLIENT_PORT,
@@ -79,8 +79,8 @@ fn request(cutoff_version: u16, retransmit: bool) -> Body {
 
 const EVERYTHING: Body = Body::Resend(Resend { offset: 0, length: None, priority: 7 });
 
-/// AMO-1, AMO-4: RPC_UNKNOWN makes a kernel send the request again, and it asks for as long as it is answered: longer than the
-/// id is remembered.
+/// AMO-1, AMO-4: RPC_UNKNOWN makes a kernel send the request again, and it repeats its RESENDs as long as
+/// they are answered: longer than the id is remembered.
 #[test]
 fn a_request_given_up_does_not_run_again_however_long_a_kernel_asks() {
     let mut server = Server::new(1_700_000_000_000);
@@ -105,7 +105,7 @@ fn a_request_given_up_does_not_run_again_however_long_a_kernel_asks() {
     assert!(server.endpoint.stats().drop_finished > 0);
 }
 
-/// AMO-4: one of ours reads the reason, and ends the RPC with it.
+/// AMO-4: a peer of ours reads the reason, and ends the RPC with it.
 #[test]
 fn one_of_ours_is_told_that_its_request_finished() {
     let ours = Incarnation::new(5);
@@ -114,12 +114,12 @@ fn one_of_ours_is_told_that_its_request_finished() {
         server.feed(ours, 4_242, &request(1, false), 100);
         let Some(Event::Request { rpc, .. }) = server.endpoint.poll_event() else { panic!("it runs") };
         server.endpoint.abort(server.now, rpc);
-        // Without an incarnation of our own a reason cannot be told.
+        // Without an incarnation of our own, a packet cannot contain a reason.
         assert_eq!(server.feed(ours, 4_242, &EVERYTHING, 0), answers);
     }
 }
 
-/// RESEND-13: what was never heard of is said to be unknown, to everybody.
+/// RESEND-13: RPC_UNKNOWN for an unknown RPC is sent to every peer.
 #[test]
 fn a_resend_for_what_never_ran_is_answered() {
     for incarnation in [Incarnation::NONE, Incarnation::new(5)] {

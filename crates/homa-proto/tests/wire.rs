@@ -1,4 +1,4 @@
-//! Packets as bytes: round trips, bytes that are no packet, the printed form, incarnations.
+//! Packets as bytes: round trips, invalid packets, the printed form, incarnations.
 
 use homa_proto::wire::*;
 use insta::assert_snapshot;
@@ -94,7 +94,7 @@ fn any_packet() -> impl Strategy<Value = Packet> {
     (any::<u16>(), any::<u16>(), 2..=u64::MAX, incarnation(), bodies).prop_map(
         |(source_port, dest_port, sender_id, incarnation, (body, payload_len))| {
             let body = match body {
-                // Who has no incarnation cannot give a reason either.
+                // A sender without an incarnation cannot give a reason either.
                 Body::RpcUnknown(_) if incarnation.is_none() => Body::RpcUnknown(UnknownReason::Unknown),
                 body => body,
             };
@@ -107,7 +107,7 @@ fn any_packet() -> impl Strategy<Value = Packet> {
     )
 }
 
-/// Bytes that get past the type byte, so that every decoder sees nonsense.
+/// Bytes with a valid type, so that every decoder gets nonsense.
 fn nonsense() -> impl Strategy<Value = Vec<u8>> {
     let small = || prop_oneof![Just(0u8), Just(0xff), any::<u8>()];
     (proptest::collection::vec(small(), 0..120), 0x0f..=0x1au8, any::<bool>()).prop_map(
@@ -123,7 +123,7 @@ fn nonsense() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// What holds for every packet that was accepted.
+/// Properties of every accepted packet.
 fn check_accepted(packet: &Packet, wire_len: usize) -> Result<(), TestCaseError> {
     match packet.body {
         Body::Data(data) => {
@@ -218,7 +218,7 @@ proptest! {
     #[test]
     fn newer_incarnations_are_ahead(start in any::<u64>(), ahead in 1..(1u64 << 39) - 1) {
         let (old, new) = (Incarnation::new(start), Incarnation::new(start.wrapping_add(ahead)));
-        // Number 0 is left out, so that two lives beside it may fall together.
+        // Number 0 is skipped, so that two adjacent incarnations may coincide.
         prop_assert_eq!(new.is_newer_than(old), new != old);
         prop_assert!(!old.is_newer_than(new));
     }
@@ -472,7 +472,7 @@ fn limits_of_unscheduled_bytes_travel_between_our_peers_only() {
     }
     let too_large = round_trip(&Packet { common: ours, body: limited(Some(u32::MAX)), payload_len: 1 });
     assert_eq!(too_large.unwrap().body, limited(Some(MAX_RESPONSE_LIMIT)));
-    // Nothing of it goes to a peer that cannot tell that we are ours, nor is read from one.
+    // None of it is sent to a peer that cannot recognise us, or read from one.
     assert_eq!(round_trip(&packet(limited(Some(9)), 1)), Ok(packet(limited(None), 1)));
     assert_eq!(round_trip(&packet(cutoffs(Some(9)), 0)), Ok(packet(cutoffs(None), 0)));
     for body in [limited(Some(9)), cutoffs(Some(9))] {

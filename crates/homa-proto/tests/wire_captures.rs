@@ -1,5 +1,5 @@
-//! Captures of Linux Homa decode without an error and encode to the same meaning, and no byte of their headers is left
-//! unexplained.
+//! Captures of Linux Homa decode without errors and encode to the same meaning, and every byte of their
+//! headers is explained.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,14 +7,14 @@ use std::ops::Range;
 use super::capture::{self, Seen, What, be16};
 use homa_proto::wire::*;
 
-/// Header bytes that may change when a packet of Linux Homa is decoded and encoded: flags, window, checksum
-/// and urgent.
+/// Header bytes that may change when a packet of Linux Homa is decoded and encoded again: flags, window,
+/// checksum and urgent.
 const IGNORED: Range<usize> = 13..20;
-/// In DATA also the sequence and the segment's offset, of which Linux Homa fills in one or both, and doff,
-/// which tells which.
+/// In DATA also the sequence and the segment's offset, of which Linux Homa sets one or both, and doff, which
+/// tells which.
 const IGNORED_IN_DATA: [Range<usize>; 3] = [4..8, 12..20, 52..56];
 
-/// The first segment's `doff` says that segmentation offload made the packet.
+/// The first segment's `doff` shows that segmentation offload created the packet.
 const DOFF_OF_SEGMENTS: u8 = 0xd0;
 
 fn check_packet(bytes: &[u8]) -> Packet {
@@ -35,13 +35,13 @@ fn check_packet(bytes: &[u8]) -> Packet {
     packet
 }
 
-/// What the fields say that a receiver ignores. Every value of them in the captures is one that is known here, so that no
-/// byte of a header is left whose meaning was only guessed.
+/// The values of fields that a receiver ignores. Every value in the captures must be a known one, so that the
+/// meaning of no header byte is only guessed.
 fn check_ignored_fields(seen: &Seen, bytes: &[u8], packet: &Packet) -> Form {
     let (flags, window, urgent) = (bytes[13], be16(bytes, 14), be16(bytes, 18));
     assert_eq!(window, 0, "{packet}");
     let checksum = match (flags, urgent) {
-        // The raw-socket client of one capture, which fills in nothing.
+        // The raw-socket client of one capture, which sets none of them.
         (0, 0) => {
             assert_eq!(be16(bytes, 16), 0, "{packet}");
             Checksum::None
@@ -57,7 +57,7 @@ fn check_ignored_fields(seen: &Seen, bytes: &[u8], packet: &Packet) -> Form {
     let segmented = bytes[12] == DOFF_OF_SEGMENTS;
     let offset_in_sequence = segment_offset == [0xff; 4];
     if segmented {
-        // `sequence` is that of the first segment, which is not after this one.
+        // `sequence` is that of the first segment, which does not come after this one.
         assert!(!offset_in_sequence && sequence <= segment_offset, "{packet}");
         assert_eq!(segment_offset, data.offset.to_be_bytes(), "{packet}");
     } else {
@@ -69,7 +69,7 @@ fn check_ignored_fields(seen: &Seen, bytes: &[u8], packet: &Packet) -> Form {
     Form { segmented, offset_in_sequence, checksum }
 }
 
-/// Which of the forms that Linux Homa gives a header was met.
+/// The header forms of Linux Homa that occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Form {
     segmented: bool,
@@ -77,14 +77,14 @@ struct Form {
     checksum: Checksum,
 }
 
-/// How the checksum field was filled in. It counts as that of TCP, though the IP protocol is another.
+/// The contents of the checksum field. It is computed like TCP's, although the IP protocol differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Checksum {
     None,
-    /// Only the pseudo-header is in it: the rest was left to hardware that never did it.
+    /// Only the sum of the pseudo-header: the rest was left to hardware that did not compute it.
     Partial,
     Whole,
-    /// Made by segmentation offload out of one that was partial.
+    /// The result of segmentation offload on a partial checksum.
     Other,
 }
 
@@ -118,7 +118,7 @@ fn captures_of_linux_homa_decode_and_encode_to_the_same() {
                         *forms.entry(form).or_insert(0) += 1;
                     }
                 }
-                // What is quoted may end anywhere after its first eight bytes, which have the ports.
+                // A quote may end anywhere after its first eight bytes, which have the ports.
                 What::Unreachable { quoted, .. } => assert!(quoted.len() >= 8, "{quoted:02x?}"),
             }
         }
@@ -126,7 +126,7 @@ fn captures_of_linux_homa_decode_and_encode_to_the_same() {
         assert!(!counts.is_empty(), "{} has no Homa packet", path.display());
     }
     println!("all: {all:?}\nforms of DATA: {forms:#?}");
-    // FREEZE is a tool of developers, which no capture shows; the captures are older than START_MSG.
+    // FREEZE is a developers' tool, which is in no capture; the captures are older than START_MSG.
     let missing: Vec<_> = PacketType::ALL.into_iter().filter(|kind| !all.contains_key(kind)).collect();
     assert_eq!(missing, [PacketType::Freeze, PacketType::Start]);
     let met = |wanted: fn(&Form) -> bool| forms.keys().any(wanted);

@@ -1,4 +1,4 @@
-//! Packets of the three dialects of Linux Homa against their meaning, field for field (WIRE-1, WIRE-25).
+//! Compares packets of the three dialects of Linux Homa with their meaning, field by field (WIRE-1, WIRE-25).
 
 use homa_proto::wire::*;
 
@@ -16,7 +16,8 @@ fn response() -> Common {
     common(99, 40_000, 1235)
 }
 
-/// Checks what a golden packet means, and that an encoded packet means the same; returns its evidence.
+/// Checks the meaning of a golden packet, and that an encoded packet has the same meaning; returns its
+/// evidence.
 fn check(name: &str, common: Common, body: Body, payload: &[u8]) -> Evidence {
     let bytes = golden(name);
     let packet = Packet { common, body, payload_len: payload.len() as u32 };
@@ -46,7 +47,7 @@ fn start_msg_has_a_length_and_nothing_else() {
     assert_eq!(check("G2", response(), start(40_001), &[]), Evidence::StartMsg);
     assert_eq!(check("G13", request(), start(100_000), &[]), Evidence::StartMsg);
     assert_eq!(check("G14", request(), start(100_000), &[]), Evidence::StartMsg);
-    // The encoder makes the same bytes but for the marks, which this implementation does not send.
+    // The encoder produces the same bytes except for the marks, which this implementation does not send.
     let mut encoded = encode(&request(), &start(100_000)).to_vec();
     (encoded[13], encoded[18], encoded[19]) = (6, 0xb9, 0x7d);
     assert_eq!(encoded, golden("G1"));
@@ -120,7 +121,7 @@ fn our_mark_in_a_form_that_we_never_send_is_no_packet() {
     }
 }
 
-/// Every golden packet, also as the start of the fuzzer's inputs.
+/// Every golden packet, also as an initial input of the fuzzer.
 #[test]
 fn each_golden_packet_is_an_input_of_the_fuzzer() {
     let names =

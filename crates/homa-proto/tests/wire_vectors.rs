@@ -1,16 +1,16 @@
-//! Packets written out by hand, one of each type and header form, against their meaning (WIRE-1).
+//! Hand-written packets, one of each type and header form, compared with their meaning (WIRE-1).
 //!
 //! The first line of each is the common header, with the fields in this order:
 //! source port, destination port, sequence, ack, type, doff, flags, window, checksum, urgent, sender id.
 
 use homa_proto::wire::*;
 
-/// Who made the bytes of a vector.
+/// The origin of a vector's bytes.
 #[derive(PartialEq)]
 enum From {
-    /// A packet as `encode` makes it, byte for byte.
+    /// A packet as encoded by `encode`, byte for byte.
     Us,
-    /// A packet as Linux Homa makes it: other values in the fields that receivers ignore.
+    /// A packet as encoded by Linux Homa: fields that receivers ignore have other values.
     Linux,
 }
 
@@ -39,7 +39,7 @@ fn bytes_of(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
-/// Checks `lines`, of which the header is all and the payload comes besides.
+/// Checks `lines`, which has the header; the payload is separate.
 fn check(from: From, lines: &[&str], payload_len: u32, common: Common, body: Body) {
     let header = bytes_of(&lines.concat());
     let packet = Packet { common, body, payload_len };
@@ -130,7 +130,7 @@ fn data_sent_again_by_linux_has_its_offset_twice() {
 #[test]
 fn data_from_us_carries_the_incarnation() {
     let vector = [
-        // flags ab, window 0102 and checksum 0304 are the incarnation; urgent 484d ("HM") says so
+        // flags ab, window 0102 and checksum 0304 are the incarnation, as urgent 484d ("HM") announces
         "9c41 0063 00000000 000000 10 e0 ab 0102 0304 484d 0000000000000102",
         "7fff ffff",        // message length 2147483647, the longest
         "0000 0064",        // incoming 100

@@ -1,11 +1,11 @@
-//! Instructions of a part of this very program, counted by valgrind's callgrind, and their comparison with a committed
-//! baseline. The part is a function whose name contains `measured`.
+//! Counts the instructions of a part of this program with valgrind's callgrind, and compares them with a
+//! committed baseline. The part is a function whose name contains `measured`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// What callgrind counts.
+/// Counts of callgrind.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
     /// Instructions.
@@ -14,8 +14,8 @@ pub struct Counts {
     pub cold_lines: f64,
 }
 
-/// Runs this program under callgrind as `inner NAME`. It prints how many units of work it measured; what is returned is per
-/// unit. `None` where valgrind is not installed.
+/// Runs this program under callgrind as `inner NAME`. That prints the number of measured units of work; the
+/// result is per unit. `None` if valgrind is not installed.
 pub fn counted(name: &str) -> Option<Counts> {
     let file = std::env::temp_dir().join(format!("callgrind.out.{name}.{}", std::process::id()));
     let output = Command::new("valgrind")
@@ -41,21 +41,21 @@ pub fn counted(name: &str) -> Option<Counts> {
     let totals: Vec<f64> = totals.split(' ').filter_map(|total| total.parse().ok()).collect();
     let of =
         |name: &str| events.iter().position(|event| *event == name).and_then(|at| totals.get(at)).copied();
-    // Trailing zeros are left out.
+    // Trailing zeros are omitted.
     let misses = of("DLmr").unwrap_or(0.0) + of("DLmw").unwrap_or(0.0);
     Some(Counts { instructions: of("Ir")? / units, cold_lines: misses / units })
 }
 
-/// Instructions by name, as they are in this file of the repository: a line with a name and a number each, and the compiler
-/// that made them.
+/// Instructions by name, as in the file of the repository: a line with a name and a number each, and the
+/// compiler that was used.
 struct Baseline {
     compiler: String,
     instructions: BTreeMap<String, f64>,
 }
 
-/// By how much a count may differ from its baseline: where the same compiler made both, ...
+/// Permitted difference from the baseline if the same compiler was used,
 const SAME_COMPILER: f64 = 0.02;
-/// ... and where it was another, whose code is its own.
+/// and if another compiler was used, which generates different code.
 const OTHER_COMPILER: f64 = 0.15;
 
 fn compiler() -> String {
@@ -79,7 +79,8 @@ fn read(path: &Path) -> Result<Baseline, String> {
     Ok(baseline)
 }
 
-/// Compares counts with the baseline in `path`, or writes them there. Prints what it finds; `Err` where a count is off.
+/// Compares counts with the baseline in `path`, or writes them there. Prints the result; `Err` if a count is
+/// out of tolerance.
 fn check(path: &Path, write: bool, counts: &[(&str, f64)]) -> Result<(), String> {
     if write {
         let mut baseline =
@@ -112,8 +113,9 @@ fn check(path: &Path, write: bool, counts: &[(&str, f64)]) -> Result<(), String>
     if off.is_empty() { Ok(()) } else { Err(off.join("; ")) }
 }
 
-/// A program's `main`: without arguments `table`; `inner NAME` runs what is counted, for [`counted`]; `--check FILE` compares
-/// and `--write FILE` writes the instructions of `cases`, each with its name in the file and that of its `inner`.
+/// The `main` of such a program: without arguments it runs `table`; with `inner NAME` it runs the counted
+/// part, for [`counted`]; with `--check FILE` it compares and with `--write FILE` it writes the instructions
+/// of `cases`, each with its name in the file and that of its `inner`.
 pub fn run(
     args: &[String],
     table: impl FnOnce(),

@@ -1,6 +1,6 @@
-//! The reference captures of Linux Homa, read for tests: Homa packets and the ICMP errors about them.
+//! Reads the reference captures of Linux Homa for tests: Homa packets, and ICMP errors about them.
 //!
-//! The captures lie beside the repository, not in it; without them a test says so and passes.
+//! The captures are beside the repository, not in it. Without them, the tests skip.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -14,7 +14,7 @@ use homa_pcap::read::CaptureReader;
 
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/kernel-captures");
 
-/// One frame of interest.
+/// A relevant frame.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Nanoseconds since the capture's first frame.
@@ -24,17 +24,17 @@ pub struct Seen {
     pub what: What,
 }
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Clone, Debug)]
 pub enum What {
     /// A Homa packet, header and payload.
     Homa(Vec<u8>),
-    /// An ICMP error of type "destination unreachable" and this code about a Homa packet that its receiver
-    /// had sent; the beginning of that packet.
+    /// An ICMP error of type "destination unreachable" with this code about a Homa packet that its receiver
+    /// had sent, and the beginning of that packet.
     Unreachable { code: u8, quoted: Vec<u8> },
 }
 
-/// The capture files with their names, in order, or nothing when they are not there, with the reason printed.
+/// The capture files with their names, in order; empty if they are missing, with the reason printed.
 pub fn files() -> Vec<PathBuf> {
     if !Path::new(CAPTURES).is_dir() {
         homa_testkit::skip(format_args!("there are no captures at {CAPTURES}"));
@@ -47,13 +47,13 @@ pub fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The name without directory and extension.
+/// The file's name without directory and extension.
 pub fn name(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
-/// Everything of interest in a capture file, in the file's order. Frames of other protocols (neighbour
-/// solicitations) are left out.
+/// All relevant frames of a capture file, in order. Frames of other protocols (neighbour solicitations) are
+/// skipped.
 pub fn read(path: &Path) -> Vec<Seen> {
     let mut reader = CaptureReader::new(BufReader::new(File::open(path).unwrap())).unwrap();
     let (mut seen, mut first) = (Vec::new(), None);
@@ -85,7 +85,7 @@ pub fn be16(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
-/// What TCP's checksum begins with, which Linux Homa's counts as: the addresses, the length, and TCP's
+/// The initial value of TCP's checksum, which Linux Homa's packets use: the addresses, the length, and TCP's
 /// protocol number.
 pub fn pseudo_header(from: IpAddr, to: IpAddr, length: u32) -> Vec<u8> {
     const TCP: u32 = 6;
@@ -99,7 +99,7 @@ pub fn pseudo_header(from: IpAddr, to: IpAddr, length: u32) -> Vec<u8> {
     bytes
 }
 
-/// RFC 1071, without the complement at the end.
+/// RFC 1071, without the final complement.
 pub fn ones_complement_sum(bytes: &[u8]) -> usize {
     let word = |pair: &[u8]| usize::from(pair[0]) << 8 | usize::from(pair.get(1).copied().unwrap_or(0));
     let mut sum: usize = bytes.chunks(2).map(word).sum();

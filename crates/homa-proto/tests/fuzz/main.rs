@@ -1,6 +1,8 @@
-//! The fuzz targets' programs without a fuzzer: seeded random ones, and those that once found something.
+//! Runs the programs of the fuzz targets without a fuzzer: random ones from seeds, and inputs that once found
+//! a defect.
 //!
-//! A failing test says how to replay: `FUZZ_SEED=<seed>` runs one seed alone, `FUZZ_INPUT=<file>` one input of the fuzzer.
+//! A failing test prints how to repeat it: `FUZZ_SEED=<seed>` runs one seed, `FUZZ_INPUT=<file>` one input of
+//! the fuzzer.
 
 mod programs;
 
@@ -12,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 use programs::{decode, endpoint};
 
-/// Runs `program` on bytes made from seeds, for five seconds at most, or on those of `FUZZ_SEED`.
+/// Runs `program` on random bytes from seeds for at most five seconds, or on those of `FUZZ_SEED`.
 fn random(name: &str, seeds: u64, longest: u32, program: fn(&[u8])) {
     let chosen: Option<u64> =
         std::env::var("FUZZ_SEED").ok().map(|seed| seed.parse().expect("FUZZ_SEED is a number"));
@@ -67,7 +69,7 @@ fn stored_programs_keep_every_promise() {
     files("endpoint").iter().for_each(|path| run_file(path, endpoint::run));
 }
 
-/// The folder of the file, `decode` or `endpoint`, says whose input it is.
+/// The file's folder, `decode` or `endpoint`, selects the program.
 #[test]
 fn one_input() {
     let Some(path) = std::env::var_os("FUZZ_INPUT").map(PathBuf::from) else {

@@ -1,4 +1,4 @@
-//! ABORT: giving up, and freeing.
+//! ABORT: aborting and freeing RPCs.
 
 use homa_proto::wire::{Body, PacketType, UnknownReason};
 use homa_proto::{Config, DoneReason, Event, MS, RpcError, SEC, SendError};
@@ -73,7 +73,7 @@ fn a_crowd_ends_a_few_at_a_time() {
         for id in 1..=50 {
             side.hear(addr(2), &ours(2, 5).whole(2 * id, 10));
             let call = side.call(addr(2), 10);
-            // Whoever names a request is the peer (PEER-16).
+            // The sender of a packet that names a request is accepted as the peer (PEER-16).
             let about_call = side.id(call) | 1;
             side.hear(addr(2), &ours(2, 5).server(side.client_port).packet(about_call, Body::Busy));
         }

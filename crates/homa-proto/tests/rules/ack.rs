@@ -1,4 +1,4 @@
-//! ACK: what lets a server forget.
+//! ACK: acknowledgements, after which a server frees an RPC.
 
 use homa_proto::wire::{Body, PacketType};
 use homa_proto::{Config, DoneReason, Event, MS, SEC};
@@ -10,7 +10,7 @@ fn done(side: &mut Side) -> Vec<DoneReason> {
     side.events().into_iter().filter_map(reason).collect()
 }
 
-/// Client RPCs that got their whole response from kernel 2; their ids.
+/// Client RPCs that received their complete response from kernel 2; returns their ids.
 fn answered(client: &mut Side, count: usize) -> Vec<u64> {
     let server = kernel(2).server(client.client_port);
     let rpcs: Vec<_> = (0..count).map(|_| client.call(addr(2), 100)).collect();
@@ -54,7 +54,7 @@ fn acknowledgements_ride_on_data_or_go_five_at_a_time() {
     assert_eq!(acked(&client.pass(2 * MS)), [] as [u64; 0], "four wait until they are asked for");
 }
 
-/// Has `count` calls to host 2 end with their responses; returns their ids.
+/// Lets `count` calls to host 2 end with their responses; returns their ids.
 fn completes(client: &mut Side, count: usize) -> Vec<u64> {
     let server = kernel(2).server(client.client_port);
     let calls: Vec<_> = (0..count).map(|_| client.call(addr(2), 100)).collect();
@@ -80,7 +80,7 @@ fn five_acknowledgements_wait_for_requests_less_long_than_their_server_would() {
     assert_eq!((sent.len(), sent[0].is(PacketType::Ack)), (1, true));
     assert_eq!(acked(&sent), ids[1..], "that of the header, and five more");
     assert_eq!(sent[0].packet.common.source_port, client.client_port);
-    // Requests have taken so many with them that the others can go on waiting.
+    // Enough were carried by requests that the rest may wait.
     completes(&mut client, 5);
     client.call(addr(2), 10);
     client.take();
@@ -122,12 +122,12 @@ fn a_server_frees_what_its_client_acknowledges_by_whatever_packet() {
     }
     data.common.dest_port = 100;
     server.hear(client.addr, &data);
-    // What rode along waits until the request has been handed over, and is due at once.
+    // An acknowledgement carried by a request waits until the request was passed on, and is then due at once.
     assert!(server.endpoint.poll_timeout().is_some_and(|due| due <= server.now));
     assert_eq!((server.requests().len(), server.endpoint.open_rpcs()), (1, 3));
     server.endpoint.handle_timeout(server.now);
     assert_eq!(done(&mut server), [DoneReason::Acknowledged]);
-    // From another peer, or for what is not there: nothing.
+    // From another peer, or for a missing RPC: no effect.
     server.hear(addr(3), &kernel(3).whole(2, 10));
     server.hear(addr(3), &kernel(3).ack(8, &[100, 102]));
     assert_eq!((done(&mut server).len(), server.endpoint.open_rpcs()), (0, 3));
@@ -137,7 +137,7 @@ fn a_server_frees_what_its_client_acknowledges_by_whatever_packet() {
     );
 }
 
-/// ACK-7: what is put off is no reason to refuse anything.
+/// ACK-7: a delayed acknowledgement never causes a refusal.
 #[test]
 fn what_an_acknowledgement_ends_makes_room_at_once_where_it_is_short() {
     for config in [
@@ -172,7 +172,7 @@ fn a_need_ack_for_what_is_over_is_answered_with_all_that_wait() {
     let sent = client.take();
     assert_eq!((sent.len(), sent[0].packet.common.sender_id), (1, 9_998));
     assert_eq!(acked(&sent), [&[9_998][..], &ids[..]].concat());
-    // A peer that is not known at all is answered too.
+    // An unknown peer is answered, too.
     client.hear(addr(7), &kernel(7).server(client.client_port).packet(31, Body::NeedAck));
     let sent = client.take();
     assert_eq!((sent[0].to, acked(&sent)), (addr(7), vec![30]));
@@ -194,7 +194,7 @@ fn a_client_that_waits_does_not_acknowledge_but_asks() {
     let sent = client.take();
     assert_eq!(sent.len(), 1);
     assert!(sent[0].is(PacketType::Resend), "{sent:?}");
-    // One that waits for grants of our own says so.
+    // A message that waits for our own grants reports it.
     let other = client.call(addr(3), 100);
     let other_id = client.id(other) | 1;
     client.take();
@@ -236,7 +236,7 @@ fn a_server_asks_for_an_acknowledgement_ever_more_rarely_and_then_forgets() {
     assert!(server.endpoint.is_idle());
 }
 
-/// RESEND-22: what a server asks of a client that cannot keep up, and what such questions lead to.
+/// RESEND-22: the NEED_ACKs that a server sends to an overloaded client, and their consequences.
 #[test]
 fn need_acks_and_what_answers_them_are_spaced_however_many_rpcs_wait() {
     let spaced = Config { resend_spacing_ns: 10 * MS, ..Config::default() };
@@ -274,7 +274,7 @@ fn acknowledgements_beyond_their_limit_forget_the_oldest() {
     assert_eq!(client.stats().acks_forgotten, 2);
     client.call(addr(2), 20_000);
     assert_eq!(acked(&client.take()), ids[2..]);
-    // What was forgotten is asked for.
+    // A forgotten acknowledgement is requested by NEED_ACK.
     client.hear(addr(2), &kernel(2).server(client.client_port).packet(ids[0] | 1, Body::NeedAck));
     assert_eq!(acked(&client.take()), ids[..1]);
 }

@@ -16,7 +16,7 @@ fn run(server: &mut Side, client: &Forger, id: u64) {
     server.events();
 }
 
-/// Whether the request runs, and is then given up.
+/// Runs the request if the endpoint passes it on, and then aborts it; returns whether it ran.
 fn runs(server: &mut Side, client: &Forger, id: u64) -> bool {
     server.hear(client.addr, &client.whole(id, 10));
     let rpcs = server.requests();
@@ -41,7 +41,7 @@ fn a_request_is_handed_over_once_however_often_it_arrives() {
         }
         match state {
             "in service" => {
-                // It stays for as long as the client is there.
+                // It is kept as long as the client has state.
                 for _ in 0..20 {
                     server.pass(SEC);
                     server.hear(client.addr, &client.resend(2, 0, None));
@@ -92,7 +92,7 @@ fn a_full_table_refuses_or_forgets_as_the_policy_says() {
     for policy in [FinishedPolicy::Refuse, FinishedPolicy::ForgetOldest] {
         let config = Config { max_finished_blocks: 3, finished_policy: policy, ..Config::default() };
         let mut server = Side::new(1, config);
-        // One peer alone would have no more than its share (SHARE-2).
+        // A single peer would not get more than its share (SHARE-2).
         let of_block = |block: u8| kernel(2 + block);
         for block in 0..3 {
             run(&mut server, &of_block(block), 128 * u64::from(block) + 2);
@@ -109,8 +109,8 @@ fn a_full_table_refuses_or_forgets_as_the_policy_says() {
     }
 }
 
-/// AMO-6: RPCs that were open when the table filled up may exceed it, and each request let go of four expired
-/// blocks only.
+/// AMO-6: RPCs that were open when the table became full may exceed it, and each request freed only four
+/// expired blocks.
 #[test]
 fn the_first_request_after_a_lifetime_finds_room_in_a_table_beyond_its_bound() {
     let mut server = Side::new(1, Config { max_finished_blocks: 8, ..Config::default() });

@@ -1,4 +1,4 @@
-//! WIRE-21 to WIRE-23: several packets in one datagram. The runtime joins them, and has the test of WIRE-24.
+//! WIRE-21 to WIRE-23: several packets in one datagram. The runtime joins them; it has the test of WIRE-24.
 
 use homa_proto::wire::{self, COMMON_LEN, Incarnation, PacketType};
 use homa_proto::{Bundle, Config, Transmit};
@@ -40,7 +40,7 @@ fn a_bundle_is_its_packets_and_what_is_none_is_one_packet() {
         (server.requests().len(), server.stats().acks_received, server.stats().drop_invalid),
         (2, 1, 0)
     );
-    // WIRE-3: to Linux Homa the bytes mean nothing.
+    // WIRE-3: Linux Homa ignores these bytes.
     let mut foreign = datagram.clone();
     foreign[18..20].fill(0);
     assert_eq!((lengths(&foreign), wire::packet_length(&foreign)), (vec![datagram.len()], None));
@@ -85,15 +85,16 @@ proptest! {
     }
 }
 
-/// The next packet to host 2, and where it may be bundled.
+/// The next packet to host 2, and the position from which on it may be bundled.
 fn next(side: &mut Side) -> Transmit {
     side.endpoint.poll_transmit(side.now).expect("a packet waits")
 }
 
-/// A server that knows a client of our kind which says `endpoints`; the bundle of its response to `id`.
+/// A server with a client of our kind that announces `endpoints`; returns the bundle property of its response
+/// to `id`.
 fn bundle_to(client: &Forger, endpoints: u8, id: u64) -> Option<Bundle> {
     let mut server = Side::new(1, Config { incarnation: 9, ..Config::default() });
-    // The peer is made by the first packet, and what the second says of its host is believed.
+    // The first packet creates the peer, and the information in the second about its host is accepted.
     for id in [2, id] {
         let mut request = client.whole(id, 100);
         request.common.bundle_endpoints = endpoints;
@@ -154,7 +155,7 @@ fn the_first_packets_to_a_peer_are_alone_until_its_data_allows_bundles() {
     let ack = next(&mut client);
     assert_eq!(ack.header[11], PacketType::Ack as u8);
     assert_eq!(ack.bundle, Some(bundle));
-    // A host that divides none says so, and is sent none from then on.
+    // A host that cannot divide bundles announces it, and gets none from then on.
     server.endpoint.refuse_bundles();
     let rpc = client.call(server.addr, 100);
     let request = client.take().pop().unwrap();
@@ -169,7 +170,7 @@ fn the_first_packets_to_a_peer_are_alone_until_its_data_allows_bundles() {
     assert_eq!(next(&mut client).bundle, None);
 }
 
-/// WIRE-23: a host that restarted may be another program.
+/// WIRE-23: a restarted host may run another program.
 #[test]
 fn a_restart_takes_the_word_back() {
     let mut server = Side::new(1, Config { incarnation: 9, ..Config::default() });
@@ -185,7 +186,7 @@ fn a_restart_takes_the_word_back() {
     };
     assert_eq!(hear(&mut server, 5, 2, 1), Some(false));
     assert_eq!(hear(&mut server, 5, 4, 1), Some(true));
-    // Whoever says another incarnation and is not proven changes nothing.
+    // A packet with another, unproven incarnation changes nothing.
     let mut forged = ours(2, 4).whole(6, 100);
     forged.common.bundle_endpoints = 0;
     server.hear(addr(2), &forged);

@@ -1,4 +1,4 @@
-//! DIALECT: three forms of Linux Homa, told apart by their packets.
+//! DIALECT: three dialects of Linux Homa, distinguished by their packets.
 
 use std::net::SocketAddr;
 
@@ -57,7 +57,7 @@ fn end_of(sent: &[Sent]) -> u32 {
     sent.iter().filter_map(|sent| sent.range()).map(|(_, end)| end).max().unwrap_or(0)
 }
 
-/// A host with one call in progress, and what its peer's server says about it.
+/// A host with one call in progress, and the packets of its peer's server about it.
 fn caller(length: u32) -> (Side, Forger, u64, Vec<Sent>) {
     let mut side = Side::new(1, Config::default());
     let rpc = side.call(raw(2), length);
@@ -76,7 +76,7 @@ fn to_a_peer_of_unknown_dialect_start_msg_goes_before_the_unscheduled_bytes() {
     assert_eq!(sent[1].data().incoming, 40_000, "as in dialect 1");
     let (_, _, _, short) = caller(40_000);
     assert_eq!(kinds(&short), [PacketType::Data], "what goes unasked needs no grant");
-    // Over UDP only this implementation answers, but at the port of Linux Homa's UDP form.
+    // Over UDP only this implementation answers, except at the port of Linux Homa's UDP form.
     let over_udp = |port| {
         let mut side = Side::new(1, Config::default());
         side.call(SocketAddr::from(([10, 0, 0, 2], port)), LONG);
@@ -179,7 +179,7 @@ fn a_timeout_a_reboot_and_silence_make_a_dialect_unknown() {
     );
     assert_eq!(dialect(&side, raw(2)), Dialect::Unknown, "a timeout");
     hear_start(&mut side, 4);
-    // A kernel that has our cutoffs and then has none has restarted.
+    // A kernel that had our cutoffs and then lacks them has restarted.
     for (id, version, expected) in [(6, 1, Dialect::Two), (8, 0, Dialect::One)] {
         let mut packet = kernel(2).data(id, 5_000, 5_000, (0, 1_000));
         if let Body::Data(data) = &mut packet.body {
@@ -211,7 +211,7 @@ fn a_start_msg_without_an_answer_costs_one_interval() {
     let again = of_call(side.pass(6 * MS));
     assert_eq!((kinds(&again), end_of(&again)), (vec![PacketType::Start, PacketType::Data], 40_000));
     assert_eq!(dialect(&side, raw(2)), Dialect::Unknown);
-    // A kernel of dialect 3 asks for the rest, which grants it.
+    // A kernel of dialect 3 sends RESEND for the rest, which also grants it.
     let server = kernel(2).server(side.client_port);
     side.hear_bytes(raw(2), &short_resend(&server, id | 1, 40_000, Some(LONG - 40_000)), 36);
     assert_eq!(end_of(&of_call(side.take())), LONG);
@@ -285,7 +285,7 @@ fn a_repeated_start_msg_gets_the_last_grant_or_busy() {
     side.hear(peer.addr, &start(&peer, 2, LONG));
     let again = side.take();
     assert!(matches!(again[0].packet.body, Body::Grant(grant) if grant.offset == granted.offset));
-    // A lost grant is repeated with the RESEND, whether or not a RESEND is a grant at the sender.
+    // A lost grant is repeated with the RESEND, whether or not the sender treats a RESEND as a grant.
     let asked = side.pass(6 * MS);
     assert_eq!(kinds(&asked), [PacketType::Grant, PacketType::Resend]);
     side.hear(peer.addr, &peer.data(2, LONG, 0, (0, LONG)));
@@ -317,7 +317,7 @@ fn a_start_msg_that_cannot_be_is_counted_and_changes_nothing() {
     assert_eq!(side.stats().drop_start_mismatch, 1);
     refused(&mut side, &peer.data(2, LONG + 1, 0, (0, 1_000)));
     assert_eq!(side.stats().drop_length_mismatch, 1);
-    // Of a request that has run and is over.
+    // For a request that has run and ended.
     side.hear(peer.addr, &peer.whole(4, 100));
     let rpc = side.requests()[0];
     side.respond(rpc, 100);
@@ -325,7 +325,7 @@ fn a_start_msg_that_cannot_be_is_counted_and_changes_nothing() {
     side.take();
     refused(&mut side, &start(&peer, 4, 100));
     assert_eq!(side.stats().drop_start_finished, 1);
-    // No port, no request (LIMIT-8).
+    // No request without a port (LIMIT-8).
     let nowhere = Forger { dest_port: PORT + 1, ..peer };
     refused(&mut side, &start(&nowhere, 6, LONG));
     assert_eq!(side.stats().drop_no_port, 1);
@@ -447,7 +447,7 @@ fn an_unproven_kernel_that_needs_much_again_is_challenged() {
     let challenge = sent.iter().find(|sent| sent.is(PacketType::Resend)).expect("a challenge");
     let id = challenge.packet.common.sender_id;
     assert_ne!(id & !1, 2);
-    // Its budget is filled up by a packet in each `resend_spacing_ns` once it is proven, and before in each 16.
+    // Its budget grows by a packet in each `resend_spacing_ns` once it is proven, and before that in each 16.
     let packets_in_10_ms = |side: &mut Side| {
         side.pass(10 * MS);
         side.hear_bytes(peer.addr, &short_resend(&peer, 2, 0, Some(LONG)), 36);
@@ -459,7 +459,7 @@ fn an_unproven_kernel_that_needs_much_again_is_challenged() {
     assert!(before <= 10_000 / 200 / 16 + 1 && after > 10 * before, "{before} packets, then {after}");
 }
 
-/// The server takes a golden packet from the host 2.
+/// The server receives a golden packet from host 2.
 fn hear_golden(side: &mut Side, name: &str) {
     let bytes = golden(name);
     side.hear_bytes(raw(2), &bytes, bytes.len());
@@ -508,7 +508,7 @@ fn golden_packets_do_what_they_say() {
 #[test]
 fn the_golden_request_for_a_tail_is_a_grant() {
     let (mut side, server, id, _) = caller(100_000);
-    // G10 is about RPC 1234: here it is about the call, and comes from its server.
+    // G10 is for RPC 1234; here it is for the call, and comes from its server.
     let mut bytes = golden("G10");
     bytes[0..2].copy_from_slice(&server.port.to_be_bytes());
     bytes[2..4].copy_from_slice(&side.client_port.to_be_bytes());

@@ -1,11 +1,11 @@
-//! Packets and reports whose sender is not who they say: an off-path attacker knows addresses and ports, and no RPC id.
+//! Packets and reports with a forged sender: an off-path attacker knows addresses and ports, but no RPC id.
 
 use homa_proto::wire::{AckList, Body, Cutoffs, Packet, PacketType, UnknownReason};
 use homa_proto::{Config, DoneReason, Event, MS, RpcError, RpcKey, Unreachable};
 
 use super::kit::{Forger, PORT, Side, addr, ours, pair};
 
-/// How client RPCs failed and server RPCs ended.
+/// The ends of client RPCs (errors) and server RPCs.
 fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     let (mut errors, mut reasons) = (Vec::new(), Vec::new());
     for event in side.events() {
@@ -18,7 +18,7 @@ fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     (errors, reasons)
 }
 
-/// A packet of each type, about an RPC that does not exist or, where `known` names one, about that RPC of the server.
+/// A packet of each type, for an RPC that does not exist or, if `known` is an id, for that RPC of the server.
 fn every_type(from: &Forger, id: u64) -> Vec<Packet> {
     let cutoffs = Cutoffs { cutoffs: [0; 8], version: 77, unsched_limit: Some(1) };
     vec![
@@ -34,7 +34,7 @@ fn every_type(from: &Forger, id: u64) -> Vec<Packet> {
     ]
 }
 
-/// A host that serves a request of `ours(2, 5)`, and waits for the answer of its server to a call of its own.
+/// A host that processes a request of `ours(2, 5)`, and waits for the response to its own call.
 fn with_rpcs_both_ways() -> (Side, RpcKey, RpcKey) {
     let mut side = Side::new(1, Config { incarnation: 9, ..Config::default() });
     let peer = ours(2, 5);
@@ -50,7 +50,7 @@ fn with_rpcs_both_ways() -> (Side, RpcKey, RpcKey) {
     (side, request, call)
 }
 
-/// PEER-6, PEER-16: nothing ends by the word of somebody who cannot answer.
+/// PEER-6, PEER-16: no RPC ends because of a sender that cannot answer a challenge.
 #[test]
 fn a_forged_newer_or_older_incarnation_ends_nothing_and_shuts_nobody_out() {
     for incarnation in [4, 6, 5 + (1 << 38), 1 << 39] {
@@ -72,7 +72,7 @@ fn a_forged_newer_or_older_incarnation_ends_nothing_and_shuts_nobody_out() {
     }
 }
 
-/// PEER-6, PEER-7, PEER-16: a restart takes one round trip to be believed, and nothing is lost by it.
+/// PEER-6, PEER-7, PEER-16: a restart takes one round trip to be accepted, and nothing is lost by that.
 #[test]
 fn a_client_that_restarted_is_recognised_by_its_answer_and_its_request_is_asked_for() {
     let mut server = Side::new(1, Config { incarnation: 9, ..Config::default() });
@@ -98,7 +98,8 @@ fn a_client_that_restarted_is_recognised_by_its_answer_and_its_request_is_asked_
     assert_eq!((server.requests().len(), server.stats().drop_stale_incarnation), (0, 1));
 }
 
-/// PEER-9, PEER-16: whoever speaks first under the address of a server shuts it out no longer than a round trip.
+/// PEER-9, PEER-16: a forged first packet with a server's address keeps the server out for at most a round
+/// trip.
 #[test]
 fn a_forged_first_incarnation_costs_no_rpc() {
     let mut client = Side::new(1, Config { incarnation: 9, ..Config::default() });
@@ -116,8 +117,8 @@ fn a_forged_first_incarnation_costs_no_rpc() {
     assert_eq!((answered, client.stats().rpcs_failed), (20, 0));
 }
 
-/// PEER-16, LIMIT-6: two hosts that each know an earlier life of the other answer first and ask then: with room for one control
-/// packet, they would else challenge each other for ever.
+/// PEER-16, LIMIT-6: two hosts that each know an earlier incarnation of the other first answer and then
+/// challenge. Otherwise, with room for one control packet, they would challenge each other for ever.
 #[test]
 fn two_hosts_that_restarted_recognise_each_other_with_room_for_one_control_packet() {
     let (mut client, mut server) = pair(Config { max_control_packets: 1, ..Config::default() });
@@ -140,7 +141,7 @@ fn two_hosts_that_restarted_recognise_each_other_with_room_for_one_control_packe
     assert!(challenges.iter().all(|&sent| sent <= 4), "{challenges:?}");
 }
 
-/// PEER-16: an answer that nobody asked for, or to another question, proves nothing.
+/// PEER-16: an unsolicited answer, or one to another challenge, proves nothing.
 #[test]
 fn a_guessed_answer_proves_nothing() {
     let (mut side, request, call) = with_rpcs_both_ways();
@@ -156,8 +157,8 @@ fn a_guessed_answer_proves_nothing() {
     assert!(side.endpoint.rpc_id(request).is_some() && side.endpoint.rpc_id(call).is_some());
 }
 
-/// PEER-4: a report that may be forged is believed of a peer that then answers nothing, and not of one that waited
-/// for its processor meanwhile.
+/// PEER-4: a report that may be forged is only accepted if the peer then answers nothing, unless this host
+/// did not run in the meantime.
 #[test]
 fn a_doubted_report_ends_the_rpcs_of_a_peer_that_stays_silent() {
     let reports = [
@@ -177,7 +178,7 @@ fn a_doubted_report_ends_the_rpcs_of_a_peer_that_stays_silent() {
     }
 }
 
-/// PEER-4: a report that quotes no packet of ours is asked about before it is believed.
+/// PEER-4: a report that quotes no packet of ours is verified before it is accepted.
 #[test]
 fn a_forged_unreachable_ends_nothing_while_the_peer_answers() {
     for report in [

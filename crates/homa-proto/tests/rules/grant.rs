@@ -1,4 +1,4 @@
-//! GRANT: who is granted how much.
+//! GRANT: the receivers and sizes of grants.
 
 use homa_proto::wire::{Body, Grant, PacketType};
 use homa_proto::{Config, MS};
@@ -23,7 +23,7 @@ fn receiver(config: Config) -> Side {
     server
 }
 
-/// The grants among the packets: to whom, up to where, at which priority.
+/// The grants among the packets: receiver, end, priority.
 fn grants(sent: &[Sent]) -> Vec<(u8, u32, u8)> {
     let grant = |sent: &Sent| match (sent.to.ip(), sent.packet.body) {
         (std::net::IpAddr::V4(ip), Body::Grant(Grant { offset, priority })) => {
@@ -34,13 +34,13 @@ fn grants(sent: &[Sent]) -> Vec<(u8, u32, u8)> {
     sent.iter().filter_map(grant).collect()
 }
 
-/// The first packet of a request of kernel `n` with the id 2, 10,000 bytes of which come unasked.
+/// The first packet of a request of kernel `n` with id 2, which announces 10,000 unscheduled bytes.
 fn begin(server: &mut Side, n: u8, length: u32) -> Vec<(u8, u32, u8)> {
     server.hear(addr(n), &kernel(n).data(2, length, 10_000, (0, 1_000)));
     grants(&server.take())
 }
 
-/// More bytes of it.
+/// Further bytes of it.
 fn go_on(server: &mut Side, n: u8, length: u32, range: (u32, u32)) -> Vec<(u8, u32, u8)> {
     server.hear(addr(n), &kernel(n).data(2, length, 10_000, range));
     grants(&server.take())
@@ -66,7 +66,7 @@ fn the_shortest_messages_are_granted_to_one_of_each_peer() {
     granted.extend(begin(&mut server, 3, 200_000));
     assert_eq!(granted.iter().map(|grant| grant.0).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(granted[1].2, 1, "the shorter of two has the higher of the two priorities in use");
-    // The third is the shortest: from now on it and the second are active, whatever arrives.
+    // The third message is the shortest: it and the second are active from now on, whatever arrives.
     assert_eq!(begin(&mut server, 4, 100_000).iter().map(|grant| grant.0).collect::<Vec<_>>(), [4]);
     let mut to = std::collections::BTreeSet::new();
     for step in 1..10 {
@@ -77,7 +77,7 @@ fn the_shortest_messages_are_granted_to_one_of_each_peer() {
         }
     }
     assert!(!to.contains(&2), "{to:?}");
-    // A second message of a peer competes with its own first one only.
+    // A second message of a peer only competes with that peer's first one.
     let mut server = receiver(plain());
     begin(&mut server, 2, 100_000);
     server.hear(addr(2), &kernel(2).data(4, 120_000, 10_000, (0, 1_000)));
@@ -89,7 +89,7 @@ fn the_shortest_messages_are_granted_to_one_of_each_peer() {
 #[test]
 fn a_grant_reaches_a_window_beyond_what_was_received_and_not_beyond_the_message() {
     let payload = Config::default().max_packet - 56;
-    // What came unasked, and as many full packets as the window has room for.
+    // The unscheduled bytes, and as many full packets as the window has room for.
     let within = |window: u32| 10_000 + (1_000 + window - 10_000) / payload * payload;
     let mut server = receiver(plain());
     assert_eq!(begin(&mut server, 2, 400_000), [(2, within(100_000 / 2), 0)], "one active message");
@@ -110,7 +110,7 @@ fn no_grant_raises_the_granted_bytes_above_max_incoming() {
             let before = server.endpoint.granted_bytes();
             given += go_on(&mut server, n, 400_000, (step * 1_000, 1_000)).len();
             let after = server.endpoint.granted_bytes();
-            // The unscheduled bytes of a new message count though nobody asked for them.
+            // The unscheduled bytes of a new message count although they were not granted.
             assert!(after <= 100_000.max(before + 9_000), "{after} after {before}");
         }
     }
@@ -126,12 +126,12 @@ fn of_equally_long_messages_the_first_to_come_is_granted_to() {
         granted.extend(begin(&mut server, n, 200_000 + u32::from(n)));
     }
     assert_eq!(granted.iter().map(|grant| grant.0).collect::<Vec<_>>(), [5]);
-    // The active one is aborted by its client; the next in turn is the second.
+    // The client of the active message aborts it; the second message is next.
     server.hear(addr(5), &kernel(5).ack(2, &[]));
     assert_eq!(grants(&server.take()).iter().map(|grant| grant.0).collect::<Vec<_>>(), [2]);
 }
 
-/// GRANT-7: whatever arrives, in whatever order.
+/// GRANT-7: whatever arrives, in any order.
 #[test]
 fn a_granted_end_never_goes_back() {
     let config =
@@ -152,7 +152,7 @@ fn a_granted_end_never_goes_back() {
     assert!(count > 20, "{count} grants");
 }
 
-/// GRANT-8: a window or budget that is smaller than a grant's least size still lets the message go on.
+/// GRANT-8: with a window or budget smaller than the minimum grant, a message still proceeds.
 #[test]
 fn no_message_waits_for_a_grant_that_would_be_too_small() {
     let small = [(0, 1), (0, 900), (1, 100_000), (500, 100_000), (20_000, 700), (20_000, 1)];
@@ -179,7 +179,7 @@ fn the_oldest_message_gets_its_share_of_the_grants_at_the_highest_priority() {
         ..plain()
     };
     let mut server = receiver(config);
-    // The oldest and longest is never active: two shorter ones of another peer are always there.
+    // The oldest and longest message is never active: there are always two shorter ones of another peer.
     let oldest = Message { n: 2, id: 2, length: 5_000_000, granted: 10_000, at: 0 };
     let short = |id| Message { n: 3, id, length: 200_000, granted: 10_000, at: 0 };
     let mut messages = vec![oldest, short(2), short(4)];
@@ -208,7 +208,7 @@ fn the_oldest_message_gets_its_share_of_the_grants_at_the_highest_priority() {
     }
 }
 
-/// A message whose sender sends what it may, 1,000 bytes at a time.
+/// A message whose sender transmits everything that it may, 1,000 bytes at a time.
 struct Message {
     n: u8,
     id: u64,
@@ -217,7 +217,7 @@ struct Message {
     at: u32,
 }
 
-/// One of the messages goes on; what was granted then: to which peer, how many bytes, at which priority.
+/// Bytes of one message arrive; returns the resulting grants: peer, bytes, priority.
 fn send_and_be_granted(server: &mut Side, messages: &mut [Message], at: usize) -> Vec<(u8, u32, u8)> {
     let message = &mut messages[at];
     let len = 1_000.min(message.granted - message.at);
@@ -297,7 +297,7 @@ fn scheduled_packets_travel_at_the_priority_of_the_last_grant() {
     }
 }
 
-/// RESEND-9, GRANT-13: a grant that was lost is made good by the RESEND for its bytes.
+/// RESEND-9, GRANT-13: a RESEND for the granted bytes replaces a lost grant.
 #[test]
 fn a_lost_grant_does_not_stop_a_message() {
     let (mut server, mut client) = pair(Config { unsched_bytes: 2_000, ..plain() });

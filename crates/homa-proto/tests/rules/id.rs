@@ -1,4 +1,4 @@
-//! ID: whose a packet is.
+//! ID: the RPC and the host of a packet.
 
 use homa_proto::wire::{Body, Incarnation, Packet, PacketType, UnknownReason, owner_of};
 use homa_proto::{Config, Event, MS, PortError};
@@ -135,7 +135,7 @@ fn a_port_accepts_requests_while_its_owner_wants_it_to() {
             assert_eq!(is_accepted(&mut side, port), accept);
         }
     }
-    // What has run has, also where its answer is gone.
+    // A request that has run stays known after its response was freed.
     side.hear(client.addr, &client.whole(4_000, 10));
     let rpc = side.requests()[0];
     side.respond(rpc, 10);
@@ -148,7 +148,7 @@ fn a_port_accepts_requests_while_its_owner_wants_it_to() {
     assert!(!is_refused(&side, &client.whole(4_000, 10)) && is_refused(&side, &client.whole(4_002, 10)));
     side.endpoint.accept_requests(PORT, true);
     assert!(!is_refused(&side, &client.whole(4_002, 10)));
-    // What has begun to arrive goes on.
+    // A request that has begun to arrive continues.
     side.hear(client.addr, &client.data(2_000, 2_000, 1_000, (0, 1_000)));
     side.endpoint.accept_requests(PORT, false);
     assert!(!is_refused(&side, &client.data(2_000, 2_000, 1_000, (1_000, 1_000))));
@@ -191,7 +191,7 @@ fn packets_of_another_peer_about_an_rpc_are_for_an_unknown_one() {
     assert!(client.endpoint.rpc_id(rpc).is_some());
 }
 
-/// ID-9, ID-11: without the mark nothing of it is read, whatever it would mean with it.
+/// ID-9, ID-11: without the mark none of these fields is read, whatever it would mean with it.
 #[test]
 fn a_reason_or_an_incarnation_without_the_mark_is_none() {
     let mut client = Side::new(1, Config::default());
@@ -223,7 +223,7 @@ fn a_host_without_an_incarnation_marks_nothing() {
     assert_eq!(transmit.header[13..20], [0xab, 1, 2, 3, 4, 0x48, 0x4d]);
 }
 
-/// ID-10: of the configured milliseconds 40 bits are told, and never 0.
+/// ID-10: 40 bits of the configured milliseconds are sent, and never 0.
 #[test]
 fn an_incarnation_is_forty_bits_and_never_none() {
     for (wall_clock_ms, told) in
@@ -272,7 +272,7 @@ fn cookies_come_back_and_never_reach_the_wire() {
     assert_eq!(packets, outcome(5, 10).1);
 }
 
-/// ID-4: what one server knows says nothing of ids towards another.
+/// ID-4: the ids at one server reveal nothing about those at another.
 #[test]
 fn ids_towards_one_server_do_not_tell_those_towards_another() {
     let mut client = Side::new(1, Config { seed: 11, ..Config::default() });
@@ -291,10 +291,11 @@ fn ids_towards_one_server_do_not_tell_those_towards_another() {
     }
 }
 
-/// ID-4: the seed cannot be computed from an id, as it could where the first id was an invertible function of it.
+/// ID-4: the seed cannot be computed from an id. It could when the first id was an invertible function of the
+/// seed.
 #[test]
 fn the_first_id_does_not_give_the_seed_away() {
-    // Of the multiplier that spread seeds, modulo 2^64 (by Newton's iteration).
+    // The inverse of the multiplier that spread seeds, modulo 2^64 (by Newton's iteration).
     let multiplier: u64 = 6_364_136_223_846_793_005;
     let inverse =
         (0..6).fold(multiplier, |x, _| x.wrapping_mul(2_u64.wrapping_sub(multiplier.wrapping_mul(x))));

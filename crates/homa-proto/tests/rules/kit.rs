@@ -1,4 +1,4 @@
-//! Endpoints whose packets are looked at one by one, on a time that the test sets.
+//! Endpoints for tests that inspect single packets, with a time that the test sets.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use homa_proto::{
 };
 use homa_trace::Trace;
 
-/// Where the servers of these tests listen.
+/// The server port of these tests.
 pub const PORT: u16 = 99;
 
 pub fn addr(n: u8) -> SocketAddr {
@@ -43,7 +43,7 @@ impl Sent {
     }
 }
 
-/// Bytes that were written: whose, from where, how many.
+/// Written bytes: RPC, offset, length.
 #[derive(Debug, Default)]
 pub struct Sink {
     pub writes: Vec<(RpcKey, u32, u32)>,
@@ -133,7 +133,8 @@ impl Side {
         self.endpoint.check();
     }
 
-    /// The peer answers what it is asked: RESENDs for RPCs that it does not have. The other packets that were sent are returned.
+    /// The peer answers all challenges: RESENDs for RPCs that it does not have. Returns the other sent
+    /// packets.
     pub fn prove(&mut self, peer: &Forger) -> Vec<Sent> {
         let (asked, rest): (Vec<Sent>, Vec<Sent>) = self.take().into_iter().partition(|sent| {
             sent.to == peer.addr
@@ -154,7 +155,7 @@ impl Side {
         }
     }
 
-    /// Time passes; what falls due is done, and what is sent then is returned.
+    /// Advances time; handles due timers and returns the packets sent then.
     pub fn pass(&mut self, ns: u64) -> Vec<Sent> {
         let until = self.now + ns;
         let mut sent = self.take();
@@ -178,7 +179,7 @@ pub fn pair(config: Config) -> (Side, Side) {
     (Side::new(1, ours(1)), Side::new(2, ours(2)))
 }
 
-/// Both hear each other until neither has anything to say at this moment; everything that was said.
+/// Exchanges packets between both until neither has one to send now; returns all of them.
 pub fn exchange(a: &mut Side, b: &mut Side) -> Vec<(u8, Sent)> {
     let mut said = Vec::new();
     loop {
@@ -194,7 +195,7 @@ pub fn exchange(a: &mut Side, b: &mut Side) -> Vec<(u8, Sent)> {
     }
 }
 
-/// The peer has had a response and acknowledged it: it is proven (LIMIT-9).
+/// The peer has received a response and acknowledged it: it is proven (LIMIT-9).
 pub fn serve_once(server: &mut Side, client: &Forger) {
     let id = 1 << 40;
     server.hear(client.addr, &client.whole(id, 1));
@@ -206,10 +207,10 @@ pub fn serve_once(server: &mut Side, client: &Forger) {
     server.sink.writes.clear();
 }
 
-/// Ids of requests that tests make up lie below, and those that endpoints choose hardly ever do.
+/// Ids of requests that tests make up are below this; endpoints are very unlikely to choose such ids.
 const MADE_UP_IDS: u64 = 1 << 42;
 
-/// Packets of a peer that has no endpoint.
+/// Packets of a peer without an endpoint.
 #[derive(Clone, Copy)]
 pub struct Forger {
     pub addr: SocketAddr,
@@ -223,13 +224,13 @@ pub fn kernel(n: u8) -> Forger {
     Forger { addr: addr(n), port: 40_000, dest_port: PORT, incarnation: Incarnation::NONE }
 }
 
-/// A peer of our kind, in the given incarnation.
+/// A peer of our kind, with this incarnation.
 pub fn ours(n: u8, incarnation: u64) -> Forger {
     Forger { incarnation: Incarnation::new(incarnation), ..kernel(n) }
 }
 
 impl Forger {
-    /// What a server says from `PORT` to the client at `port`.
+    /// A packet from a server at `PORT` to the client at `port`.
     pub fn server(self, port: u16) -> Forger {
         Forger { port: PORT, dest_port: port, ..self }
     }
@@ -245,7 +246,7 @@ impl Forger {
         Packet { common, body, payload_len: 0 }
     }
 
-    /// Bytes `[offset, offset + len)` of a message of `length` bytes, all of which may be sent unasked up to `unscheduled`.
+    /// Bytes `[offset, offset + len)` of a message of `length` bytes, of which `unscheduled` are unscheduled.
     pub fn data(&self, sender_id: u64, length: u32, unscheduled: u32, (offset, len): (u32, u32)) -> Packet {
         let data = Data {
             message_length: length,

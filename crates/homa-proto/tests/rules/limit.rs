@@ -1,4 +1,4 @@
-//! LIMIT: everything is bounded.
+//! LIMIT: every resource is bounded.
 
 use homa_proto::wire::{Body, PacketType, UnknownReason};
 use homa_proto::{Config, Event, MS, RpcError, RpcKey, SendError};
@@ -82,7 +82,7 @@ fn control_packets_beyond_their_limit_are_dropped_and_no_rpc_depends_on_them() {
     none.unsched_bytes = 2_000;
     let mut silent = Side::new(1, none);
     let mut client = Side::new(2, Config { unsched_bytes: 2_000, ..other });
-    // It can neither grant nor ask: its client learns from the silence.
+    // It can send neither GRANT nor RESEND; its client times out.
     client.call(silent.addr, 100);
     client.call(silent.addr, 50_000);
     exchange(&mut silent, &mut client);
@@ -96,7 +96,7 @@ fn control_packets_beyond_their_limit_are_dropped_and_no_rpc_depends_on_them() {
     assert!(client.endpoint.is_idle() && silent.endpoint.is_idle());
 }
 
-/// LIMIT-7: the endpoint holds no payload; a claim is counted and no more.
+/// LIMIT-7: the endpoint stores no payload; an announced length is only counted.
 #[test]
 fn a_claimed_length_is_counted_and_gives_way() {
     let mut server =
@@ -145,7 +145,7 @@ fn the_room_of_a_peak_is_given_back_when_it_is_over() {
             .hear(addr(2), &ours(2, 5).server(client.client_port).packet(client.id(peak[0]) | 1, Body::Busy));
     }
     assert!(client.endpoint.room() <= 200, "{} RPCs", client.endpoint.room());
-    // What goes on does so, and what has ended names nothing.
+    // Active state stays, and keys of ended RPCs are invalid.
     let again: Vec<RpcKey> = (0..1_000).map(|_| client.call(addr(2), 100)).collect();
     client.endpoint.check();
     assert!(client.endpoint.rpc_id(peak[0]).is_some());

@@ -1,4 +1,5 @@
-//! The rules of PROTOCOL.md, one endpoint or two at a time: each test cites the rules without which it would fail.
+//! The rules of PROTOCOL.md, tested with one or two endpoints: each test cites the rules without which it
+//! would fail.
 
 mod abort;
 mod ack;

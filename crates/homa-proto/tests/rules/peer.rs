@@ -1,4 +1,4 @@
-//! PEER: silence, unreachable peers, restarts.
+//! PEER: silent, unreachable and restarted peers.
 
 use homa_proto::wire::{Body, Cutoffs, Packet, PacketType};
 use homa_proto::{Config, DoneReason, Event, MS, RpcError, SEC, Time, Unreachable};
@@ -17,7 +17,8 @@ fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     (errors, reasons)
 }
 
-/// Milliseconds, 4,000 at most, that a client of `length` bytes waits for a server that says `sign` every 40 ms.
+/// Milliseconds, at most 4,000, that a client with a request of `length` bytes waits for a server that sends
+/// `sign` every 40 ms.
 fn patience_ms(length: u32, sign: impl Fn(&Forger, u64, u32) -> Packet) -> u64 {
     let mut client = Side::new(1, Config { max_resends: 3, ..Config::default() });
     let rpc = client.call(addr(2), length);
@@ -59,7 +60,7 @@ fn progress_and_busy_keep_an_rpc_and_no_other_packet_does() {
     }
 }
 
-/// PEER-15: what says BUSY for ever keeps nobody for ever.
+/// PEER-15: a peer that sends BUSY for ever does not keep an RPC for ever.
 #[test]
 fn an_rpc_without_progress_ends_whatever_its_peer_says() {
     let config = Config { max_stall_ns: 5 * SEC, ..Config::default() };
@@ -86,7 +87,8 @@ fn an_rpc_without_progress_ends_whatever_its_peer_says() {
     assert!(server.endpoint.is_idle());
 }
 
-/// PEER-14: 235 of 300 calls without a deadline were open for ever on a host whose driver took nothing.
+/// PEER-14: 235 of 300 calls without a deadline stayed open for ever on a host whose driver accepted no
+/// packets.
 #[test]
 fn a_call_that_the_driver_never_takes_ends_as_one_to_a_silent_peer() {
     let mut client = Side::new(1, Config::default());
@@ -147,7 +149,7 @@ fn a_server_asks_a_silent_client_several_times_and_then_frees_its_rpcs() {
     let client = kernel(2);
     server.hear(client.addr, &client.whole(2, 10));
     server.hear(client.addr, &client.whole(4, 10));
-    // Any packet, about this or another RPC, ends the silence.
+    // Any packet, for this or another RPC, ends the silence.
     for _ in 0..4 {
         server.pass(1_500 * MS);
         server.hear(client.addr, &client.packet(77, Body::Freeze));
@@ -169,7 +171,7 @@ fn a_server_that_stood_still_itself_asks_its_clients_before_it_frees_their_rpcs(
     server.hear(lives.addr, &lives.whole(2, 10));
     server.hear(gone.addr, &gone.whole(4, 10));
     server.requests();
-    // For longer than clients may be silent, and for nearly as long.
+    // Longer than clients may be silent, and almost as long.
     for stall_ns in [5 * SEC, 1_950 * MS, 5 * SEC] {
         server.take();
         server.now = server.now + stall_ns;
@@ -188,7 +190,7 @@ fn a_server_that_stood_still_itself_asks_its_clients_before_it_frees_their_rpcs(
     assert_eq!(ends(&mut server).1, [DoneReason::ClientSilent]);
 }
 
-/// PEER-5, PEER-12: the RESENDs of calls the other way bring no NEED_ACKs with them.
+/// PEER-5, PEER-12: the RESENDs of calls in the opposite direction cause no NEED_ACKs.
 #[test]
 fn a_silent_peer_is_probed_no_more_often_when_it_is_asked_for_responses_too() {
     let mut side = Side::new(1, Config { resend_spacing_ns: MS, ..Config::default() });
@@ -221,7 +223,7 @@ fn a_newer_incarnation_replaces_all_that_was_known_of_the_peer() {
     let fresh_id = side.id(fresh) | 1;
     side.take();
     let new = ours(2, 6).server(side.client_port);
-    // An answer that only the new incarnation can have given: that RPC goes on.
+    // A response that only the new incarnation can have sent: its RPC continues.
     side.hear(new.addr, &new.data(fresh_id, 5_000, 5_000, (0, 1_000)));
     side.pass(MS);
     assert_eq!(ends(&mut side), (vec![RpcError::PeerRestarted], vec![DoneReason::ClientRestarted]));
@@ -250,7 +252,7 @@ fn older_and_absent_incarnations_change_nothing() {
     assert_eq!(server.endpoint.open_rpcs(), 3, "PEER-10");
     server.hear(addr(2), &from(1 << 39).whole(10, 10));
     assert_eq!((ends(&mut server).1.len(), server.stats().peer_restarts), (0, 0));
-    // The newest is ahead by less than half of all numbers, around their end too.
+    // The newest incarnation is ahead by less than half of all numbers, also across their wrap-around.
     server.pass(MS);
     server.hear(addr(2), &from((1 << 40) - 1).whole(12, 10));
     assert_eq!(server.stats().drop_unproven_incarnation, 1, "PEER-16");

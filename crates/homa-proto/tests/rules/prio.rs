@@ -1,4 +1,4 @@
-//! PRIO: the priority that each packet travels with.
+//! PRIO: the priority of each packet.
 
 use homa_proto::wire::{Body, Cutoffs, PacketType};
 use homa_proto::{Config, MS};
@@ -39,7 +39,7 @@ fn unscheduled_packets_follow_the_peers_cutoffs() {
     assert_eq!(first_priority(&mut client, 100), (6, 0));
     assert_eq!(first_priority(&mut client, 30_000), (6, 0));
     let server = kernel(2).server(client.client_port);
-    // PRIO-12: whatever RPC its header names.
+    // PRIO-12: regardless of the RPC in its header.
     client.hear(addr(2), &cutoffs(&server, 77, [0, 0, 0, 0, 900_000, 15_000, 2_800, 200], 9));
     let expected = [(200, 7), (201, 6), (2_800, 6), (2_801, 5), (15_000, 5), (15_001, 4), (900_001, 0)];
     for (length, priority) in expected {
@@ -155,7 +155,7 @@ fn a_limit_goes_before_the_request_that_begins_again_unless_its_sender_keeps_it(
     }
 }
 
-/// INCAST-6, LIMIT-6: the answer to a RESEND goes out where there is room for one control packet.
+/// INCAST-6, LIMIT-6: the answer to a RESEND is sent even if there is room for only one control packet.
 #[test]
 fn a_limit_to_be_told_does_not_take_the_room_of_the_answer() {
     let config = Config { link_mbps: Some(25_000), max_control_packets: 1, ..Config::default() };

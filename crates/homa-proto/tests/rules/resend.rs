@@ -1,4 +1,4 @@
-//! RESEND: what is asked for again, when, and what is answered.
+//! RESEND: times and contents of RESENDs, and the answers to them.
 
 use homa_proto::wire::{Body, PacketType, Resend, UnknownReason};
 use homa_proto::{Config, Event, MS, RpcError, SEC};
@@ -44,7 +44,7 @@ fn a_silent_server_is_asked_ever_more_rarely_and_then_the_rpc_ends() {
     assert!(client.endpoint.rpc_id(other).is_some(), "PEER-2: the others stay");
 }
 
-/// RESEND-5: what begins the interval anew, and what does not.
+/// RESEND-5: events that restart the interval, and events that do not.
 #[test]
 fn bytes_begin_the_interval_anew_and_busy_does_not() {
     let mut client = Side::new(1, Config::default());
@@ -102,24 +102,24 @@ fn a_server_asks_for_what_is_missing_of_a_request() {
 /// RESEND-3.
 #[test]
 fn nothing_is_asked_for_that_was_not_granted_or_before_the_request_went_out() {
-    // The link is so slow that the request takes a second.
+    // The link is so slow that the request needs a second.
     let slow = Config { link_mbps: Some(1), ..Config::default() };
     let mut client = Side::new(1, slow);
     client.call(addr(2), 100_000);
     assert_eq!(resends(&client.pass(300 * MS)), []);
-    // A server whose grants are all given away has nothing to ask for.
+    // A server that has no grants left for the message sends no RESEND.
     let mut server = Side::new(1, Config { max_overcommit: 1, grant_fifo_fraction: 0, ..Config::default() });
     let of = |n, length| kernel(n).data(2, length, 2_000, (0, 2_000));
     server.hear(addr(2), &of(2, 500_000));
     server.hear(addr(3), &of(3, 900_000));
     let mut asked = Vec::new();
     for step in 0..20 {
-        // What is granted comes, or the message would lose its place (SHARE-7).
+        // The granted bytes arrive; otherwise the message would lose its slot (SHARE-7).
         server.hear(addr(2), &kernel(2).data(2, 500_000, 2_000, (2_000 + step * 20_000, 20_000)));
         asked.extend(server.pass(MS).into_iter().filter(|sent| sent.to == addr(3)));
     }
     assert_eq!(resends(&asked), []);
-    // Nor does a NEED_ACK make a client ask that has not sent its request.
+    // Nor does a NEED_ACK make a client send RESEND before it has sent its request.
     let mut client = Side::new(1, Config { link_mbps: Some(1), ..Config::default() });
     let rpc = client.call(addr(2), 100_000);
     let id = client.id(rpc) | 1;
@@ -140,12 +140,12 @@ fn many_silent_rpcs_of_a_peer_ask_at_a_bounded_rate() {
     for rounds in [20, 100, 500] {
         let spans = asked.windows(rounds).map(|window| window[rounds - 1].at.since(window[0].at));
         let least = spans.min().unwrap();
-        // A burst of 16, and the first and last of the window take no time.
+        // A burst of 16; the first and last packet of the window take no time.
         assert!(least >= (rounds as u64 - 18) * MS, "{rounds} rounds within {least} ns");
     }
 }
 
-/// RESEND-22: a server without a processor, whose every answer costs it some of what it lacks.
+/// RESEND-22: an overloaded server, for which every answer costs additional processor time.
 #[test]
 fn many_rpcs_that_wait_for_a_slow_server_do_not_slow_it_further() {
     let asked_in_a_second = |busy: bool| {
@@ -189,14 +189,14 @@ fn a_resend_is_answered_with_bytes_a_grant_or_busy() {
     let all = ask(0, None);
     assert_eq!((all.0[0].0, all.0.last().unwrap().1, all.1), (0, 5_000, 0), "everything sent, and no grant");
     assert_eq!(ask(5_000, None), (vec![], 1), "nothing was sent from there on");
-    // RESEND-9: as a grant to 7,000.
+    // RESEND-9: like a grant up to 7,000.
     let (ranges, _) = ask(4_500, Some(2_500));
     assert_eq!((ranges[0], ranges.last().unwrap().1), ((4_500, 5_000), 7_000), "{ranges:?}");
-    // RESEND-8: cut at the message's end.
+    // RESEND-8: limited to the message's end.
     let (ranges, _) = ask(0, Some(1_000_000));
     let bytes: u32 = ranges.iter().map(|(start, end)| end - start).sum();
     assert_eq!((bytes, ranges.iter().map(|range| range.1).max()), (20_000, Some(20_000)));
-    // RESEND-21: asked for twice before the first answer went.
+    // RESEND-21: requested twice before the first retransmission was sent.
     for _ in 0..3 {
         client.hear(addr(2), &server.resend(id, 0, Some(2_000)));
     }
@@ -204,7 +204,7 @@ fn a_resend_is_answered_with_bytes_a_grant_or_busy() {
     assert_eq!(bytes, 2_000);
 }
 
-/// RESEND-10: what may be sent and has not been.
+/// RESEND-10: bytes that may be sent but were not sent yet.
 #[test]
 fn bytes_that_wait_for_the_link_are_not_sent_twice() {
     let mut client = Side::new(1, Config { link_mbps: Some(10), ..Config::default() });
@@ -230,7 +230,7 @@ fn a_server_with_part_of_the_request_asks_for_the_rest() {
     let asked = resends(&server.take());
     assert_eq!(asked.len(), 1);
     assert_eq!((asked[0].1, asked[0].2.is_some()), (1_000, true), "{asked:?}");
-    // Where all that was granted is there nothing is due: another message has the grants.
+    // If all granted bytes have arrived, no RESEND is due: another message has the grants.
     server.hear(addr(3), &kernel(3).data(2, 900_000, 2_000, (0, 2_000)));
     server.take();
     server.hear(addr(3), &kernel(3).resend(2, 0, None));
@@ -260,7 +260,7 @@ fn rpc_unknown_answers_resends_and_nothing_else() {
         side.hear(from.addr, &packet);
         assert_eq!(side.take().len(), 0, "{packet}");
     }
-    // A request that has run is told as finished.
+    // A request that has run is reported as finished.
     side.hear(from.addr, &from.whole(46, 10));
     let rpc = side.requests()[0];
     side.respond(rpc, 10);

@@ -1,11 +1,11 @@
-//! Runs: several packets decided at once, sent or received, are what they would be one by one.
+//! Runs: several packets decided at once, sent or received, equal those decided one by one.
 
 use homa_proto::{CallOptions, Config, RpcKey, RxPacket, Time, Transmit};
 use proptest::prelude::*;
 
 use super::kit::{Forger, PORT, Side, addr, ours, pair};
 
-/// Everything that a caller sees of an endpoint, but times of its traces.
+/// A caller's complete view of an endpoint, except times in its traces.
 fn seen(side: &mut Side) -> String {
     side.endpoint.check();
     let stats = format!("{:?}", side.stats());
@@ -17,7 +17,7 @@ fn packet_of(transmit: &Transmit) -> String {
     format!("{to} {priority} {bundle:?} {header:?} {payload:?}")
 }
 
-/// What is done to both endpoints.
+/// An operation on both endpoints.
 #[derive(Clone, Debug)]
 enum Step {
     Call {
@@ -34,7 +34,7 @@ enum Step {
         offset: u32,
         length: u32,
     },
-    /// Its response, so that an acknowledgement waits for the next packet there.
+    /// Its response, so that an acknowledgement waits for the next packet to that peer.
     Answer {
         call: usize,
     },
@@ -65,7 +65,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn config() -> impl Strategy<Value = Config> {
     let link = prop_oneof![Just(None), Just(Some(10_000)), Just(Some(1_000))];
     let fifo = prop_oneof![Just(0), Just(50), Just(400)];
-    // Some as many as fill a few packets, so that none is cut where they end.
+    // Some messages fill a few packets exactly, so that none of these is shorter.
     let unscheduled = prop_oneof![Just(1_424), Just(2 * 1_424), Just(3_000), 1_000u32..60_000];
     (link, fifo, unscheduled).prop_map(|(link_mbps, pacer_fifo_fraction, unsched_bytes)| Config {
         link_mbps,
@@ -148,7 +148,7 @@ proptest! {
         }
     }
 
-    /// Between those of one side are packets that are none, which end every run.
+    /// Between the packets of one side are invalid ones, which end every run.
     #[test]
     fn packets_of_a_run_that_come_together_do_what_they_do_alone(
         length in 5_000u32..60_000,

@@ -1,11 +1,11 @@
-//! SHARE: what one peer may take while others ask.
+//! SHARE: the limits of one peer's use of resources.
 
 use homa_proto::wire::{self, Body, Packet, PacketType};
 use homa_proto::{Config, MS, RpcKey, SEC};
 
 use super::kit::{Forger, Sent, Side, addr, kernel, ours, serve_once};
 
-/// A peer that has never seen a packet of ours: it does not know our cutoffs' version.
+/// A peer that has never received a packet of ours: it does not know our cutoffs' version.
 fn unproven(forger: &Forger, id: u64, length: u32, range: (u32, u32)) -> Packet {
     let mut packet = forger.data(id, length, length, range);
     if let Body::Data(data) = &mut packet.body {
@@ -28,7 +28,7 @@ fn granted_to(sent: &[Sent], n: u8) -> bool {
     sent.iter().any(|sent| sent.to == addr(n) && sent.is(PacketType::Grant))
 }
 
-/// A request of kernel `n` with the id `id`, answered with `length` bytes, all of which have been sent.
+/// A request of kernel `n` with id `id`, answered with `length` bytes, all of which were sent.
 fn answered(server: &mut Side, n: u8, id: u64, length: u32) -> RpcKey {
     server.hear(addr(n), &kernel(n).whole(id, 100));
     let rpc = server.requests()[0];
@@ -38,7 +38,7 @@ fn answered(server: &mut Side, n: u8, id: u64, length: u32) -> RpcKey {
     rpc
 }
 
-/// SHARE-4: 37 bytes brought 900,000 again and again.
+/// SHARE-4: 37 bytes repeatedly caused 900,000 bytes.
 #[test]
 fn a_peer_that_asks_again_and_again_gets_a_bounded_number_of_bytes() {
     let mut server = Side::new(1, Config::default());
@@ -75,7 +75,7 @@ fn bytes_delivered_refill_the_budget_for_those_sent_again() {
     assert!(ask(&mut server, 4) >= 295_000);
 }
 
-/// RESEND-10: a peer that asks again for bytes that wait behind shorter messages was not answered, and would
+/// RESEND-10: a peer that requested bytes again that wait behind shorter messages got no answer, and would
 /// have given up.
 #[test]
 fn a_peer_that_asks_for_bytes_that_wait_to_be_sent_again_is_told_so() {
@@ -97,7 +97,7 @@ fn a_peer_that_asks_for_bytes_that_wait_to_be_sent_again_is_told_so() {
     assert!(busy.iter().any(|sent| sent.is(PacketType::Busy)), "{busy:?}");
 }
 
-/// SHARE-5: they went before all other bytes of all peers.
+/// SHARE-5: retransmissions went before all other bytes of all peers.
 #[test]
 fn bytes_sent_again_wait_for_shorter_messages() {
     let mut server = Side::new(1, Config::default());
@@ -126,7 +126,8 @@ fn claims_of_one_peer_leave_half_of_the_grants_to_others() {
     assert!(granted_to(&server.take(), 3));
 }
 
-/// SHARE-6: with a `window` above `max_incoming` the claims of one peer kept the others from any grant.
+/// SHARE-6: with a `window` above `max_incoming`, the announcements of one peer kept the others from any
+/// grant.
 #[test]
 fn a_long_window_does_not_make_the_share_of_one_peer_all_there_is() {
     let config = Config { max_incoming: 2_000, window: 50_000, min_grant_increment: 1, ..Config::default() };
@@ -138,7 +139,7 @@ fn a_long_window_does_not_make_the_share_of_one_peer_all_there_is() {
     assert!(granted_to(&server.take(), 3));
 }
 
-/// Bytes of a request of `n`, which is not proven; `unscheduled` of its `length` bytes come unasked.
+/// Bytes of a request of `n`, which is not proven; `unscheduled` of its `length` bytes are unscheduled.
 fn unproven_bytes(
     server: &mut Side,
     n: u8,
@@ -154,7 +155,7 @@ fn unproven_bytes(
     server.take()
 }
 
-/// LIMIT-10: what one unproven peer claimed kept all other unproven ones from any grant.
+/// LIMIT-10: the announcements of one unproven peer kept all other unproven peers from any grant.
 #[test]
 fn claims_of_one_unproven_peer_leave_half_of_the_grants_to_the_others() {
     let config = Config { max_incoming: 2_000, min_grant_increment: 1, ..Config::default() };
@@ -166,7 +167,7 @@ fn claims_of_one_unproven_peer_leave_half_of_the_grants_to_the_others() {
     assert!(granted_to(&sent, 3));
 }
 
-/// The end of what `n` was granted among the packets, or `end` where that is more.
+/// The end of the grant to `n` among the packets, or `end` if that is greater.
 fn granted_end(sent: &[Sent], n: u8, end: u32) -> u32 {
     let grant = |sent: &Sent| match sent.packet.body {
         Body::Grant(grant) if sent.to == addr(n) => Some(grant.offset),
@@ -175,7 +176,8 @@ fn granted_end(sent: &[Sent], n: u8, end: u32) -> u32 {
     sent.iter().filter_map(grant).fold(end, u32::max)
 }
 
-/// LIMIT-10: the one place left to unproven peers was always that of the shortest message, and one peer always had that.
+/// LIMIT-10: the one slot for unproven peers always went to the shortest message, and one peer always had
+/// that.
 #[test]
 fn the_last_place_of_unproven_peers_goes_round() {
     let config =
@@ -187,7 +189,7 @@ fn the_last_place_of_unproven_peers_goes_round() {
     for id in 0..50 {
         unproven_bytes(&mut server, 3, 2 + 2 * id, (600_000, 1), (0, 1));
     }
-    // Peers 2, which is proven, and 4 send what they may; peer 3 never does.
+    // Peer 2, which is proven, and peer 4 send all granted bytes; peer 3 sends none.
     let mut honest = (0, 1_000);
     for round in 0..100 {
         let mut sent = server.pass(MS);
@@ -208,7 +210,7 @@ fn the_last_place_of_unproven_peers_goes_round() {
     assert_eq!(honest.0, 900_000, "{honest:?}");
 }
 
-/// SHARE-7: a message held its grants and its place as long as a byte of it came now and then.
+/// SHARE-7: a message kept its grants and its slot as long as single bytes of it arrived.
 #[test]
 fn a_message_that_trickles_loses_its_grants_and_its_place() {
     let config = Config { max_overcommit: 2, ..Config::default() };
@@ -227,7 +229,7 @@ fn a_message_that_trickles_loses_its_grants_and_its_place() {
     assert!(granted < 10_000, "{granted} bytes of which {} came", 6 * 20);
     server.hear(addr(8), &kernel(8).data(2, 300_000, 40_000, (0, 1_000)));
     assert!(granted_to(&server.take(), 8));
-    // What the last one claimed comes after all: its message has its place again.
+    // The announced bytes of the last message arrive after all: it gets its slot back.
     server.hear(addr(8), &kernel(8).unknown(2, wire::UnknownReason::Unknown));
     let mut granted = false;
     for step in 0..40 {
@@ -237,7 +239,8 @@ fn a_message_that_trickles_loses_its_grants_and_its_place() {
     assert!(granted);
 }
 
-/// SHARE-8: a peer's first packets made the host tell all peers to send 543 bytes unasked.
+/// SHARE-8: the first packets of one peer made the host announce a limit of 543 unscheduled bytes to all
+/// peers.
 #[test]
 fn first_packets_of_one_peer_are_no_incast() {
     let begin = |peers: u8| {
@@ -276,7 +279,7 @@ fn finished_ids_of_one_peer_leave_room_for_others() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// SHARE-1, SHARE-2: one peer's requests took all the room there is, of RPCs and of bytes.
+/// SHARE-1, SHARE-2: the requests of one peer took all RPCs and bytes.
 #[test]
 fn half_open_requests_of_one_peer_leave_room_for_others() {
     let served = |config: Config, length| {
@@ -313,7 +316,7 @@ fn a_short_message_counts_with_what_it_takes() {
     assert!(server.endpoint.open_rpcs() <= 1024, "{}", server.endpoint.open_rpcs());
 }
 
-/// SHARE-3: a peer's own ACK of its own request made it one of those that make no room.
+/// SHARE-3: a peer's own ACK of its own request made it count as proven.
 #[test]
 fn a_peers_own_acknowledgement_proves_nothing() {
     let left = |proves: bool| {
@@ -324,7 +327,7 @@ fn a_peers_own_acknowledgement_proves_nothing() {
         server.respond(rpc, 1);
         server.hear(client.addr, &client.ack(2, &[]));
         if proves {
-            // Only who got our CUTOFFS knows their version.
+            // Only a receiver of our CUTOFFS knows their version.
             server.hear(client.addr, &client.whole(4, 1));
             let rpc = server.requests()[0];
             server.respond(rpc, 1);
@@ -345,7 +348,7 @@ fn a_peers_own_acknowledgement_proves_nothing() {
     assert_eq!(left(true), 3, "strangers make room for one another only");
 }
 
-/// SHARE-9: a half-open request with a gap brought 17 times its bytes, an echo without an acknowledgement 7
+/// SHARE-9: a half-open request with a gap caused 17 times its bytes, an echo without an acknowledgement 7
 /// times.
 #[test]
 fn an_unproven_peer_gets_no_more_than_three_times_what_it_sent() {
@@ -372,8 +375,8 @@ fn length_of(packet: &Packet) -> u64 {
     wire::encode(&packet.common, &packet.body).len() as u64 + u64::from(packet.payload_len)
 }
 
-/// SHARE-9: an ACK for each NEED_ACK and an RPC_UNKNOWN for each RESEND came on top of three times the bytes for
-/// half-received requests.
+/// SHARE-9: an ACK for each NEED_ACK and an RPC_UNKNOWN for each RESEND were sent in addition to three times
+/// the bytes for half-received requests.
 #[test]
 fn answers_to_an_unproven_peer_count_towards_three_times_what_it_sent() {
     let mut server = Side::new(1, Config::default());
@@ -397,7 +400,8 @@ fn answers_to_an_unproven_peer_count_towards_three_times_what_it_sent() {
     assert!(bytes(&sent) <= 3 * came, "{} bytes for {came}", bytes(&sent));
 }
 
-/// SHARE-9: an address that is no peer has no budget, but no packet of it brings more than three times its bytes.
+/// SHARE-9: an address that is not a peer has no budget, but no packet of it causes more than three times its
+/// bytes.
 #[test]
 fn no_answer_to_an_address_that_is_no_peer_exceeds_three_times_the_packet() {
     let config = Config { max_message: 100, ..Config::default() };
@@ -422,7 +426,7 @@ fn no_answer_to_an_address_that_is_no_peer_exceeds_three_times_the_packet() {
     }
 }
 
-/// SHARE-10: lengths that were only claimed moved the cutoffs of all.
+/// SHARE-10: announced lengths moved the cutoffs for all peers.
 #[test]
 fn cutoffs_follow_messages_that_came_and_no_claims() {
     let config = Config { cutoff_interval_ns: MS, cutoff_min_bytes: 10_000, ..Config::default() };
@@ -440,7 +444,7 @@ fn cutoffs_follow_messages_that_came_and_no_claims() {
     assert_ne!(server.endpoint.cutoffs(), began);
 }
 
-/// SHARE-11: requests from many addresses took the whole table of peers, and this host could call nobody new.
+/// SHARE-11: requests from many addresses filled the table of peers, and this host could call no new peer.
 #[test]
 fn peers_that_show_nothing_leave_a_part_of_the_table() {
     let mut server = Side::new(1, Config { max_peers: 8, ..Config::default() });
@@ -450,7 +454,7 @@ fn peers_that_show_nothing_leave_a_part_of_the_table() {
     }
     assert_eq!((server.endpoint.known_peers(), server.stats().drop_peer_limit), (6, 34));
     server.call(addr(2), 10);
-    // When their ids have expired they make room for one another.
+    // When their ids have expired, they are replaced by new peers.
     server.pass(11 * SEC);
     server.hear(addr(60), &unproven(&kernel(60), 2, 1, (0, 1)));
     assert_eq!(server.stats().drop_peer_limit, 34);

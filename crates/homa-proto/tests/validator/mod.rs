@@ -1,7 +1,8 @@
-//! What Linux Homa needs of a packet, checked on the bytes of each one that an endpoint sends.
+//! Linux Homa's requirements for a packet, checked on the bytes of every packet that an endpoint sends.
 //!
-//! It reads the bytes by the offsets in PROTOCOL.md and not by our decoder, so that a mistake made alike in encoding and
-//! decoding shows. It is stricter than the kernel: a field that the kernel ignores must still hold what we say we send.
+//! It reads the bytes by the offsets in PROTOCOL.md and not with our decoder, so that an error made in both
+//! encoder and decoder shows. It is stricter than the kernel: fields that the kernel ignores must contain
+//! what we document.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -11,11 +12,11 @@ use std::ops::RangeInclusive;
 
 use homa_proto::Config;
 
-/// Longest message that Linux Homa takes.
+/// Maximum message length of Linux Homa.
 const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
-/// Lengths and offsets are signed 32-bit numbers there.
+/// There, lengths and offsets are signed 32-bit numbers.
 const MAX_LENGTH: u32 = i32::MAX as u32;
-/// What our packets carry in `urgent` beside an incarnation.
+/// The value of `urgent` in our packets, which have an incarnation.
 const OURS: u16 = 0x484d;
 
 const DATA: u8 = 0x10;
@@ -28,14 +29,14 @@ const NEED_ACK: u8 = 0x17;
 const ACK: u8 = 0x18;
 const START_MSG: u8 = 0x19;
 
-/// A message of one RPC in one direction, as far as its packets have shown it.
+/// A message of one RPC in one direction, according to its packets.
 #[derive(Clone, Copy, Default)]
 struct Message {
-    /// 0: no packet of it was seen.
+    /// 0 before its first packet.
     length: u32,
     /// Exclusive end of the bytes sent for the first time.
     next: u32,
-    /// Exclusive end of what its receiver has granted, by GRANT or RESEND.
+    /// Exclusive end of the bytes granted by its receiver, with GRANT or RESEND.
     granted: u32,
     /// Exclusive end of the last GRANT that was sent for it.
     last_grant: u32,
@@ -43,11 +44,12 @@ struct Message {
     started: bool,
 }
 
-/// Checks the packets of one endpoint. It is told all of them, in the order in which they are sent and received.
+/// Checks the packets of one endpoint. It must see all of them, in the order in which they are sent and
+/// received.
 pub struct Validator {
-    /// Least and most bytes of a message that may go unasked (RTT-3).
+    /// Minimum and maximum unscheduled bytes of a message (RTT-3).
     unsched_bytes: RangeInclusive<u32>,
-    /// Bytes asked for of a message of which nothing came (INCAST-8).
+    /// Requested bytes of a message of which nothing has arrived (INCAST-8).
     first_bytes: u32,
     num_priorities: u8,
     max_packet: u32,
@@ -61,7 +63,7 @@ pub struct Validator {
     pub checked: [u64; 10],
 }
 
-/// Fails the check with a reason unless the condition holds.
+/// Returns an error with a reason unless the condition holds.
 macro_rules! require {
     ($holds:expr, $($reason:tt)+) => {
         if !$holds {
@@ -116,13 +118,14 @@ impl Validator {
         }
     }
 
-    /// A packet is being sent: its header, and so many bytes of payload behind it. An error says what is wrong with it.
+    /// Checks a packet that is being sent: its header, and the number of payload bytes after it. The error
+    /// describes the violation.
     pub fn sent(&mut self, to: SocketAddr, priority: u8, header: &[u8], payload: u32) -> Result<(), String> {
         require!(header.len() >= 28, "{} bytes are no header", header.len());
         let bytes = Bytes(header);
         let kind = bytes.u8(11);
         self.common(&bytes, kind)?;
-        // WIRE-23: only our peers are told whether bundles are taken.
+        // WIRE-23: only packets to our peers announce whether bundles are accepted.
         let may_say = kind == DATA && self.ours.get(&to).is_some_and(|&ours| ours);
         require!(may_say || bytes.u8(10) == 0, "bundle_endpoints {}", bytes.u8(10));
         require!(priority < self.num_priorities, "priority {priority} on the wire");
@@ -143,7 +146,7 @@ impl Validator {
             }
             ACK => acks(&bytes),
             START_MSG => self.start(to, &bytes),
-            // FREEZE is sent by nobody here (FREEZE-2).
+            // No endpoint here sends FREEZE (FREEZE-2).
             _ => Err(format!("type {kind:#x} is sent")),
         }?;
         self.checked[usize::from(kind - DATA)] += 1;
@@ -244,7 +247,7 @@ impl Validator {
         Ok(())
     }
 
-    /// Whether this peer may have told us to send fewer bytes unasked, as ours do.
+    /// Whether this peer may have announced a lower limit of unscheduled bytes, as our peers do.
     fn limits_unscheduled(&self, peer: SocketAddr) -> bool {
         self.ours.get(&peer) == Some(&true)
     }
@@ -273,7 +276,7 @@ impl Validator {
             return Ok(());
         }
         if message.length == 0 {
-            // INCAST-8: the first bytes of a response of which nothing came.
+            // INCAST-8: the first bytes of a response of which nothing has arrived.
             require!(
                 offset == 0 && length == self.first_bytes,
                 "RESEND-4: {length} bytes from {offset} on of nothing"
@@ -299,7 +302,7 @@ impl Validator {
     }
 
     fn cutoffs(&self, to: SocketAddr, bytes: &Bytes<'_>) -> Result<(), String> {
-        // Four more bytes are for our peers; the kernel checks only that there are enough.
+        // The additional four bytes are for our peers; the kernel only checks the minimum length.
         let length = bytes.0.len();
         let is_ours = self.has_incarnation && self.ours.get(&to) == Some(&true);
         require!(length == 62 || length == 66 && is_ours, "CUTOFFS of {length} bytes");
@@ -311,7 +314,7 @@ impl Validator {
         Ok(())
     }
 
-    /// A packet was received, header and all, before the endpoint takes it.
+    /// A packet was received, before the endpoint processes it.
     pub fn received(&mut self, from: SocketAddr, packet: &[u8]) {
         if packet.len() < 28 {
             return;
@@ -340,7 +343,7 @@ impl Validator {
         message.granted = message.granted.max(grant);
     }
 
-    /// The peer has restarted: what its earlier life sent says nothing about the ids of the new one.
+    /// The peer has restarted: packets of its earlier incarnation say nothing about the ids of the new one.
     pub fn forget(&mut self, peer: SocketAddr) {
         self.ours.remove(&peer);
         self.outgoing.retain(|(to, _), _| *to != peer);

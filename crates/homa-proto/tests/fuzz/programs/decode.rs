@@ -1,11 +1,11 @@
-//! Any bytes as a packet.
+//! Decodes arbitrary bytes as a packet.
 
 use homa_proto::wire::{
     Body, COMMON_LEN, DATA_HEADER_LEN, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH, Packet, append_packet, decode,
     encode, packet_length, packets,
 };
 
-/// Decodes `bytes` whole, divided, cut, and as the header of a longer packet.
+/// Decodes `bytes` as a whole, divided, truncated, and as the header of a longer packet.
 pub fn run(bytes: &[u8]) {
     check(bytes, bytes.len());
     check_division(bytes);
@@ -17,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     check(header, header.len() + claimed);
 }
 
-/// WIRE-21, WIRE-22: what a datagram is divided into.
+/// WIRE-21, WIRE-22: the packets of a divided datagram.
 fn check_division(datagram: &[u8]) {
     let divided: Vec<&[u8]> = packets(datagram).collect();
     divided.iter().for_each(|packet| check(packet, packet.len()));
@@ -34,7 +34,7 @@ fn check_division(datagram: &[u8]) {
         assert_eq!(*packet, &rest[..packet.len()], "each begins where the one before it ends");
         rest = &rest[packet.len()..];
         append_packet(&mut joined, packet, &[]);
-        // What follows changes nothing.
+        // Trailing bytes change nothing.
         assert!(packets(&joined).eq(whole.iter().copied().take_while(|of| of.as_ptr() <= packet.as_ptr())));
     }
     assert_eq!(joined, datagram[..datagram.len() - rest.len()], "what was divided is what is joined");
@@ -88,7 +88,7 @@ fn check_ranges(packet: &Packet, wire_len: usize) {
     assert!(matches!(packet.body, Body::Data(_)) || packet.payload_len == 0);
 }
 
-/// WIRE-3: the bytes that mean nothing mean nothing.
+/// WIRE-3: bytes without a meaning have no effect.
 fn check_ignored(bytes: &[u8], wire_len: usize, packet: &Packet) {
     let mut other = bytes.to_vec();
     for at in [8, 9, 12] {
@@ -96,7 +96,7 @@ fn check_ignored(bytes: &[u8], wire_len: usize, packet: &Packet) {
     }
     if packet.common.incarnation.is_none() {
         other[10] = !other[10];
-        // Only if the urgent field is not the mark does nothing else count.
+        // If the urgent field is not the mark, no other field matters.
         for at in 13..18 {
             other[at] = if other[18..20] == [0x48, 0x4d] { 0 } else { !other[at] };
         }

@@ -1,4 +1,4 @@
-//! Calls and packets, in any order, for two endpoints and unknown peers that send to them.
+//! Calls and packets in any order for two endpoints, and unknown peers that send to them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,14 +10,14 @@ use super::host::{Host, Wire};
 use super::input::Input;
 use super::{forge, settings};
 
-/// Packets on their way at a time; the network loses more.
+/// Maximum packets in flight; the network drops more.
 const MAX_IN_FLIGHT: usize = 256;
-/// Rounds in which hosts that still talk to each other must come to an end by themselves, and after an abort of all.
+/// Maximum rounds in which connected hosts must end all RPCs by themselves, and after aborting all.
 const ROUNDS: usize = 3_000;
-/// Steps of a silent host until it is idle; a few hundred are usual.
+/// Maximum steps until a silent host is idle; a few hundred are usual.
 const SILENT_STEPS: usize = 200_000;
 
-/// Runs one program; what its bytes do not say is 0.
+/// Runs one program; bytes beyond its end are 0.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(&mut input);
@@ -36,7 +36,7 @@ struct World {
     in_flight: VecDeque<(usize, Wire)>,
     now: u64,
     steps: u32,
-    /// At the end the hosts still hear each other.
+    /// At the end, the hosts can still exchange packets.
     ends_connected: bool,
 }
 
@@ -89,7 +89,7 @@ impl World {
             8 => self.exchange(1 + input.below(16)),
             9 => self.answer_all(at, input.size()),
             10 => {
-                // The network loses, repeats or reorders.
+                // The network drops, duplicates or reorders.
                 let index = input.below(self.in_flight.len());
                 match input.below(3) {
                     0 => drop(self.in_flight.remove(index)),
@@ -107,7 +107,7 @@ impl World {
         for host in &mut self.hosts {
             host.poll_events();
         }
-        // A broken state stays broken: proving it takes as long as several steps.
+        // An inconsistent state stays inconsistent, and a check takes as long as several steps.
         self.steps += 1;
         if self.steps.is_multiple_of(4) {
             self.hosts.iter().for_each(|host| host.endpoint.check());
@@ -123,7 +123,7 @@ impl World {
         host.send_request(Time::from_ns(self.now), (from_port, 99), to, length, step);
     }
 
-    /// Calls that are made once in a while.
+    /// Calls that are made occasionally.
     fn rare(&mut self, input: &mut Input<'_>, at: usize) {
         let now = self.time();
         let host = &mut self.hosts[at];
@@ -141,7 +141,7 @@ impl World {
                 let port = input.one_of(&[99, 98, 0, 32_768]);
                 match host.endpoint.bind(port) {
                     Ok(()) => host.ports.push(port),
-                    // One that is open, maybe a client's. The inputs that are kept have no words for this.
+                    // An open port, possibly a client's. Stored inputs have no encoding for this.
                     Err(_) => host.endpoint.accept_requests(port, !host.endpoint.accepts_requests(port)),
                 }
             }
@@ -173,7 +173,7 @@ impl World {
         (0..count).map(|_| forge::packet(input, &self.hosts[at], from)).collect()
     }
 
-    /// The first packets for a host arrive, in one burst.
+    /// The oldest packets for a host arrive in one burst.
     fn deliver(&mut self, input: &mut Input<'_>, at: usize) {
         let most = 1 + input.below(8);
         let burst = self.take_burst(at, most);
@@ -214,7 +214,7 @@ impl World {
         most
     }
 
-    /// Both hosts send and hear each other for some rounds of 10 microseconds.
+    /// Both hosts exchange packets for some rounds of 10 microseconds.
     fn exchange(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for at in [0, 1] {
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// The hosts go on talking: they come to an end by themselves, or once their callers give everything up.
+    /// The hosts continue to exchange packets: RPCs end by themselves, or once their callers abort all.
     fn settle_connected(&mut self) {
         for round in 0..2 * ROUNDS {
             for at in [0, 1] {
@@ -292,14 +292,14 @@ impl World {
     }
 }
 
-/// One of `first` or, where there is none, of `second`.
+/// An element of `first` or, if that is empty, of `second`.
 fn key(input: &mut Input<'_>, first: &[RpcKey], second: &[RpcKey]) -> Option<RpcKey> {
     let from = if first.is_empty() { second } else { first };
     let back = input.below(from.len());
     from.get(from.len().checked_sub(1 + back)?).copied()
 }
 
-/// Nobody answers any more: all RPCs end, with a bounded number of packets, and nothing is left.
+/// No peer answers any more: all RPCs end after a bounded number of packets, and no state is left.
 fn settle_silent(host: &mut Host, from_ns: u64) {
     let config = host.endpoint.config().clone();
     let kinds = [PacketType::Resend, PacketType::NeedAck];
@@ -326,7 +326,7 @@ fn settle_silent(host: &mut Host, from_ns: u64) {
     host.poll_events();
     host.assert_over();
     host.endpoint.check();
-    // PEER-12: four ranges are a round; what waited in the queue comes on top.
+    // PEER-12: a round is four ranges, plus those that waited in the queue.
     let queued = config.max_control_packets as usize;
     let [resends, need_acks] = [0, 1].map(|n| host.count(kinds[n]) - before[n]);
     assert!(resends <= queued + rpcs * 4 * config.max_resends as usize, "{resends} RESENDs for {rpcs} RPCs");

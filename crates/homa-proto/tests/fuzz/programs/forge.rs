@@ -1,4 +1,4 @@
-//! Packets that no endpoint has sent: mostly about RPCs that exist, with any field wrong.
+//! Packets that no endpoint has sent, mostly for existing RPCs with arbitrary wrong fields.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use homa_proto::wire::{
 use super::host::{Host, Wire};
 use super::input::Input;
 
-/// A packet for `host` that says it comes from `from`.
+/// A packet for `host` that claims to be from `from`.
 pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
     let kind = kind(input);
     let common = Common {
@@ -27,7 +27,7 @@ pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
     if payload <= 2_000 && input.flag() {
         bytes.resize(wire_len, 0x5a);
     }
-    // The encoder keeps fields in range: here they leave it.
+    // The encoder keeps fields in range; here they are changed afterwards.
     if input.below(8) == 0 {
         let at = input.below(bytes.len());
         bytes[at] = input.byte();
@@ -35,7 +35,7 @@ pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
     Wire { from, bytes, wire_len }
 }
 
-/// One byte chooses the type. Inputs that were written before START_MSG existed mean what they meant.
+/// One byte selects the type. Inputs from before START_MSG existed keep their meaning.
 fn kind(input: &mut Input<'_>) -> PacketType {
     const OLD_TYPES: usize = 9;
     match input.byte() {
@@ -44,10 +44,10 @@ fn kind(input: &mut Input<'_>) -> PacketType {
     }
 }
 
-/// The bytes from here on choose START_MSG.
+/// Bytes from here on select START_MSG.
 const START: u8 = 228;
 
-/// Bytes as they come.
+/// Arbitrary bytes.
 pub fn raw(input: &mut Input<'_>, from: SocketAddr) -> Wire {
     let len = input.below(DATA_HEADER_LEN * 2);
     let bytes = input.bytes(len).to_vec();
@@ -64,7 +64,7 @@ fn port(input: &mut Input<'_>, host: &Host) -> u16 {
 
 fn id(input: &mut Input<'_>, host: &Host) -> u64 {
     match input.byte() {
-        // The latest are the likeliest to live.
+        // The latest ids most likely belong to open RPCs.
         back @ 0..=199 => host.ids[host.ids.len() - 1 - usize::from(back) % host.ids.len()],
         200..=219 => host.ids[input.below(host.ids.len())] ^ 1,
         220..=249 => input.number::<1>(),

@@ -1,5 +1,5 @@
-//! An endpoint, and beside it what a caller can know: every key lives once, every byte comes once, every packet is one
-//! that may be sent.
+//! An endpoint with a model of its caller's knowledge: every key is valid once, every byte arrives once, and
+//! every sent packet is permitted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use homa_proto::wire::{Body, DATA_HEADER_LEN, Evidence, Packet, PacketType, deco
 use homa_proto::{Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time, Transmit};
 use homa_trace::Trace;
 
-/// A packet between hosts: a header, its payload where there is one to show, and the length it claims.
+/// A packet between hosts: a header, its payload if it is real, and its claimed length.
 #[derive(Clone, Debug)]
 pub struct Wire {
     pub from: SocketAddr,
@@ -17,7 +17,7 @@ pub struct Wire {
     pub wire_len: usize,
 }
 
-/// What is known of a living RPC.
+/// The model of an open RPC.
 #[derive(Debug, Default)]
 struct Life {
     is_client: bool,
@@ -26,11 +26,11 @@ struct Life {
     length_out: u32,
     /// Bytes of the peer's message; 0: none seen.
     length_in: u32,
-    /// Those of them that were written, ascending and apart.
+    /// Those that were written, as disjoint ranges in ascending order.
     written: Vec<Range<u32>>,
     readable: u32,
     delivered: bool,
-    /// It was taken before it was whole.
+    /// The application took it before it was complete.
     taken: bool,
 }
 
@@ -41,7 +41,7 @@ impl Life {
     }
 }
 
-/// The caller's side of all RPCs, living and dead.
+/// The caller's model of all RPCs, open and ended.
 #[derive(Default)]
 struct Book {
     lives: BTreeMap<RpcKey, Life>,
@@ -81,7 +81,7 @@ impl Reassembly for Book {
     }
 }
 
-/// When a request was handed over, and what since then may have let it run again.
+/// The time at which a request was passed on, and events since then that permit it to run again.
 struct Run {
     at: Time,
     restarts: u64,
@@ -91,29 +91,29 @@ struct Run {
 pub struct Host {
     pub addr: SocketAddr,
     pub endpoint: Endpoint,
-    /// Keys of the past and present, for a program to choose from.
+    /// Present and past keys, for a program to choose from.
     pub keys: Vec<RpcKey>,
-    /// Ids of the past and present, as the other side names them.
+    /// Present and past ids as the peer uses them.
     pub ids: Vec<u64>,
     pub in_service: Vec<RpcKey>,
     pub ports: Vec<u16>,
     pub sent: HashMap<u8, usize>,
     book: Book,
     runs: HashMap<(SocketAddr, u64), Run>,
-    /// How far the other side let us send, by our id.
+    /// The end that the peer has granted, by our id.
     allowed: HashMap<u64, u32>,
-    /// Peers that have shown dialect 3, which takes whole messages unasked (DIALECT-4).
+    /// Peers that have shown dialect 3, which accepts whole messages unscheduled (DIALECT-4).
     ungranted: HashSet<SocketAddr>,
-    /// Largest packet that was set for any peer.
+    /// Maximum packet length that was set for any peer.
     pub max_packet: u32,
-    /// Where the counters of dropped packets stand among all; those of packets of ours that were not queued are left out.
+    /// Indices of the drop counters, except those of our own packets that were not queued.
     drops: Vec<usize>,
-    /// The latest time that the endpoint was told.
+    /// The latest time that the endpoint was given.
     now: Time,
 }
 
 impl std::fmt::Display for Host {
-    /// What is open, and what was counted.
+    /// Open state and counters.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (rpcs, timeout) = (self.endpoint.open_rpcs(), self.endpoint.poll_timeout());
         writeln!(f, "{}: {rpcs} RPCs open, next timeout {timeout:?}", self.addr)?;
@@ -164,7 +164,7 @@ impl Host {
                 self.note(rpc);
             }
             Err(error) => {
-                // At a limit the endpoint ends RPCs that are acknowledged already.
+                // At a limit, the endpoint frees RPCs that are already acknowledged.
                 assert!(self.endpoint.open_rpcs() <= before, "{error}, and yet something began");
             }
         }
@@ -199,7 +199,7 @@ impl Host {
         assert!(more <= burst.len() as u64, "{more} drops of {} packets (TRACE-2)", burst.len());
     }
 
-    /// Packets that came in and were dropped.
+    /// Received packets that were dropped.
     fn packets_dropped(&self) -> u64 {
         let entries = self.endpoint.stats().entries();
         self.drops.iter().map(|&at| entries[at].1).sum()
@@ -220,13 +220,13 @@ impl Host {
         *allowed = end.max(*allowed);
     }
 
-    /// The endpoint is about to be told that it is `now`.
+    /// Checks before the endpoint is given the time `now`.
     pub fn tell(&mut self, now: Time) -> &mut Endpoint {
         self.now = self.now.max(now);
         &mut self.endpoint
     }
 
-    /// Takes every event and holds it against what is known.
+    /// Polls every event and compares it with the model.
     pub fn poll_events(&mut self) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
@@ -280,7 +280,7 @@ impl Host {
         }
     }
 
-    /// The application sees the request for the first time, and the client's for the only time.
+    /// The application gets a request for the first time, and a client's request for the only time.
     fn begins_to_run(&mut self, rpc: RpcKey, peer: SocketAddr) {
         let Some(id) = self.endpoint.rpc_id(rpc) else { return };
         let (stats, config) = (self.endpoint.stats(), self.endpoint.config());
@@ -298,7 +298,7 @@ impl Host {
         self.ids.extend(self.endpoint.rpc_id(rpc).map(|id| id ^ 1));
     }
 
-    /// The next packet to send, if it is one that may be sent.
+    /// The next packet to send, after checking that it is permitted.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(SocketAddr, Wire)> {
         let transmit = self.tell(now).poll_transmit(now)?;
         let payload = transmit.payload.map_or(0, |payload| payload.len);
@@ -326,7 +326,7 @@ impl Host {
         let end = range.offset + range.len;
         assert!(data.message_length == life.length_out && end <= life.length_out, "{packet} of {life:?}");
         let granted = self.allowed.get(&packet.common.sender_id).copied().unwrap_or(0);
-        // RTT-3: what is measured may be more than the setting, where the link rate is known.
+        // RTT-3: the measured value may exceed the setting if the link rate is known.
         let config = self.endpoint.config();
         let measured = if config.link_mbps.is_some() { config.max_unsched_bytes } else { 0 };
         let unscheduled = config.unsched_bytes.max(measured);
@@ -339,7 +339,7 @@ impl Host {
         self.sent.get(&(kind as u8)).copied().unwrap_or(0)
     }
 
-    /// Nothing is left, here and there (ABORT-7).
+    /// Checks that no state is left in the endpoint and the model (ABORT-7).
     pub fn assert_over(&self) {
         assert!(self.endpoint.is_idle() && self.endpoint.open_rpcs() == 0, "not over: {self}");
         assert!(self.book.lives.is_empty(), "RPCs without an end: {:?}", self.book.lives);

@@ -1,4 +1,4 @@
-//! The bytes of a program, read from the front: changing one changes one choice and leaves those before it alone.
+//! The bytes of a program, read from the front: changing one byte changes one choice and none before it.
 
 pub struct Input<'a> {
     bytes: &'a [u8],
@@ -13,7 +13,7 @@ impl<'a> Input<'a> {
         self.bytes.is_empty()
     }
 
-    /// The next byte; 0 past the end.
+    /// The next byte; 0 beyond the end.
     pub fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.bytes.split_first() else { return 0 };
         self.bytes = rest;
@@ -46,7 +46,7 @@ impl<'a> Input<'a> {
         self.byte() & 1 == 1
     }
 
-    /// A length, offset or end: mostly one at which something changes, else any.
+    /// A length, offset or end: mostly a boundary value, else any.
     pub fn size(&mut self) -> u32 {
         const SIZES: [u32; 14] =
             [1, 0, 2, 99, 1_000, 1_424, 1_425, 5_000, 10_000, 20_000, 40_000, 65_536, 100_000, 1_000_001];

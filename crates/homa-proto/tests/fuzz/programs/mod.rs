@@ -1,5 +1,5 @@
-//! Programs made of bytes, whatever the bytes are: the fuzz targets in `fuzz/` run them, and so do the tests beside this
-//! module, without a fuzzer. A program panics where the code breaks a promise.
+//! Programs encoded as arbitrary bytes. The fuzz targets in `fuzz/` run them, and the tests beside this
+//! module run them without a fuzzer. A program panics if the code violates a guarantee.
 #![allow(dead_code, reason = "each fuzz target uses its part")]
 
 pub mod decode;

@@ -1,4 +1,4 @@
-//! Settings from a program's bytes: small limits, so that a short program meets them.
+//! Settings from a program's bytes, with small limits that a short program reaches.
 
 use homa_proto::{Config, FinishedPolicy, MS, SEC, US};
 
@@ -52,18 +52,18 @@ pub fn config(input: &mut Input<'_>) -> Config {
         max_packet: input.one_of(&[1_480, 57, 58, 1_000, 9_000, 65_535]),
         ..Config::default()
     };
-    // By a byte that is read already: programs that are kept mean the same.
+    // Derived from a byte that is already in use, so that stored programs keep their meaning.
     let resend_spacing_max_ns = [6_400 * US, 0, 300 * US, 100 * MS][config.seed as usize % 4];
     let max_packet = config.max_packet.max(least_packet(&config));
     let config = Config { max_packet, resend_spacing_max_ns, ..config };
     match config.validate() {
         Ok(()) => config,
-        // A relation between settings may be made stricter: what such a program would have shown is then of no interest.
+        // A constraint between settings may become stricter; programs that violate it are skipped.
         Err(_) => Config { reserve_rpcs: 0, ..Config::default() },
     }
 }
 
-/// Packets of a byte are tried with short messages only: a program with 65,536 packets takes too long.
+/// Packets with one byte of payload are only tried with short messages: 65,536 packets would take too long.
 pub fn least_packet(config: &Config) -> u32 {
     if config.max_message > 5_000 { 1_000 } else { 57 }
 }
