@@ -1,10 +1,11 @@
-//! Round trips of packets over each packet path, between two network namespaces joined by a veth, two pinned threads polling.
+//! Measures round trips of packets over each packet path, between two network namespaces joined by a veth,
+//! with two pinned, polling threads.
 //!
-//! `cargo run --release -p homa-driver --example pingpong -- --driver bare,udp,packet,xdp --size 100 --rounds 5`
+//! `cargo run --release -p homa-driver --example pingpong -- --driver bare,udp,packet,xdp --rounds 5`
 //!
-//! `bare` is a UDP socket with nothing around it: what the others are compared with. Drivers take turns within each round, so
-//! that what the machine does meanwhile befalls all of them. With `--window` more than 1 so many packets are outstanding, and
-//! the rate counts. Needs root.
+//! `bare` is a plain UDP socket, the baseline of the comparison. Drivers take turns within each round, so that
+//! other load of the machine affects all of them. With `--window` above 1, that many packets are outstanding,
+//! and the rate is the result. Needs root.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -24,7 +25,7 @@ use homa_testkit::namespace::{Namespace, V4};
 
 type AnyError = Box<dyn std::error::Error>;
 
-/// A UDP socket and no more. It has one peer: whom it heard from.
+/// A plain UDP socket. Its only peer is the sender of the first packet.
 struct PlainUdp(UdpSocket);
 
 impl Driver for PlainUdp {
@@ -36,7 +37,7 @@ impl Driver for PlainUdp {
     }
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         for packet in packets {
-            // Of one part: a socket that is given what it sends in one piece.
+            // As a single part: the socket gets its data in one piece.
             self.0.send_to(packet.payload, packet.to)?;
         }
         Ok(packets.len())
@@ -70,7 +71,7 @@ impl Driver for PlainUdp {
     }
 }
 
-/// Opens the driver of this name at an address.
+/// Opens the driver with this name at an address.
 fn open(name: &str, ip: &str) -> Result<Box<dyn Driver>, String> {
     let (base, carrier) = match name.strip_suffix("-ip") {
         Some(base) => (base, Carrier::Ip),
@@ -115,9 +116,9 @@ fn open(name: &str, ip: &str) -> Result<Box<dyn Driver>, String> {
 }
 
 fn pin(core: usize) {
-    // SAFETY: all-zero bytes are an empty set.
+    // SAFETY: the set consists of bits, for which zero bytes are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set has room for this number, and concerns this thread.
+    // SAFETY: the number is less than the bits of the set, whose length is passed.
     unsafe {
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
@@ -128,7 +129,7 @@ fn packet(to: SocketAddr, bytes: &[u8]) -> TxPacket<'_> {
     TxPacket { to, priority: 0, header: &[], payload: bytes }
 }
 
-/// Sends back what comes until told to stop.
+/// Echoes packets until it is stopped.
 fn echo(mut driver: Box<dyn Driver>, stop: &AtomicBool) -> io::Result<()> {
     pin(1);
     let mut burst = RxBurst::new();
@@ -145,7 +146,7 @@ fn echo(mut driver: Box<dyn Driver>, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// What a run measured.
+/// The results of a run.
 struct Run {
     round_trips_ns: Vec<u32>,
     per_second: f64,
@@ -158,13 +159,13 @@ impl Run {
     }
 }
 
-/// Packets there and back, `window` at a time, for so long.
+/// Exchanges packets, `window` at a time, for this long.
 fn ping(mut driver: Box<dyn Driver>, to: SocketAddr, options: &Options) -> io::Result<Run> {
     pin(0);
     let bytes = vec![0x5a; options.size];
     let packets = vec![packet(to, &bytes); options.window];
     let (mut burst, mut round_trips_ns, mut done) = (RxBurst::new(), Vec::with_capacity(1 << 22), 0_u64);
-    // The first ones find the neighbour and the memory.
+    // The first packets resolve the neighbour and touch the memory.
     let warm = Instant::now() + Duration::from_millis(100);
     let (mut begin, mut warming) = (Instant::now(), true);
     let mut in_flight = 0;
@@ -189,7 +190,7 @@ fn ping(mut driver: Box<dyn Driver>, to: SocketAddr, options: &Options) -> io::R
                 round_trips_ns.push(sent_at.elapsed().as_nanos() as u32);
             }
         } else if sent_at.elapsed() > Duration::from_millis(50) {
-            // Lost.
+            // The packet was lost.
             in_flight = 0;
         }
     }
@@ -246,7 +247,7 @@ fn one(namespaces: &[Namespace; 2], name: &str, options: &Options) -> Result<Run
     })
 }
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_unstable_by(f64::total_cmp);
     [values[values.len() / 2], values[0], values[values.len() - 1]]

@@ -1,4 +1,4 @@
-//! All tests of this crate that need no other program of their own: one program links once.
+//! All tests of this crate that need no separate program, linked as one program.
 
 mod common;
 mod udp;

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Code shared by the tests.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -9,7 +9,7 @@ use homa_driver::{Driver, RxBurst, TxPacket};
 /// A test that waits longer than this has failed.
 const PATIENCE_MS: i32 = 60_000;
 
-/// Loopback addresses with port 0, of the IP versions that this machine has.
+/// Loopback addresses with port 0, for the IP versions that this machine has.
 pub fn hosts() -> Vec<&'static str> {
     if UdpSocket::bind("[::1]:0").is_ok() {
         return vec!["127.0.0.1:0", "[::1]:0"];
@@ -18,12 +18,12 @@ pub fn hosts() -> Vec<&'static str> {
     vec!["127.0.0.1:0"]
 }
 
-/// Bytes that tell their number and every offset apart.
+/// Bytes that identify their packet and every offset.
 pub fn message(length: usize, number: u8) -> Vec<u8> {
     (0..length).map(|i| (i / 251) as u8 ^ (i as u8).wrapping_mul(31) ^ number.wrapping_mul(73)).collect()
 }
 
-/// Packets to one peer, their first 28 bytes as header.
+/// Packets to one peer, with their first 28 bytes as header.
 pub fn packets(to: SocketAddr, priority: u8, bytes: &[Vec<u8>]) -> Vec<TxPacket<'_>> {
     let split = |bytes: &'_ Vec<u8>| bytes.len().min(28);
     bytes
@@ -53,7 +53,7 @@ pub fn poll_readable(fd: BorrowedFd<'_>) {
     assert!(poll(fd, PATIENCE_MS), "nothing came within {PATIENCE_MS} ms");
 }
 
-/// Receives packets until there are so many, and returns the priority of each.
+/// Receives packets until there are this many, and returns the priority of each.
 pub fn receive_priorities(driver: &mut (impl Driver + ?Sized), count: usize) -> Vec<Option<u8>> {
     let mut burst = RxBurst::new();
     let mut got = Vec::new();

@@ -36,14 +36,14 @@ fn xdp_group(carrier: Carrier, mode: XdpMode, ip: &str, count: u32) -> Vec<XdpDr
         ..XdpConfig::default()
     };
     let group = XdpDriver::open_group(&config, count).unwrap();
-    // They remember the ways to all peers, and the tests' own threads are elsewhere.
+    // They remember the paths to all peers, and the tests' own threads are in another namespace.
     for (driver, ip) in group.iter().flat_map(|driver| V4.iter().chain(&V6).map(move |ip| (driver, ip))) {
         driver.max_packet(at(ip));
     }
     group
 }
 
-/// A peer by the kernel's sockets, each of whose packets travels alone.
+/// A peer that uses the kernel's sockets and sends each packet separately.
 fn peer(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     let bind = at(ip);
     match carrier {
@@ -54,7 +54,7 @@ fn peer(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     }
 }
 
-/// As much of a packet as has an id.
+/// The shortest packet with an id.
 fn packet(id: u64, length: usize) -> Vec<u8> {
     let mut bytes = message(length, id as u8);
     bytes[20..28].copy_from_slice(&id.to_be_bytes());
@@ -69,7 +69,7 @@ fn ids() -> Vec<u64> {
     (0..200).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n).collect()
 }
 
-/// Sends a packet of each id and looks where it comes.
+/// Sends a packet of each id and checks which driver receives it.
 fn check_steering(what: &str, group: &mut [Box<dyn Driver>], sender: &mut dyn Driver) {
     let to = group[0].local_addr();
     assert!(group.iter().all(|driver| driver.local_addr() == to), "{what}");
@@ -114,7 +114,7 @@ fn rings_keep_their_numbers_when_the_device_was_down() {
     namespaces[0].ip("link set v0 up").unwrap();
     let mut sender = namespaces[1].run(|| peer(Carrier::Udp, V4[1]));
     let (to, bytes) = (group[0].local_addr(), packet(0, 60));
-    // Until the way is found again, packets are lost.
+    // Packets are lost until the path is resolved again.
     while group[0].receive(&mut RxBurst::new()).unwrap() == 0 {
         sender.send(&[TxPacket { to, priority: 0, header: &bytes, payload: &[] }]).unwrap();
         std::thread::yield_now();
@@ -207,7 +207,8 @@ fn each_frame_comes_to_the_socket_of_its_queue_and_rpc_and_none_elsewhere() {
 
 #[test]
 fn frames_go_round_whichever_driver_takes_them() {
-    // Many more packets than frames, to both drivers and to one alone, some copied out of their frames and some lent.
+    // Many more packets than frames, to both drivers and to only one, some copied out of their frames and
+    // some lent.
     for queues in [1, 2] {
         let Some(namespaces) = pair_with(1_500, queues) else { return };
         for mode in [XdpMode::Native, XdpMode::Generic] {
@@ -216,7 +217,8 @@ fn frames_go_round_whichever_driver_takes_them() {
                 for n in 0..1_500_u64 {
                     let number = if n % 4 == 0 { 1 - taker } else { taker };
                     let bytes = packet(4 * n + 2 * number as u64, if n % 3 == 0 { 1_200 } else { 100 });
-                    // The way there and back, so that each end's frames for sending are used up many times as well.
+                    // The way there and back, so that each end's frames for sending are used up many times as
+                    // well.
                     for (from, to) in [(0, 1), (1, 0)] {
                         let there = ends[to][0].local_addr();
                         let packets = [TxPacket { to: there, priority: 0, header: &bytes, payload: &[] }];

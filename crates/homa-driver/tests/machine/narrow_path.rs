@@ -1,11 +1,11 @@
-//! The UDP path over a link whose MTU the test sets: loopback of a network namespace of its own.
+//! The UDP path over a link with an MTU set by the test: the loopback device of a separate network namespace.
 
 use super::common::{message, packets, receive_packets};
 use homa_driver::Driver;
 use homa_driver::udp::{UdpConfig, UdpDriver};
 
-/// Moves this thread into a new network namespace with a loopback device that is up. False, with the reason printed, where
-/// that needs a privilege that the test lacks.
+/// Moves this thread into a new network namespace with a loopback device that is up. False, with the reason
+/// printed, where that needs a privilege that the test lacks.
 fn enter_namespace() -> bool {
     // SAFETY: concerns this thread only, which makes its sockets afterwards.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -81,7 +81,8 @@ fn a_path_that_narrows_costs_the_packets_that_no_longer_fit_and_is_learnt() {
     }
 }
 
-/// An ICMP error of a packet between two UDP ports of loopback that carried a Homa packet of the RPC `id`: too long for `mtu` bytes.
+/// An ICMP error about a packet between two UDP ports of loopback that carried a Homa packet of the RPC `id`
+/// and was too long for `mtu` bytes.
 fn report_too_long(ports: [u16; 2], id: u64, mtu: u16) {
     let mut quoted = vec![0x45, 0, 5, 0xdc, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1];
     quoted.extend(ports.map(u16::to_be_bytes).concat());
@@ -100,7 +101,7 @@ fn report_too_long(ports: [u16; 2], id: u64, mtu: u16) {
     socket.send_to(&packet, &to.into()).unwrap();
 }
 
-/// Who is not on the path may forge the report, but not the id that it quotes.
+/// An off-path attacker may forge the report, but does not know the id that it must quote.
 #[test]
 fn a_path_narrows_only_by_a_report_that_quotes_a_packet_of_ours() {
     if !enter_namespace() {
@@ -120,7 +121,7 @@ fn a_path_narrows_only_by_a_report_that_quotes_a_packet_of_ours() {
     let report = |a: &mut UdpDriver, id: u64| {
         let before = a.stats().network_errors;
         report_too_long([a.local_addr().port(), to.port()], id, 600);
-        // Loopback delivers it before the call that sends it returns.
+        // Loopback delivers it before the sending call returns.
         assert_eq!(a.receive(&mut homa_driver::RxBurst::new()).unwrap(), 0);
         assert_eq!(a.stats().network_errors, before + 1);
     };

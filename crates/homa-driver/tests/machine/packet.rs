@@ -27,7 +27,7 @@ fn open(carrier: Carrier, ip: &str) -> PacketDriver {
     PacketDriver::open(&config(carrier, ip)).unwrap()
 }
 
-/// The same wire by sockets of the kernel.
+/// The same link, used by sockets of the kernel.
 fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     let bind = at(carrier, ip);
     match carrier {
@@ -36,8 +36,8 @@ fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     }
 }
 
-/// Binds a UDP socket to an address whose socket this test has closed. A child that another test's thread has
-/// just forked keeps a copy of that socket until it executes its program.
+/// Binds a UDP socket to an address whose socket this test has closed. A child just forked by another test's
+/// thread keeps a copy of that socket until it executes its program.
 fn bind_when_free(config: &UdpConfig) -> UdpDriver {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -48,12 +48,12 @@ fn bind_when_free(config: &UdpConfig) -> UdpDriver {
     }
 }
 
-/// Sends all of it, and says what became of it.
+/// Sends all packets, and returns the result.
 fn send(driver: &mut impl Driver, to: SocketAddr, bytes: &[Vec<u8>]) {
     assert_eq!(driver.send(&packets(to, 3, bytes)).unwrap(), bytes.len());
 }
 
-/// The path MTU is asked for by a socket of the calling thread's namespace.
+/// The path MTU is queried by a socket of the calling thread's namespace.
 fn max_packet(namespace: &Namespace, driver: PacketDriver, to: SocketAddr) -> (PacketDriver, usize) {
     namespace.run(move || {
         let fits = driver.max_packet(to);
@@ -120,7 +120,8 @@ fn the_sockets_of_the_kernel_understand_it_and_it_understands_them() {
 
 #[test]
 fn merged_datagrams_are_cut_into_their_packets() {
-    // A veth passes what UDP_SEGMENT makes on as one frame: of short packets into the ring, of long ones beyond it.
+    // A veth forwards the result of UDP_SEGMENT as one frame: short packets go into the ring, long ones
+    // exceed it.
     let Some(namespaces) = pair(1_500) else { return };
     for (ips, length, count) in [(V4, 1_400, 100), (V6, 1_400, 100), (V4, 100, 12), (V4, 1_400, 7)] {
         let mut ours = namespaces[0].run(move || open(Carrier::Udp, ips[0]));
@@ -170,7 +171,7 @@ fn where_runs_may_not_share_a_frame_each_packet_has_its_own() {
     assert_eq!((ours.stats().send_calls, theirs.stats().receive_calls), (1, 0), "each is in the ring");
 }
 
-/// As many reads as it takes for the kernel's tick to pass.
+/// Reads until the kernel's clock tick has passed.
 fn await_report(driver: &mut PacketDriver) -> UnreachableReport {
     let mut burst = RxBurst::new();
     loop {
@@ -197,7 +198,8 @@ fn neighbours_are_found_by_the_first_packet() {
         assert_eq!(bytes_of(receive_packets(&mut b, 1), at_a), [message(100, 1)]);
         send(&mut b, at_a, &[message(100, 2)]);
         assert_eq!(bytes_of(receive_packets(&mut a, 1), at_b), [message(100, 2)]);
-        // Nobody has this address: what is sent there is lost and counted, and others are reached as before.
+        // No host has this address: packets to it are lost and counted, and other peers are reached as
+        // before.
         let nobody = if ips == V4 { "10.146.0.77:1" } else { "[fd00:146::77]:1" };
         send(&mut a, nobody.parse().unwrap(), &[message(100, 3), message(100, 3)]);
         assert_eq!(a.stats().send_errors.unreachable, 2);
@@ -239,11 +241,11 @@ fn a_change_of_the_mtu_is_followed_both_ways() {
     let to = at(Carrier::Udp, V4[1]);
     let (mut a, fits) = max_packet(&namespaces[0], a, to);
     assert_eq!(fits, 1_472);
-    // It has looked at the device just now.
+    // It has checked the device just now.
     send(&mut a, to, &[message(1_472, 0)]);
     assert_eq!(receive_packets(&mut b, 1)[0].1, message(1_472, 0));
     namespaces[0].ip("link set v0 mtu 1300").unwrap();
-    // In a run the kernel would let through what no longer fits: the driver looks again.
+    // In a run of packets, the kernel would accept a length that no longer fits: the driver checks again.
     send(&mut a, to, &[message(1_472, 1), message(1_472, 1), message(1_272, 2)]);
     assert_eq!((a.stats().send_errors.too_big, a.stats().send_errors.total()), (2, 2));
     assert_eq!(receive_packets(&mut b, 1)[0].1, message(1_272, 2));
@@ -254,12 +256,12 @@ fn a_change_of_the_mtu_is_followed_both_ways() {
     }
     let mut fits = fits;
     while fits == 1_272 {
-        // It is looked at again when some time has passed.
+        // It checks the device again after some time.
         assert_eq!(a.send(&[]).unwrap(), 0);
         (a, fits) = max_packet(&namespaces[0], a, to);
     }
     assert_eq!(fits, 8_972);
-    // The other's ring was made for less: what does not fit a frame of it comes another way.
+    // The peer's ring was created for less: packets that exceed its frames arrive on another path.
     let bytes: Vec<Vec<u8>> = (0..20).map(|i| message(if i % 2 == 0 { 8_972 } else { 100 }, i)).collect();
     send(&mut a, to, &bytes);
     assert!(bytes_of(receive_packets(&mut b, 20), at(Carrier::Udp, V4[0])) == bytes);
@@ -277,12 +279,12 @@ fn a_device_that_is_down_loses_packets_and_comes_back_and_one_that_is_gone_does_
     send(&mut a, at_b, &[message(100, 2), message(100, 3)]);
     assert_eq!((a.stats().send_errors.unreachable, a.stats().send_errors.total()), (2, 2));
     let mut burst = RxBurst::new();
-    // It says so by its descriptor, and not for ever.
+    // The descriptor shows it, for a limited time.
     while is_readable(a.poll_fd().unwrap()) {
         assert_eq!(a.receive(&mut burst).unwrap(), 0);
     }
     namespaces[0].ip("link set v0 up").unwrap();
-    // Both ends take a while, and count what they lose meanwhile.
+    // Both ends need a while, and count the packets lost meanwhile.
     while b.stats().packets_in == 1 {
         send(&mut a, at_b, &[message(100, 4)]);
         b.receive(&mut burst).unwrap();
@@ -315,12 +317,12 @@ fn a_full_ring_is_counted_and_frames_that_a_burst_holds_are_not_taken_twice() {
     let Some(namespaces) = pair(1_500) else { return };
     let small = PacketConfig { ring_bytes: 64 << 10, ..config(Carrier::Udp, V4[0]) };
     let mut a = namespaces[0].run(move || PacketDriver::open(&small).unwrap());
-    // One frame a packet.
+    // One frame per packet.
     let each = PacketConfig { segmentation: false, ..config(Carrier::Udp, V4[1]) };
     let mut b = namespaces[1].run(move || PacketDriver::open(&each).unwrap());
     let (at_a, frames) = (at(Carrier::Udp, V4[0]), 32);
     let bytes: Vec<Vec<u8>> = (0..50).map(|i| message(100, i)).collect();
-    // A busy kernel delivers frames some time after the call that sends them.
+    // A busy kernel delivers frames some time after the sending call.
     let await_drops = |driver: &PacketDriver, count| while driver.stats().queue_drops < count {};
     send(&mut b, at_a, &bytes);
     await_drops(&a, 50 - frames as u64);
@@ -363,12 +365,12 @@ fn only_what_is_for_us_comes_in() {
             socket.send_to(&[7; 4_000], at_a).unwrap();
             socket.send_to(b"for us", at_a).unwrap();
         });
-        // What it sends itself it does not see.
+        // It does not receive the packets that it sends.
         send(&mut a, at(Carrier::Udp, ips[1]), &[message(50, 1)]);
         let peer: SocketAddr = (ips[1].parse::<std::net::IpAddr>().unwrap(), 5_000).into();
         assert_eq!(receive_packets(&mut a, 1), [(peer, b"for us".to_vec())]);
         assert_eq!(homa.receive(&mut RxBurst::new()).unwrap(), 0);
-        // Neither is told that nobody is there: the port and the protocol are taken.
+        // No ICMP error is sent: the port and the protocol are in use.
         let mut other = namespaces[1].run(move || open_sockets(Carrier::Ip, ips[1]));
         send(&mut other, at(Carrier::Ip, ips[0]), &[message(60, 2)]);
         assert_eq!(receive_packets(&mut homa, 1)[0].1, message(60, 2));
@@ -378,7 +380,8 @@ fn only_what_is_for_us_comes_in() {
     }
 }
 
-/// A frame to `v0` and [`V4`]'s first address: behind this tag, with this UDP checksum, and six bytes in UDP.
+/// A frame to `v0` and [`V4`]'s first address, behind this tag, with this UDP checksum and six bytes of UDP
+/// payload.
 fn frame(mac: [u8; 6], tag: Option<u16>, checksum: u16, payload: &[u8; 6]) -> Vec<u8> {
     let mut frame = [&mac[..], &[2, 0, 0, 0, 0, 9]].concat();
     frame.extend(tag.iter().flat_map(|tag| [[0x81, 0], tag.to_be_bytes()].concat()));
@@ -391,12 +394,13 @@ fn frame(mac: [u8; 6], tag: Option<u16>, checksum: u16, payload: &[u8; 6]) -> Ve
     [&frame[..], payload].concat()
 }
 
-/// Sends frames as they are by `v1`.
+/// Sends raw frames on `v1`.
 fn send_frames(frames: &[Vec<u8>]) {
     let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::RAW, None).unwrap();
     // SAFETY: takes a name that ends with a zero byte.
     let index = unsafe { libc::if_nametoindex(c"v1".as_ptr()) };
-    // SAFETY: all-zero bytes are a value of the structure, whose length is passed with it; the kernel reads the frame.
+    // SAFETY: all-zero bytes are a value of the structure, whose length is passed with it; the kernel reads
+    // the frame.
     unsafe {
         let mut to: libc::sockaddr_ll = std::mem::zeroed();
         (to.sll_family, to.sll_ifindex) = (libc::AF_PACKET as u16, index as i32);
@@ -429,7 +433,7 @@ fn frames_of_a_vlan_are_another_devices_and_damaged_ones_are_counted() {
     assert_eq!((a.stats().damaged, a.stats().packets_in), (1, 2));
 }
 
-/// The Ethernet address of `v0`, as `ip` tells it.
+/// The Ethernet address of `v0`, as reported by `ip`.
 fn mac_of(namespace: &Namespace) -> [u8; 6] {
     let output =
         namespace.run(|| std::process::Command::new("ip").args(["-br", "link", "show", "v0"]).output());
@@ -521,8 +525,8 @@ fn what_is_missing_is_named() {
     });
     namespaces[1].run(|| {
         let opened = thread::spawn(|| {
-            // The system call itself, unlike the C library's, ends the privileges of this thread and of no other.
-            // SAFETY: a system call with the number that it takes.
+            // The system call itself, unlike the C library's, ends the privileges of this thread and of no
+            // other. SAFETY: a system call with the number that it takes.
             unsafe { libc::syscall(libc::SYS_setuid, 65_534) };
             PacketDriver::open(&config(Carrier::Udp, V4[1])).map(|_| ())
         });

@@ -35,7 +35,7 @@ const DATA: u8 = 0x10;
 const GRANT: u8 = 0x11;
 const ACK: u8 = 0x18;
 
-/// A socket that sees the frames that come to a device.
+/// A socket that receives the frames arriving at a device.
 struct Wire(socket2::Socket);
 
 impl Wire {
@@ -102,7 +102,7 @@ fn packets_fill_the_mtu_and_carry_their_priority() {
             assert_eq!(*packet, message(fits, priority as u8));
         }
         assert_eq!(b.stats().bytes_in, 8 * fits as u64, "IP headers do not count");
-        // IPv4 sockets are given the header.
+        // IPv4 sockets receive the header.
         for (asked, priority, told) in [(false, 4, (ips == V4).then_some(4)), (true, 5, Some(5))] {
             assert!(!asked || b.tell_priorities());
             let bytes = [message(fits, priority)];
@@ -126,12 +126,13 @@ fn a_burst_of_any_sizes_arrives_in_order() {
         assert!(a.stats().send_calls <= 4, "{:?}", a.stats());
         let got = receive_packets(&mut b, 200);
         assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
-        // Packets that a busy kernel delivers one by one take a call each.
+        // Packets that a busy kernel delivers one by one need a call each.
         assert!(b.stats().receive_calls <= 200, "{:?}", b.stats());
     }
 }
 
-/// A device whose other end is this test: what is written to it arrives there, however long. `None`, and why: there is none.
+/// A device whose other end is this test: data written to it arrives there, of any length. `None` if it is
+/// unavailable, with the reason printed.
 fn open_tun() -> Result<std::fs::File, String> {
     let path = "/dev/net/tun";
     let file = std::fs::File::options().read(true).write(true).open(path);
@@ -160,7 +161,8 @@ fn over_ipv4(packet: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// DATA as Linux Homa's segmentation offload has it before anybody divides it: 52 bytes of header, and then each segment behind its offset.
+/// DATA in the format of Linux Homa's segmentation offload before it is divided: 52 bytes of header, and then
+/// each segment after its offset.
 fn merged(segments: u32, part: u32) -> Vec<u8> {
     let mut packet = homa(99, DATA, 0, 52);
     packet[12] = 0xd0;
@@ -205,7 +207,7 @@ fn a_merged_packet_arrives_as_the_packets_that_were_sent() {
                 "{number}"
             );
         }
-        // One that cannot be divided is dropped: what comes behind it is received next.
+        // A packet that cannot be divided is dropped; the next packet is received.
         let mut damaged = packet.clone();
         damaged[52 + 1_428] ^= 1;
         tun.write_all(&over_ipv4(&damaged)).unwrap();
@@ -263,7 +265,7 @@ fn a_machine_without_homa_is_reported_by_its_protocol() {
         });
         assert_eq!(a.stats().network_errors, 1);
         drop(a);
-        // While a socket is open there, nothing is reported.
+        // While a socket is open there, no error is reported.
         let [mut a, mut b] = open_in(&namespaces, ips);
         b.set_receive_filter(&ReceiveFilter::new([7], None)).unwrap();
         let a = namespaces[0].run(move || {
@@ -283,7 +285,7 @@ fn a_refused_port_is_reported_with_the_packet_that_asked_for_it() {
     // PEER-4
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
-        // The one that refuses is bound to its address, or to all.
+        // The socket that refuses is bound to its address, or to all addresses.
         for bind in [ips[1], if ips == V4 { "0.0.0.0" } else { "::" }] {
             let mut a = namespaces[0].run(move || open(ips[0]));
             let mut b = namespaces[1].run(move || open(bind));
@@ -370,7 +372,7 @@ fn both_ip_versions_at_the_unspecified_ipv6_address() {
     let mut got = receive_packets(&mut all, 2);
     got.sort();
     assert_eq!(got, [(host(V4[0]), message(100, 4)), (host(V6[0]), message(100, 6))]);
-    // And back, in one burst of both versions.
+    // In the opposite direction, in one burst with both versions.
     let sent = namespaces[1].run(move || {
         let bytes: Vec<Vec<u8>> = (0..6).map(|i| message(200, i)).collect();
         let mut burst = packets(host(V4[0]), 2, &bytes);
@@ -401,7 +403,7 @@ fn two_addresses_of_one_machine_are_two_hosts() {
         assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
         assert_eq!(got[0].0, host("127.0.0.1"));
         assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0, "what is for the other is not for this one");
-        // A peer with a port, which raw IP has not, is the same peer.
+        // An address with a port is the same peer, since raw IP has no ports.
         let port = SocketAddr::new(IpAddr::from([127, 0, 0, 2]), 9);
         assert_eq!(a.send(&packets(port, 1, &bytes[..1])).unwrap(), 1);
         assert_eq!(receive_packets(&mut b, 1)[0].0, host("127.0.0.1"));
@@ -413,9 +415,9 @@ fn two_addresses_of_one_machine_are_two_hosts() {
 #[test]
 fn without_the_capability_the_error_says_what_to_do() {
     let opened = std::thread::spawn(|| {
-        // The system call itself, unlike the C library's, ends the privileges of this thread and of no other. Without any it
-        // fails, and there are none to end.
-        // SAFETY: a system call with the number that it takes.
+        // The system call itself, unlike the C library's, ends the privileges of this thread and of no other.
+        // Without any it fails, and there are none to end. SAFETY: a system call with the number that it
+        // takes.
         unsafe { libc::syscall(libc::SYS_setuid, 65_534) };
         RawDriver::bind(&RawConfig::default()).map(|_| ())
     });

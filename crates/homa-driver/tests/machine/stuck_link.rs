@@ -1,4 +1,4 @@
-//! Drivers over sockets of a host with two links, one of which takes nothing.
+//! Drivers over sockets of a host with two links, one of which is blocked.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
@@ -16,12 +16,13 @@ const OTHER: [&str; 2] = ["10.147.0.1", "10.147.0.2"];
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Less than a burst of the tests has.
+/// Less than the bytes of a burst in the tests.
 const SEND_BUFFER_BYTES: usize = 16 << 10;
 
 type Group = Vec<Box<dyn Driver>>;
 
-/// Two namespaces joined by two links, of which `v0` sends 8 kbit/s and queues far more than a socket has.
+/// Two namespaces joined by two links, of which `v0` sends 8 kbit/s and queues far more than a socket's
+/// buffer.
 fn with_a_slow_link() -> Option<[Namespace; 2]> {
     let pair = pair(1_500)?;
     let join = || {
@@ -56,7 +57,7 @@ fn raw(count: u32) -> Group {
     group.into_iter().map(|driver| Box::new(driver) as _).collect()
 }
 
-/// As much of a packet as has an id.
+/// The shortest packet with an id.
 fn packet(id: u64) -> Vec<u8> {
     let mut bytes = message(1_000, id as u8);
     bytes[20..28].copy_from_slice(&id.to_be_bytes());
@@ -81,7 +82,7 @@ fn offer(driver: &mut dyn Driver, to: SocketAddr, is_enough: impl Fn(&dyn Driver
     }
 }
 
-/// Sleeps for as long as the driver says, and does what is due in it.
+/// Sleeps for the time that the driver returns, and does the due work.
 fn await_due(driver: &mut dyn Driver) {
     if let Some(wait_ns) = driver.poll_timeout() {
         thread::sleep(Duration::from_nanos(wait_ns));
@@ -100,7 +101,7 @@ fn can_join(address: SocketAddr) -> bool {
     thief.bind(&address.into()).is_ok()
 }
 
-/// Where the driver is and where its peers are: behind the slow link, and behind the other.
+/// The driver's address and its peers' addresses: behind the slow link, and behind the other.
 fn peers(port: u16) -> [SocketAddr; 2] {
     [V4[1], OTHER[1]].map(|ip| SocketAddr::new(ip.parse().unwrap(), port))
 }
@@ -126,7 +127,7 @@ fn packets_by_another_link_arrive_in_their_order_and_packets_come_to_the_sockets
                 }
                 group
             });
-            // What the slow link sends now and then comes as well.
+            // Occasional packets of the slow link arrive as well.
             let (mut ids, mut burst): (Vec<u64>, _) = (Vec::new(), RxBurst::new());
             while ids.len() < 20 * count as usize {
                 poll_readable(peer.poll_fd().unwrap());
@@ -161,7 +162,7 @@ fn what_the_network_reports_is_told_and_the_address_is_shared_no_longer_than_nee
         let mut driver = udp(1).remove(0);
         driver.max_packet(nobody);
         offer(&mut *driver, slow, |driver| drops(driver) > 0);
-        // The kernel chooses the socket that is told by the address.
+        // The kernel selects the socket for the error by its address.
         for port in 10..30 {
             let bytes = packet(u64::from(port));
             let to = SocketAddr::new(nobody.ip(), port);
@@ -243,7 +244,7 @@ fn a_host_with_peers_behind_one_link_waits_for_it() {
         let Some(namespaces) = with_a_slow_link() else { return };
         let [slow, _] = peers(9);
         namespaces[0].run(move || {
-            // Somebody must be there, so that no report comes.
+            // A socket must be open there, so that no error is reported.
             let mut driver = open(1).remove(0);
             let start = Instant::now();
             offer(&mut *driver, slow, |driver| {
@@ -255,7 +256,8 @@ fn a_host_with_peers_behind_one_link_waits_for_it() {
     }
 }
 
-/// UDP sockets over IPv4 in the namespace of this thread. Descriptors would include those of tests that run at the same time.
+/// Number of UDP sockets over IPv4 in the namespace of this thread. Descriptors would include those of
+/// concurrent tests.
 fn udp_sockets() -> usize {
     std::fs::read_to_string("/proc/thread-self/net/udp").unwrap().lines().skip(1).count()
 }
@@ -278,7 +280,7 @@ fn more_links_than_sockets_share_one() {
         let before = udp_sockets();
         let bytes = packet(7);
         for link in 0..12 {
-            // Nobody answers who has this address, and the packet waits for that.
+            // No host has this address, so the packet waits for the neighbour.
             let to = SocketAddr::from(([10, 148, link, 2], 9));
             assert_eq!(
                 driver.send(&[TxPacket { to, priority: 0, header: &bytes, payload: &[] }]).unwrap(),

@@ -14,7 +14,7 @@ use homa_driver::xdp::{LinkError, XdpConfig, XdpDriver, XdpMode};
 use homa_driver::{Carrier, Driver, KeptFrame, RxBurst};
 use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
-/// Limit for what the kernel does in the background.
+/// Limit for the kernel's background work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const MODES: [XdpMode; 2] = [XdpMode::Native, XdpMode::Generic];
@@ -39,20 +39,20 @@ fn try_open_in(namespace: &Namespace, config: XdpConfig) -> Result<XdpDriver, Li
     })
 }
 
-/// Has a driver ask for the paths to all peers while it is in its namespace. It remembers them, and the tests' own threads are
-/// elsewhere.
+/// Makes a driver query the paths to all peers in its namespace. It remembers them, and the tests' own
+/// threads are in another namespace.
 fn learn_paths(driver: &dyn Driver) {
     for ip in V4.iter().chain(&V6) {
         driver.max_packet(host(ip));
     }
 }
 
-/// A driver of the kernel's sockets, for a peer that knows nothing of frames.
+/// A driver over the kernel's sockets, as a peer that knows nothing of frames.
 fn kernel_driver(ip: &str, carrier: Carrier) -> Box<dyn Driver> {
     kernel_driver_that_cuts(ip, carrier, false)
 }
 
-/// The same; `segmentation`: whether it leaves the cutting of datagrams to the kernel.
+/// The same; `segmentation`: whether it leaves the division of datagrams to the kernel.
 fn kernel_driver_that_cuts(ip: &str, carrier: Carrier, segmentation: bool) -> Box<dyn Driver> {
     let driver: Box<dyn Driver> = match carrier {
         Carrier::Udp => {
@@ -67,7 +67,7 @@ fn kernel_driver_that_cuts(ip: &str, carrier: Carrier, segmentation: bool) -> Bo
     driver
 }
 
-/// Packets that are copied out of their frames and packets that are lent have their priority.
+/// Both copied packets and lent packets have their priority.
 fn check_priorities(from: &mut dyn Driver, to: &mut dyn Driver) {
     let there = to.local_addr();
     assert!(to.tell_priorities());
@@ -78,7 +78,8 @@ fn check_priorities(from: &mut dyn Driver, to: &mut dyn Driver) {
     }
 }
 
-/// Sends packets of many lengths, in bursts that the receiver has room for, and checks that they come in order and unchanged.
+/// Sends packets of many lengths, in bursts that fit the receiver's buffers, and checks that they arrive in
+/// order and unchanged.
 fn check_way(from: &mut dyn Driver, to: &mut dyn Driver) {
     let there = to.local_addr();
     let longest = from.max_packet(there);
@@ -162,7 +163,7 @@ fn each_queue_has_its_packets_taken() {
         let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
         assert_eq!(frames.queues(), 2);
         let there = frames.local_addr();
-        // Which queue a packet goes by follows from its ports: with so many senders none is left out.
+        // The queue of a packet follows from its ports: with so many senders, every queue gets some.
         for number in 0..64 {
             let from = namespaces[1].run(move || UdpSocket::bind((V4[1], 0)).unwrap());
             from.send_to(&message(700, number), there).unwrap();
@@ -171,10 +172,10 @@ fn each_queue_has_its_packets_taken() {
         }
         drop(frames);
         if mode == XdpMode::Generic {
-            // A veth that no program makes poll has forgotten the queue when a packet gets here.
+            // A veth that no program makes poll has forgotten the queue when a packet arrives here.
             continue;
         }
-        // One queue alone sees some of them only.
+        // A single queue receives only some of them.
         let one = XdpConfig { queues: Some(vec![1]), ..config(V4[0], Carrier::Udp, mode) };
         let mut frames = open_in(&namespaces[0], one);
         let there = frames.local_addr();
@@ -200,7 +201,7 @@ fn the_kernel_serves_the_device_as_before() {
             let there = listener.local_addr().unwrap();
             let mut to = namespaces[1].run(move || TcpStream::connect(there).unwrap());
             let (mut from, _) = listener.accept().unwrap();
-            // Not more than the sockets' buffers hold.
+            // At most as many as fit the sockets' buffers.
             let bytes = message(60_000, 3);
             to.write_all(&bytes).unwrap();
             let mut got = vec![0; bytes.len()];
@@ -227,8 +228,8 @@ fn has_program(namespace: &Namespace) -> bool {
     String::from_utf8_lossy(&shown.stdout).contains("prog/xdp")
 }
 
-/// Waits until it has none: processes that other tests start have copies of the descriptors of this one until they run their
-/// own program.
+/// Waits until it has none: processes started by other tests have copies of this process's descriptors until
+/// they execute their own program.
 fn await_no_program(namespace: &Namespace) {
     let begin = Instant::now();
     while has_program(namespace) {
@@ -250,7 +251,7 @@ fn the_program_goes_with_the_driver_and_the_device_can_be_had_again_at_once() {
     }
 }
 
-/// Not a test of its own: the process that is killed by the one below.
+/// Not a test itself: the process that the next test kills.
 #[test]
 fn a_process_that_is_to_be_killed() {
     let Ok(ip) = std::env::var("HOMA_TEST_HOLD_XDP") else { return };
@@ -329,7 +330,7 @@ fn reception_goes_on_however_many_frames_are_kept() {
         assert_eq!(kept.len(), 1_000, "as many as may be kept, and the rest is copied");
         assert_eq!(frames.stats().queue_drops, 0);
         assert!(kept.iter().all(|(number, frame)| frame.as_ref() == packet(*number)), "nobody wrote to them");
-        // They come back from any thread, and after the driver.
+        // They are returned from any thread, and after the driver has ended.
         let half = kept.split_off(500);
         std::thread::spawn(move || drop(half)).join().unwrap();
         burst.clear();
@@ -418,7 +419,7 @@ fn damaged_frames_are_dropped_and_counted() {
     for mode in MODES {
         let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
         let port = frames.local_addr().port();
-        // The kernel makes no checksum of what is said to be UDP already.
+        // The kernel computes no checksum for data that is labelled as UDP already.
         let udp = namespaces[1].run(|| {
             let (kind, protocol) = (socket2::Type::RAW, socket2::Protocol::UDP);
             socket2::Socket::new(socket2::Domain::IPV4, kind, Some(protocol)).unwrap()
@@ -447,7 +448,7 @@ fn datagrams_that_the_kernel_is_to_cut_come_cut_or_are_counted() {
     let bytes: Vec<Vec<u8>> = (0..10).map(|number| message(1_400, number)).collect();
     kernel.send(&packets(frames.local_addr(), 0, &bytes)).unwrap();
     assert!(receive_packets(&mut frames, 10).iter().map(|(_, packet)| packet).eq(&bytes));
-    // The same of a packet socket, whose checksums the kernel makes, too.
+    // The same over a packet socket, whose checksums the kernel computes, too.
     let mut ring = namespaces[1].run(|| {
         let driver =
             PacketDriver::open(&PacketConfig { bind: host(V4[1]), ..PacketConfig::default() }).unwrap();
@@ -459,7 +460,8 @@ fn datagrams_that_the_kernel_is_to_cut_come_cut_or_are_counted() {
     assert!(receive_packets(&mut frames, 10).iter().map(|(_, packet)| packet).eq(&bytes));
     assert_eq!(frames.stats().damaged, 0);
     drop(frames);
-    // With the program in its own receive path the kernel cuts nothing for a veth, which passes on whatever it gets.
+    // With the program in the generic receive path, the kernel divides nothing for a veth, which forwards
+    // everything unchanged.
     let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, XdpMode::Generic));
     kernel.send(&packets(frames.local_addr(), 0, &bytes)).unwrap();
     kernel.send(&packets(frames.local_addr(), 0, &bytes[..1])).unwrap();
@@ -467,7 +469,7 @@ fn datagrams_that_the_kernel_is_to_cut_come_cut_or_are_counted() {
     assert_eq!((got[0].1.as_slice(), frames.stats().truncated), (&bytes[0][..], 1));
 }
 
-/// A child process has copies of all descriptors until it executes its program, and may take its time.
+/// A child process has copies of all descriptors until it executes its program, which may take a while.
 #[test]
 fn a_device_is_free_when_its_driver_is_closed_whoever_has_a_copy_of_its_descriptors() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -480,7 +482,8 @@ fn a_device_is_free_when_its_driver_is_closed_whoever_has_a_copy_of_its_descript
                 std::fs::read_link(entry.path()).is_ok_and(|to| to.ends_with("anon_inode:bpf_link"))
             })
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            // SAFETY: another test may close the descriptor meanwhile; then this one is a copy of nothing, or of something else.
+            // SAFETY: another test may close the descriptor meanwhile; then this one is a copy of nothing, or
+            // of something else.
             .filter_map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok())
             .collect();
         assert!(!copies.is_empty(), "{mode:?}: the driver holds its program by a link");
