@@ -1,8 +1,8 @@
 //! Checks of this repository that are too complex for a shell script.
 //!
 //! - `cargo xtask circles`: the largest import circle of each crate may only shrink (`.ci/circles`).
-//! - `cargo xtask api`: the names of the public interface of `homa` are those of the list (`.ci/api`), and at most 15
-//!   stand in its root.
+//! - `cargo xtask api`: the names of the public interface of `homa` are those of the list (`.ci/api`), and at
+//!   most 15 stand in its root.
 //! - `cargo xtask options`: the number of files that name an option may only shrink (`.ci/options`).
 //!
 //! Each prints its numbers and compares them with its list. `--write` writes the list, `--list` names the

@@ -16,7 +16,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         (["--dev", "no-such-device"], "`no-such-device`; there are "),
         (["--link-mbps", "0"], "--link-mbps"),
         (["--json", "/nowhere/at/all.json"], "/nowhere/at/all.json"),
-        (["probe", "127.0.0.1:1"], "nobody listens at 127.0.0.1:1: start `homa doctor listen`"),
+        (["probe", "127.0.0.1:1"], "no listener at 127.0.0.1:1: start `homa doctor listen`"),
         (["listen", "--bind=192.0.2.1"], "choose another --bind"),
         (["listen", "--load-priority=7"], "--load-priority"),
     ] {

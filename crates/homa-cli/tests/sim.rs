@@ -99,7 +99,8 @@ fn json_has_stable_names() {
     }
 }
 
-/// From an empty network, and too short: standard error says so, JSON has the figures, and a level run is silent.
+/// From an empty network, and too short: standard error says so, JSON has the figures, and a level run is
+/// silent.
 #[test]
 fn a_run_says_whether_it_was_in_steady_state() {
     let of = |more: &[&str]| {
@@ -537,7 +538,7 @@ fn the_highest_load_is_found() {
     let narrow = small("max-load", &["--spines", "1", "--core-rate", "1gbit", "--json", "-"]);
     let json: Value = serde_json::from_str(&stdout(&narrow)).expect("JSON");
     assert!(json["transports"][0]["max_load"].as_f64().expect("a number") < 0.3, "{json}");
-    assert_refused(&["max-load", "--load", "0.5"], "--load: the load is what is looked for");
+    assert_refused(&["max-load", "--load", "0.5"], "--load: max-load searches for the load");
     assert_refused(&["max-load", "--preset", "incast"], "an incast has no load");
 }
 

@@ -225,7 +225,7 @@ impl Changes {
         for host in &self.restarted {
             let _ = writeln!(
                 text,
-                "{host} has begun anew in between (counters went back): its numbers are since then"
+                "{host} was restarted in between (counters decreased): its numbers are since the restart"
             );
         }
         match self.seconds {
@@ -390,7 +390,7 @@ mod tests {
              homa_wait_seconds_total{host=\"a\"}     1  +0.500       0.250  25.0 %  s     Waited.\n"
         );
         let anew = between(Some(&scrape(9, 10, 0.5)), &scrape(1, 5, 1.0)).text();
-        assert!(anew.starts_with("a has begun anew in between"), "{anew}");
+        assert!(anew.starts_with("a was restarted in between"), "{anew}");
         assert!(anew.contains("+5 ") && anew.contains("went back"), "{anew}");
         assert!(
             between(Some(&scrape(1, 1, 1.0)), &scrape(2, 1, 1.0)).text().ends_with("\nnothing changed\n")

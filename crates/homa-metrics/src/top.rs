@@ -38,7 +38,7 @@ impl LiveView {
             let threads: Vec<_> =
                 self.processes.iter_mut().map(|process| scope.spawn(|| process.update())).collect();
             let results = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(anyhow!("a thread that asked for metrics has panicked")))
+                thread.join().unwrap_or_else(|_| Err(anyhow!("a thread that scrapes metrics has panicked")))
             });
             // Waits for all of them.
             results.fold(None, |first, result| first.or(result.err()))
@@ -158,7 +158,7 @@ impl Process {
             return Some(format!("{}: answers, and has no host now", self.addr));
         }
         let restarted = self.hosts.iter().any(|host| host.figures.restarted);
-        restarted.then(|| format!("{}: has begun anew", self.addr))
+        restarted.then(|| format!("{}: was restarted", self.addr))
     }
 
     /// The title of a host's column: the address of the metrics for a single host, which may listen at all

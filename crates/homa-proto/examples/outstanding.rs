@@ -199,7 +199,8 @@ impl Bench {
     }
 }
 
-/// Nanoseconds of a read at a random place of `bytes` bytes of memory, each address depending on the value read before.
+/// Nanoseconds of a read at a random place of `bytes` bytes of memory, each address depending on the value
+/// read before.
 fn random_read_ns(bytes: usize) -> f64 {
     let table = vec![1_u64; (bytes / 8).max(64)];
     let mut rng = Pcg64::seed_from_u64(2);

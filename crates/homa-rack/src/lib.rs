@@ -19,15 +19,15 @@
 //! environment (`leftovers`). They are started through `homa rack exec` (`enter`), which moves itself into
 //! the host and becomes the command.
 //!
-//! - **Only real packets cross the links** (`rack_namespaces`): segmentation offload, receive merging and checksum
-//!   offload are off for all protocols, TCP included.
+//! - **Only real packets cross the links** (`rack_namespaces`): segmentation offload, receive merging and
+//!   checksum offload are off for all protocols, TCP included.
 //! - **A link limits both directions.** The switch paces packets to a host; a token bucket in the host paces
 //!   packets from it. On slow links the bucket never holds tokens for two full frames: frames that leave
 //!   together arrive together, and a small switch would drop packets that a wire would not.
-//! - **A switch without a processor of its own sleeps between polls** (`Spec::poll_sleep`), for a quarter of the
-//!   time of a full frame. A polling switch takes half of two processors from the hosts, for a twentieth of
-//!   the work, and the experiment then measures processor scheduling. A traced switch polls: sleeping would
-//!   be a delay that no trace explains.
+//! - **A switch without a processor of its own sleeps between polls** (`Spec::poll_sleep`), for a quarter of
+//!   the time of a full frame. A polling switch takes half of two processors from the hosts, for a twentieth
+//!   of the work, and the experiment then measures processor scheduling. A traced switch polls: sleeping
+//!   would be a delay that no trace explains.
 //! - **Neighbour entries are permanent.** An ARP request lost in a full queue would stall a host for a
 //!   second.
 //! - **A host of an experiment is one process** (`experiment/agent`): client and server on the same

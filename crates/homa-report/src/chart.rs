@@ -118,8 +118,8 @@ pub struct Chart {
     pub curves: Vec<Curve>,
 }
 
-/// Ticks of an axis on which equal parts hold equally many messages: their sizes at tenths, each once. `quantile` and
-/// `cdf` are those of the sizes.
+/// Ticks of an axis on which equal parts hold equally many messages: their sizes at tenths, each once.
+/// `quantile` and `cdf` are those of the sizes.
 pub fn size_ticks(
     min_bytes: u32,
     quantile: impl Fn(f64) -> u32,

@@ -85,10 +85,10 @@ pub(crate) fn taken(device: &NamedInterface) -> SteeringError {
     let name = device.name.clone();
     let id = attached(device).ok().flatten().map(|program| program.id);
     let remedy = match id.and_then(program::name_of) {
-        Some(other) if other == NAME.to_string() => format!("`homa steer detach {name}` takes it off"),
-        _ => format!("end the process that has it, or detach it (ip link set {name} xdp off)"),
+        Some(other) if other == NAME.to_string() => format!("`homa steer detach {name}` detaches it"),
+        _ => format!("end the process that attached it, or detach it (ip link set {name} xdp off)"),
     };
-    let program = id.map_or_else(|| "of somebody".to_owned(), shown);
+    let program = id.map_or_else(|| "of another owner".to_owned(), shown);
     SteeringError::ProgramAttached { name, program, remedy }
 }
 

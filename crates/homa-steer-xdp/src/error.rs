@@ -59,7 +59,7 @@ pub enum SteeringError {
     },
     /// The process may not load programs.
     #[error(
-        "steering packets of {name} needs the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_SYS_ADMIN to look at what is attached: run it as root, whom a container or user namespace may leave without them"
+        "steering packets of {name} needs the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_SYS_ADMIN to inspect attached programs: run it as root; in a container or user namespace, root may lack them"
     )]
     NoCapability {
         /// The device.
@@ -67,7 +67,7 @@ pub enum SteeringError {
     },
     /// The kernel does not support programs at devices, or maps of cores.
     #[error(
-        "this kernel cannot hand frames of {name} to other cores: it takes XDP and CPUMAP (Linux 5.15, CONFIG_BPF_SYSCALL)"
+        "this kernel cannot pass frames of {name} to other cores: that needs XDP and CPUMAP (Linux 5.15, CONFIG_BPF_SYSCALL)"
     )]
     NoCoreMap {
         /// The device.
@@ -75,7 +75,7 @@ pub enum SteeringError {
     },
     /// The device's driver does not support programs.
     #[error(
-        "interface {name} takes no XDP program in its driver (its MTU is {mtu}; of a veth the other end's counts): use the generic mode, which any device has"
+        "interface {name} accepts no XDP program in its driver (its MTU is {mtu}; for a veth, that of the other end matters): use the generic mode, which any device has"
     )]
     NoNative {
         /// The device.
@@ -84,7 +84,7 @@ pub enum SteeringError {
         mtu: usize,
     },
     /// The device already runs a program.
-    #[error("interface {name} runs the XDP program {program} already, and takes one only: {remedy}")]
+    #[error("interface {name} already runs the XDP program {program}, and supports only one: {remedy}")]
     ProgramAttached {
         /// The device.
         name: String,
@@ -94,13 +94,15 @@ pub enum SteeringError {
         remedy: String,
     },
     /// The device's packets are not steered.
-    #[error("interface {name} is not steered: `homa steer attach {name}` has its packets steered")]
+    #[error("interface {name} is not steered: `homa steer attach {name}` steers its packets")]
     NotSteered {
         /// The device.
         name: String,
     },
     /// The device runs a foreign program.
-    #[error("interface {name} is not steered: it runs the XDP program {program}, which is not ours")]
+    #[error(
+        "interface {name} is not steered: it runs the XDP program {program}, which is not one of homa steer"
+    )]
     OtherProgram {
         /// The device.
         name: String,

@@ -74,11 +74,7 @@ pub const POLICIES: [Entry; 11] = [
         "sparse",
         "each of a few flows gets a core of its own; by hash where there are many",
     ),
-    entry(
-        PolicyName::HomaHash,
-        "homa-hash",
-        "by hash of Homa's ports and RPC id; what is not Homa as rss-hash",
-    ),
+    entry(PolicyName::HomaHash, "homa-hash", "by hash of Homa's ports and RPC id; other packets as rss-hash"),
     entry(PolicyName::SameCore, "same-core", "every packet is processed where it arrived"),
     entry(
         PolicyName::Bypass,

@@ -1,7 +1,8 @@
 //! Fits the compact tables of `src/tables.rs` to distributions published point by point.
 //!
-//! `cargo run -p homa-workload --example fit_tables -- w4.csv` prints the rows of one table. The input is a list of
-//! `size,cumulative_fraction` rows where only the listed sizes occur; lines that do not start with a digit are skipped.
+//! `cargo run -p homa-workload --example fit_tables -- w4.csv` prints the rows of one table. The input is a
+//! list of `size,cumulative_fraction` rows where only the listed sizes occur; lines that do not start with a
+//! digit are skipped.
 //!
 //! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last`. The fit goes
 //! through the published points from small to large and makes each row as long as possible. Within a row, the

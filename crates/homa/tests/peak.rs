@@ -60,8 +60,8 @@ fn echo(client: &Client, to: ServerAddr, calls: usize) {
     }
 }
 
-/// Messages that are sent before the other side receives them: few enough for any socket's buffer. Messages that
-/// overflow one on a busy machine are found again by RESENDs, which take long with 50,000 open RPCs.
+/// Messages that are sent before the other side receives them: few enough for any socket's buffer. Messages
+/// that overflow one on a busy machine are found again by RESENDs, which take long with 50,000 open RPCs.
 const BATCH: usize = 250;
 
 /// Opens `calls` calls at a time, all of which the server holds; returns the memory at that time.

@@ -104,8 +104,8 @@ impl LineReceiver {
         }
     }
 
-    /// Takes a batch as [`LineReceiver::take`] does. A channel sleeps until a batch arrives, for at most `longest`; a
-    /// queue returns at once, because it cannot wake its receiver.
+    /// Takes a batch as [`LineReceiver::take`] does. A channel sleeps until a batch arrives, for at most
+    /// `longest`; a queue returns at once, because it cannot wake its receiver.
     pub fn wait(&self, most: usize, longest: Duration, into: &mut Vec<Packet>) {
         match self {
             LineReceiver::Channel(receiver) => {

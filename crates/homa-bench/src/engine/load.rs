@@ -318,8 +318,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Time for which the thread may sleep because nothing will be due. With [`IdleBehaviour::Poll`] a thread with
-    /// several ports does not sleep, over any protocol: over Homa it could sleep on one port only.
+    /// Time for which the thread may sleep because nothing will be due. With [`IdleBehaviour::Poll`] a thread
+    /// with several ports does not sleep, over any protocol: over Homa it could sleep on one port only.
     fn idle_time(&self, now: Instant) -> Duration {
         let margin = match self.spec.idle {
             IdleBehaviour::Poll if self.ports.len() > 1 => return Duration::ZERO,

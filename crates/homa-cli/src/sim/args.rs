@@ -13,14 +13,14 @@ use super::steer::args::{RouterArgs, SteerArgs};
 #[command(after_help = "\
 Examples:
   homa sim run --workload w4 --load 0.8             144 hosts in 9 racks, as in the SIGCOMM 2018 paper
-  homa sim sweep overcommit                         parameters by seeds, over all processors; goes on where it was stopped
-  homa sim max-load --workload w3 --transport homa  the highest load that is sustained
+  homa sim sweep overcommit                         combinations of parameters and seeds, over all processors; resumes
+  homa sim max-load --workload w3 --transport homa  the highest sustained load
   homa sim steer --policies all --workloads w4      policies for receive steering, on hosts with cores
   homa sim router --flows 1,4,16                    the same for a few connections of TCP through a router
   homa sim presets                                  networks, sweeps and settings by name
 
-Messages have a length and no bytes, and time is virtual: the same seed gives the same results, to the byte, on any number of
-processors. They go one way, or are RPCs with `--exchange echo`.")]
+Messages are lengths without bytes, and time is virtual: the same seed gives exactly the same results on any number of
+processors. Messages are one-way, or RPCs with `--exchange echo`.")]
 pub struct SimArgs {
     /// What to do.
     #[command(subcommand)]
@@ -72,14 +72,13 @@ Examples:
   homa sim run --topology switch --hosts 16 --rate 100gbit --workload my.csv --json -
   homa sim run --preset incast --senders 200 --shared-buffer 12MB
   homa sim run --overcommit 4 --cutoffs traffic --set max_incoming=200000
-  homa sim run --transport tcp,dctcp --connections 4                  lasting connections, in place of one for each message
+  homa sim run --transport tcp,dctcp --connections 4                  lasting connections instead of one for each message
   homa sim run --workload w4 --published sigcomm18-w4-load80.csv      with the published curves in report.html
 
-Slowdown is a message's time over the least time that it takes in an empty network. A run begins with an empty network: unless
---warm-up is given, measuring begins when the load should have reached steady state, and a run that was not in steady state, by
-the tests in the guide, says so. What the runs cost of the processor is said on
-standard error: everything else is the same each time. Time units are ns, us, ms and s; rates are in mbit, gbit or tbit; sizes in
-bytes, kB, MB or GB.")]
+Slowdown is the time of a message divided by its minimum time in an empty network. Runs start with an empty network. Unless
+--warm-up is given, the measurement starts when the load should have reached steady state; a run that was not in steady state,
+by the tests in the guide, reports it. The processor time of the runs is printed on standard error; all other results are
+reproducible. Time units are ns, us, ms and s; rates are in mbit, gbit or tbit; sizes in bytes, kB, MB or GB.")]
 pub struct RunArgs {
     /// What is run.
     #[command(flatten)]
@@ -88,13 +87,16 @@ pub struct RunArgs {
     /// protocol,size_bytes,percent_of_messages,slowdown_mean,slowdown_p50,slowdown_p99
     #[arg(long, value_name = "FILE.csv")]
     pub published: Option<PathBuf>,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard
+    /// error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
-    /// Add processor time, hops and events per second to the JSON (`speed`), which then differs from run to run
+    /// Add processor time, hops and events per second to the JSON (`speed`), which then differs from run to
+    /// run
     #[arg(long)]
     pub speed: bool,
     /// Write the time trace of each host of Homa to this directory, as host-NUMBER.trace, in the format of a live host's
@@ -117,11 +119,11 @@ pub struct PresetsArgs {}
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  homa sim sweep overcommit                         one that comes with the command: see `homa sim presets`
+  homa sim sweep overcommit                         a built-in sweep: see `homa sim presets`
   homa sim sweep mine.toml --out results --jobs 8
   homa sim sweep overcommit --seeds 1 --set duration=4ms --set workload=w3      a short form
 
-A file has what its runs share, and lists of what is varied. Every combination is run with every seed:
+A file has the common settings of its runs, and lists of varied settings. Every combination is run with every seed:
   title = \"How much to grant\"
   seeds = [1, 2, 3]
   [base]
@@ -132,8 +134,9 @@ A file has what its runs share, and lists of what is varied. Every combination i
   [vary]
   overcommit = [1, 2, 4, 8]      # any option of `homa sim run`
 
-Each run that ends is kept in the directory `runs` of --out, and not run again by the same version of the program: after a stop
-(ctrl-C), an error or a change of the file only what is missing is run. Remove it after a change of the program.")]
+Each finished run is stored in the directory `runs` of --out, and is not repeated by the same version of the program: after an
+interruption (ctrl-C), an error or a change of the file, only missing runs are executed. Remove that directory after a change of
+the program.")]
 pub struct SweepArgs {
     /// The file, or the name of a sweep that comes with the command
     #[arg(value_name = "FILE.toml|NAME")]
@@ -144,7 +147,8 @@ pub struct SweepArgs {
     /// Seeds in place of the file's
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub seeds: Vec<u64>,
-    /// Directory for report.html, results.json and the finished runs [default: sim- and the name of the sweep]
+    /// Directory for report.html, results.json and the finished runs [default: sim- and the name of the
+    /// sweep]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Write the JSON results to this file, too, or to standard output with `-` (the table then goes to standard error)
@@ -162,17 +166,18 @@ Examples:
   homa sim max-load --workload w4 --transport homa,oracle
   homa sim max-load --workload w2 --duration 20ms --json -
 
-Bisection in hundredths of the hosts' links, headers included. A load is sustained if every message that started in the measured time
-arrived before the drain ended, and the bytes of the messages under way did not grow from the first quarter of the measured time to the
-last by more than 3 % of what started between and, for chance, half the longest message times the root of the number of hosts.
-A load below one that is sustained is taken to be so, too. The warm-up is what the load needs, at most four times the
-measured time. The drain is
-twice the measured time, or 20 times what the longest message takes alone if that is more. A short --duration finds too high a load.")]
+Bisection in hundredths of the hosts' links, headers included. A load is sustained if every message that started in the
+measured time arrived before the drain ended, and the bytes in flight did not grow from the first quarter of the measured time
+to the last. Permitted are a growth of 3 % of the bytes started in between and, for chance, half the longest message times the
+root of the number of hosts. Loads below a sustained one are assumed to be sustained. The warm-up is as long as the load needs,
+at most four times the measured time. The drain is twice the measured time, or 20 times the minimum time of the longest message
+if that is more. A short --duration gives too high a load.")]
 pub struct MaxLoadArgs {
     /// What is run.
     #[command(flatten)]
     pub what: WorkloadArgs,
-    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard
+    /// error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }

@@ -170,7 +170,7 @@ impl SettingsDraft {
         if is_load && said_ns > cluster.duration_ns && said_ns > needs_ns {
             let ms = |ns: u64| brief(ns as f64 / 1e6);
             return Err(format!(
-                "warm-up: {} ms is longer than the measured {} ms, and this load needs {} ms: leave warm-up out, or \
+                "warm-up: {} ms is longer than the measured {} ms, and this load needs {} ms: omit warm-up, or \
                  use a longer duration",
                 ms(said_ns),
                 ms(cluster.duration_ns),
@@ -248,11 +248,11 @@ impl SettingsDraft {
             }
             (Some(hosts), None) if hosts % racks == 0 => Ok(hosts / racks),
             (Some(hosts), None) => Err(format!(
-                "racks: {hosts} hosts do not fill {racks} racks evenly: use a multiple of {racks}, or hosts-per-rack in place of racks"
+                "racks: {hosts} hosts do not fill {racks} racks evenly: use a multiple of {racks}, or hosts-per-rack instead of racks"
             )),
             (Some(hosts), Some(per_rack)) if hosts.div_ceil(per_rack.max(1)) == racks => Ok(per_rack),
             (Some(hosts), Some(per_rack)) => Err(format!(
-                "racks: {hosts} hosts, {per_rack} a rack, are not {racks} racks: leave one of the three out"
+                "racks: {hosts} hosts, {per_rack} a rack, are not {racks} racks: omit one of the three"
             )),
         }
     }
@@ -263,7 +263,7 @@ impl SettingsDraft {
                 cluster.switch.buffer = Buffer::Shared { bytes, share_percent: share.unwrap_or(100) };
             }
             (None, Some(_)) => {
-                return Err("buffer-share: means nothing without shared-buffer".to_owned());
+                return Err("buffer-share: has no effect without shared-buffer".to_owned());
             }
             (None, None) => {}
         }
@@ -277,7 +277,9 @@ impl SettingsDraft {
         };
         if let Some(outstanding) = self.outstanding {
             if self.load.is_some() || self.senders.is_some() || self.incast_interval_ns.is_some() {
-                return Err("outstanding: stands in place of load, senders and incast-interval".to_owned());
+                return Err(
+                    "outstanding: cannot be combined with load, senders or incast-interval".to_owned()
+                );
             }
             cluster.traffic = Traffic::Closed { outstanding };
             return Ok(());
@@ -285,7 +287,7 @@ impl SettingsDraft {
         let senders = self.senders.or(preset.map(|(senders, _)| senders));
         match (senders, self.load) {
             (Some(_), Some(_)) => {
-                return Err("load: an incast has none: it has senders and an interval".to_owned());
+                return Err("load: an incast has no load: use senders and incast-interval".to_owned());
             }
             (Some(senders), None) => {
                 let interval_ns = preset.map_or(INCAST_INTERVAL_NS, |(_, interval_ns)| interval_ns);
@@ -293,7 +295,7 @@ impl SettingsDraft {
                 cluster.traffic = Traffic::Incast { senders, interval_ns };
             }
             (None, _) if self.incast_interval_ns.is_some() => {
-                return Err("incast-interval: means nothing without senders".to_owned());
+                return Err("incast-interval: has no effect without senders".to_owned());
             }
             (None, Some(load)) => cluster.traffic = Traffic::Uniform { load },
             (None, None) => {}
@@ -306,9 +308,9 @@ impl SettingsDraft {
 fn lengthen(cluster: &mut ClusterConfig, messages: u64) -> Result<(), String> {
     let Some(per_sec) = cluster.starts_per_sec() else {
         let why = if matches!(cluster.traffic, Traffic::Closed { .. }) {
-            "messages: how many begin where one ends is not known before: use duration"
+            "messages: a closed loop has no known rate of messages: use duration"
         } else {
-            "messages: an incast has as many as its senders and rounds: use duration"
+            "messages: the senders and rounds of an incast determine their number: use duration"
         };
         return Err(why.to_owned());
     };

@@ -92,15 +92,15 @@ pub const KNOBS: &[Knob] = &[
     net(
         "load",
         "FRACTION",
-        "Share of the hosts' links that is offered: above 0, at most 1. See --load-counts",
+        "Offered load as a share of the hosts' links: above 0, at most 1. See --load-counts",
         set!(load = number::<f64>),
         |plan| json!(plan.load()),
     ),
     net(
         "load-counts",
         "WHAT",
-        "What --load is a share of: data (data packets with all headers) or grants (the same with a grant for each packet beyond \
-         RTTbytes, as published loads count) [default: data]",
+        "Packets that --load counts: data (data packets with all headers) or grants (also a grant for each packet beyond RTTbytes, \
+         as published loads do) [default: data]",
         |draft, text| {
             draft.cluster.load_basis = word(text, LOAD_BASES)?;
             Ok(())
@@ -113,8 +113,8 @@ pub const KNOBS: &[Knob] = &[
     net(
         "exchange",
         "KIND",
-        "one-way (a message ends when it is at its receiver) or echo (RPCs with a response as long as the request; slowdown is the \
-         RPC's, load counts both. Homa as deployed; for others two messages)",
+        "one-way (a message ends when it is complete at its receiver) or echo (RPCs with a response as long as the request; slowdown \
+         is the RPC's, and load counts both messages. Homa runs as deployed; other transports send two messages)",
         |draft, text| {
             let words = [("one-way", Exchange::OneWay), ("echo", Exchange::Echo)];
             draft.cluster.exchange = word(text, &words)?;
@@ -128,7 +128,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "senders",
         "N",
-        "An incast instead of a load: so many messages at once, all to one host",
+        "An incast instead of a load: this many messages at once, all to one host",
         set!(senders = number::<usize>),
         |plan| match plan.cluster.traffic {
             Traffic::Incast { senders, .. } => json!(senders),
@@ -138,7 +138,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "outstanding",
         "N",
-        "No load: every host has so many messages (with echo: RPCs) under way at all times. See `throughput` in the results",
+        "Closed loop instead of a load: every host always has this many open messages (with echo: RPCs). See `throughput` in the results",
         set!(outstanding = number::<u32>),
         |plan| match plan.cluster.traffic {
             Traffic::Closed { outstanding } => json!(outstanding),
@@ -148,7 +148,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "incast-interval",
         "TIME",
-        "From one round of an incast to the next",
+        "Interval between rounds of an incast",
         set!(incast_interval_ns = duration_ns),
         |plan| match plan.cluster.traffic {
             Traffic::Incast { interval_ns, .. } => json!(interval_ns),
@@ -158,35 +158,35 @@ pub const KNOBS: &[Knob] = &[
     net(
         "seed",
         "N",
-        "Determines arrivals, sizes, destinations and everything else by chance",
+        "Seed of arrivals, sizes, destinations and all other random choices",
         set!(cluster.seed = number::<u64>),
         |plan| json!(plan.cluster.seed),
     ),
     net(
         "duration",
         "TIME",
-        "For how long messages start that are measured",
+        "Time in which measured messages start",
         set!(cluster.duration_ns = duration_ns),
         |plan| json!(plan.cluster.duration_ns),
     ),
     net(
         "messages",
         "N",
-        "Measures longer than --duration if it takes longer for about so many messages to start",
+        "Measure longer than --duration if necessary for about this many messages",
         set!(messages = at_least_one),
         |plan| json!(plan.messages),
     ),
     net(
         "warm-up",
         "TIME",
-        "For how long messages start before that [default: what the load takes to reach steady state, 2 ms to 2 s]",
+        "Time of load before the measured time [default: until the load is in steady state, 2 ms to 2 s]",
         set!(warm_up_ns = duration_ns),
         |plan| json!(plan.cluster.warm_up_ns),
     ),
     net(
         "drain",
         "TIME",
-        "How much longer measured messages may take to arrive; load goes on",
+        "Maximum additional time for measured messages to arrive; the load continues",
         set!(cluster.drain_ns = duration_ns),
         |plan| json!(plan.cluster.drain_ns),
     ),
@@ -236,7 +236,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "core-rate",
         "RATE",
-        "Rate of each link between a leaf and a spine [default: as many times --rate as in the preset]",
+        "Rate of each link between a leaf and a spine [default: the same multiple of --rate as in the preset]",
         set!(core_rate_bps = rate_bps),
         |plan| match plan.cluster.topology {
             Topology::LeafSpine(net) => json!(net.core_rate_bps),
@@ -246,7 +246,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "propagation",
         "TIME",
-        "From one end of a host's link to the other",
+        "Propagation delay of a host's link",
         set!(cluster.link.propagation_ns = duration_ns),
         |plan| json!(plan.cluster.link.propagation_ns),
     ),
@@ -263,7 +263,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "switch-delay",
         "TIME",
-        "From a packet's arrival at a switch to its place in a queue",
+        "Delay from a packet's arrival at a switch to its entry into a queue",
         set!(switch_delay_ns = duration_ns),
         |plan| match plan.cluster.topology {
             Topology::LeafSpine(net) => json!(net.delay_ns),
@@ -274,21 +274,21 @@ pub const KNOBS: &[Knob] = &[
     net(
         "send-delay",
         "TIME",
-        "A sender's software and card, for each packet",
+        "Delay of a sender's software and card for each packet",
         set!(cluster.send_delay_ns = duration_ns),
         |plan| json!(plan.cluster.send_delay_ns),
     ),
     net(
         "receive-delay",
         "TIME",
-        "A receiver's card and software, for each packet",
+        "Delay of a receiver's card and software for each packet",
         set!(cluster.receive_delay_ns = duration_ns),
         |plan| json!(plan.cluster.receive_delay_ns),
     ),
     net(
         "spread",
         "HOW",
-        "Over the spines: packets (each by chance) or flows (all of two hosts the same way)",
+        "Spreading over the spines: packets (each randomly) or flows (all packets between two hosts on one path)",
         |draft, text| {
             draft.spread = Some(word(text, &[("packets", Spread::Packets), ("flows", Spread::Flows)])?);
             Ok(())
@@ -302,7 +302,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "forwarding",
         "HOW",
-        "store (a switch sends a packet on when it has all of it) or cut-through",
+        "store (a switch forwards a packet once it has arrived completely) or cut-through",
         |draft, text| {
             let words = [("store", Forwarding::Store), ("cut-through", Forwarding::CutThrough)];
             draft.cluster.switch.forwarding = word(text, &words)?;
@@ -316,7 +316,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "queueing",
         "HOW",
-        "Order in switches, for transports that need none of their own: strict (by priority) or fifo",
+        "Order in switches, unless the transport requires its own: strict (by priority) or fifo",
         |draft, text| {
             draft.cluster.switch.discipline = discipline(text)?;
             Ok(())
@@ -336,14 +336,14 @@ pub const KNOBS: &[Knob] = &[
     net(
         "nic-queue",
         "BYTES",
-        "Bytes in a card's queue at which it takes no more packets",
+        "Bytes in a card's queue at which the card accepts no more packets",
         set!(cluster.nic_queue_bytes = bytes),
         |plan| json!(plan.cluster.nic_queue_bytes),
     ),
     net(
         "port-buffer",
         "BYTES|none",
-        "Room in each port of a switch; what does not fit is dropped. none: endless",
+        "Buffer of each port of a switch, beyond which packets are dropped. none: unlimited",
         |draft, text| {
             draft.cluster.switch.buffer = match none_or(text, bytes)? {
                 Some(bytes) => Buffer::Ports { bytes },
@@ -359,7 +359,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "shared-buffer",
         "BYTES",
-        "Room in each switch, shared by its ports",
+        "Buffer of each switch, shared by its ports",
         set!(shared_buffer = bytes),
         |plan| match plan.cluster.switch.buffer {
             Buffer::Shared { bytes, .. } => json!(bytes),
@@ -369,7 +369,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "buffer-share",
         "PERCENT",
-        "What a port may hold of the free part of a shared buffer",
+        "Maximum share of the free part of a shared buffer that a port may use",
         |draft, text| {
             draft.buffer_share = Some(between(text, 1..=100)?);
             Ok(())
@@ -384,8 +384,8 @@ pub const KNOBS: &[Knob] = &[
         ..net(
             "connections",
             "N|message",
-            "TCP and DCTCP: message (one for each message, which begins with the initial window) or so many lasting ones from each \
-             host to each other [default: message]",
+            "TCP and DCTCP: message (one for each message, starting with the initial window) or this many lasting ones from each host \
+             to each other host [default: message]",
             set!(connections = connections),
             |plan| match plan.connections {
                 Connections::PerMessage => json!("message"),
@@ -398,8 +398,8 @@ pub const KNOBS: &[Knob] = &[
         ..net(
             "ecn",
             "BYTES",
-            "DCTCP: queue length at a host's link from which on packets are marked; in the core in proportion to the rate \
-             [default: 65 full packets at 10 Gbit/s, in proportion at other rates]",
+            "DCTCP: queue length at a host's link from which on packets are marked; scaled to the rate of core links [default: 65 full \
+             packets at 10 Gbit/s, in proportion at other rates]",
             set!(cluster.switch.mark_above_bytes = bytes),
             |plan| json!(TcpConfig::dctcp(&plan.cluster).mark_above_bytes),
         )
@@ -407,7 +407,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "loss",
         "FRACTION",
-        "Probability that a packet is lost on its way, as by errors of links",
+        "Probability that a packet is lost in the network, as by link errors",
         set!(cluster.loss = number::<f64>),
         |plan| json!(plan.cluster.loss),
     ),
@@ -417,7 +417,7 @@ pub const KNOBS: &[Knob] = &[
     net(
         "bins",
         "N",
-        "Rows of the table of slowdowns, each for as many messages [default: 20]",
+        "Rows of the slowdown table, with equal numbers of messages [default: 20]",
         |draft, text| {
             draft.bins = Some(between(text, 1..=1_000)?);
             Ok(())
@@ -427,21 +427,25 @@ pub const KNOBS: &[Knob] = &[
     net(
         "acquaint",
         "yes|no",
-        "Every host begins with a byte to every other, so that what peers learn of each other once is not measured",
+        "Every host first sends a byte to every other host, so that first contacts are not measured",
         |draft, text| {
             draft.cluster.acquaint = word(text, &[("yes", true), ("no", false)])?;
             Ok(())
         },
         |plan| json!(plan.cluster.acquaint),
     ),
-    net("sample", "TIME", "How often queues are looked at", set!(cluster.sample_ns = duration_ns), |plan| {
-        json!(plan.cluster.sample_ns)
-    }),
+    net(
+        "sample",
+        "TIME",
+        "Interval between samples of the queues",
+        set!(cluster.sample_ns = duration_ns),
+        |plan| json!(plan.cluster.sample_ns),
+    ),
     homas(
         "homa",
         "BASE",
-        "Homa's settings start from: tuned (for this network and workload, as sweeps found it best), paper (the same as the SIGCOMM \
-         2018 paper has it) or deployed (a host's defaults)",
+        "Base of Homa's settings: tuned (for this network and workload, the best of sweeps), paper (those of the SIGCOMM 2018 paper) \
+         or deployed (a host's defaults)",
         |draft, text| {
             draft.homa.base = word(text, BASES)?;
             Ok(())
@@ -451,21 +455,21 @@ pub const KNOBS: &[Knob] = &[
     homas(
         "unsched-bytes",
         "BYTES",
-        "Bytes of a message sent unasked [default: those of a round trip]",
+        "Unscheduled bytes of a message [default: those of a round trip]",
         set!(homa.unsched_bytes = bytes_u32),
         |plan| json!(plan.homa.protocol.unsched_bytes),
     ),
     homas(
         "window",
         "BYTES",
-        "Bytes granted to a message beyond what came; 0: shared among those that get grants",
+        "Bytes granted to a message beyond those received; 0: divided among the messages that get grants",
         set!(homa.window = bytes_u32),
         |plan| json!(plan.homa.protocol.window),
     ),
     homas(
         "overcommit",
         "N",
-        "Messages granted at the same time",
+        "Maximum number of messages that get grants at the same time",
         set!(homa.overcommit = number::<u32>),
         |plan| json!(plan.homa.protocol.max_overcommit),
     ),
@@ -475,15 +479,15 @@ pub const KNOBS: &[Knob] = &[
     homas(
         "scheduled-levels",
         "N",
-        "How many of them are for scheduled bytes [default: by the workload]",
+        "Number of levels for scheduled bytes [default: by the workload]",
         set!(homa.scheduled_levels = number::<u8>),
         |plan| json!(plan.homa.protocol.max_sched_prio + 1),
     ),
     homas(
         "cutoffs",
         "POLICY",
-        "Unscheduled priorities: plan (for the workload), traffic (each host from what arrives), kernel (Linux Homa's), or \
-         increasing sizes as in 200,2800,15000",
+        "Unscheduled priorities: plan (for the workload), traffic (computed by each host from received messages), kernel (Linux \
+         Homa's), or increasing sizes as in 200,2800,15000",
         |draft, text| {
             draft.homa.cutoffs = Some(cutoffs(text)?);
             Ok(())

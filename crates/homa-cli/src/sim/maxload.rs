@@ -89,10 +89,10 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
     let mut draft = args.what.draft()?;
     let is_said = |name: &str| args.what.knobs.values.iter().any(|(said, _)| *said == name);
     for (name, why) in [
-        ("load", "the load is what is looked for"),
+        ("load", "max-load searches for the load"),
         ("senders", "an incast has no load"),
         ("incast-interval", "an incast has no load"),
-        ("outstanding", "as much as is carried is no load"),
+        ("outstanding", "a closed loop has no load"),
     ] {
         if is_said(name) {
             return Err(anyhow!("--{name}: {why}"));
@@ -177,7 +177,7 @@ fn text(setup: &Map<String, Value>, found: &[MaxLoadResult]) -> String {
         })
         .collect();
     format!(
-        "{}\nSustained: every measured message arrived in time, and the bytes under way did not grow; ! marks loads that were not.\n\n{}",
+        "{}\nSustained: every measured message arrived in time, and the bytes in flight did not grow; ! marks loads that were not sustained.\n\n{}",
         page::summary(setup),
         columns(&head, &rows)
     )

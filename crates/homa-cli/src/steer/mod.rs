@@ -69,7 +69,7 @@ fn attach(args: &AttachArgs) -> Result<()> {
     }
     if let Err(error) = report(args, &steering) {
         // After an error, no program may stay attached that the user would have to detach.
-        steering.detach().with_context(|| format!("{error:#}; and what was attached stays"))?;
+        steering.detach().with_context(|| format!("{error:#}; the attached programs remain"))?;
         return Err(error);
     }
     match interrupted {

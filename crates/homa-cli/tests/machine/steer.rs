@@ -113,7 +113,7 @@ fn a_second_program_is_refused_and_what_is_not_steered_cannot_be_detached() {
     let errors = stderr(&output);
     assert_eq!(errors.lines().count(), 4, "{errors}");
     assert!(
-        errors.contains("`homa steer detach a0` takes it off") && errors.contains("b0 is not steered"),
+        errors.contains("`homa steer detach a0` detaches it") && errors.contains("b0 is not steered"),
         "{errors}"
     );
 }
@@ -154,7 +154,7 @@ fn what_cannot_run_in_a_driver_is_refused_and_runs_generically() {
         "{said}"
     );
     assert!(said.contains("b0: rss-hash over cores 0, in the device's driver"), "{said}");
-    assert!(stderr(&output).contains("a0 takes no XDP program in its driver (its MTU is 1500; of a veth"));
+    assert!(stderr(&output).contains("a0 accepts no XDP program in its driver (its MTU is 1500; for a veth"));
 }
 
 #[test]

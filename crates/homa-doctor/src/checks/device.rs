@@ -32,7 +32,7 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
                     finding.is(severity, why, &format!("ethtool -K {device} {name} {letters}"))
                 }
             }
-            None => finding.unknown("the device does not tell", &format!("ethtool -k {device}")),
+            None => finding.unknown("the device does not report it", &format!("ethtool -k {device}")),
         }
     };
     vec![
@@ -42,7 +42,7 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
             settings.gro,
             true,
             Severity::Cost,
-            "each packet of a large message passes the stack alone, and short ones wait for that; our UDP sockets take merged runs",
+            "each packet of a large message passes the network stack separately, and short messages wait for that; our UDP sockets accept merged packets",
         ),
         switch(
             "gso",
@@ -50,8 +50,8 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
             settings.gso,
             true,
             Severity::Cost,
-            "runs of packets are cut before the stack and not behind it; buffers half the size made the P99 of short messages 10 to \
-             20 % worse",
+            "large datagrams are divided before the network stack instead of after it; buffers of half the size made the P99 of \
+             short messages 10 to 20 % worse",
         ),
         switch(
             "tso",
@@ -59,7 +59,7 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
             settings.tso,
             true,
             Severity::Note,
-            "it cuts TCP's segments, not ours; without it the processors do, beside Homa's work",
+            "it only affects TCP, whose segments the processors divide without it, in competition with Homa",
         ),
         switch(
             "lro",
@@ -67,7 +67,7 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
             settings.lro,
             false,
             Severity::Note,
-            "the device waits to merge TCP's packets, and a machine that forwards cannot cut them again",
+            "the device delays TCP's packets to merge them, and a forwarding machine cannot divide them again",
         ),
     ]
 }
@@ -76,11 +76,11 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
 const MAX_WAIT_US: u32 = 10;
 
 fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>) -> Finding {
-    let finding =
-        Finding::fine("interrupt_moderation", "a packet is told of at once, or nearly so").source(NOTES_2020);
+    let finding = Finding::fine("interrupt_moderation", "the device reports packets at once, or nearly so")
+        .source(NOTES_2020);
     let Some(Coalescing { receive_us, receive_frames, receive_adaptive, send_us }) = coalescing else {
         let why =
-            error.unwrap_or("the device does not tell when it interrupts: virtual ones have no such setting");
+            error.unwrap_or("the device does not report its interrupt settings: virtual devices have none");
         return finding.unknown(why, &format!("ethtool -c {device}"));
     };
     let adaptive = if receive_adaptive { "on" } else { "off" };
@@ -96,10 +96,10 @@ fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>)
         return finding;
     }
     let why = if receive_adaptive {
-        "under load the device waits longer for more packets, a short message's too: of the 25 to 30 us that a short round trip took under \
-         load, 13.5 alone, 5 to 10 were spent between the network card and its interrupt"
+        "under load the device delays interrupts to collect more packets, also those of short messages: of the 25 to 30 us of a short round \
+         trip under load (13.5 us without), 5 to 10 us passed between the network card and its interrupt"
     } else {
-        "each packet may wait that long for others before anybody hears of it, and a round trip has two of them at least"
+        "each packet may wait that long for further ones before the device reports it, and a round trip has at least two packets"
     };
     finding.is(Severity::Cost, why, &format!("ethtool -C {device} adaptive-rx off rx-usecs 0 rx-frames 1"))
 }
@@ -109,14 +109,14 @@ fn rate(host: &Host, device: &str) -> Finding {
     let finding = Finding::fine("link_rate", "the link is as fast as it should be").source(PERF_21);
     let speed = host.root.read(&path).and_then(|text| match text.parse::<i64>() {
         Ok(mbps) if mbps > 0 => Ok(mbps.unsigned_abs()),
-        _ => Err(format!("{text}: it tells none, as virtual devices do")),
+        _ => Err(format!("{text}: the device reports none, like virtual devices")),
     });
     let mbps = match speed {
         Ok(mbps) => mbps,
         Err(error) => {
             return finding.read(&path, &error).is(
                 Severity::Cost,
-                "nothing is paced, and unscheduled bytes follow no round-trip time, unless the rate is given by hand \
+                "packets are not paced, and unscheduled bytes do not follow the round-trip time, unless the rate is configured \
                  (HostConfig: link_mbps)",
                 &format!("homa serve --link-mbps {}", host.link_mbps.map_or("N".to_owned(), |mbps| mbps.to_string())),
             );
@@ -129,18 +129,18 @@ fn rate(host: &Host, device: &str) -> Finding {
         let command = format!("ethtool -s {device} autoneg on");
         return finding.is(
             Severity::Cost,
-            "both directions take turns: check the cable and the switch's port",
+            "the link sends in one direction at a time: check the cable and the switch's port",
             &command,
         );
     }
     match host.link_mbps {
         Some(wanted) if u64::from(wanted) != mbps => finding.is(
             Severity::Cost,
-            &format!("it should be {wanted} Mbit/s: a cable, a transceiver or the switch's port has agreed on another rate"),
+            &format!("it should be {wanted} Mbit/s: a cable, a transceiver or the switch's port causes another rate"),
             &format!("ethtool -s {device} speed {wanted} duplex full"),
         ),
         Some(_) => finding,
-        None => Finding { why: "say --link-mbps to have it compared".to_owned(), ..finding },
+        None => Finding { why: "use --link-mbps to compare it with the expected rate".to_owned(), ..finding },
     }
 }
 
@@ -154,7 +154,7 @@ fn mtu(host: &Host, device: &str) -> Finding {
     let finding = Finding::fine("mtu", "packets are large").source(PERF_21);
     let mtu = match host.root.number(&path) {
         Ok(mtu) => mtu,
-        Err(error) => return finding.read(&path, &error).unknown("it is not known", ""),
+        Err(error) => return finding.read(&path, &error).unknown("it is unknown", ""),
     };
     let finding = finding.read(&path, &mtu.to_string());
     let command = format!("ip link set dev {device} mtu 9000");
@@ -162,14 +162,14 @@ fn mtu(host: &Host, device: &str) -> Finding {
         LARGE_MTU.. => finding,
         STANDARD_MTU.. => finding.is(
             Severity::Note,
-            "large messages cost more processor time in small packets: over a veth 1 MB went at 0.90 of TCP's rate with an MTU of 1500 and \
-             at 1.10 with 9000; Linux Homa was measured with 3000. Only where every host and switch of the network takes it",
+            "large messages need more processor time with small packets: over a veth, messages of 1 MB reached 0.90 of TCP's rate with an MTU \
+             of 1500, and 1.10 with 9000; Linux Homa was measured with 3000. Every host and switch of the network must support it",
             &command,
         ),
         _ => finding.is(
             Severity::Note,
-            "it is less than Ethernet's own, as tunnels and overlays have it: more packets for a message, and what is sent with a larger \
-             one is cut or lost on the way",
+            "it is less than Ethernet's, as in tunnels and overlays: messages need more packets, and larger packets are fragmented or lost \
+             on the way",
             &format!("ip link set dev {device} mtu {STANDARD_MTU}"),
         ),
     }
@@ -179,11 +179,11 @@ fn priorities(device: &str) -> Finding {
     let words = format!("app show dev {device}");
     // Devices without such queues and systems without the tool tell nothing.
     let told = run_dcb(&words).filter(|told| !told.trim().is_empty());
-    let read = told.as_deref().map_or("the device does not tell", str::trim);
+    let read = told.as_deref().map_or("the device does not report it", str::trim);
     Finding::fine("dscp", "").read(&format!("dcb {words}"), read).unknown(
-        "a packet's priority is in the upper half of its DSCP. Whether the device's and the switch's queues keep it no file tells, but a \
-         probe between hosts does: `homa doctor listen` on one, `homa doctor probe` on others. Without priorities only the senders' and the \
-         receivers' part of the order is left",
+        "a packet's priority is in the upper bits of its DSCP. No file shows whether the queues of devices and switches respect it, but a \
+         probe between hosts does: `homa doctor listen` on one, `homa doctor probe` on others. Without priorities, only senders and \
+         receivers order messages",
         "homa doctor listen --help",
     )
 }

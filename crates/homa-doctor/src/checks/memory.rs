@@ -10,8 +10,8 @@ pub fn check(host: &Host) -> Vec<Finding> {
 
 fn huge_pages(host: &Host) -> Finding {
     let directory = "sys/kernel/mm/transparent_hugepage";
-    let finding =
-        Finding::fine("huge_pages", "nobody waits until a large page was put together").source(NOT_MEASURED);
+    let finding = Finding::fine("huge_pages", "threads never wait for the assembly of a huge page")
+        .source(NOT_MEASURED);
     let read = |file: &str| host.root.read(&format!("{directory}/{file}"));
     let (enabled, defrag) = match (read("enabled"), read("defrag")) {
         (Ok(enabled), Ok(defrag)) => (enabled, defrag),
@@ -24,14 +24,14 @@ fn huge_pages(host: &Host) -> Finding {
     if enabled.contains("[always]") && defrag.contains("[always]") {
         return finding.is(
             Severity::Cost,
-            "any page fault may wait until the kernel has moved other pages together",
+            "any page fault may wait while the kernel compacts memory",
             &format!("echo madvise > /{directory}/defrag"),
         );
     }
     if enabled.contains("[always]") {
         return finding.is(
             Severity::Note,
-            "a thread of the kernel puts large pages together, and whoever uses them meanwhile waits",
+            "a kernel thread assembles huge pages, and threads that access them meanwhile wait",
             &format!("echo madvise > /{directory}/enabled"),
         );
     }
@@ -40,7 +40,7 @@ fn huge_pages(host: &Host) -> Finding {
 
 fn swap(host: &Host) -> Finding {
     let path = "proc/swaps";
-    let finding = Finding::fine("swap", "nothing can be swapped out").source(NOT_MEASURED);
+    let finding = Finding::fine("swap", "there is no swap space").source(NOT_MEASURED);
     match host.root.read(path) {
         // The first line is a header.
         Ok(text) if text.lines().count() > 1 => {
@@ -48,24 +48,24 @@ fn swap(host: &Host) -> Finding {
                 text.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next()).collect();
             finding.read(path, &names.join(", ")).is(
                 Severity::Note,
-                "memory that was not used for a while may be on a disk when a request needs it",
+                "memory that was not used for a while may be on disk when a request needs it",
                 "swapoff -a",
             )
         }
         Ok(_) => finding.read(path, "none"),
-        Err(error) => finding.read(path, &error).unknown("it is not known", "swapon --show"),
+        Err(error) => finding.read(path, &error).unknown("it is unknown", "swapon --show"),
     }
 }
 
 fn balancing(host: &Host) -> Finding {
     let path = "proc/sys/kernel/numa_balancing";
-    let finding = Finding::fine("numa_balancing", "the kernel does not take pages away to see who uses them")
+    let finding = Finding::fine("numa_balancing", "the kernel does not unmap pages to sample their use")
         .source(NOT_MEASURED);
     match host.root.number(path) {
         Ok(0) => finding.read(path, "0"),
         Ok(value) => finding.read(path, &value.to_string()).is(
             Severity::Note,
-            "the kernel takes pages away now and then to see who uses them: each is a page fault in the middle of something",
+            "the kernel periodically unmaps pages to sample their use, and each of them causes a page fault later",
             "sysctl -w kernel.numa_balancing=0",
         ),
         // A kernel without this file has no NUMA balancing.

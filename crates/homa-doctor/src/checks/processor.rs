@@ -19,7 +19,7 @@ fn governor(host: &Host) -> Finding {
         Ok(names) if names == ["performance"] => finding.read(&path, "performance"),
         Ok(names) => finding.read(&path, &names.join(", ")).is(
             Severity::Cost,
-            "a processor that was idle starts slow, and the first short message after a pause pays for it",
+            "an idle processor starts at a low frequency, which delays the first short message after a pause",
             "cpupower frequency-set --governor performance",
         ),
         Err(error) => finding
@@ -33,14 +33,14 @@ const SHORT_WAKE_US: u64 = 10;
 
 fn deep_sleep(host: &Host) -> Finding {
     let path = format!("{CPUS}/cpu0/cpuidle/state*/latency");
-    let finding = Finding::fine("deep_sleep", "processors without work wake up soon").source(NOTES_RAMCLOUD);
+    let finding = Finding::fine("deep_sleep", "idle processors wake up quickly").source(NOTES_RAMCLOUD);
     let states = match idle(host.root) {
         Ok(states) => states,
         Err(error) => {
             let finding = finding.read(&path, &error);
             return if is_virtual(host.root) == Ok(true) {
                 finding.unknown(
-                    "a virtual machine: how deeply its processors sleep is the hypervisor's choice",
+                    "a virtual machine: the hypervisor determines how deeply its processors sleep",
                     "",
                 )
             } else {
@@ -67,8 +67,8 @@ fn deep_sleep(host: &Host) -> Finding {
     }
     finding.is(
         Severity::Cost,
-        "a thread that sleeps is woken that much later, and 15 us gaps in spinning threads went away with deep states. A host with \
-         low_latency (--low-latency) holds /dev/cpu_dma_latency while RPCs are in flight",
+        "sleeping threads are woken that much later, and gaps of 15 us in spinning threads disappeared without deep sleep states. A host with \
+         low_latency (--low-latency) holds /dev/cpu_dma_latency open while RPCs are in flight",
         &format!("cpupower idle-set --disable-by-latency {SHORT_WAKE_US}"),
     )
 }
@@ -90,19 +90,19 @@ fn isolated(host: &Host) -> Finding {
     match host.root.read(&path) {
         Ok(list) if list.is_empty() => finding.read(&path, "none").is(
             Severity::Note,
-            "other programs and the timer tick run where a thread polls; the notes looked for kernels that can take the tick away. It needs \
-             processors that the rest of the machine can do without",
+            "other programs and the timer tick run on the processors of polling threads. Isolation needs processors that the rest of the \
+             machine can do without",
             "boot with isolcpus=LIST nohz_full=LIST rcu_nocbs=LIST, then taskset -c LIST homa serve",
         ),
         Ok(list) if nohz.is_empty() || nohz == "(null)" => {
             finding.read(&path, &list).read(&format!("{CPUS}/nohz_full"), "none").is(
                 Severity::Note,
-                "nothing else is put on them, but the timer tick still comes",
+                "no other programs run on them, but the timer tick does",
                 &format!("boot with nohz_full={list} rcu_nocbs={list}"),
             )
         }
         Ok(list) => finding.read(&path, &list).read(&format!("{CPUS}/nohz_full"), &nohz),
-        Err(error) => finding.read(&path, &error).unknown("it is not known", ""),
+        Err(error) => finding.read(&path, &error).unknown("it is unknown", ""),
     }
 }
 
@@ -115,12 +115,12 @@ fn timer_slack(host: &Host) -> Finding {
     match host.root.number(path) {
         Ok(slack) if slack >= USUAL_SLACK_NS => finding.read(path, &slack.to_string()).is(
             Severity::Note,
-            "the timer of a thread that sleeps may come that many nanoseconds late: the pacer of a host that does not poll sends late. \
-             Threads that poll do not notice",
+            "timers of sleeping threads may expire that many nanoseconds late, so the pacer of a host that does not poll sends late. \
+             Polling threads are not affected",
             "echo 1 > /proc/PID/timerslack_ns, for each thread of the process",
         ),
         Ok(slack) => finding.read(path, &slack.to_string()),
-        Err(error) => finding.read(path, &error).unknown("it is not known", ""),
+        Err(error) => finding.read(path, &error).unknown("it is unknown", ""),
     }
 }
 
@@ -138,10 +138,10 @@ fn clock(host: &Host) -> Finding {
         }
         Ok(name) => finding.read(path, &name).is(
             Severity::Cost,
-            "each look at this clock is a system call or a slow device, and polling looks at it all the time",
+            "each read of this clock is a system call or accesses a slow device, and polling threads read it constantly",
             &format!("echo tsc > /{path}, if it is in available_clocksource"),
         ),
-        Err(error) => finding.read(path, &error).unknown("it is not known", ""),
+        Err(error) => finding.read(path, &error).unknown("it is unknown", ""),
     }
 }
 

@@ -14,14 +14,14 @@ pub fn check(host: &Host) -> Vec<Finding> {
             "rmem_max",
             config.receive_buffer_bytes,
             PERF_20,
-            "a loaded receiver's socket overflows, and each lost packet costs a short message the wait for a RESEND",
+            "the socket of a loaded receiver overflows, and each lost packet delays a message until a RESEND",
         ),
         buffer(
             host,
             "wmem_max",
             config.send_buffer_bytes,
             NOT_MEASURED,
-            "a burst of packets finds the socket full, and its rest waits for another round",
+            "the socket becomes full during a burst of packets, and the rest waits for another round",
         ),
         receive_default(host),
         privileges(host),
@@ -33,7 +33,7 @@ pub fn check(host: &Host) -> Vec<Finding> {
 fn buffer(host: &Host, which: &str, wanted: usize, source: &'static str, why: &str) -> Finding {
     let path = format!("proc/sys/net/core/{which}");
     let name = if which == "rmem_max" { "receive_buffer" } else { "send_buffer" };
-    let finding = Finding::fine(name, "it has room for what our sockets ask for").source(source);
+    let finding = Finding::fine(name, "it permits the sizes that our sockets request").source(source);
     let has = match host.root.number(&path) {
         Ok(has) => has,
         Err(error) => return finding.read(&path, &error).unknown("what sockets get is not known", ""),
@@ -44,10 +44,11 @@ fn buffer(host: &Host, which: &str, wanted: usize, source: &'static str, why: &s
     }
     let command = format!("sysctl -w net.core.{which}={wanted}");
     if host.may(CAP_NET_ADMIN) == Ok(true) {
-        let why = format!("a process with CAP_NET_ADMIN, as this one, is not bound by it; for others {why}");
+        let why =
+            format!("it does not apply to processes with CAP_NET_ADMIN, like this one; for others {why}");
         return finding.is(Severity::Note, &why, &command);
     }
-    finding.is(Severity::Cost, &format!("our sockets ask for {wanted}: {why}"), &command)
+    finding.is(Severity::Cost, &format!("our sockets request {wanted}: {why}"), &command)
 }
 
 fn receive_default(host: &Host) -> Finding {
@@ -75,7 +76,7 @@ fn privileges(host: &Host) -> Finding {
         .filter_map(|(name, has)| (!has).then_some(name))
         .collect();
     let words = if missing.is_empty() {
-        "all are there".to_owned()
+        "all required ones".to_owned()
     } else {
         format!("without {}", missing.join(", "))
     };
@@ -99,7 +100,7 @@ const CHARGED_ELSEWHERE: (u32, u32) = (5, 11);
 
 fn locked_memory(host: &Host) -> Finding {
     let path = "proc/self/limits";
-    let finding = Finding::fine("locked_memory", "it does not bound our packet paths").source(NOT_MEASURED);
+    let finding = Finding::fine("locked_memory", "it does not limit our packet paths").source(NOT_MEASURED);
     let text = match host.root.read(path) {
         Ok(text) => text,
         Err(error) => return finding.read(path, &error).unknown("the limit is not known", "ulimit -l"),
@@ -111,7 +112,7 @@ fn locked_memory(host: &Host) -> Finding {
     match limit.parse::<u64>() {
         Ok(limit) if old && limit < (64 << 20) => finding.is(
             Severity::Note,
-            "a kernel before Linux 5.11 counts the maps and rings of AF_XDP towards it: --driver xdp cannot be opened",
+            "kernels before Linux 5.11 apply it to the maps and rings of AF_XDP: --driver xdp cannot be opened",
             "ulimit -l unlimited",
         ),
         _ => finding,
@@ -137,7 +138,7 @@ const CAME_WITH: [((u32, u32), &str); 3] = [
 
 fn kernel(host: &Host) -> Finding {
     let path = "proc/sys/kernel/osrelease";
-    let finding = Finding::fine("kernel", "it has what our packet paths use").source(PERF_21);
+    let finding = Finding::fine("kernel", "it has all features of our packet paths").source(PERF_21);
     let release = match release(host) {
         Ok(release) => release,
         Err(error) => {
@@ -157,7 +158,7 @@ fn kernel(host: &Host) -> Finding {
     if no_xdp {
         return finding.read("proc/net/protocols", "no XDP").is(
             Severity::Note,
-            "it is built without AF_XDP sockets: --driver xdp cannot be used",
+            "it was built without AF_XDP sockets: --driver xdp cannot be used",
             "use a kernel with CONFIG_XDP_SOCKETS",
         );
     }

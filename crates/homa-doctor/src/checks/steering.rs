@@ -30,9 +30,9 @@ pub fn check_device(host: &Host, device: &str) -> Finding {
     }
     finding.is(
         Severity::Note,
-        "one processor takes all packets: while it is busy with a long message, short ones and the threads that run there wait. Linux Homa \
-         won 20 to 35 % of the P99 of short messages by choosing processors by their load; another processor than the interrupt's costs an \
-         idle round trip 2 to 3 us. Several endpoints (--endpoints) and --driver packet or xdp steer by themselves",
+        "one processor receives all packets: while it is busy with a long message, short messages and its other threads wait. In Linux Homa, \
+         choosing processors by load reduced the P99 of short messages by 20 to 35 %; another processor than the interrupt's costs 2 to \
+         3 us in an idle round trip. Several endpoints (--endpoints) and --driver packet or xdp steer by themselves",
         &format!("echo {} > /{directory}/rx-0/rps_cpus", hex_mask(processors)),
     )
 }
@@ -48,15 +48,15 @@ fn flows(host: &Host) -> Finding {
     let path = "proc/sys/net/core/rps_sock_flow_entries";
     let finding = Finding::fine(
         "rfs",
-        "packets do not follow threads: with Homa all of a pair of hosts are one flow, so that it would not know whom to follow",
+        "packets do not follow threads: all Homa packets of a pair of hosts are one flow, which has several threads",
     )
     .source(NOT_MEASURED);
     match host.root.number(path) {
         Ok(0) => finding.read(path, "0"),
         Ok(entries) => finding.read(path, &entries.to_string()).is(
             Severity::Note,
-            "packets are steered to where the last reader of their flow ran. All packets of a pair of Homa hosts are one flow, which moves \
-             from processor to processor with the threads that read it",
+            "packets are steered to the processor of their flow's last reader. All Homa packets of a pair of hosts are one flow, which moves \
+             between processors with its reading threads",
             "sysctl -w net.core.rps_sock_flow_entries=0",
         ),
         Err(error) => finding.read(path, &error).unknown("the kernel has no such steering, or hides it", ""),
@@ -69,7 +69,7 @@ fn flow_limit(host: &Host) -> Finding {
     match host.root.read(path) {
         Ok(mask) if mask.chars().any(|digit| !"0,".contains(digit)) => finding.read(path, &mask).is(
             Severity::Note,
-            "a backlog that is half full drops packets of the flow with the most of them: all packets of a pair of Homa hosts are one flow",
+            "a backlog that is half full drops packets of the largest flow: all Homa packets of a pair of hosts are one flow",
             "sysctl -w net.core.flow_limit_cpu_bitmap=0",
         ),
         Ok(mask) => finding.read(path, &mask),
@@ -83,8 +83,8 @@ const PACKETS_PER_SQUEEZE: u64 = 10_000;
 
 fn backlog(host: &Host) -> Finding {
     let path = "proc/net/softnet_stat";
-    let finding = Finding::fine("softirq_budget", "soft interrupts of the network end with their work done")
-        .source(NOTES_2020);
+    let finding =
+        Finding::fine("softirq_budget", "network soft interrupts finish their work").source(NOTES_2020);
     let text = match host.root.read(path) {
         Ok(text) => text,
         Err(error) => {
@@ -113,15 +113,15 @@ fn backlog(host: &Host) -> Finding {
     if dropped > 0 {
         return finding.is(
             Severity::Cost,
-            "packets were dropped since the backlog of a processor was full: each costs a short message the wait for a RESEND",
+            "packets were dropped because the backlog of a processor was full: each delays a message until a RESEND",
             &format!("sysctl -w {}", doubled("netdev_max_backlog")),
         );
     }
     if squeezed.saturating_mul(PACKETS_PER_SQUEEZE) > processed {
         return finding.is(
             Severity::Cost,
-            "soft interrupts run out of their budget and leave the rest to ksoftirqd, which runs like any other thread and may wait for a \
-             time slice: that was the P99.9 of 5 ms and more of Linux Homa's short messages",
+            "soft interrupts exhaust their budget and leave the rest to ksoftirqd, which may wait for a time slice like any other thread: this \
+             caused a P99.9 of 5 ms and more for Linux Homa's short messages",
             &format!("sysctl -w {} {}", doubled("netdev_budget"), doubled("netdev_budget_usecs")),
         );
     }

@@ -51,9 +51,9 @@ pub fn common_stops(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
 /// Number of shifts of the processors against each other, to estimate what chance gives.
 const SHIFTS: u32 = 8;
 
-/// The number of stops that [`common_stops`] would find by chance: the average over shifts of each processor's
-/// gaps by a different part of `span_ns`, which leave no common cause. Gaps beyond the end wrap to the
-/// beginning.
+/// The number of stops that [`common_stops`] would find by chance: the average over shifts of each
+/// processor's gaps by a different part of `span_ns`, which leave no common cause. Gaps beyond the end wrap
+/// to the beginning.
 pub fn by_chance(cores: &[Vec<Gap>], span_ns: u64) -> f64 {
     let found = (1..=SHIFTS).map(|shift| {
         let moved: Vec<Vec<Gap>> = (0..)

@@ -60,7 +60,7 @@ pub fn sentences(
     out.extend(network(counted));
     let unkept: u64 = measure.cores.iter().map(|core| core.unkept).sum();
     if unkept > 0 {
-        out.push(format!("{unkept} gaps were too many to keep: they are counted, and not told apart."));
+        out.push(format!("{unkept} gaps exceeded the memory limit: they are counted, but not classified."));
     }
     out
 }
@@ -74,14 +74,14 @@ fn at_once(explained: &GapCauses, counted: &CounterChanges, is_virtual: bool) ->
     let managed = counted.management_interrupts.as_ref().ok().and_then(|counts| counts.iter().max());
     let why = match managed {
         Some(0) if is_virtual => "no management interrupts were counted: the hypervisor stops the machine",
-        Some(0) => "no management interrupts were counted, so it is something else",
+        Some(0) => "no management interrupts were counted, so the cause is another one",
         Some(_) => {
-            "management interrupts were counted meanwhile: see the firmware's settings (power, memory and fan monitoring)"
+            "management interrupts were counted: see the firmware's settings (power, memory and fan monitoring)"
         }
         None if is_virtual => {
             "the hypervisor stops the machine, or the firmware below it does (management interrupts)"
         }
-        None => "management interrupts of the firmware do that; their counter cannot be read",
+        None => "management interrupts of the firmware may be the cause; their counter cannot be read",
     };
     Some(format!(
         "All processors stopped at once {count} times, {} in all ({:.1} by chance): {why}.",
@@ -112,14 +112,14 @@ fn ticks(measure: &Measurement, explained: &GapCauses, counted: &CounterChanges)
         let median = time(of_rate.first().map_or(0, |(median, _)| *median));
         let whose = match timer_hz {
             Some(timer) if hz as f64 > NOT_OURS * timer => format!(
-                "The kernel's own timer came {timer:.0} times a second, so that it is somebody else's: a hypervisor's."
+                "The kernel's own timer has {timer:.0} ticks per second, so this one is a hypervisor's."
             ),
-            _ => "It is the kernel's timer tick, which nohz_full takes from processors with one thread, or a hypervisor's."
+            _ => "It is the kernel's timer tick, which nohz_full removes from processors with one thread, or a hypervisor's."
                 .to_owned(),
         };
         format!(
-            "A tick of {hz} Hz shows on {count} of {all} processors: {median} each (median), {cost:.2} % of the time with what falls \
-             together with it. {whose}"
+            "A tick of {hz} Hz shows on {count} of {all} processors: {median} each (median), {cost:.2} % of the time including \
+             coinciding gaps. {whose}"
         )
     };
     rates.into_iter().map(sentence).collect()

@@ -25,7 +25,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Nobody listens there, the listener went away, or a socket cannot be opened.
 pub fn send(to: SocketAddr, notify: &mut dyn FnMut(&str)) -> Result<Results> {
     let stream = TcpStream::connect_timeout(&to, CONNECT)
-        .with_context(|| format!("nobody listens at {to}: start `homa doctor listen` there"))?;
+        .with_context(|| format!("no listener at {to}: start `homa doctor listen` there"))?;
     let mut listener = Control::new(stream, to.to_string(), PATIENCE)?;
     listener.put(&Hello { version: VERSION })?;
     notify(&format!("waiting for {to} to say what to send"));

@@ -145,17 +145,19 @@ impl Verdict {
         match self {
             Verdict::Kept => "KEPT: higher priorities pass the load",
             Verdict::Partly => {
-                "PARTLY: higher priorities wait less than the load does, but they wait: a queue on the way has fewer levels or none; \
-                 look at each hop's DSCP trust and at the hosts' queueing disciplines"
+                "PARTLY: higher priorities wait less than the load, but they wait: a queue on the way has fewer levels or none; \
+                 check each hop's DSCP trust and the hosts' queueing disciplines"
             }
             Verdict::Lost => {
-                "LOST: all priorities wait as the load does: let the switches trust DSCP and map its three high bits to eight \
+                "LOST: all priorities wait like the load: let the switches trust DSCP and map its three high bits to eight \
                  strict-priority queues, and give devices a queueing discipline with priorities (tc qdisc replace dev DEV root pfifo_fast)"
             }
             Verdict::NoQueue => {
-                "NO QUEUE: the load delayed nobody: add hosts (`homa doctor listen --senders 3` or more), or raise --load-rate"
+                "NO QUEUE: the load caused no delay: add hosts (`homa doctor listen --senders 3` or more), or raise --load-rate"
             }
-            Verdict::NoProbes => "NO PROBES: too few came to say anything: is the UDP port open on the way?",
+            Verdict::NoProbes => {
+                "NO PROBES: too few probes arrived for a result: is the UDP port open on the way?"
+            }
         }
     }
 }

@@ -109,7 +109,8 @@ fn until_answered(from: &UdpSocket, to: &UdpSocket) {
         }
         assert!(begin.elapsed() < PATIENCE, "no datagram passes the switch");
     }
-    // The path is there and keeps the order of frames: what was sent more than once comes before the last one.
+    // The path is there and keeps the order of frames: what was sent more than once comes before the last
+    // one.
     to.set_read_timeout(Some(PATIENCE)).unwrap();
     from.send_to(b"!", there).unwrap();
     let mut last = [0];

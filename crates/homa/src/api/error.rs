@@ -52,7 +52,7 @@ pub enum HostError {
     },
     /// The policy depends on information that a host does not have.
     #[error(
-        "{policy} cannot place RPCs, since a host does not know what it asks for: choose one of {}",
+        "{policy} cannot place RPCs, since it needs information that a host does not have: choose one of {}",
         ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ")
     )]
     Placement {

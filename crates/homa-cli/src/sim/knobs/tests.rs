@@ -124,7 +124,7 @@ fn an_error_names_the_setting_and_what_there_is() {
         (&[("duration", "50")], "duration: `50` is no time"),
         (&[("senders", "5"), ("messages", "9")], "messages: an incast"),
         (&[("outstanding", "5"), ("messages", "9")], "messages: how many"),
-        (&[("outstanding", "5"), ("load", "0.5")], "outstanding: stands in place of load"),
+        (&[("outstanding", "5"), ("load", "0.5")], "outstanding: cannot be combined with load"),
         (&[("outstanding", "0")], "outstanding: must be 1 to 100000"),
         (&[("messages", "99999999999999")], "messages: 99999999999999 take longer"),
     ] {

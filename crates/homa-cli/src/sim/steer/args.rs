@@ -52,11 +52,12 @@ Examples:
   homa sim steer --workloads 100 --outstanding 1 --hosts 2 --server-threads 18 --poll 0 --wake-order fifo
   homa sim steer --print-costs x86 > mine.toml; homa sim steer --costs mine.toml
 
-Each host of a cluster (one switch, 25 Gbit/s, MTU 3000) is client and server of echo RPCs and runs the protocol as it is deployed, on cores where it
-competes with applications. A load is a share of what the hosts could carry if all cores did nothing but the work of RPCs, equally much, warm and
-without waiting, or of the links where these carry less. Times are from when a thread begins to send a request until one has the response; short
-messages are those below 1500 bytes, or the shortest tenth where these are fewer. Messages of more than 1 MB are that long, as with Linux Homa. Hand-offs, core wake-ups and cold packets are in
-hundredths of the packets, cold and woken threads of the messages. The same seed gives the same results.", policies()))]
+Each host of a cluster (one switch, 25 Gbit/s, MTU 3000) is client and server of echo RPCs. It runs the deployed protocol on cores
+that applications also use. A load is a share of the capacity of hosts whose cores only process RPCs, all equally loaded, warm and
+never waiting, or of the links' capacity if that is less. Times are measured from the moment a thread begins to send a request until
+a thread has the response. Short messages are those below 1500 bytes, or the shortest tenth if these are fewer. Messages are
+limited to 1 MB, as in Linux Homa. Hand-offs, core wake-ups and cold packets are in percent of the packets; cold and woken threads
+are in percent of the messages. The same seed gives the same results.", policies()))]
 pub struct SteerArgs {
     /// Policies, or `all`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rss-hash,homa-hash,gen2,bypass", value_parser = any_policy)]
@@ -79,7 +80,8 @@ pub struct SteerArgs {
     /// RPCs of each host that are under way at all times, in place of a load
     #[arg(long, value_name = "N")]
     pub outstanding: Option<u32>,
-    /// Which waiting thread gets a message: lifo (the last to wait), fifo (the first) or least-recent (the one whose core was idle for longest)
+    /// Which waiting thread gets a message: lifo (the last to wait), fifo (the first) or least-recent (the
+    /// one whose core was idle for longest)
     #[arg(long, value_name = "ORDER", default_value_t = WakeOrder::Lifo, value_parser = wake_order)]
     pub wake_order: WakeOrder,
     /// Most packets that a core takes from the device before it hands them on
@@ -135,10 +137,12 @@ pub struct WorkArgs {
     /// Runs at the same time [default: as many as there are processors]. Results do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard
+    /// error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
@@ -178,9 +182,10 @@ Examples:
   homa sim router --flows 1,2,4,8,16,32
   homa sim router --policies same-core,rss-hash,sparse --cores 4,8,16 --flows 1,4,16,32 --json -
 
-The experiment of the \"sparse connection\" patch for RPS: TCP both ways between two hosts, by a router that translates addresses. Its first core takes
-packets from both devices, and a policy chooses among the others; with same-core the first does all. The gain is that of each policy over the first
-of those that are compared. A run's ports, and so its hashes, are random; the spread is over runs.")]
+The experiment of the \"sparse connection\" patch for RPS: TCP in both directions between two hosts, through a router that translates
+addresses. The router's first core receives packets from both devices, and a policy chooses among the other cores; with same-core
+the first core does everything. The gain of each policy is relative to the first policy of the list. The ports of a run, and hence
+its hashes, are random; the spread is over runs.")]
 pub struct RouterArgs {
     /// Policies, or `all`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rss-hash,sparse", value_parser = any_policy)]

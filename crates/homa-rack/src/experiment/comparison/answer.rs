@@ -144,7 +144,7 @@ impl<'a> Answer<'a> {
         let plan = &self.measured.plan;
         let spec = plan.spec();
         let lowered = self.lowered_from.map_or(String::new(), |load| {
-            format!(" (at {:.0} % not every protocol completed what was offered)", load * 100.0)
+            format!(" (at {:.0} % not every protocol completed the offered load)", load * 100.0)
         });
         format!(
             "Rack: {}{}; {} at {:.0} % load{lowered}",
