@@ -15,7 +15,7 @@ fn main() {
     }
     if let Some(hosts) = args.get(5) {
         config.hosts = hosts.parse().expect("a number of hosts");
-        // A byte from every host to every other would be most of a short run.
+        // First contacts between all hosts would be most of a short run.
         config.acquaint = config.hosts <= 256;
     }
     config.warm_up_ns = config.duration_ns / 5;

@@ -1,5 +1,5 @@
-//! W3 untruncated over a network that loses, duplicates and reorders, seed after seed: every RPC must be answered once, right
-//! to the byte, none run twice, and nothing may be left over.
+//! W3 without a limit on message sizes over a network that loses, duplicates and reorders, for many seeds:
+//! every RPC must be answered once, with correct bytes, be run at most once, and leave no state.
 //!
 //! `cargo run --release -p homa-sim --example faults -- --seeds 0..50 --rpcs 100000`
 
@@ -100,9 +100,9 @@ fn seeds(value: &str) -> Result<Range<u64>, String> {
         .ok_or_else(|| format!("--seeds {value}: want A..B with A below B"))
 }
 
-/// Runs one seed and prints its result; false: it failed.
+/// Runs one seed and prints its result; returns false on failure.
 fn report(options: &Options, seed: u64) -> bool {
-    // Corrupted payload cannot be vouched for; what is promised then is that nothing breaks and nothing is left.
+    // Corrupted payload cannot be checked; this only checks for panics and leftover state.
     let corrupting = options.faults.corruption > 0.0;
     let problems = match catch_unwind(AssertUnwindSafe(|| options.run(seed))) {
         Ok(report) if corrupting => {
@@ -113,7 +113,7 @@ fn report(options: &Options, seed: u64) -> bool {
             println!("{report}");
             report.problems()
         }
-        // The panic has printed what was wrong.
+        // The panic has printed the cause.
         Err(_) => vec!["a panic".to_owned()],
     };
     for problem in &problems {

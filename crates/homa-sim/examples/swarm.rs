@@ -1,4 +1,4 @@
-//! Runs the swarm seed after seed: a range of seeds, fresh ones, or until stopped.
+//! Runs the swarm for many seeds: a range, or random ones, once or until stopped.
 //!
 //! `cargo run --release -p homa-sim --example swarm -- --forever`
 
@@ -45,7 +45,7 @@ struct Options {
 }
 
 impl Options {
-    /// `None`: help was asked for.
+    /// `None`: help was requested.
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
         let swarm = SwarmOptions { check_every: 1, ..SwarmOptions::default() };
@@ -84,7 +84,7 @@ impl Options {
         Ok(Some(options))
     }
 
-    /// The command that runs one seed again, just so.
+    /// The command that repeats the run of one seed exactly.
     fn replay(&self, seed: u64) -> String {
         format!(
             "cargo run --release -p homa-sim --example swarm -- --seeds {seed}..{} --turmoil-ms {} --check {}{}{} --verbose",
@@ -96,7 +96,7 @@ impl Options {
         )
     }
 
-    /// The problems of a seed. Pairings are added to `table`.
+    /// The problems of a seed. The results of pairings are added to `table`.
     fn problems(&self, seed: u64, table: &Mutex<Table>) -> Vec<String> {
         if self.dialects {
             let (plan, report) = pair_swarm(seed);
@@ -116,7 +116,7 @@ impl Options {
         report.problems
     }
 
-    /// Runs a seed; what was wrong, if anything.
+    /// Runs a seed; returns its problems, if there are any.
     fn run(&self, seed: u64, table: &Mutex<Table>) -> Result<(), String> {
         let problems = match catch_unwind(AssertUnwindSafe(|| self.problems(seed, table))) {
             Ok(problems) => problems,
@@ -133,7 +133,7 @@ impl Options {
     }
 }
 
-/// Seeds that no run had before, by the time: each second has a million.
+/// Random seeds, derived from the time: each second has a million.
 fn fresh_base() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_micros() as u64
@@ -149,7 +149,7 @@ fn seeds(value: &str) -> Result<(u64, u64), String> {
         .ok_or_else(|| format!("--seeds {value}: want A..B with A below B, or A.."))
 }
 
-/// Pairings: client, server, bytes of a message, thousandths lost.
+/// Pairings: client, server, bytes of a message, lost packets per thousand.
 type Table = BTreeMap<(Speaker, Speaker, u32, u32), PairReport>;
 
 fn print_table(table: &Table) {
@@ -175,7 +175,7 @@ fn print_table(table: &Table) {
     }
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Progress {
     table: Mutex<Table>,
     next: AtomicU64,
@@ -183,11 +183,11 @@ struct Progress {
     failed: AtomicU64,
     stop: AtomicBool,
     begin: Instant,
-    /// When a line was last printed.
+    /// The time of the last printed line.
     told: Mutex<Instant>,
 }
 
-/// Time between two lines of progress.
+/// Interval between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 impl Progress {

@@ -11,13 +11,13 @@ use crate::network::{Deployed, HostEvent};
 /// A server's reaction to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Answers at once with this many bytes.
+    /// Responds at once with this many bytes.
     Now(u32),
     /// Answers after a computing time.
     After {
         /// Computing time.
         delay_ns: u64,
-        /// Bytes of the answer.
+        /// Length of the response in bytes.
         length: u32,
     },
     /// Keeps the request. [`HostCtx::reply`] or [`HostCtx::abort`] may end it later.
@@ -28,7 +28,7 @@ pub enum Reply {
 ///
 /// Its behaviour may depend only on its arguments and its own state, which a seed determines.
 pub trait App {
-    /// The host has started, or started again after a crash.
+    /// The host has started, or restarted after a crash.
     fn on_start(&mut self, host: &mut HostCtx<'_>);
 
     /// A complete request of `length` bytes has arrived at server port `port`.
@@ -78,7 +78,7 @@ pub struct HostCtx<'a> {
 }
 
 impl HostCtx<'_> {
-    /// The network's time. The host's clock may show another.
+    /// The network's time. The host's clock may differ.
     pub fn now(&self) -> Time {
         self.fabric.now
     }
@@ -101,7 +101,7 @@ impl HostCtx<'_> {
         self.endpoint.bind(port)
     }
 
-    /// Starts an RPC from this host's client port, which is opened by the first.
+    /// Starts an RPC from this host's client port. The first call opens the port.
     ///
     /// # Errors
     /// As [`Endpoint::send_request`].
@@ -142,14 +142,14 @@ impl HostCtx<'_> {
         Ok(rpc)
     }
 
-    /// Closes the client port; its RPCs end as aborted. The next [`HostCtx::call`] opens another.
+    /// Closes the client port; its RPCs end as aborted. The next [`HostCtx::call`] opens a new one.
     pub fn close_client_port(&mut self) {
         if let Some(port) = self.state.client_port.take() {
             self.endpoint.close_port(self.clock(), port);
         }
     }
 
-    /// Closes a port, of a server or of a client; its RPCs end as aborted.
+    /// Closes a server or client port; its RPCs end as aborted.
     pub fn unbind(&mut self, port: u16) {
         self.endpoint.close_port(self.clock(), port);
     }

@@ -8,15 +8,15 @@ use crate::packet::Body;
 /// The event for which a packet was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It went onto the sender's uplink.
+    /// It was sent on the sender's uplink.
     Sent,
-    /// It reached the host that it was for.
+    /// It reached its destination host.
     Delivered,
     /// A fault dropped it.
     Lost,
     /// A queue was full.
     Overflow,
-    /// Its receiver is down.
+    /// Its receiver was down.
     HostDown,
 }
 
@@ -25,9 +25,9 @@ pub enum Fate {
 pub struct Captured {
     /// Time of the event.
     pub at: Time,
-    /// Index of the host that sent it.
+    /// Index of the sending host.
     pub from: usize,
-    /// Index of the host that it is for.
+    /// Index of the destination host.
     pub to: usize,
     /// Priority of the packet.
     pub priority: u8,

@@ -3,12 +3,12 @@
 
 use homa_proto::Time;
 
-/// How fast packets leave a driver's queue for one destination.
+/// The drain rate of a driver's queue for one destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
     /// One packet per interval.
     Slow {
-        /// Time between two packets.
+        /// Interval between two packets.
         packet_ns: u64,
     },
     /// No packets until the queue is removed.

@@ -19,7 +19,7 @@ const UDP_PORT: u16 = 14_600;
 /// Maximum number of hosts: each has its own address.
 pub(crate) const MAX_HOSTS: usize = 1 << 24;
 
-/// The address of the host with this index: 10.x.y.z and one UDP port.
+/// The address of the host with this index: 10.x.y.z, and the same UDP port for all.
 ///
 /// # Panics
 /// If `host` is not below 2^24.
@@ -116,7 +116,7 @@ pub(crate) trait World {
 /// An event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event<H> {
-    /// The link behind a port is free.
+    /// The link behind a port has become free.
     PortFree { port: u32 },
     /// A packet has crossed a switch and is queued at a port.
     Forward { packet: u32, port: u32 },
@@ -360,7 +360,7 @@ impl<W: World> Fabric<W> {
         self.packets.release(number);
     }
 
-    /// The link behind a port is free.
+    /// The link behind a port has become free.
     pub(crate) fn port_free(&mut self, port: u32) {
         self.ports[port as usize].wakeup_pending = false;
         self.depart(port);

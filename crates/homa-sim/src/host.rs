@@ -1,4 +1,4 @@
-//! A host: an endpoint, its application, and the loop that drives it.
+//! A host: an endpoint, its application, and its drive loop.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -190,7 +190,7 @@ impl<A: App> Host<A> {
         self.state.store.open() == 0 && self.endpoint.as_ref().is_none_or(Endpoint::is_idle)
     }
 
-    /// Starts (or starts again, with empty memory).
+    /// Starts the host, or restarts it with empty memory.
     pub(crate) fn start(&mut self, fabric: &mut Fabric<Deployed>, config: Config) {
         let trace = match self.state.trace_records {
             0 => Trace::off(),
@@ -225,7 +225,7 @@ impl<A: App> Host<A> {
         lost.into_iter().for_each(|packet| fabric.packets.release(packet));
     }
 
-    /// Lets the application act, then drives.
+    /// Lets the application act, then drives the endpoint.
     pub(crate) fn act<R>(
         &mut self,
         fabric: &mut Fabric<Deployed>,
@@ -238,7 +238,7 @@ impl<A: App> Host<A> {
         Some(result)
     }
 
-    /// Takes packets from the wire.
+    /// Receives packets from the wire.
     pub(crate) fn receive(&mut self, fabric: &mut Fabric<Deployed>, burst: &[(u32, Packet<Vec<u8>>)]) {
         let Some(endpoint) = self.endpoint.as_mut() else { return };
         endpoint.trace().set_virtual_now(fabric.now.as_ns());
@@ -409,7 +409,7 @@ impl<A: App> Host<A> {
         }
     }
 
-    /// Sends the answer that the application has computed.
+    /// Sends the response that the application has computed.
     pub(crate) fn reply(&mut self, fabric: &mut Fabric<Deployed>, rpc: RpcKey, length: u32) {
         // The client may have aborted meanwhile, and then needs no answer.
         self.act(fabric, |_, host| host.answer(rpc, Reply::Now(length)));

@@ -27,16 +27,16 @@ pub enum IncastKind {
     Responses,
 }
 
-/// An experiment: rounds of one message from each sender, all begun at the same moment.
+/// An experiment: rounds in which each sender starts one message at the same moment.
 #[derive(Clone, Debug)]
 pub struct Incast {
-    /// Seeds the hosts.
+    /// Seed of the hosts.
     pub seed: u64,
-    /// Which way the messages go.
+    /// Direction of the large messages.
     pub kind: IncastKind,
-    /// Hosts that send, at least 1.
+    /// Number of sending hosts, at least 1.
     pub senders: usize,
-    /// Bytes of each message.
+    /// Length of each message in bytes.
     pub bytes: u32,
     /// Buffer of the switch's port to the receiver.
     pub buffer_bytes: u64,
@@ -47,7 +47,7 @@ pub struct Incast {
     /// Whether the senders behave like Linux Homa: they neither mark their packets as ours nor read
     /// extensions that only our peers send.
     pub kernel_senders: bool,
-    /// The hosts' protocol.
+    /// Protocol configuration of the hosts.
     pub protocol: Config,
 }
 
@@ -163,12 +163,12 @@ fn sum(network: &Network<Peer>, counter: &str) -> u64 {
     entries.filter(|(name, _, _)| *name == counter).map(|(_, value, _)| value).sum()
 }
 
-/// One round of an incast.
+/// The result of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncastRound {
     /// Time from the start of the round to the last byte at the receiver.
     pub completion_ns: u64,
-    /// Packets that the switch dropped.
+    /// Packets dropped by the switch.
     pub drops: u64,
     /// RESENDs sent by all hosts.
     pub resends: u64,
@@ -221,7 +221,7 @@ impl fmt::Display for IncastReport {
     }
 }
 
-/// The application of a host, sender or receiver.
+/// The application of a sender or the receiver.
 #[derive(Debug)]
 struct Peer {
     kind: IncastKind,

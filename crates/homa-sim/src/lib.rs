@@ -1,4 +1,4 @@
-//! Hosts joined by links on virtual time that run [`homa_proto::Endpoint`] unchanged.
+//! Simulated hosts, joined by links, that run [`homa_proto::Endpoint`] unchanged on virtual time.
 //!
 //! A [`Network`] is a set of hosts, each with an endpoint and an application ([`App`]), back to back or at one
 //! switch. Time advances from event to event, never by a clock: the same seed gives the same run, packet by
@@ -21,8 +21,8 @@
 //!
 //! # Design
 //!
-//! Two kinds of runs share one network (`homa-sim/fabric`: ports, queues, links, `topology`, `queue` of
-//! events).
+//! Two kinds of runs share one network (`homa-sim/fabric`: ports, queues and links; `topology`; `queue`: the
+//! event queue).
 //!
 //! - **A `Network`** has hosts as they are deployed: RPCs with responses, applications, crashes, faults,
 //!   payload that is checked, and an oracle for every endpoint. It finds errors.

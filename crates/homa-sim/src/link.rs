@@ -49,7 +49,7 @@ pub enum Discipline {
     /// Strict priorities, and in order within a priority.
     #[default]
     Strict,
-    /// In order: one queue, as in a network card that knows no priorities.
+    /// FIFO: one queue, as in a network card without priorities.
     Fifo,
     /// By rank, as in pFabric: the oldest packet of the flow with the smallest rank first. A full queue drops
     /// the packet with the greatest rank.
@@ -72,7 +72,7 @@ pub(crate) enum Admission {
     Taken,
     /// It is queued, and these packets were dropped for it.
     TakenFor(Vec<u32>),
-    /// It does not fit and is to be dropped.
+    /// The packet does not fit and must be dropped.
     Refused,
 }
 

@@ -14,7 +14,7 @@ use crate::payload::{mix, random_numbers};
 /// When a client starts RPCs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// Each client keeps this many open: the next starts when one ends.
+    /// Closed loop: each client keeps this many RPCs open, and starts the next when one ends.
     Closed {
         /// RPCs open per client, at least 1.
         outstanding: u32,
@@ -56,7 +56,7 @@ pub struct Load {
     pub server_delay_ns: u64,
     /// Length of the intervals in which goodput is counted; 0: not counted.
     pub goodput_interval_ns: u64,
-    /// Whether the time of each RPC is kept in [`LoadCounts::rtts_ns`].
+    /// Whether the time of each RPC is stored in [`LoadCounts::rtts_ns`].
     pub record_rtts: bool,
 }
 
@@ -177,7 +177,7 @@ impl RpcLoad {
         self.open.is_empty() && (self.to_start == 0 || now >= self.load.stop_at)
     }
 
-    /// RPCs that are open.
+    /// Number of open RPCs.
     pub fn open(&self) -> usize {
         self.open.len()
     }

@@ -85,7 +85,7 @@ impl NetworkConfig {
     }
 }
 
-/// Hosts that run the protocol as it is deployed.
+/// The type of hosts that run the deployed protocol.
 pub(crate) struct Deployed;
 
 impl World for Deployed {
@@ -109,7 +109,7 @@ pub(crate) enum HostEvent {
     Timeout { host: u32, life: u32 },
     /// A timer of its application expires.
     AppTimer { host: u32, life: u32, token: u64 },
-    /// Its server's application has computed its answer.
+    /// The application of its server has computed a response.
     Reply { host: u32, life: u32, rpc: RpcKey, length: u32 },
 }
 
@@ -206,7 +206,7 @@ impl<A: App> Network<A> {
         self.run_until_done(limit, Network::is_idle)
     }
 
-    /// Whether no packet is under way and every host is idle.
+    /// Whether no packet is in flight and every host is idle.
     pub fn is_idle(&self) -> bool {
         self.fabric.packets.in_flight() == 0 && self.hosts.iter().all(Host::is_idle)
     }

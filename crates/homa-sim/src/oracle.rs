@@ -44,7 +44,8 @@ impl Promises {
         self.owed.is_empty() && !self.restarted && !self.unsure
     }
 
-    /// Whether bytes of a message of `length` bytes may be sent for the first time, and none are owed.
+    /// Whether bytes of a message of `length` bytes may be sent for the first time, with no retransmission
+    /// owed.
     pub(crate) fn may_send(&self, length: u32) -> bool {
         let may = self.unscheduled.map_or(length, |unscheduled| unscheduled.max(self.granted));
         self.sent < may.min(length) && self.owes_nothing()
@@ -61,7 +62,7 @@ impl Promises {
 pub(crate) struct Before {
     grants: u64,
     fifo_grants: u64,
-    /// Packets dropped or answered by RPC_UNKNOWN.
+    /// Packets dropped, or answered by RPC_UNKNOWN.
     refused: u64,
 }
 
@@ -69,11 +70,11 @@ pub(crate) struct Before {
 #[derive(Debug)]
 pub(crate) struct Oracle {
     on: bool,
-    /// Hosts that show no incarnation.
+    /// Hosts without an incarnation.
     kernels: Rc<[bool]>,
     /// Whether queued packets may be sent for an ended RPC whose id its client has reused.
     pub(crate) held_over: bool,
-    /// RPCs that owe bytes.
+    /// RPCs that owe retransmissions.
     owing: BTreeSet<RpcKey>,
     repeats: Repeats,
     precedence: Precedence,
@@ -109,7 +110,7 @@ impl Oracle {
         }
     }
 
-    /// Forgets everything, as a crash does.
+    /// Clears all state, as a crash does.
     pub(crate) fn reset(&mut self) {
         self.owing.clear();
         self.repeats.reset();
@@ -289,7 +290,7 @@ fn find(endpoint: &Endpoint, store: &Store, peer: u32, id: u64, is_client: bool)
     store.iter().filter(names).map(|entry| entry.key).find(|&key| endpoint.rpc_id(key).is_some())
 }
 
-/// GRANT-5: no grant raises what is granted and not received above the budget.
+/// GRANT-5: no grant raises the granted and not received bytes above the budget.
 fn check_budget(before: Before, endpoint: &Endpoint, store: &mut Store) {
     let (stats, config) = (endpoint.stats(), endpoint.config());
     let fifo = stats.fifo_grants - before.fifo_grants;

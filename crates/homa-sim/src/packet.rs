@@ -1,4 +1,4 @@
-//! Packets under way.
+//! Packets in flight.
 
 use std::mem;
 
@@ -7,18 +7,18 @@ pub trait Body: Clone + Default {
     /// Replaces the contents by a copy of `other`, reusing memory.
     fn copy_from(&mut self, other: &Self);
 
-    /// The packet's bytes, where it has any.
+    /// The packet's bytes, if it has any.
     fn bytes(&self) -> &[u8] {
         &[]
     }
 
-    /// The packet's bytes, to be changed by faults.
+    /// The packet's bytes, for faults to change.
     fn bytes_mut(&mut self) -> &mut [u8] {
         &mut []
     }
 }
 
-/// A Homa packet: the header, and the payload where it is real.
+/// A Homa packet: the header, and the payload if it is real.
 impl Body for Vec<u8> {
     fn copy_from(&mut self, other: &Self) {
         self.clone_from(other);
@@ -36,9 +36,9 @@ impl Body for Vec<u8> {
 /// The fields of a packet that the network uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketInfo {
-    /// Index of the host that sent it.
+    /// Index of the sending host.
     pub from: u32,
-    /// Index of the host that it is for.
+    /// Index of the destination host.
     pub to: u32,
     /// Bytes of the packet without the link's overhead: header and payload.
     pub wire_len: u32,
@@ -122,7 +122,7 @@ impl<B: Body> Packets<B> {
         self.free.push(number);
     }
 
-    /// Packets under way.
+    /// Number of packets in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.packets.len() - self.free.len()
     }

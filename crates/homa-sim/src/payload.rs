@@ -2,7 +2,7 @@
 
 use rand_pcg::Pcg64;
 
-/// Whether payload exists.
+/// Whether payload is real.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadMode {
     /// Every byte depends on the seed, the RPC and the offset. All bytes are copied and checked where they
@@ -35,7 +35,7 @@ pub(crate) fn random_numbers(seed: u64, purpose: u64) -> Pcg64 {
 }
 
 impl Pattern {
-    /// The pattern of the request or the response of the RPC that client host `client` knows by `id`.
+    /// The pattern of the request or response of the RPC with id `id` at client host `client`.
     pub(crate) fn new(seed: u64, client: u32, id: u64, response: bool) -> Pattern {
         Pattern(mix(mix(mix(seed) ^ u64::from(client)) ^ (id & !1 | u64::from(response))))
     }
@@ -46,7 +46,7 @@ impl Pattern {
         (value ^ (value >> 31)).to_le_bytes()
     }
 
-    /// Calls `part` with the bytes from `offset` on in pieces of up to eight.
+    /// Calls `part` with the bytes from `offset` on, in pieces of up to eight.
     fn pieces(self, offset: u32, len: usize) -> (u64, usize, usize) {
         let skip = offset as usize % WORD;
         let head = if skip == 0 { 0 } else { len.min(WORD - skip) };

@@ -17,7 +17,7 @@ const SLOTS: usize = WORDS * WORD_BITS;
 const WORDS: usize = GROUPS * WORD_BITS;
 const GROUPS: usize = 16;
 const WORD_BITS: usize = u64::BITS as usize;
-/// No node.
+/// The index of no node.
 const NONE: u32 = u32::MAX;
 /// The time of events that never happen.
 const NEVER: u64 = Time::NEVER.as_ns();
@@ -27,9 +27,9 @@ const NEVER: u64 = Time::NEVER.as_ns();
 /// The order is total, so that a run depends only on its seed.
 #[derive(Debug)]
 pub struct EventQueue<E> {
-    /// Last node of each slot's list, whose next one is the first; by time modulo `SLOTS`.
+    /// Last node of each slot's circular list, indexed by time modulo `SLOTS`.
     lasts: Box<[u32; SLOTS]>,
-    /// A bit for each slot with a list, and a bit for each word of those that has one.
+    /// A bit for each slot with a list, and a bit for each non-empty word of those.
     slots: Box<[u64; WORDS]>,
     words: [u64; GROUPS],
     nodes: Vec<Node<E>>,

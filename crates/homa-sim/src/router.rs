@@ -54,7 +54,7 @@ pub struct RouterReport {
     pub counts: CoreCounts,
 }
 
-/// Bytes of a segment on Ethernet, with the usual option for timestamps, and of its packet.
+/// Bytes of a segment on Ethernet, with the usual timestamp option, and of its packet.
 const SEGMENT: u32 = 1_448;
 const DATA_BYTES: u32 = 1_500;
 const ACK_BYTES: u32 = 52;
@@ -106,12 +106,12 @@ struct Connection {
     /// The device at which its data arrives. Its acknowledgements arrive at the other one.
     device: u32,
     window: u32,
-    /// Segments acknowledged since the window changed.
+    /// Segments acknowledged since the last change of the window.
     grown: u32,
     in_flight: u32,
     /// Lost segments that the sender has not detected.
     lost: u32,
-    /// Segments acknowledged since the window was halved.
+    /// Segments acknowledged since the window was last halved.
     since_halved: u32,
     received: u64,
     acked: u64,

@@ -10,7 +10,7 @@ use crate::fault::FaultCounts;
 use crate::load::{Load, RpcLoad};
 use crate::network::{Network, NetworkConfig};
 
-/// A network and the load on it.
+/// The configuration of a run.
 #[derive(Clone, Debug)]
 pub struct SimulationConfig {
     /// The network.
@@ -52,7 +52,7 @@ impl Simulation {
         &mut self.network
     }
 
-    /// Runs the load to its end and the network until nothing is left, or to the limits.
+    /// Runs the load to its end and the network until it is idle, or to the limits.
     pub fn run(&mut self) -> Report {
         let load_limit = Time::from_ns(self.config.load_limit_ns);
         // A client that is done stays done. The clients are therefore checked in turn until each is done,

@@ -20,7 +20,7 @@ pub enum SteerLoad {
     Outstanding(u32),
 }
 
-/// A run.
+/// The configuration of a run.
 #[derive(Clone, Debug)]
 pub struct SteerConfig {
     /// Message sizes. A response is as long as its request. Messages above 1,000,000 bytes, the maximum of
@@ -63,7 +63,7 @@ pub struct SteerReport {
     /// Maximum length of a short message: below 1500 bytes, or the shortest tenth of the messages if that is
     /// less.
     pub short_bytes: u32,
-    /// RPCs of short messages that ended.
+    /// Number of RPCs of short messages that ended.
     pub short_rpcs: u64,
     /// Median of their times.
     pub short_p50_us: f64,

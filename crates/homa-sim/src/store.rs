@@ -53,12 +53,12 @@ impl Coverage {
     }
 }
 
-/// One RPC as its host's application sees it.
+/// An RPC from its application's point of view.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: RpcKey,
     pub(crate) is_client: bool,
-    /// The other host.
+    /// The peer.
     pub(crate) peer: u32,
     /// The client's id; 0: no packet has shown it yet.
     pub(crate) id: u64,
@@ -86,7 +86,7 @@ pub(crate) struct StoreCounts {
     pub(crate) bytes_received: u64,
 }
 
-/// The open RPCs of a host by slot.
+/// A host's open RPCs by slot.
 #[derive(Debug)]
 pub(crate) struct Store {
     seed: u64,
@@ -153,7 +153,7 @@ impl Store {
         self.open += 1;
     }
 
-    /// Drops everything, as a crash does.
+    /// Drops all data, as a crash does.
     pub(crate) fn forget_all(&mut self) {
         self.slots.clear();
         self.displaced.clear();
@@ -177,7 +177,7 @@ impl Store {
         }
     }
 
-    /// Ends an RPC.
+    /// Removes an RPC.
     pub(crate) fn end(&mut self, key: RpcKey) -> Option<Entry> {
         let entry = match self.slots.get_mut(key.slot as usize) {
             Some(slot) if slot.as_ref().is_some_and(|entry| entry.key == key) => slot.take(),
@@ -188,9 +188,9 @@ impl Store {
         Some(entry)
     }
 
-    /// Appends bytes `[offset, offset + len)` of the outgoing message of an RPC. `sender_id` is that of the
-    /// packet's header. Returns the client's id and the message's length when this is the first packet of a
-    /// client's RPC.
+    /// Appends bytes `[offset, offset + len)` of the outgoing message of an RPC. `sender_id` is the one in
+    /// the packet's header. For the first packet of a client's RPC, returns the client's id and the message's
+    /// length.
     pub(crate) fn outgoing(
         &mut self,
         key: RpcKey,
@@ -277,7 +277,7 @@ impl Store {
 }
 
 impl Entry {
-    /// Exclusive end of the incoming bytes that are there from the first on.
+    /// Exclusive end of the incoming bytes received without a gap.
     pub(crate) fn contiguous(&self) -> u32 {
         self.coverage.contiguous()
     }

@@ -48,7 +48,7 @@ pub struct SwarmReport {
     pub probes: u64,
     /// The endpoints' counters that are not 0, summed over the last incarnation of each host.
     pub counters: BTreeMap<&'static str, u64>,
-    /// What the seed chose, in words.
+    /// The choices of the seed, in words.
     pub plan: String,
     /// Descriptions of all violations; empty after a correct run.
     pub problems: Vec<String>,

@@ -75,7 +75,7 @@ impl SwitchTraces {
         }
     }
 
-    /// The dump of each switch, in the order of their numbers: leaves first, then spines.
+    /// The dump of each switch in the order of their numbers: leaves first, then spines.
     pub(crate) fn dumps(&self) -> Vec<Vec<u8>> {
         let named = self.traces.iter().zip(&self.names).enumerate();
         named

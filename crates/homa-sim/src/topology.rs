@@ -33,7 +33,7 @@ pub struct LeafSpine {
     pub hosts_per_rack: usize,
     /// Spine switches, at least 1.
     pub spines: usize,
-    /// Bits per second of each link between a leaf and a spine.
+    /// Rate of each link between a leaf and a spine, in bits per second.
     pub core_rate_bps: u64,
     /// Propagation of such a link.
     pub core_propagation_ns: u64,
@@ -46,9 +46,9 @@ pub struct LeafSpine {
 /// Spread of packets between two racks over the paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Each packet by a random number.
+    /// Randomly, packet by packet.
     Packets,
-    /// All packets of a flow by its hash (ECMP).
+    /// By the flow's hash, the same for all packets of a flow (ECMP).
     Flows,
 }
 

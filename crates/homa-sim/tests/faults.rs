@@ -1,4 +1,4 @@
-//! The everyday form of `examples/faults.rs`: loss, duplication and reordering, seed after seed.
+//! A short form of `examples/faults.rs`: loss, duplication and reordering, for several seeds.
 
 use super::common::{Peer, call, config, network, settle};
 use homa_proto::{MS, SEC};

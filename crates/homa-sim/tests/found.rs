@@ -27,8 +27,8 @@ fn a_call_to_a_restarted_server_survives_that_its_cutoffs_answer_first() {
 
 #[test]
 fn a_full_table_of_peers_lets_go_of_those_whose_time_has_passed() {
-    // PEER-11, AMO-5: neither the acknowledgement for a server that died nor ids that expired keep a peer for
-    // ever.
+    // PEER-11, AMO-5: neither the acknowledgement for a crashed server nor expired ids keep a peer's state
+    // for ever.
     let mut config = config(1, 3);
     config.protocol.max_peers = 1;
     let mut network = network(config);
@@ -67,7 +67,8 @@ fn a_budget_below_the_least_increment_is_still_granted() {
 
 #[test]
 fn what_a_silent_sender_owes_counts_with_its_next_grant() {
-    // GRANT-5: the oracle compares what is granted and not received with the budget after each step.
+    // GRANT-5: the invariant checker compares the granted and not received bytes with the budget after each
+    // step.
     let mut config = config(1, 3);
     let protocol = Config { window: 50_000, max_incoming: 20_000, unsched_bytes: 1_000, ..config.protocol };
     config.protocol = Config { grant_fifo_fraction: 0, min_grant_increment: 1, ..protocol };
@@ -105,7 +106,7 @@ fn a_response_above_the_kernels_limit_is_refused_for_a_kernel() {
 
 #[test]
 fn a_server_that_cannot_tell_a_reason_is_not_sent_the_request_without_end() {
-    // RESEND-19: over an unbound port of a host without an incarnation client and server exchanged packets
+    // RESEND-19: over an unbound port of a host without an incarnation, client and server exchanged packets
     // without a pause.
     let mut config = config(1, 2);
     let kernel = Config { incarnation: 0, ..config.protocol.clone() };

@@ -67,7 +67,7 @@ fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
         // Packets from an honest client's address, for RPCs that it does not have.
         13 => (client, id, Body::Ack(AckList::new()), 0),
         14 => (client, id, Body::Resend(Resend { offset: 0, length: None, priority: 7 }), 0),
-        // Anything.
+        // Arbitrary packets.
         _ => {
             let mut bytes: Vec<u8> = (0..rng.random_range(0..120)).map(|_| rng.random()).collect();
             if let Some(kind) = bytes.get_mut(11) {
@@ -122,7 +122,7 @@ fn run(seed: u64, forged_every_ns: Option<u64>) -> Outcome {
     for cookie in 0..CALLS {
         let until = begin + (cookie + 1) * CALL_EVERY_NS;
         for client in CLIENTS {
-            // Mostly short; one in fifty takes many grants.
+            // Mostly short; one in fifty needs many grants.
             let length = if sizes.random_range(0..50) == 0 { 150_000 } else { sizes.random_range(1..3_000) };
             starts.push(network.now());
             let rpc: RpcKey = call(&mut network, client, SERVER, cookie, length);

@@ -51,8 +51,8 @@ fn senders_of_which_nothing_arrived_do_not_fill_the_queue_again() {
     assert!(report.ratio(0) <= 2.0 && report.ratio(1) <= 1.3, "{report}");
 }
 
-// INCAST-4, INCAST-5, INCAST-7, INCAST-8: Linux Homa heeds no limit; it is served all the same, by asking
-// again for what was lost and filling no queue twice.
+// INCAST-4, INCAST-5, INCAST-7, INCAST-8: Linux Homa ignores limits. It is served anyway: lost packets are
+// requested again, without filling a queue a second time.
 #[test]
 fn kernel_senders_are_served_without_a_storm() {
     for kind in [IncastKind::Requests, IncastKind::Responses] {

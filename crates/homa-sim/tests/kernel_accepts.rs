@@ -11,7 +11,7 @@ use homa_workload::Workload;
 
 const HOSTS: usize = 4;
 
-/// Runs a load in which every host is client and server, and returns how many packets were checked, by type.
+/// Runs a load in which every host is client and server, and returns the number of checked packets by type.
 fn check_all(seed: u64, incarnation: u64, faults: FaultProfile, workload: &Workload, rpcs: u64) -> [u64; 10] {
     let mut network = NetworkConfig { faults, capture: true, ..NetworkConfig::new(seed, HOSTS) };
     network.protocol.incarnation = incarnation;

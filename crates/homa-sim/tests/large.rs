@@ -1,4 +1,4 @@
-//! Messages beyond the kernel's limit, and messages read while they arrive.
+//! Messages larger than the kernel's limit, and messages that are read while they arrive.
 
 use super::common::{self, Answer, Peer, call, config, network, settle};
 use homa_proto::{CallOptions, SEC};

@@ -1,4 +1,4 @@
-//! More load than the network carries: goodput stays at its peak.
+//! More load than the network's capacity: goodput stays at its peak.
 
 use homa_proto::{MS, Time};
 use homa_sim::{Load, NetworkConfig, PayloadMode, Report, Simulation, SimulationConfig, Topology};
@@ -41,8 +41,8 @@ fn two_clients_with_hundreds_of_throttled_short_rpcs_do_not_collapse() {
     assert!(peak * 100 >= most * 90, "the best interval has {peak} of {most} bytes");
 }
 
-/// Mean goodput of the second half of 200 ms, in bytes per interval, with ShortLong offered at this share of
-/// the link by two clients together.
+/// Mean goodput of the second half of 200 ms, in bytes per interval, if two clients together offer this share
+/// of the link's capacity of ShortLong.
 fn shortlong_goodput(percent: u32) -> u64 {
     let load = Load {
         clients: 0..2,

@@ -35,7 +35,7 @@ fn the_shorter_of_two_messages_in_hand_goes_first() {
 
 #[test]
 fn a_short_message_overtakes_a_long_one_at_the_receiver() {
-    // Two senders to one receiver: the long message has the downlink to itself until the short one comes.
+    // Two senders to one receiver: the long message has the downlink to itself until the short one starts.
     let mut network = network(config(1, 3));
     call(&mut network, 0, 2, 1, 1_000_000);
     network.run_for(50 * US);

@@ -43,7 +43,7 @@ fn idle(wake_order: WakeOrder, server_threads: usize) -> SteerConfig {
     }
 }
 
-/// Published: 20 to 35 % less (notes of the kernel module, July 2020). Here it is more.
+/// Published: 20 to 35 % less (notes of the kernel module, July 2020). The simulated gain is larger.
 #[test]
 fn gen2_shortens_the_tail_of_short_messages_among_long_ones() {
     let [hash, gen2] = [RssHash, Gen2].map(|policy| run(&loaded(policy, "w4", 0.5, 5_000)));

@@ -11,8 +11,8 @@ fn loaded_rtts_ns(workload: &Workload) -> Vec<(u32, u64)> {
     let mut network = NetworkConfig::new(5, HOSTS);
     network.payload = PayloadMode::LengthOnly;
     network.protocol.max_message = workload.max_bytes();
-    // Each link carries the requests of one host and the responses to another; a message has one packet or
-    // full ones.
+    // Each link carries the requests of one host and the responses to another; a message is one packet or
+    // consists of full ones.
     let mean_bytes = workload.mean_bytes();
     let header_bytes = 122.0 * (mean_bytes / 1_424.0).max(1.0);
     let gbps = 0.8 * 25.0 / 2.0 * mean_bytes / (mean_bytes + header_bytes);

@@ -22,7 +22,7 @@ Examples:
 Messages are lengths without bytes, and time is virtual: the same seed gives exactly the same results on any number of
 processors. Messages are one-way, or RPCs with `--exchange echo`.")]
 pub struct SimArgs {
-    /// What to do.
+    /// The action.
     #[command(subcommand)]
     pub command: SimCommand,
 }
@@ -32,15 +32,16 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Run a load over one transport or several, side by side
     Run(Box<RunArgs>),
-    /// Run parameters by seeds over all processors, as a file or a name says; goes on where it was stopped
+    /// Run combinations of parameters and seeds over all processors, from a file or a built-in sweep; resumes
+    /// where it was stopped
     Sweep(SweepArgs),
     /// Find the highest load that each transport sustains
     MaxLoad(Box<MaxLoadArgs>),
     /// Compare policies for receive steering on hosts with cores: tails, throughput, hand-offs
     Steer(Box<SteerArgs>),
-    /// Compare them for TCP through a router with several cores
+    /// Compare the policies for TCP through a router with several cores
     Router(RouterArgs),
-    /// Print the presets, the sweeps that come with the command, transports and settings
+    /// Print the presets, the built-in sweeps, transports and settings
     Presets(PresetsArgs),
 }
 
@@ -53,13 +54,13 @@ pub struct WorkloadArgs {
     /// Transports, each with the same messages: see `homa sim presets`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa")]
     pub transport: Vec<String>,
-    /// Everything else.
+    /// Common options of all runs.
     #[command(flatten)]
     pub knobs: KnobArgs,
-    /// Any setting of Homa by the name that it has in a program, as in max_incoming=200000; can be given several times
+    /// Any setting of Homa by its name in the Rust API, as in max_incoming=200000; can be given several times
     #[arg(long, value_name = "NAME=VALUE", help_heading = "Homa")]
     pub set: Vec<String>,
-    /// Transports that run at the same time [default: as many as there are processors]. Results do not depend on it
+    /// Transports that run at the same time [default: one for each processor]. Results do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
@@ -80,11 +81,11 @@ Slowdown is the time of a message divided by its minimum time in an empty networ
 by the tests in the guide, reports it. The processor time of the runs is printed on standard error; all other results are
 reproducible. Time units are ns, us, ms and s; rates are in mbit, gbit or tbit; sizes in bytes, kB, MB or GB.")]
 pub struct RunArgs {
-    /// What is run.
+    /// The network, the load and the transports.
     #[command(flatten)]
     pub what: WorkloadArgs,
-    /// Published slowdowns to draw beside ours, of the same workload in preset sigcomm18: a CSV file with the columns
-    /// protocol,size_bytes,percent_of_messages,slowdown_mean,slowdown_p50,slowdown_p99
+    /// Published slowdowns to draw beside the results, of the same workload in preset sigcomm18: a CSV file
+    /// with the columns protocol,size_bytes,percent_of_messages,slowdown_mean,slowdown_p50,slowdown_p99
     #[arg(long, value_name = "FILE.csv")]
     pub published: Option<PathBuf>,
     /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
@@ -99,13 +100,15 @@ pub struct RunArgs {
     /// run
     #[arg(long)]
     pub speed: bool,
-    /// Write the time trace of each host of Homa to this directory, as host-NUMBER.trace, in the format of a live host's
+    /// Write the time trace of each Homa host to this directory, as host-NUMBER.trace, in the format of a
+    /// live host's
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// Records of each trace, of 32 bytes; the last ones are kept
+    /// Records of each trace, 32 bytes each; the latest are kept
     #[arg(long, value_name = "N", default_value_t = 65_536, requires = "trace", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub trace_records: u32,
-    /// Freeze all traces when the first measured message, or RPC, has taken at least so long, as in 1ms or 250us
+    /// Freeze all traces when the first measured message, or RPC, has taken at least this long, as in 1ms or
+    /// 250us
     #[arg(long, value_name = "TIME", requires = "trace", value_parser = duration_ns)]
     pub trace_slower_than: Option<u64>,
 }
@@ -138,23 +141,25 @@ Each finished run is stored in the directory `runs` of --out, and is not repeate
 interruption (ctrl-C), an error or a change of the file, only missing runs are executed. Remove that directory after a change of
 the program.")]
 pub struct SweepArgs {
-    /// The file, or the name of a sweep that comes with the command
+    /// The file, or the name of a built-in sweep
     #[arg(value_name = "FILE.toml|NAME")]
     pub file: String,
-    /// A setting in place of what the file says of it, be it in [base] or in [vary]; can be given several times. Names are those of a file
+    /// A setting that replaces the file's, in [base] or in [vary]; can be given several times. Names are
+    /// those of the file
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Seeds in place of the file's
+    /// Seeds that replace the file's
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub seeds: Vec<u64>,
     /// Directory for report.html, results.json and the finished runs [default: sim- and the name of the
     /// sweep]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, too, or to standard output with `-` (the table then goes to standard error)
+    /// Also write the JSON results to this file, or to standard output with `-` (the table then goes to
+    /// standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
-    /// Runs at the same time [default: as many as there are processors]. Results do not depend on it
+    /// Runs at the same time [default: one for each processor]. Results do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
@@ -173,7 +178,7 @@ root of the number of hosts. Loads below a sustained one are assumed to be susta
 at most four times the measured time. The drain is twice the measured time, or 20 times the minimum time of the longest message
 if that is more. A short --duration gives too high a load.")]
 pub struct MaxLoadArgs {
-    /// What is run.
+    /// The network, the load and the transports.
     #[command(flatten)]
     pub what: WorkloadArgs,
     /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard

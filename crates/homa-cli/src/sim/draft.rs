@@ -12,7 +12,7 @@ use homa_workload::Workload;
 use super::homa::{Base, HomaDraft};
 use super::preset::Preset;
 
-/// How hosts are joined.
+/// The kind of topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyKind {
     LeafSpine,
@@ -78,7 +78,7 @@ const RACK: LeafSpine = LeafSpine {
 const CORE_RATIO: u64 = 4;
 /// Time from one round of an incast to the next.
 const INCAST_INTERVAL_NS: u64 = 1_000_000;
-/// IPv4 header in front of a Homa packet.
+/// IPv4 header before a Homa packet.
 const IP_HEADER: u32 = 20;
 
 impl SettingsDraft {
@@ -394,7 +394,7 @@ fn unknown_transport(name: &str) -> String {
     format!("unknown transport `{name}`: use {}", TransportConfig::NAMES.join(", "))
 }
 
-/// A workload by name, by size or from a CSV file.
+/// A workload by name, by message size or from a CSV file.
 ///
 /// # Errors
 /// Reports what is wrong with the name or the file.

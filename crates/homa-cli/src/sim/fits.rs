@@ -6,7 +6,7 @@ use homa_sim::{ClusterConfig, Demand};
 const MAX_EVENTS: f64 = 1e11;
 /// Number of events above which a run is announced, since a pipe has no progress bar.
 const LONG_EVENTS: f64 = 1e8;
-/// Events that a processor handles per second, for the announcement.
+/// Events per second and processor, for the announcement.
 const EVENTS_PER_S: f64 = 1.2e6;
 
 /// Checks that `at_once` such runs at a time fit this machine.

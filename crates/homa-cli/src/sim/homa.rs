@@ -16,7 +16,7 @@ pub enum Base {
     Deployed,
 }
 
-/// How unscheduled priorities are chosen.
+/// The choice of unscheduled priorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cutoffs {
     /// Levels in proportion to the workload's unscheduled bytes, each with the same number of them.

@@ -18,7 +18,7 @@ pub struct Knob {
     pub name: &'static str,
     /// Name of its value in the help.
     value: &'static str,
-    /// A line of help.
+    /// The help text.
     help: &'static str,
     /// The transports that it applies to; empty: all of them.
     transports: &'static [&'static str],
@@ -27,7 +27,7 @@ pub struct Knob {
     show: fn(&Plan) -> Value,
 }
 
-/// The transports that have settings of their own.
+/// The transports with settings of their own.
 const HOMA: &str = "homa";
 const HOMAS: &[&str] = &[HOMA];
 const TCPS: &[&str] = &["tcp", DCTCP];
@@ -682,7 +682,7 @@ impl clap::Args for KnobArgs {
                     .value_name(knob.value)
                     .help(knob.help)
                     .help_heading(heading)
-                    // A negative number is refused by its own rule.
+                    // A negative number is rejected by the setting's own check.
                     .allow_hyphen_values(true),
             )
         })

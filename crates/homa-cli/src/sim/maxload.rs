@@ -51,7 +51,7 @@ struct MaxLoadResult {
     transport: String,
     /// The highest sustained load; 0: none was sustained.
     max_load: f64,
-    /// Goodput at that load, as a share of the links.
+    /// Goodput at that load, as a share of the links' capacity.
     goodput: f64,
     /// All tried loads, in order.
     probes: Vec<Probe>,

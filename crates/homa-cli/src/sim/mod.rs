@@ -1,4 +1,4 @@
-//! `homa sim`: the protocol and others in a simulated network of any size.
+//! `homa sim`: Homa and other transports in a simulated network of any size.
 
 pub mod args;
 mod draft;

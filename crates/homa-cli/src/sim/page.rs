@@ -1,4 +1,4 @@
-//! `report.html`: one file that needs nothing else.
+//! `report.html`: a self-contained file.
 
 use std::fmt::Write;
 
@@ -75,7 +75,7 @@ pub fn render(page: &RunPage<'_>) -> String {
     out
 }
 
-/// A run in a sentence.
+/// A one-sentence summary of a run.
 pub fn summary(setup: &Map<String, Value>) -> String {
     let text = |name: &str| setup.get(name).map_or(String::new(), knobs::short);
     let number = |name: &str| setup.get(name).and_then(Value::as_f64);
@@ -152,7 +152,7 @@ fn by_size(
     }
 }
 
-/// The name of the style class for a protocol as publications write it.
+/// The style class of a protocol, by its published name.
 fn class_of_published(protocol: &str) -> String {
     let name = protocol.to_ascii_lowercase();
     name.strip_prefix("srpt-").unwrap_or(&name).to_owned()

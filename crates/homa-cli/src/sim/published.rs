@@ -11,14 +11,14 @@ pub struct Curve {
     pub points: Vec<Point>,
 }
 
-/// A bin.
+/// A bin of message sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Share of all messages up to the middle of the bin, 0 to 1.
     pub middle: f64,
     /// Share of all messages up to the end of the bin.
     pub upto: f64,
-    /// Its largest size.
+    /// Its largest message size.
     pub bytes: u32,
     pub p50: f64,
     pub p99: f64,

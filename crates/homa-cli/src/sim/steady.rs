@@ -102,7 +102,7 @@ pub fn cell(report: &ClusterReport) -> String {
     }
 }
 
-/// The backlog of all runs over time; `None`: no run has one.
+/// The backlog of all runs over time; `None` if no run has one.
 pub fn chart(reports: &[ClusterReport]) -> Option<Chart> {
     let with_course = reports.iter().filter_map(|report| Some((report, report.steady.as_ref()?)));
     let mut curves = Vec::new();

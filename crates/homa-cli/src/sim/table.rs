@@ -20,7 +20,7 @@ pub fn row_label(report: &ClusterReport, row: usize) -> String {
     }
 }
 
-/// Slowdown by size, transports side by side.
+/// Slowdown by size, with a column for each transport.
 pub fn slowdowns(reports: &[ClusterReport]) -> String {
     let mut out = String::new();
     for (index, reports) in reports.chunks(SIDE_BY_SIDE).enumerate() {

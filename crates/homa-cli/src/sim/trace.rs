@@ -1,4 +1,4 @@
-//! The time traces of a run's hosts and switches, a file each.
+//! The time traces of a run's hosts and switches, each in a file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use homa_sim::ClusterReport;
 
 use super::draft::Plan;
 
-/// The transport whose hosts have traces.
+/// The transport that records time traces.
 const TRACED: &str = "homa";
 
 /// The files for the traces of a run.

@@ -111,17 +111,17 @@ impl Account {
         }
     }
 
-    /// The latest time of a run.
+    /// The latest end of a run.
     pub(super) fn limit(&self) -> Time {
         self.measured_until + self.drain_ns
     }
 
-    /// Whether the run needs no more time than `now`.
+    /// Whether the run is complete at time `now`.
     pub(super) fn is_over(&self, now: Time) -> bool {
         now > self.measured_until && self.open == 0
     }
 
-    /// How much of the measured time has passed, 0 to 1.
+    /// The elapsed share of the measured time, 0 to 1.
     pub(super) fn progress(&self, now: Time) -> f64 {
         now.as_ns() as f64 / self.measured_until.as_ns().max(1) as f64
     }

@@ -1,9 +1,9 @@
-//! What a run will take of the machine, estimated before it begins.
+//! Estimates the memory and the number of events of a run.
 
 use super::config::ClusterConfig;
 use super::traffic::Traffic;
 
-/// An estimate, good to a factor of two or so: it tells what fits a machine from what does not.
+/// An estimate, accurate to a factor of about two: enough to tell whether a run fits the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
     /// Memory of the run with one transport, in bytes.
@@ -12,19 +12,20 @@ pub struct Demand {
     pub events: f64,
 }
 
-/// Memory of a host with its queues, in bytes: 150 kB in runs of Homa with 4,096 and 16,384 hosts,
-/// acquaintances apart.
+/// Memory of a host with its queues, without its peers, in bytes: 150 kB in runs of Homa with 4,096 and
+/// 16,384 hosts.
 const HOST_BYTES: f64 = 150e3;
-/// Memory of what a pair of acquainted hosts keeps, for each direction, in bytes: 1.0 kB in runs of Homa with
-/// 512 and 1,024 hosts.
+/// Memory of a pair of hosts that have exchanged packets, for each direction, in bytes: 1.0 kB in runs of
+/// Homa with 512 and 1,024 hosts.
 const PAIR_BYTES: f64 = 1e3;
-/// Events of an acquaintance, for each direction: 5 in runs of Homa with 32 hosts.
+/// Events of a first contact between two hosts, for each direction: 5 in runs of Homa with 32 hosts.
 const PAIR_EVENTS: f64 = 5.0;
-/// Events of a data packet with what answers it.
+/// Events of a data packet and the packets that answer it.
 const PACKET_EVENTS: f64 = 10.0;
 
 impl ClusterConfig {
-    /// Estimates what a run takes. The answer means nothing where [`ClusterConfig::validate`] fails.
+    /// Estimates the resources of a run. The result is only meaningful if [`ClusterConfig::validate`]
+    /// succeeds.
     pub fn demand(&self) -> Demand {
         let hosts = self.hosts as f64;
         let pairs = if self.acquaint { hosts * (hosts - 1.0) } else { 0.0 };
@@ -34,12 +35,12 @@ impl ClusterConfig {
         }
     }
 
-    /// Data packets that start up to the end of the measured time.
+    /// Data packets that start before the end of the measured time.
     fn packets(&self) -> f64 {
         let seconds = (self.warm_up_ns + self.duration_ns) as f64 / 1e9;
         let packet_bits = 8.0 * f64::from(self.framing.payload);
         let link_packets = self.link.rate_bps as f64 * seconds / packet_bits;
-        // A message takes one packet at least.
+        // A message has at least one packet.
         let message_packets = (self.workload.mean_bytes() / f64::from(self.framing.payload)).max(1.0);
         match self.traffic {
             Traffic::Uniform { .. } => {

@@ -10,14 +10,14 @@ use crate::topology::{Routes, Topology};
 /// How a message is divided into packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
-    /// Bytes of a message in a full packet.
+    /// Payload bytes of a full packet.
     pub payload: u32,
     /// Bytes of a packet's header. The link adds [`LinkConfig::overhead_bytes`].
     pub header: u32,
 }
 
 impl Framing {
-    /// Bytes of link time of a message of `length` bytes, with all overhead.
+    /// Link time of a message of `length` bytes in bytes, with all overhead.
     pub fn link_bytes(&self, link: &LinkConfig, length: u32) -> u64 {
         let packets = u64::from(length.div_ceil(self.payload).max(1));
         u64::from(length) + packets * u64::from(self.header + link.overhead_bytes)

@@ -6,11 +6,11 @@ use homa_proto::Time;
 /// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Index of the host that sends it.
+    /// Index of the sending host.
     pub from: u32,
-    /// Index of the host that it is for.
+    /// Index of the destination host.
     pub to: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
     /// Time at which the sender's application passed it to the transport.
     pub started: Time,

@@ -34,7 +34,7 @@ pub struct QueueLengths {
     pub mean_bytes: f64,
     /// 99th percentile over time and ports.
     pub p99_bytes: u64,
-    /// Longest of any port at any time, warm-up included.
+    /// Maximum of any port at any time, warm-up included.
     pub max_bytes: u64,
 }
 
@@ -65,9 +65,9 @@ pub struct ClusterReport {
     /// Whether the measured time was in steady state; `None`: the traffic is not continuous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steady: Option<SteadyState>,
-    /// Messages that arrived.
+    /// Number of messages that arrived.
     pub delivered: u64,
-    /// Messages that had not arrived when the run ended.
+    /// Number of messages that had not arrived when the run ended.
     pub unfinished: u64,
     /// Bytes of the messages that arrived.
     pub delivered_bytes: u64,
@@ -83,9 +83,9 @@ pub struct ClusterReport {
     pub slowdown_mean: f64,
     /// Slowdown by size.
     pub bins: Vec<BinSummary>,
-    /// Whether the last of `bins` is the largest 1 %.
+    /// Whether the last entry of `bins` is the largest 1 %.
     pub has_largest: bool,
-    /// Messages under 1500 bytes among the shortest 10 %.
+    /// Messages below 1,500 bytes among the shortest 10 %.
     pub short: Option<ShortSummary>,
     /// The smaller half of the messages.
     pub short_half: Option<ShortSummary>,

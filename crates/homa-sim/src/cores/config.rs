@@ -1,4 +1,4 @@
-//! What a host's cores are like, and how work is divided among them.
+//! The cores of a host, and the division of work among them.
 
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
@@ -6,16 +6,16 @@ use homa_steer::{Core, Cores, Gen3, MAX_CORES, PolicyName, Settings, SteerError}
 
 use super::costs::{Costs, CostsError};
 
-/// What a host's cores are like, and how work is divided among them.
+/// The cores of a host, and the division of work among them.
 #[derive(Clone, Debug)]
 pub struct CoresConfig {
-    /// What each piece of work costs.
+    /// The cost of each piece of work.
     pub costs: Costs,
     /// Number of cores, from 1 to [`MAX_CORES`].
     pub cores: usize,
     /// Policy that chooses the core for a packet.
     pub policy: PolicyName,
-    /// The policies' settings.
+    /// Settings of the policies.
     pub settings: Settings,
     /// Cores that the policy chooses from; `None`: all.
     pub steered: Option<Cores>,
@@ -36,7 +36,7 @@ pub struct CoresConfig {
     pub sender_threads: usize,
 }
 
-/// A setting of [`CoresConfig`] that is out of its range.
+/// Why a [`CoresConfig`] is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoresError {
     /// A number is out of its range.

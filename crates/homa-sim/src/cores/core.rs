@@ -8,7 +8,7 @@ use homa_steer::Packet;
 /// A packet that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
-    /// The caller's number for it.
+    /// The caller's number for the packet.
     pub(super) number: u32,
     pub(super) packet: Packet,
     /// Whether it is the first of those that were passed on together.

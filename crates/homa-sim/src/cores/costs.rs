@@ -19,7 +19,7 @@ pub struct Costs {
     pub name: String,
     /// Taking packets from the device.
     pub receive: ReceiveCosts,
-    /// A packet goes on to the core that processes it.
+    /// Passing a packet to the core that processes it.
     pub handoff: HandoffCosts,
     /// The protocol's work.
     pub protocol: ProtocolCosts,
@@ -49,7 +49,7 @@ pub struct ReceiveCosts {
     pub ring_packets: usize,
 }
 
-/// A packet goes on to the core that processes it.
+/// Passing a packet to the core that processes it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandoffCosts {
@@ -93,7 +93,7 @@ pub struct ApplicationCosts {
     pub send_ns: u64,
     /// Time to receive a message from the protocol, without its bytes.
     pub receive_ns: u64,
-    /// For each byte between an application and the kernel, from 0 to 1,000.
+    /// For each byte copied between an application and the kernel, from 0 to 1,000.
     pub copy_byte_ns: f64,
 }
 
@@ -149,7 +149,7 @@ pub enum CostsError {
     Range {
         /// Section and key.
         key: &'static str,
-        /// What it may be.
+        /// The valid range.
         range: &'static str,
     },
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Counters of the hosts' cores in the measured time, summed over the hosts unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CoreCounts {
-    /// Packets that cores took from the device.
+    /// Packets that cores received from the device.
     pub packets: u64,
     /// Batches in which cores took packets from the device.
     pub batches: u64,
@@ -25,7 +25,7 @@ pub struct CoreCounts {
     pub moved_threads: u64,
     /// Number of times that a core deferred packets in favour of applications.
     pub deferrals: u64,
-    /// Packets dropped because the device's queue, or a core's, was full.
+    /// Packets dropped because the queue of a device or a core was full.
     pub dropped: u64,
     /// Share of the time in which the busiest core of any host worked, without polling.
     pub busiest_core: f64,

@@ -1,4 +1,4 @@
-//! The cores of a host at work.
+//! The simulation of a host's cores.
 //!
 //! A machine has no clock. Its caller reports events and their times, and performs the machine's [`Action`]s.
 
@@ -683,7 +683,7 @@ mod tests {
     fn packets_interrupt_an_application_on_their_core_and_no_other() {
         for (arrival, late) in [(1, RECEIVE_NS + PROCESS_NS), (0, 0)] {
             let mut bench = Bench::new(&config(PolicyName::SameCore));
-            // The only client thread, the second of all, is at home on the second core.
+            // The only client thread is the second thread, whose home is the second core.
             bench.submit(1, 0);
             bench.run(2_100);
             bench.packet(1, arrival);
@@ -694,7 +694,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_polls_gives_way_to_one_with_work() {
-        // Both kinds of threads on one core.
+        // Both kinds of threads run on one core.
         let base = config(PolicyName::SameCore);
         let mut bench = Bench::new(&CoresConfig { cores: 1, ..base });
         bench.submit(1, 0);

@@ -30,7 +30,7 @@ pub(super) struct Head {
     pub(super) marked: bool,
 }
 
-/// A packet of `len` bytes with this header and zeros behind it.
+/// A packet of `len` bytes with this header, filled with zeros.
 pub(super) fn packet(head: &Head, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len.max(COMMON_BYTES)];
     put(&mut bytes, 0, &head.sport.to_be_bytes());

@@ -1,4 +1,4 @@
-//! The speakers of Homa that pairings join, and what they count.
+//! The Homa implementations that pairings join, and their counters.
 
 /// A dialect of Linux Homa that a model speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -7,7 +7,7 @@ pub enum Kernel {
     One,
     /// Since September 2026: START_MSG opens a message that needs grants.
     Two,
-    /// The build for net-next: everything is sent at once, and RESEND has 36 bytes.
+    /// The net-next version: everything is sent at once, and RESEND has 36 bytes.
     Three,
 }
 
@@ -21,7 +21,7 @@ pub enum Speaker {
 }
 
 impl Speaker {
-    /// Every speaker.
+    /// All implementations.
     pub const ALL: [Speaker; 4] = [
         Speaker::Ours,
         Speaker::Kernel(Kernel::One),
@@ -40,7 +40,7 @@ impl Speaker {
     }
 }
 
-/// Counts of one speaker.
+/// Counters of one implementation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrafficCounts {
     /// Requests that its server executed.

@@ -1,5 +1,5 @@
-//! Further faults that a seed chooses, from a random stream of their own: dead directions, slow driver
-//! queues, surges and forged incarnations.
+//! Additional faults, chosen from a separate random stream: dead directions, slow driver queues, surges and
+//! forged incarnations.
 
 use homa_proto::{MS, US};
 use rand::Rng;
@@ -8,7 +8,7 @@ use super::plan::{Weather, pick};
 use crate::driver_queue::Drain;
 use crate::payload::random_numbers;
 
-/// The further faults of a run.
+/// The additional faults of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adversity {
     /// Mean time between failures of one direction between two hosts. Each failure lasts for a while.
@@ -21,7 +21,7 @@ pub(super) struct Adversity {
     pub(super) drain: Drain,
     /// Maximum length of a dead direction and of a slow queue.
     pub(super) max_while_ns: u64,
-    /// The surge at the end: client, server and calls.
+    /// The surge at the end: client, server and number of calls.
     pub(super) surge: Option<(usize, usize, u32)>,
     /// Whether packets with forged incarnations arrive.
     pub(super) forges: bool,

@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::{PROBE_LIMIT_NS, await_ends, leftovers, settle};
 use crate::network::Network;
 
-/// The narrowest path, in bytes of a Homa packet, for which senders find a size (SEND-16).
+/// The smallest path MTU, in bytes of a Homa packet, that senders can find (SEND-16).
 const NARROWEST: u32 = 528;
 /// Calls of which one must get through. Each may time out before packets to its peer are small enough.
 const CALLS_OVER_NARROW_PATH: usize = 8;

@@ -14,7 +14,7 @@ use crate::payload::{Pattern, random_numbers};
 /// Number of forged packets in a run.
 const PACKETS: u64 = 300;
 
-/// The upper bits of the ids in forged packets. Honest hosts hardly ever choose such ids.
+/// The upper bits of ids in forged packets. Honest hosts are very unlikely to choose such ids.
 const FORGED_ID: u64 = 0xf0f0_f0f0 << 32;
 
 /// Whether an RPC has the id of a forged packet.
@@ -22,7 +22,7 @@ pub(super) fn is_forged(id: u64) -> bool {
     id & !0xffff_ffff == FORGED_ID
 }
 
-/// How far a forged incarnation is ahead of the run's wall clock, in milliseconds.
+/// Difference of a forged incarnation from the run's wall clock, in milliseconds.
 const AHEAD_MS: [i64; 6] = [1, 1_000, 1 << 36, -1, -10_000, -(1 << 36)];
 
 /// The forger of a run.
@@ -49,7 +49,7 @@ impl Forger {
         })
     }
 
-    /// When it sends its next packet.
+    /// The time of its next packet.
     pub(super) fn next(&self) -> Option<Time> {
         (self.sent < PACKETS).then_some(self.next)
     }

@@ -1,8 +1,8 @@
-//! The options of the swarm.
+//! Options of the swarm.
 
 use homa_proto::MS;
 
-/// The part of a run of the swarm that its seed does not choose.
+/// The settings of a run that its seed does not choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwarmOptions {
     /// Virtual time during which hosts work and faults occur. One run in five takes twenty times as long.

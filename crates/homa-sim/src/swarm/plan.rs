@@ -1,4 +1,4 @@
-//! What a seed chooses: the network, the hosts' settings, and what goes wrong.
+//! The choices of a seed: the network, the hosts' settings, and the faults.
 
 use homa_proto::{Config, FinishedPolicy, MS, SEC, US};
 use rand::Rng;
@@ -36,7 +36,7 @@ pub(super) enum Hostile {
     Asks,
 }
 
-/// What the hosts' clocks do.
+/// Behaviour of the hosts' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clocks {
     /// They run evenly.
@@ -82,11 +82,11 @@ pub(super) struct Plan {
     pub(super) wall_ms: u64,
     /// Whether hosts sometimes get a report that a peer is unreachable, true or not.
     pub(super) icmp: bool,
-    /// Whether ports are closed and opened again.
+    /// Whether ports are closed and reopened.
     pub(super) closes_ports: bool,
-    /// Server ports that each host binds.
+    /// Number of server ports of each host.
     pub(super) server_ports: u16,
-    /// Client ports that each host uses.
+    /// Number of client ports of each host.
     pub(super) client_ports: usize,
     /// A host whose server accepts requests and never answers.
     pub(super) mute: Option<usize>,
@@ -254,7 +254,7 @@ fn faults(rng: &mut Pcg64, weather: Weather, options: SwarmOptions) -> FaultProf
     }
 }
 
-/// The settings of all hosts, or of each.
+/// The protocol configuration of all hosts, or of each.
 fn settings(
     rng: &mut Pcg64,
     network: &NetworkConfig,

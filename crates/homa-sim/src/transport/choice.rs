@@ -35,7 +35,7 @@ pub enum TransportConfig {
 const STEP_NS: u64 = 100_000;
 
 impl TransportConfig {
-    /// The names of all transports, in the order in which tables show them.
+    /// The names of all transports, in the order of tables.
     pub const NAMES: &[&str] =
         &[Homa::NAME, Basic::NAME, Tcp::NAME, Dctcp::NAME, Pfabric::NAME, FluidCluster::NAME];
 

@@ -1,4 +1,4 @@
-//! Homa: [`homa_proto::Endpoint`] as it is deployed.
+//! Homa: the deployed [`homa_proto::Endpoint`].
 //!
 //! If a cluster runs RPCs ([`Exchange::Echo`]), nothing differs from the deployed protocol. If messages are
 //! one-way, as in published simulations, the harness ends an RPC on both sides when its request is delivered

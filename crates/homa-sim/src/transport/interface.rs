@@ -106,7 +106,7 @@ pub struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
-    /// A message under way.
+    /// A message in flight.
     pub fn message(&self, number: u32) -> Message {
         self.messages.get(number)
     }

@@ -33,7 +33,7 @@ impl Default for OracleConfig {
     }
 }
 
-/// One end of a link at a host.
+/// A host's end of a link.
 #[derive(Debug, Default)]
 struct End {
     serves: Option<u32>,
@@ -121,7 +121,7 @@ impl Schedule {
         None
     }
 
-    /// Whether a host receives nothing, and whether a message to it waits.
+    /// Whether a host receives nothing, and whether a message for it waits.
     pub(crate) fn state(&self, host: usize) -> (bool, bool) {
         (self.ends[host].serves.is_none(), !self.ends[host].waiting.is_empty())
     }

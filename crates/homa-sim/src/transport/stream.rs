@@ -25,7 +25,7 @@ use crate::packet::{Body, Packet, PacketInfo};
 use crate::payload::mix;
 use crate::topology::Spread;
 
-/// How messages are divided between connections.
+/// The assignment of messages to connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connections {
     /// One connection for each message. It exists as soon as the message does, without a handshake, and
@@ -40,7 +40,7 @@ pub enum Connections {
 /// Settings of TCP and of DCTCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
-    /// How messages are divided between connections.
+    /// The assignment of messages to connections.
     pub connections: Connections,
     /// Initial window in packets, at least 1.
     pub initial_window: u32,
@@ -50,7 +50,7 @@ pub struct TcpConfig {
     pub min_timeout_ns: u64,
     /// Whether a connection that was idle for a timeout restarts with the initial window (RFC 5681).
     pub restarts_when_idle: bool,
-    /// Bytes of each port's queue, with overhead; `None`: as the cluster has it.
+    /// Bytes of each port's queue, with overhead; `None`: the cluster's setting.
     pub port_bytes: Option<u64>,
     /// Bytes in the queue before a host's link above which packets are marked.
     pub mark_above_bytes: Option<u64>,
@@ -118,7 +118,7 @@ pub struct Acked {
     pub may_grow: bool,
     /// The first packet of the stream that is not acknowledged.
     pub first: u64,
-    /// The next packet that has never been sent.
+    /// The next packet that was never sent.
     pub next: u64,
     /// Smoothed round-trip time in nanoseconds.
     pub round_ns: u64,
@@ -135,7 +135,7 @@ pub trait Congestion: Sized {
     /// The window in packets.
     fn window(&self) -> f64;
 
-    /// Whether it doubles in a round trip.
+    /// Whether it is in slow start.
     fn is_doubling(&self) -> bool;
 
     /// Handles an acknowledgement.
@@ -372,7 +372,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Notes a packet; the stretch around it, if that is beyond what is whole.
+    /// Records a packet; returns the range around it if that is beyond the contiguous part.
     fn take(&mut self, sequence: u64) -> (u64, u64) {
         if sequence < self.whole {
             return (0, 0);
@@ -406,7 +406,7 @@ pub struct Stream<C> {
     connections: Vec<Sender<C>>,
     /// Slots of closed connections.
     free: Vec<u32>,
-    /// Connections opened so far.
+    /// Number of connections opened so far.
     opened: u32,
     ready: VecDeque<u32>,
     alarms: Alarms,

@@ -14,7 +14,7 @@ pub type Tcp = Stream<Cubic>;
 const BETA: f64 = 0.7;
 /// Growth of the window, in packets per cubic second.
 const C: f64 = 0.4;
-/// Growth in packets per round trip that has the mean throughput of a window halved at every loss.
+/// Growth in packets per round trip that gives the mean throughput of a window halved at every loss.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Minimum window, in packets.
 const LEAST: f64 = 2.0;

@@ -7,7 +7,7 @@ use homa_sim::{App, Captured, Fate, HostCtx, Network, NetworkConfig, Reply};
 
 pub const PORT: u16 = 99;
 
-/// How a [`Peer`] answers.
+/// The response of a [`Peer`].
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
     /// With as many bytes as the request has.

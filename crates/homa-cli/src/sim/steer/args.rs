@@ -11,7 +11,7 @@ use homa_steer::{POLICIES, PolicyName};
 
 use crate::values::wake_order;
 
-/// A policy by its name.
+/// Parses the name of a policy.
 fn policy(name: &str) -> Result<PolicyName, String> {
     name.parse().map_err(|error: homa_steer::SteerError| error.to_string())
 }
@@ -21,7 +21,7 @@ fn batch_cap(text: &str) -> Result<BatchCap, String> {
     BatchCap::new(packets).map_err(|error| error.to_string())
 }
 
-/// The costs under a name that comes with the command, or of a file.
+/// Built-in costs by name, or the costs of a file.
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
@@ -77,64 +77,64 @@ pub struct SteerArgs {
         conflicts_with = "outstanding"
     )]
     pub loads: Vec<f64>,
-    /// RPCs of each host that are under way at all times, in place of a load
+    /// Open RPCs of each host (closed loop), instead of a load
     #[arg(long, value_name = "N")]
     pub outstanding: Option<u32>,
     /// Which waiting thread gets a message: lifo (the last to wait), fifo (the first) or least-recent (the
     /// one whose core was idle for longest)
     #[arg(long, value_name = "ORDER", default_value_t = WakeOrder::Lifo, value_parser = wake_order)]
     pub wake_order: WakeOrder,
-    /// Most packets that a core takes from the device before it hands them on
+    /// Maximum number of packets that a core receives from the device before it passes them on
     #[arg(long, value_name = "PACKETS", value_parser = batch_cap)]
     pub batch_cap: Option<BatchCap>,
-    /// For how long a thread polls before it sleeps [default: as Linux Homa does, 50us]
+    /// Time for which a thread polls before it sleeps [default: as Linux Homa does, 50us]
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub poll: Option<u64>,
-    /// Threads of a server [default: 9, or as many as there are cores]
+    /// Threads of a server [default: 9, at most one for each core]
     #[arg(long, value_name = "N")]
     pub server_threads: Option<usize>,
-    /// Threads of a client that take responses [default: 6, or as many as there are cores]
+    /// Threads of a client that receive responses [default: 6, at most one for each core]
     #[arg(long, value_name = "N")]
     pub client_threads: Option<usize>,
-    /// Threads of a client that send requests [default: 3, or as many as there are cores]
+    /// Threads of a client that send requests [default: 3, at most one for each core]
     #[arg(long, value_name = "N")]
     pub sender_threads: Option<usize>,
-    /// Cores that packets arrive on [default: those that the policy wants, or all]
+    /// Cores on which packets arrive [default: as many as the policy requires, or all]
     #[arg(long, value_name = "N")]
     pub receive_cores: Option<usize>,
-    /// What each piece of work costs: x86, mips-router or a file
+    /// Cost of each piece of work: x86, mips-router or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "x86")]
     pub costs: String,
-    /// A core that was idle for so long is asleep (with --power-exit) [default: as the costs say]
+    /// Idle time after which a core sleeps (with --power-exit) [default: as the costs say]
     #[arg(long, value_name = "TIME", value_parser = duration_ns, requires = "power_exit")]
     pub power_idle: Option<u64>,
-    /// How much longer a core that is asleep takes to begin [default: as the costs say]
+    /// Additional time that a sleeping core needs to start [default: as the costs say]
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub power_exit: Option<u64>,
-    /// Print these costs, with the source of each, and do nothing else
+    /// Only print these costs, with the source of each
     #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "out"])]
     pub print_costs: Option<String>,
     /// Hosts
     #[arg(long, value_name = "N", default_value_t = 40)]
     pub hosts: usize,
-    /// RPCs that are measured, about
+    /// Approximate number of measured RPCs
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub rpcs: u64,
-    /// For how long is measured, in place of so many RPCs
+    /// Measured time, instead of a number of RPCs
     #[arg(long, value_name = "TIME", value_parser = duration_ns, conflicts_with = "rpcs")]
     pub duration: Option<u64>,
-    /// Determines the runs
+    /// Seed of the runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How it runs, and where the results go.
+    /// Parallelism and output.
     #[command(flatten)]
     pub work: WorkArgs,
 }
 
-/// What both commands take.
+/// Common options of both commands.
 #[derive(Args, Clone, Debug)]
 pub struct WorkArgs {
-    /// Runs at the same time [default: as many as there are processors]. Results do not depend on it
+    /// Runs at the same time [default: one for each processor]. Results do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
@@ -147,7 +147,7 @@ pub struct WorkArgs {
     pub json: Option<PathBuf>,
 }
 
-/// A policy of a list, or all of them.
+/// A policy, or all policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyChoice {
     All,
@@ -158,7 +158,7 @@ fn any_policy(name: &str) -> Result<PolicyChoice, String> {
     if name == "all" { Ok(PolicyChoice::All) } else { policy(name).map(PolicyChoice::One) }
 }
 
-/// The policies of a list, each once, in its order.
+/// The policies of a list, in its order, without duplicates.
 pub fn chosen(list: &[PolicyChoice]) -> Vec<PolicyName> {
     let mut policies = Vec::new();
     for chosen in list {
@@ -190,25 +190,25 @@ pub struct RouterArgs {
     /// Policies, or `all`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rss-hash,sparse", value_parser = any_policy)]
     pub policies: Vec<PolicyChoice>,
-    /// Connections each way
+    /// Connections in each direction
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3,4,6,8,12,16,20,24,28,32")]
     pub flows: Vec<u32>,
     /// Cores of the router
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "4")]
     pub cores: Vec<usize>,
-    /// Runs of each, with seeds from --seed on
+    /// Runs of each combination, with seeds from --seed on
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub runs: u64,
-    /// What each piece of work costs: mips-router, x86 or a file
+    /// Cost of each piece of work: mips-router, x86 or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "mips-router")]
     pub costs: String,
-    /// For how long is measured [default: 30s]
+    /// Duration [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub duration: Option<u64>,
     /// Seed of the first run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How it runs, and where the results go.
+    /// Parallelism and output.
     #[command(flatten)]
     pub work: WorkArgs,
 }

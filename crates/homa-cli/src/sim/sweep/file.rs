@@ -270,7 +270,7 @@ fn sub_table<'a>(table: &'a Table, name: &str) -> Result<Option<&'a Table>, Stri
     }
 }
 
-/// A single value as text.
+/// The text of a single value.
 fn scalar(key: &str, value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),

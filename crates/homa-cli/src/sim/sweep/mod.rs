@@ -1,4 +1,4 @@
-//! `homa sim sweep`: parameters by seeds.
+//! `homa sim sweep`: combinations of parameters and seeds.
 
 pub mod file;
 mod rows;

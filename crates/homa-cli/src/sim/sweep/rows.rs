@@ -111,7 +111,7 @@ const METRICS: &[Metric] = &[
     }),
 ];
 
-/// A figure over the seeds.
+/// Mean and range of a figure over the seeds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
     mean: f64,
@@ -119,7 +119,7 @@ pub struct Spread {
     max: f64,
 }
 
-/// A combination.
+/// A combination of settings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     transport: String,

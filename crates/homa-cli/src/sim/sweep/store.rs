@@ -91,7 +91,7 @@ impl Store {
     }
 }
 
-/// Everything that determines a run, and a hash of its sizes.
+/// Everything that determines a run, with a hash of its message sizes.
 fn key(run: &Run) -> (Map<String, Value>, String) {
     let workload = &run.plan.cluster.workload;
     let sizes: Vec<u8> =
