@@ -1,4 +1,4 @@
-//! Handles: what a C program holds in place of our objects.
+//! Handles, by which a C program refers to our objects.
 //!
 //! A handle is a number in the form of a pointer. Its parts are a place in a table, the number of earlier
 //! uses of that place, and a kind. The library never dereferences a value that C passes. A handle that was

@@ -3,9 +3,9 @@
 //!
 //! `cargo run --release -p homa-driver --example pingpong -- --driver bare,udp,packet,xdp --rounds 5`
 //!
-//! `bare` is a plain UDP socket, the baseline of the comparison. Drivers take turns within each round, so that
-//! other load of the machine affects all of them. With `--window` above 1, that many packets are outstanding,
-//! and the rate is the result. Needs root.
+//! `bare` is a plain UDP socket, the baseline of the comparison. Drivers take turns within each round, so
+//! that other load of the machine affects all of them. With `--window` above 1, that many packets are
+//! outstanding, and the rate is the result. Needs root.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};

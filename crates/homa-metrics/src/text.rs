@@ -171,7 +171,7 @@ fn labels(text: &str) -> Result<(Labels, &str)> {
     }
 }
 
-/// Where the quote is that ends a value.
+/// The position of the quote at the end of a value.
 fn value_end(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (index, byte) in text.bytes().enumerate() {

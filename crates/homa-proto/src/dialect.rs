@@ -18,7 +18,8 @@ pub enum Dialect {
     Unknown,
     /// Linux Homa until September 2026: the first bytes of each message come unasked, the rest by grants.
     One,
-    /// Linux Homa since: START_MSG opens a message that needs grants, and nothing of it comes before the first.
+    /// Linux Homa since: START_MSG opens a message that needs grants, and nothing of it comes before the
+    /// first.
     Two,
     /// Linux Homa's build for net-next: no grants and no priorities, and RESEND without a priority.
     Three,
@@ -80,8 +81,8 @@ impl Belief {
         self.dialect != Dialect::Unknown
     }
 
-    /// The belief after one more packet (DIALECT-2): the newest evidence wins. `is_udp` is set for Linux Homa's
-    /// UDP form, which has no marks in any dialect.
+    /// The belief after one more packet (DIALECT-2): the newest evidence wins. `is_udp` is set for Linux
+    /// Homa's UDP form, which has no marks in any dialect.
     pub(crate) fn after(self, evidence: Evidence, is_udp: bool) -> Belief {
         match evidence {
             Evidence::Ours => Belief::UNKNOWN,

@@ -59,8 +59,8 @@ impl Path {
         std::mem::take(&mut self.in_question)
     }
 
-    /// The same bytes were lost `repeats` times in a row, in packets of `longest` bytes. If the path counts as
-    /// too narrow for them, changes to a smaller size; returns whether it does (SEND-16).
+    /// The same bytes were lost `repeats` times in a row, in packets of `longest` bytes. If the path counts
+    /// as too narrow for them, changes to a smaller size; returns whether it does (SEND-16).
     pub(crate) fn narrow(&mut self, now: Time, repeats: u8, longest: u32) -> bool {
         let smaller = SMALLER.iter().find(|&&smaller| smaller < longest);
         let Some(&smaller) = smaller.filter(|_| repeats >= LOST_BEFORE_SMALLER) else { return false };

@@ -65,7 +65,7 @@ pub(crate) struct Peer {
     pub life: u32,
     /// How often the peer was seen to restart: finished ids belong to one of its incarnations (AMO-8).
     pub restarts: u32,
-    /// Why the last life ended.
+    /// Why the last incarnation ended.
     pub life_end: IncarnationEnd,
     /// When the last packet came from the peer; before the first, when this entry was created.
     pub last_heard: Time,
@@ -74,7 +74,7 @@ pub(crate) struct Peer {
     pub awake_since: Time,
     /// Whether any packet ever came from the peer.
     pub heard: bool,
-    /// The dialect that the peer's packets without our mark have shown.
+    /// The peer's dialect, as far as its packets without our mark have shown it.
     pub belief: Belief,
     /// The peer's own cutoffs, for our unscheduled packets to it.
     pub cutoffs: [u32; PRIORITIES],
@@ -120,11 +120,11 @@ pub(crate) struct Peer {
     pub request_bytes: u64,
     /// Whether the peer is proven: it has shown that it receives our packets.
     pub served: bool,
-    /// Packets of the peer that were refused because it had its share.
+    /// Packets of the peer that were refused because it had used up its share.
     pub refused: u64,
     /// Blocks of finished ids that refer to the peer.
     pub finished_blocks: u32,
-    /// Whether the peer is in the reaper's queue of ended lives.
+    /// Whether the peer is in the reaper's queue of ended incarnations.
     pub reaped: bool,
     /// Whether the peer is in the reaper's queue of silent clients.
     pub ends_silent: bool,
@@ -239,8 +239,8 @@ impl Peer {
             && self.finished_blocks == 0
     }
 
-    /// Ends the life in which all present RPCs began. State that belongs to the old host process is reset too
-    /// (PEER-7).
+    /// Ends the incarnation in which all present RPCs began. State that belongs to the old host process is
+    /// reset too (PEER-7).
     pub(crate) fn end_life(&mut self, end: IncarnationEnd) {
         self.life = self.life.wrapping_add(1);
         self.life_end = end;

@@ -65,7 +65,7 @@ pub(crate) struct Rpc {
     /// Our side's id: even for a client, odd for a server.
     pub id: u64,
     pub peer: u32,
-    /// The peer's life in which the RPC began.
+    /// The peer's incarnation in which the RPC began, as a count.
     pub life: u32,
     pub state: RpcState,
     /// RESENDs or NEED_ACKs since the last sign of the peer.

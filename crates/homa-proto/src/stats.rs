@@ -80,7 +80,8 @@ counters! {
     freezes_received,
     /// FREEZE packets sent.
     freezes_sent,
-    /// Packets for ports of other processes of this host, looked through for what concerns all; in no other count.
+    /// Packets for ports of other processes of this host, looked through for what concerns all; in no other
+    /// count.
     foreign_received,
     /// DATA packets sent again because a RESEND asked.
     retransmits,
@@ -90,7 +91,8 @@ counters! {
     requests_started,
     /// Requests handed to our servers.
     requests_delivered,
-    /// Requests handed to our servers before they were whole; each that arrives counts as delivered when it is.
+    /// Requests handed to our servers before they were whole; each that arrives counts as delivered when it
+    /// is.
     requests_taken_early,
     /// Responses handed to our clients.
     responses_delivered,
@@ -131,7 +133,8 @@ counters! {
     messages_stalled,
     /// Packets that had to wait for the pacer.
     pacer_waits,
-    /// Times that messages here began to wait because another endpoint of this host had a shorter one waiting for the uplink.
+    /// Times that messages here began to wait because another endpoint of this host had a shorter one waiting
+    /// for the uplink.
     uplink_left_to_others,
     /// 1 when the uplink's rate is unknown and the pacer does not pace.
     pacer_off,
@@ -141,7 +144,8 @@ counters! {
     drop_invalid,
     /// Dropped: DATA, or part of it, that had arrived before.
     drop_duplicate,
-    /// Dropped: a request that has run and is finished, or a RESEND for it from a peer that could not be told so.
+    /// Dropped: a request that has run and is finished, or a RESEND for it from a peer that could not be told
+    /// so.
     drop_finished,
     /// Dropped: a request when the table of finished ids is full.
     drop_finished_full,
@@ -191,9 +195,11 @@ counters! {
     drop_retransmit_limit,
     /// Dropped: makes no sense in the RPC's state (a grant beyond the message, say).
     drop_nonsense,
-    /// Reports of unreachable ports dropped because too many were being worked off; a RESEND will cause another.
+    /// Reports of unreachable ports dropped because too many were being worked off; a RESEND will cause
+    /// another.
     reports_dropped,
-    /// Reports of unreachable peers and ports that quote no request of ours, so that the peer is asked before they are believed.
+    /// Reports of unreachable peers and ports that quote no request of ours, so that the peer is asked before
+    /// they are believed.
     reports_doubted,
     /// Acknowledgements forgotten because too many waited; the server will ask.
     acks_forgotten,

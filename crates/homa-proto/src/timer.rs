@@ -5,9 +5,9 @@
 //! application is processing has no timer.
 //!
 //! Most timers never expire: their RPC ends long before, and a later RPC soon uses the slot again. A disarmed
-//! timer therefore keeps its place in the wheel, and an armed one that moves to a later deadline does too. The
-//! wheel finds such a timer when its place becomes due, and then removes it or moves it to its deadline: once
-//! for each place, instead of once for each RPC.
+//! timer therefore keeps its place in the wheel, and an armed one that moves to a later deadline does too.
+//! The wheel finds such a timer when its place becomes due, and then removes it or moves it to its deadline:
+//! once for each place, instead of once for each RPC.
 
 use crate::lists::{Links, List};
 use crate::time::Time;
@@ -146,7 +146,8 @@ impl TimerWheel {
     }
 
     /// Disarms and returns one timer that is due at `now`. Each step takes one from `budget`, even if it only
-    /// moves a timer to its deadline, or removes one that is not armed. At 0 the rest waits for the next call.
+    /// moves a timer to its deadline, or removes one that is not armed. At 0 the rest waits for the next
+    /// call.
     pub(crate) fn pop_due(&mut self, now: Time, budget: &mut u32) -> Option<u32> {
         let now_tick = now.as_ns() >> TICK_SHIFT;
         while *budget > 0 {
@@ -208,7 +209,8 @@ impl TimerWheel {
         }
     }
 
-    /// Panics unless lists, bits and count agree, and every armed timer has a place no later than its deadline.
+    /// Panics unless lists, bits and count agree, and every armed timer has a place no later than its
+    /// deadline.
     pub(crate) fn check(&self) {
         let mut placed = 0;
         for (list, ends) in self.lists.iter().enumerate() {

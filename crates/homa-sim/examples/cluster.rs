@@ -1,4 +1,5 @@
-//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS [TRANSPORT [DRAIN_MS [HOSTS]]]`.
+//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS
+//! [TRANSPORT [DRAIN_MS [HOSTS]]]`.
 use std::ops::ControlFlow;
 use std::time::Instant;
 

@@ -16,7 +16,7 @@ use crate::packet::{Packet, PacketInfo};
 use crate::payload::PayloadMode;
 use crate::store::{PacketSink, Store};
 
-/// Counters of a host since the beginning of the run, over all its lives.
+/// Counters of a host since the beginning of the run, over all its incarnations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// RPCs that its client started.
@@ -27,7 +27,7 @@ pub struct HostCounts {
     pub failed: u64,
     /// Requests that its server executed.
     pub executed: u64,
-    /// Requests that one life of its server executed more than once.
+    /// Requests that one incarnation of its server executed more than once.
     pub executed_again: u64,
     /// Requests whose length differed from the one that the client sent.
     pub lengths_wrong: u64,
@@ -38,7 +38,7 @@ pub struct HostCounts {
 /// State of a host other than its endpoint and its application.
 pub(crate) struct HostState {
     pub(crate) index: u32,
-    /// Number of crashes, by which events of an earlier life are recognised and ignored.
+    /// Number of crashes, by which events of an earlier incarnation are recognised and ignored.
     pub(crate) life: u32,
     pub(crate) client_port: Option<u16>,
     pub(crate) store: Store,
@@ -47,12 +47,12 @@ pub(crate) struct HostState {
     pub(crate) waiting: Vec<u32>,
     /// Clock of the host.
     pub(crate) clock: HostClock,
-    /// The latest time that was passed to this life's endpoint.
+    /// The latest time that was passed to this incarnation's endpoint.
     latest: Time,
     /// End of the current stall, until which its card collects packets and its timers wait.
     pub(crate) stalled_until: Time,
     oracle: Oracle,
-    /// Number of times that this life executed the request of (client host, id).
+    /// Number of times that this incarnation executed the request of (client host, id).
     executed: HashMap<(u32, u64), u32>,
     /// Time of the earliest timeout event in the queue.
     armed: Option<Time>,

@@ -1,10 +1,10 @@
 //! Simulated hosts, joined by links, that run [`homa_proto::Endpoint`] unchanged on virtual time.
 //!
-//! A [`Network`] is a set of hosts, each with an endpoint and an application ([`App`]), back to back or at one
-//! switch. Time advances from event to event, never by a clock: the same seed gives the same run, packet by
-//! packet. The faults of a network (loss, duplication, delay, corruption, blocked paths) follow a
-//! [`FaultProfile`] and the seed. Payload is either real, and every byte is checked where it arrives, or only a
-//! length, and nothing is copied.
+//! A [`Network`] is a set of hosts, each with an endpoint and an application ([`App`]), back to back or at
+//! one switch. Time advances from event to event, never by a clock: the same seed gives the same run, packet
+//! by packet. The faults of a network (loss, duplication, delay, corruption, blocked paths) follow a
+//! [`FaultProfile`] and the seed. Payload is either real, and every byte is checked where it arrives, or only
+//! a length, and nothing is copied.
 //!
 //! Simulated hosts make no bundles (PROTOCOL.md WIRE-21): each packet is a separate datagram.
 //!

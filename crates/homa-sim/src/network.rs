@@ -261,7 +261,7 @@ impl<A: App> Network<A> {
         if let HostEvent::Timeout { life, .. } = event
             && (state.life != life || !state.rearm(self.fabric.now))
         {
-            return; // A wish of an earlier life, or one that an earlier wish replaced.
+            return; // A wish of an earlier incarnation, or one that an earlier wish replaced.
         }
         self.fabric.queue.push(state.stalled_until, Event::Host(event));
     }
@@ -492,7 +492,7 @@ fn protocol_of(config: &NetworkConfig, host: usize) -> &Config {
     config.host_protocols.get(host).unwrap_or(&config.protocol)
 }
 
-/// The protocol settings of one life of a host, with this incarnation or, without one, that of its life.
+/// The protocol settings of one incarnation of a host, with this incarnation or, without one, a default.
 fn host_config(config: &NetworkConfig, host: u32, life: u32, incarnation: Option<u64>) -> Config {
     let protocol = protocol_of(config, host as usize);
     let incarnation = match protocol.incarnation {

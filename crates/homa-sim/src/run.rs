@@ -144,7 +144,7 @@ pub struct Report {
     pub unexpected: u64,
     /// Requests that servers executed.
     pub executed: u64,
-    /// Requests that one life of a server executed more than once.
+    /// Requests that one incarnation of a server executed more than once.
     pub executed_again: u64,
     /// Requests and responses of a wrong length.
     pub lengths_wrong: u64,

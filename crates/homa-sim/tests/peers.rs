@@ -26,8 +26,8 @@ fn a_server_that_restarts_ends_the_open_rpcs_at_once() {
     network.restart(1);
     network.host_mut(0).app_mut().answer = Answer::Echo;
     network.host_mut(1).app_mut().answer = Answer::Echo;
-    // The first packet of the new life shows the restart: here one to a client at the restarted host, long
-    // before any RESEND.
+    // The first packet of the new incarnation shows the restart: here one to a client at the restarted host,
+    // long before any RESEND.
     network.act(1, |_, host| host.call(0, PORT, 100, CallOptions::default())).unwrap().unwrap();
     network.run_for(MS);
     call(&mut network, 0, 1, 3, 100);
@@ -74,8 +74,8 @@ fn a_client_that_restarts_frees_its_requests_and_is_served_again() {
 #[test]
 fn a_packet_of_an_earlier_life_changes_nothing() {
     let mut network = silent_network(2);
-    // A request of the first life is delayed by 50 ms in the network. The second life sends packets before it
-    // arrives.
+    // A request of the first incarnation is delayed by 50 ms in the network. The second incarnation sends
+    // packets before it arrives.
     let delayed =
         FaultProfile { reordering: 1.0, reordering_delay_ns: (50 * MS, 50 * MS), ..FaultProfile::default() };
     network.set_faults(delayed);

@@ -79,7 +79,8 @@ impl Span {
         (f64::from(self.first) + f64::from(self.last)) / 2.0
     }
 
-    /// The smallest size that at least `fraction` of all messages do not exceed; `fraction` is at most `upto`.
+    /// The smallest size that at least `fraction` of all messages do not exceed; `fraction` is at most
+    /// `upto`.
     fn quantile(&self, fraction: f64) -> u32 {
         if self.first == self.last {
             return self.first;
@@ -234,8 +235,8 @@ impl Workload {
         self.spans.get(at).map_or(self.max_bytes(), |span| span.quantile(fraction))
     }
 
-    /// Sizes that represent equal numbers of messages, in increasing order: [`Workload::quantile`] at the middle
-    /// of each of `parts` equal parts of all messages.
+    /// Sizes that represent equal numbers of messages, in increasing order: [`Workload::quantile`] at the
+    /// middle of each of `parts` equal parts of all messages.
     ///
     /// All quantiles together take one walk through the distribution instead of a search for each.
     pub fn quantiles(&self, parts: u32) -> Quantiles<'_> {

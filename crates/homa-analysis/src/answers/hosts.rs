@@ -239,9 +239,9 @@ pub struct SharedCore {
     pub nodes: Vec<String>,
     /// Number of these endpoints.
     pub endpoints: u64,
-    /// How often one of them noticed that it had not run.
+    /// Number of times that one of them detected an interval in which it did not run.
     pub not_running: u64,
-    /// Total time that they had not run, in nanoseconds.
+    /// Total length of these intervals, in nanoseconds.
     pub not_running_ns: u64,
 }
 

@@ -144,7 +144,7 @@ impl TxRing {
         Ok(Some(SendResult { packets: 1, messages: 1, all: true }))
     }
 
-    /// Sets the socket's priority to one that consecutive lone packets have.
+    /// Sets the socket's priority to that of consecutive single packets, which then need no control message.
     fn follow_priority(&mut self, fd: BorrowedFd<'_>, priority: u8) {
         if priority == self.priority {
             self.differing.1 = 0;

@@ -113,8 +113,8 @@ impl Endpoint {
         // A planted fault that the swarm must find: a newer incarnation is accepted without proof.
         #[cfg(homa_canary = "restart_unproven")]
         let answers = answers || is_newer;
-        // A delayed packet of an earlier life may carry the id of an RPC that continues in this one, but no
-        // packet is this late (PEER-8).
+        // A delayed packet of an earlier incarnation may carry the id of an RPC that continues in this one,
+        // but no packet is this late (PEER-8).
         let silent_ns = now.since(self.peers[peer].last_heard);
         let none_is_late = silent_ns > self.config.max_packet_lifetime_ns;
         if answers || names_request && (is_newer || !self.peers[peer].proven || none_is_late) {
@@ -124,7 +124,7 @@ impl Endpoint {
         if matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0 {
             self.peers[peer].challenge.add_claim(common);
         }
-        // The packet may be a challenge. Two hosts that each know an earlier life of the other would
+        // The packet may be a challenge. Two hosts that each know an earlier incarnation of the other would
         // otherwise drop each other's challenges for ever. The answer goes first: if there is room for only
         // one control packet (LIMIT-6), the hosts would otherwise only challenge each other.
         let may_challenge = matches!(packet.body, Body::Resend(_));
@@ -163,7 +163,8 @@ impl Endpoint {
         }
     }
 
-    /// The RPC of a packet that shows a peer's restart, if only the new life can have answered it (PEER-6).
+    /// The RPC of a packet that shows a peer's restart, if only the new incarnation can have answered it
+    /// (PEER-6).
     fn known_to_new_life(&self, peer: u32, packet: &Packet) -> Option<u32> {
         // All other packets about an RPC come only from a host that has received packets of that RPC.
         let answers = !matches!(packet.body, Body::RpcUnknown(_) | Body::Freeze | Body::Ack(_));
@@ -172,7 +173,7 @@ impl Endpoint {
         (answers && rpc.state.is_client() && !rpc.answered).then_some(slot)
     }
 
-    /// Our open requests to the present life of a peer.
+    /// Our open requests to the current incarnation of a peer.
     fn requests_to(&self, peer: u32) -> Vec<u32> {
         let known = &self.peers[peer];
         if known.rpc_count == known.server_rpcs {
@@ -185,7 +186,7 @@ impl Endpoint {
         self.peer_rpcs.iter(&known.rpcs).filter(is_ours).collect()
     }
 
-    /// Moves an RPC into the present life of its peer; it is then the youngest of the peer's RPCs.
+    /// Moves an RPC into the current incarnation of its peer; it is then the youngest of the peer's RPCs.
     fn carry_over(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let peer = &mut self.peers[rpc.peer];

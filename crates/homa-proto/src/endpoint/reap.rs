@@ -20,7 +20,7 @@ impl Endpoint {
         self.reaper.has_work() || !self.refused_ports.is_empty() || !self.acked.is_empty()
     }
 
-    /// Ends the life of a peer: at once for the protocol, and RPC by RPC for its state.
+    /// Ends an incarnation of a peer: at once for the protocol, and RPC by RPC for its state.
     pub(super) fn end_peer_life(&mut self, peer: u32, end: IncarnationEnd) {
         let known = &mut self.peers[peer];
         if known.rpc_count == 0 && end != IncarnationEnd::Restarted {
@@ -94,14 +94,14 @@ impl Endpoint {
         }
     }
 
-    /// RPCs are in their peer's list by age, so those of an earlier life come first.
+    /// RPCs are in their peer's list by age, so those of an earlier incarnation come first.
     fn oldest_of_earlier_life(&self, peer: u32) -> Option<u32> {
         let known = &self.peers[peer];
         let slot = known.rpcs.head()?;
         (self.rpcs[slot as usize].life != known.life).then_some(slot)
     }
 
-    /// Ends one RPC of an earlier life of its peer.
+    /// Ends one RPC of an earlier incarnation of its peer.
     pub(super) fn end_of_life(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let end = self.peers[rpc.peer].life_end;

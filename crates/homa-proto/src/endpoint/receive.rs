@@ -240,7 +240,7 @@ impl Endpoint {
             return Err(drop_as!(drop_owner_gone));
         }
         let id = common.sender_id | 1;
-        // Only an RPC of the peer's earlier life can still exist here, while those are being ended.
+        // Only an RPC of the peer's earlier incarnation can still exist here, while those are being ended.
         let peer_of_earlier = peer.filter(|&peer| self.peers[peer].reaped);
         if let Some(slot) = peer_of_earlier.and_then(|peer| self.server_ids.get(&(peer, id)).copied()) {
             self.end_of_life(now, slot);

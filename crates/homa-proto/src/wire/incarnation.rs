@@ -1,11 +1,11 @@
-//! The number that separates one life of a host from the next.
+//! The number that separates one incarnation of a host from the next.
 
 use std::fmt;
 
 const BITS: u32 = 40;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// One life of a host: 40 bits, larger after each restart, compared by serial-number arithmetic.
+/// An incarnation of a host: 40 bits, larger after each restart, compared by serial-number arithmetic.
 ///
 /// Peers of this implementation send it in 40 header bits that Linux Homa ignores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -44,7 +44,7 @@ impl Incarnation {
         self.0 == 0
     }
 
-    /// Whether `self` is a later life of the host than `other`.
+    /// Whether `self` is a later incarnation of the host than `other`.
     ///
     /// Serial-number arithmetic: later means at most 2^39 - 1 steps ahead, including across the end of the
     /// number range. [`NONE`](Self::NONE) is neither later nor earlier than any incarnation.

@@ -70,8 +70,8 @@ impl Agents {
         self.open_among(testbed, |_| true)
     }
 
-    /// Makes each participating host a client of all other participants. The other hosts are clients of
-    /// nobody, and nobody is their client.
+    /// Makes each participating host a client of all other participants. The other hosts
+    /// have no clients and are clients of no host.
     ///
     /// # Errors
     /// A host cannot reach its peers.
@@ -84,7 +84,7 @@ impl Agents {
     }
 
     /// Measures round trips from the first host to the second, without other load. Afterwards the first host
-    /// is a client of the second, and the other hosts are clients of nobody.
+    /// is a client of the second, and the other hosts are clients of no host.
     ///
     /// # Errors
     /// An RPC failed.

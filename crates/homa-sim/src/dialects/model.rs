@@ -1,5 +1,5 @@
-//! A model of a Linux Homa kernel with one peer: what it sends, accepts and drops, by the facts that are known
-//! of its source. It has nothing in common with `homa_proto`.
+//! A model of a Linux Homa kernel with one peer: what it sends, accepts and drops, by the facts that are
+//! known of its source. It has nothing in common with `homa_proto`.
 //!
 //! | | dialect 1 | dialect 2 | dialect 3 |
 //! |---|---|---|---|

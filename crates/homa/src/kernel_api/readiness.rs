@@ -106,9 +106,9 @@ impl ReadinessFd {
         self.refresh(false);
     }
 
-    /// Makes the descriptor readable from now on, or lets it follow the socket again. `anew` means that there
-    /// is one more reason to force it, which a watcher of [each arrival](ReadinessFd::notify_each_arrival)
-    /// must also see.
+    /// Makes the descriptor readable from now on, or lets it follow the socket again. `anew` reports a further
+    /// event on a descriptor that is already forced, to a watcher of
+    /// [each arrival](ReadinessFd::notify_each_arrival).
     pub fn set_override(&self, forced: bool, anew: bool) {
         if self.forced.swap(forced, Relaxed) != forced || anew {
             self.refresh(anew);

@@ -45,7 +45,7 @@ pub(crate) fn resident(memory: &[MaybeUninit<u8>]) -> usize {
     let begin = memory.as_ptr().align_offset(page);
     let count = (memory.len() - begin) / page;
     let mut pages = vec![0_u8; count];
-    // SAFETY: the pages are mapped, as `memory` has them, and there is a byte for each.
+    // SAFETY: the pages are part of `memory`, hence mapped, and `pages` has a byte for each.
     let result = unsafe {
         libc::mincore(memory.as_ptr().add(begin).cast_mut().cast(), count * page, pages.as_mut_ptr())
     };

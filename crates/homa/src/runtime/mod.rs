@@ -15,11 +15,11 @@
 //!   thread leads.
 //! - **A future** is driven by a task of the application's own tokio runtime (`async_driver`), and by
 //!   the progress thread where there is none. Its time limit is a timer of the endpoint (`timers`).
-//! - **The progress thread** (`progress_thread`) drives if no other thread has driven for a tick, which `tick_ns`
-//!   there makes longer on slow links. Peers see BUSY while an application computes, not silence. Otherwise
-//!   it sleeps. While the leader sleeps, the progress thread handles timers due in more than a tick: a timer
-//!   of the leader's own would cost every sleep several microseconds. It also holds the processors out of
-//!   deep sleep if `low_latency` is set (`latency`).
+//! - **The progress thread** (`progress_thread`) drives if no other thread has driven for a tick, which
+//!   `tick_ns` there makes longer on slow links. Peers see BUSY while an application computes, not silence.
+//!   Otherwise it sleeps. While the leader sleeps, the progress thread handles timers due in more than a
+//!   tick: a timer of the leader's own would cost every sleep several microseconds. It also holds the
+//!   processors out of deep sleep if `low_latency` is set (`latency`).
 //! - **Time is read, not waited for.** The pacer and grants read the clock in each drive round, and neither
 //!   has a timer. The clock is the machine's (CLOCK_MONOTONIC), since other processes share the uplink. It is
 //!   read from the time-stamp counter (`homa-trace/monotonic`). Each thread reads both side by side once a

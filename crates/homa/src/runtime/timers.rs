@@ -1,7 +1,7 @@
 //! Time limits of waits: the end of a blocking wait, and the timers that wake futures.
 //!
-//! The timers belong to the endpoint, and the thread or task that drives it fires them. A future with a time limit therefore
-//! needs no timer of a runtime, and works without any runtime.
+//! The timers belong to the endpoint, and the thread or task that drives it fires them. A future with a time
+//! limit therefore needs no timer of a runtime, and works without any runtime.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

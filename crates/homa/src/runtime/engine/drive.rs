@@ -166,7 +166,8 @@ mod tests {
         packet
     }
 
-    /// This once drove until all were gone, while every other thread of the host waited for the lock.
+    /// The thread once drove until all old requests were freed, and all other threads of the host waited for
+    /// the lock.
     #[test]
     fn opening_a_port_with_old_requests_gives_the_lock_back_between_rounds() {
         let mut engine = engine();
