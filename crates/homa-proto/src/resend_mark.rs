@@ -1,4 +1,4 @@
-//! What the RESENDs for an outgoing message tell of its progress (PROTOCOL.md PEER-3).
+//! The progress of an outgoing message, as shown by the RESENDs for it (PROTOCOL.md PEER-3).
 
 use std::cmp::Ordering;
 

@@ -80,12 +80,12 @@ counters! {
     freezes_received,
     /// FREEZE packets sent.
     freezes_sent,
-    /// Packets for ports of other processes of this host, looked through for what concerns all; in no other
-    /// count.
+    /// Packets for ports of other processes of this host, of which only the host-wide parts are processed. No
+    /// other counter includes them.
     foreign_received,
-    /// DATA packets sent again because a RESEND asked.
+    /// DATA packets retransmitted because of a RESEND.
     retransmits,
-    /// RESENDs answered in part or by BUSY, because their peer's budget for bytes sent again was used up.
+    /// RESENDs answered in part or by BUSY, because their peer's retransmission budget was used up.
     resends_over_budget,
     /// Requests begun by our clients.
     requests_started,
@@ -124,7 +124,7 @@ counters! {
     rtt_samples,
     /// Requests that limit what their response may send unasked.
     requests_limited,
-    /// Times the limit of unscheduled bytes that peers are told changed.
+    /// Changes of the announced limit of unscheduled bytes.
     incast_limit_changes,
     /// Messages whose unscheduled bytes did not come and were asked for again.
     unscheduled_reclaimed,
@@ -163,7 +163,7 @@ counters! {
     drop_unproven_incarnation,
     /// Dropped: message longer than `max_message`.
     drop_too_large,
-    /// Dropped: disagrees with the message's length as first told.
+    /// Dropped: disagrees with the message's length as first announced.
     drop_length_mismatch,
     /// Dropped: START_MSG of length 0.
     drop_start_empty,

@@ -386,9 +386,9 @@ fn a_kernel_that_lacks_something_is_named() {
         steer attach a0 b0 --policy gen2 --cpus 0 --until-exit --json; echo $?
         ip link show a0 | grep -c xdp";
     for (bpf, errno, part) in [
-        (MAP_CREATE, libc::EINVAL, "takes XDP and CPUMAP"),
-        (PROG_LOAD, libc::EINVAL, "takes XDP and CPUMAP"),
-        (None, libc::ENOSYS, "takes XDP and CPUMAP"),
+        (MAP_CREATE, libc::EINVAL, "needs XDP and CPUMAP"),
+        (PROG_LOAD, libc::EINVAL, "needs XDP and CPUMAP"),
+        (None, libc::ENOSYS, "needs XDP and CPUMAP"),
         (None, libc::EPERM, "needs the capabilities CAP_BPF"),
     ] {
         let Some(output) =

@@ -1,4 +1,4 @@
-//! What the form of a packet shows of its sender's dialect. Only the bytes count: no state, and no other
+//! Evidence of the sender's dialect in the form of a packet. Only the bytes count: no state, and no other
 //! packet.
 
 use zerocopy::FromBytes;
@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 use super::packet::{OURS_MAGIC, PacketType, RESEND_SHORT_LEN};
 use super::raw::{CommonHeader, DataHeader, KERNEL_FLAGS, KERNEL_URGENT, OFFSET_IN_SEQUENCE};
 
-/// What one packet shows of its sender (DIALECT-2). The dialects are numbered as in PROTOCOL.md.
+/// The evidence of one packet about its sender (DIALECT-2). The dialects are numbered as in PROTOCOL.md.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Evidence {
     /// This implementation's mark.

@@ -194,7 +194,7 @@ fn a_client_that_waits_does_not_acknowledge_but_asks() {
     let sent = client.take();
     assert_eq!(sent.len(), 1);
     assert!(sent[0].is(PacketType::Resend), "{sent:?}");
-    // A message that waits for our own grants reports it.
+    // The answer for a message that waits for our own grants says so.
     let other = client.call(addr(3), 100);
     let other_id = client.id(other) | 1;
     client.take();
