@@ -106,12 +106,12 @@ impl ReadinessFd {
         self.refresh(false);
     }
 
-    /// Makes the descriptor readable from now on, or lets it follow the socket again. `anew` reports a further
-    /// event on a descriptor that is already forced, to a watcher of
-    /// [each arrival](ReadinessFd::notify_each_arrival).
-    pub fn set_override(&self, forced: bool, anew: bool) {
-        if self.forced.swap(forced, Relaxed) != forced || anew {
-            self.refresh(anew);
+    /// Makes the descriptor readable from now on, or lets it follow the socket again. `renotify` reports a
+    /// further event on a descriptor that is already forced, to a watcher of [each
+    /// arrival](ReadinessFd::notify_each_arrival).
+    pub fn set_override(&self, forced: bool, renotify: bool) {
+        if self.forced.swap(forced, Relaxed) != forced || renotify {
+            self.refresh(renotify);
         }
     }
 
@@ -126,10 +126,10 @@ impl ReadinessFd {
         (was_forced, was_muted) != (forced, muted)
     }
 
-    /// Makes the descriptor show the [staged](ReadinessFd::stage) state. `anew` is as in
+    /// Makes the descriptor show the [staged](ReadinessFd::stage) state. `renotify` is as in
     /// [`set_override`](ReadinessFd::set_override).
-    pub fn update(&self, anew: bool) {
-        self.refresh(anew);
+    pub fn update(&self, renotify: bool) {
+        self.refresh(renotify);
     }
 
     /// Makes the descriptor become readable again with each arrival from now on, even while it is readable:

@@ -99,7 +99,7 @@ pub(crate) struct Buffers {
 
 /// Minimum length of a message for which memory is borrowed. To borrow and return memory takes as long as to
 /// copy some kilobytes.
-const LEAST_LENT_BYTES: usize = 8 << 10;
+const MIN_LENT_BYTES: usize = 8 << 10;
 
 /// Minimum size of a buffer whose freeing costs a system call.
 const LARGE_BYTES: usize = 64 << 10;
@@ -473,7 +473,7 @@ impl Buffers {
 impl Reassembly for Buffers {
     fn begin(&mut self, rpc: RpcKey, port: u16, message_length: u32) {
         let length = message_length as usize;
-        if self.memories.is_empty() || length < LEAST_LENT_BYTES {
+        if self.memories.is_empty() || length < MIN_LENT_BYTES {
             return;
         }
         let lent = self.memories.get(&port).and_then(|memory| memory.lend(length));

@@ -16,12 +16,12 @@ const _: () = assert!(homa_driver::IN_PLACE_HEADER_BYTES == wire::DATA_HEADER_LE
 
 /// Minimum payload of a packet after which the next packet is expected to follow it. Smaller packets arrive
 /// several at a time, and a copy out of the cache costs less than receiving them one by one.
-const LEAST_BYTES: usize = 16 << 10;
+const MIN_BYTES: usize = 16 << 10;
 
 impl Buffers {
     /// Notes that `bytes` more of a message came in order, and that more are to come.
     pub(crate) fn expect(&mut self, rpc: RpcKey, bytes: usize, more: bool) {
-        self.expected = (more && bytes >= LEAST_BYTES).then_some(rpc);
+        self.expected = (more && bytes >= MIN_BYTES).then_some(rpc);
     }
 
     /// The message whose next packet is expected, if one is.

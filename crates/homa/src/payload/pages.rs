@@ -4,12 +4,12 @@ use std::mem::MaybeUninit;
 
 /// Shorter memory keeps its pages, since the system call costs more than it returns. From this size on, glibc
 /// initially maps memory separately, and returns it when it is freed.
-const LEAST_BYTES: usize = 128 << 10;
+const MIN_BYTES: usize = 128 << 10;
 
 /// Returns the pages that lie within this memory. Its content is undefined afterwards.
 pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
     // Miri has no madvise.
-    if memory.len() < LEAST_BYTES || cfg!(miri) {
+    if memory.len() < MIN_BYTES || cfg!(miri) {
         return;
     }
     let page = page_bytes();

@@ -7,10 +7,10 @@ use crate::runtime::shared_engine::SharedEngine;
 
 /// Minimum length of a message that is copied while it is sent: copying a shorter one takes as long as one
 /// poll for packets.
-const LEAST_BYTES: usize = 16 << 10;
+const MIN_BYTES: usize = 16 << 10;
 
 /// Maximum length of such a message: the lock of the host is held for all of it.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// Ends the copying on drop, even after a panic.
 struct CopyGuard<'a>(&'a mut Engine);
@@ -24,7 +24,7 @@ impl Drop for CopyGuard<'_> {
 /// Whether to copy these pieces while they are sent, rather than before.
 pub(crate) fn is_worth_it(shared: &SharedEngine, pieces: &[&[u8]]) -> bool {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-    (LEAST_BYTES..=MOST_BYTES).contains(&length) && !shared.is_wanted() && shared.lock().waiting.is_idle()
+    (MIN_BYTES..=MAX_BYTES).contains(&length) && !shared.is_wanted() && shared.lock().waiting.is_idle()
 }
 
 /// Hands pieces to `begin`, which begins to send them, and drives the network while packets may be taken out

@@ -23,12 +23,7 @@ pub(crate) struct HandoverBackoff {
 
 impl Default for HandoverBackoff {
     fn default() -> HandoverBackoff {
-        HandoverBackoff {
-            empty_since: None,
-            hand_over: 0,
-            penalty: HandoverBackoff::LEAST_PENALTY,
-            streak: 0,
-        }
+        HandoverBackoff { empty_since: None, hand_over: 0, penalty: HandoverBackoff::MIN_PENALTY, streak: 0 }
     }
 }
 
@@ -36,8 +31,8 @@ impl HandoverBackoff {
     /// The cost of a wake-up to waker and sleeper together, and so the maximum time for which an empty lead
     /// pays.
     const WORTH_NS: u64 = 50_000;
-    const LEAST_PENALTY: u32 = 64;
-    const MOST_PENALTY: u32 = 1 << 20;
+    const MIN_PENALTY: u32 = 64;
+    const MAX_PENALTY: u32 = 1 << 20;
     /// Consecutive successful attempts that halve the next penalty.
     const GOOD_STREAK: u32 = 1_000;
 
@@ -62,13 +57,13 @@ impl HandoverBackoff {
         if now.since(since) > HandoverBackoff::WORTH_NS {
             self.streak = 0;
             self.hand_over = self.penalty;
-            self.penalty = (self.penalty * 2).min(HandoverBackoff::MOST_PENALTY);
+            self.penalty = (self.penalty * 2).min(HandoverBackoff::MAX_PENALTY);
             return;
         }
         self.streak += 1;
         if self.streak == HandoverBackoff::GOOD_STREAK {
             self.streak = 0;
-            self.penalty = (self.penalty / 2).max(HandoverBackoff::LEAST_PENALTY);
+            self.penalty = (self.penalty / 2).max(HandoverBackoff::MIN_PENALTY);
         }
     }
 }
@@ -99,8 +94,8 @@ mod tests {
             (0..times).filter(|_| empty_for(lead_handover, 1_000_000)).count()
         };
         assert_eq!(tries(&mut lead_handover, 1), 1);
-        assert_eq!(tries(&mut lead_handover, HandoverBackoff::LEAST_PENALTY), 0);
-        assert_eq!(tries(&mut lead_handover, 1 + 2 * HandoverBackoff::LEAST_PENALTY), 1);
+        assert_eq!(tries(&mut lead_handover, HandoverBackoff::MIN_PENALTY), 0);
+        assert_eq!(tries(&mut lead_handover, 1 + 2 * HandoverBackoff::MIN_PENALTY), 1);
         assert!(tries(&mut lead_handover, 1_000_000) < 15);
     }
 }

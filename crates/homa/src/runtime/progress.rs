@@ -19,10 +19,10 @@
 use homa_proto::{Config, MS, Time};
 
 /// The shortest tick, also used if the link's rate is unknown.
-pub(crate) const LEAST_TICK_NS: u64 = MS;
+pub(crate) const MIN_TICK_NS: u64 = MS;
 
 /// The longest tick, for the slowest useful link.
-const MOST_TICK_NS: u64 = 10 * MS;
+const MAX_TICK_NS: u64 = 10 * MS;
 
 /// Minimum number of full packets that a link carries in a tick: a third of the number after which peers send
 /// RESEND ([`Config::on_link`]). The tick is the shortest from 100 Mbit/s on for packets of 1,480 bytes, and
@@ -31,9 +31,9 @@ const PACKETS_A_TICK: u64 = 8;
 
 /// How long no thread drives before the progress thread does.
 pub(crate) fn tick_ns(config: &Config) -> u64 {
-    let Some(mbps) = config.link_mbps else { return LEAST_TICK_NS };
+    let Some(mbps) = config.link_mbps else { return MIN_TICK_NS };
     let bits = u64::from(config.max_packet + config.link_overhead) * 8;
-    (PACKETS_A_TICK * bits * 1_000 / u64::from(mbps)).clamp(LEAST_TICK_NS, MOST_TICK_NS)
+    (PACKETS_A_TICK * bits * 1_000 / u64::from(mbps)).clamp(MIN_TICK_NS, MAX_TICK_NS)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,6 @@ mod tests {
         let of = |link_mbps| tick_ns(&Config { link_mbps, ..Config::default() });
         assert_eq!([None, Some(25_000), Some(100)].map(of), [MS; 3]);
         // 1,480 bytes and 66 on the wire.
-        assert_eq!([Some(20), Some(10), Some(1)].map(of), [4_947_200, 9_894_400, MOST_TICK_NS]);
+        assert_eq!([Some(20), Some(10), Some(1)].map(of), [4_947_200, 9_894_400, MAX_TICK_NS]);
     }
 }

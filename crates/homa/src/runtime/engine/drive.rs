@@ -4,7 +4,7 @@ use homa_driver::BURST_PACKETS;
 use homa_proto::Time;
 
 use super::Engine;
-use crate::runtime::progress::LEAST_TICK_NS;
+use crate::runtime::progress::MIN_TICK_NS;
 use crate::runtime::waiters::Wakeup;
 use crate::tenancy::host_lease::HostLease;
 use crate::tenancy::processes::ProcessMember;
@@ -15,7 +15,7 @@ const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
 /// Maximum rounds, each of at most `batch` packets, by which due timers may be deferred in favour of received
 /// packets, if they are already late by `late_ns`.
 fn max_timer_deferrals(late_ns: u64, batch: u32) -> u32 {
-    if late_ns >= LEAST_TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
+    if late_ns >= MIN_TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
 }
 
 impl Engine {
@@ -231,9 +231,9 @@ mod tests {
     #[test]
     fn due_timers_are_deferred_once_and_more_often_only_if_late() {
         let rounds = |late_ns| max_timer_deferrals(late_ns, BURST_PACKETS as u32);
-        assert_eq!([0, LEAST_TICK_NS - 1, LEAST_TICK_NS].map(rounds), [1, 1, 32]);
+        assert_eq!([0, MIN_TICK_NS - 1, MIN_TICK_NS].map(rounds), [1, 1, 32]);
         assert_eq!(
-            max_timer_deferrals(LEAST_TICK_NS, 1),
+            max_timer_deferrals(MIN_TICK_NS, 1),
             LATE_PACKETS,
             "as many packets, whatever a round takes"
         );

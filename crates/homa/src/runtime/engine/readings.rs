@@ -12,7 +12,7 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::Wakeup;
 
 /// Maximum bytes of one part: packets wait while a part is copied, some 20 us for this many bytes.
-const MOST_PART_BYTES: u32 = 256 << 10;
+const MAX_PART_BYTES: u32 = 256 << 10;
 
 impl Engine {
     /// Sets which requests of a server port are delivered early.
@@ -143,7 +143,7 @@ impl Engine {
             self.requests.readings.remove(index);
             return Some(ReadChunk::End(result));
         }
-        let (rpc, end) = (reading.rpc, reading.end.min(read.saturating_add(MOST_PART_BYTES)));
+        let (rpc, end) = (reading.rpc, reading.end.min(read.saturating_add(MAX_PART_BYTES)));
         (end > read).then(|| ReadChunk::More(self.buffers.copy_incoming(rpc, read, end)))
     }
 }

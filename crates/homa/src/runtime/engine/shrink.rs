@@ -6,7 +6,7 @@ use std::mem;
 use super::Engine;
 
 /// Entries for which the queues of ports keep room.
-const LEAST_ROOM: usize = 64;
+const MIN_ROOM: usize = 64;
 
 impl Engine {
     /// Shrinks the runtime's tables if the endpoint has shrunk its own.
@@ -19,8 +19,8 @@ impl Engine {
         self.buffers.drain_pool();
         self.calls.open.shrink_to_fit();
         self.requests.readings.shrink_to_fit();
-        self.calls.clients.iter_mut().for_each(|(_, client)| client.completions.shrink_to(LEAST_ROOM));
-        self.requests.ports.iter_mut().for_each(|(_, server)| server.queue.shrink_to(LEAST_ROOM));
+        self.calls.clients.iter_mut().for_each(|(_, client)| client.completions.shrink_to(MIN_ROOM));
+        self.requests.ports.iter_mut().for_each(|(_, server)| server.queue.shrink_to(MIN_ROOM));
         self.shrink.trims = true;
         self.notify_progress();
     }

@@ -66,8 +66,8 @@ impl Engine {
             lease.note_uplink(now, &mut self.endpoint);
         }
         while packets < BURST && bytes < FULL_BYTES && self.endpoint.has_transmit() {
-            let (most, most_bytes) = ((BURST - packets) as u32, BURST_BYTES - bytes);
-            let Some(run) = self.endpoint.poll_transmit_run(now, most, most_bytes) else { break };
+            let (max_packets, max_bytes) = ((BURST - packets) as u32, BURST_BYTES - bytes);
+            let Some(run) = self.endpoint.poll_transmit_run(now, max_packets, max_bytes) else { break };
             packets += run.packets() as usize;
             bytes += run.bytes();
             if self.buffers.copying.is_some()

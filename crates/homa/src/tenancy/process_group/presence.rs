@@ -79,9 +79,9 @@ impl Presence {
         // the other.
         let names = fs::read_to_string("/proc/thread-self/net/unix").map_err(system)?;
         for other in names.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@')) {
-            let Some(said) = parse(other) else { continue };
-            if said.segment != segment
-                && overlap(said.address, address)
+            let Some(announced) = parse(other) else { continue };
+            if announced.segment != segment
+                && overlap(announced.address, address)
                 && let Some(pid) = trusted_listener(other)
             {
                 return Err(SegmentError::Divided { path: path.to_owned(), address, pid });

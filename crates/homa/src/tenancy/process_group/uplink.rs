@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::tenancy::sync::AtomicU64;
 
 /// A backlog that no pacer lets grow. A larger value was written under another clock, or is no time at all.
-const NONSENSE_NS: u64 = 1_000_000_000;
+const IMPLAUSIBLE_NS: u64 = 1_000_000_000;
 
 /// How long an entry of a waiting process counts: a living process is driven again by then, if only by its
 /// progress thread.
@@ -30,8 +30,8 @@ fn stamp(now_ns: u64) -> u32 {
 
 /// Writes the remaining bytes of the shortest message that waits now, and the time, in one word.
 pub(super) fn wait(word: &AtomicU64, now_ns: u64, bytes: Option<u32>) {
-    let said = bytes.map_or(0, |bytes| u64::from(stamp(now_ns)) << 32 | u64::from(bytes));
-    word.store(said, Relaxed);
+    let entry = bytes.map_or(0, |bytes| u64::from(stamp(now_ns)) << 32 | u64::from(bytes));
+    word.store(entry, Relaxed);
 }
 
 /// The remaining bytes, if the entry is fresh. Clocks of processors may differ a little, so an entry from the
@@ -46,13 +46,13 @@ pub(super) fn waiting(word: &AtomicU64, now_ns: u64) -> Option<u32> {
 /// Nanoseconds that the uplink needs for everything that it has been given.
 pub(super) fn backlog_ns(idle_at: &AtomicU64, now_ns: u64) -> u64 {
     let backlog = idle_at.load(Relaxed).saturating_sub(now_ns);
-    if backlog > NONSENSE_NS { 0 } else { backlog }
+    if backlog > IMPLAUSIBLE_NS { 0 } else { backlog }
 }
 
 /// Adds packets that take the uplink `ns` nanoseconds to its backlog.
 pub(super) fn sent(idle_at: &AtomicU64, now_ns: u64, ns: u64) {
     let later = |at: u64| {
-        let busy_until = if at.saturating_sub(now_ns) > NONSENSE_NS { now_ns } else { at.max(now_ns) };
+        let busy_until = if at.saturating_sub(now_ns) > IMPLAUSIBLE_NS { now_ns } else { at.max(now_ns) };
         Some(busy_until.saturating_add(ns))
     };
     // The closure never refuses.
