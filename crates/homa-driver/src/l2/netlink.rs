@@ -13,12 +13,23 @@ use super::frame::Mac;
 const HEADER_BYTES: usize = 16;
 const ROUTE_BYTES: usize = 12;
 const NEIGHBOUR_BYTES: usize = 12;
-/// More bytes than any of the answers has.
-const ANSWER_BYTES: usize = 4_096;
+/// More bytes than any of the answers has. Those about a device are the longest: one to three kilobytes.
+const ANSWER_BYTES: usize = 16_384;
 /// Timeout: the kernel answers within the requesting call, so this is for a kernel that does not.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Flag of a route query: the configured route, not that of the next packet, which also contains what the
+/// kernel has learnt of the path.
+const RTM_F_FIB_MATCH: u32 = 0x2000;
+const RTA_METRICS: u16 = 8;
+const RTAX_MTU: u16 = 2;
+
 const LINK_BYTES: usize = 16;
+const IFLA_MTU: u16 = 4;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_INET6_CONF: u16 = 2;
+/// Position of the device's IPv6 MTU among its IPv6 settings, four bytes each.
+const DEVCONF_MTU6: usize = 2;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_FD: u16 = 1;
 const IFLA_XDP_ATTACHED: u16 = 2;
@@ -99,6 +110,29 @@ impl Netlink {
         let answer = self.request(libc::RTM_GETROUTE, 0, &route_request(to, from, None))?;
         let route = parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))?;
         Ok(route.interface)
+    }
+
+    /// Length of the longest IP packet that the route to an address carries, as configured for the route and
+    /// for its device. What the kernel has learnt of the path from ICMP is ignored (SEND-17).
+    ///
+    /// # Errors
+    /// The errors of [`Netlink::route`].
+    pub(crate) fn mtu_to(
+        &mut self,
+        to: IpAddr,
+        from: Option<IpAddr>,
+        scope: Option<u32>,
+    ) -> io::Result<usize> {
+        let unknown = || io::Error::from_raw_os_error(libc::EHOSTUNREACH);
+        let mut body = route_request(to, from, scope);
+        let route = parse_route(&self.request(libc::RTM_GETROUTE, 0, &body)?).ok_or_else(unknown)?;
+        let device = self.request(libc::RTM_GETLINK, 0, &link_request(route.interface))?;
+        let device = parse_device_mtu(&device, to.is_ipv6()).ok_or_else(unknown)?;
+        body[ROUTE_BYTES - 4..ROUTE_BYTES].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
+        // Most routes have no MTU of their own.
+        let configured =
+            self.request(libc::RTM_GETROUTE, 0, &body).ok().and_then(|answer| parse_route_mtu(&answer));
+        Ok(configured.map_or(device, |mtu| mtu.min(device)) as usize)
     }
 
     /// The kernel's state of the neighbour with this address on a device.
@@ -210,6 +244,23 @@ fn parse_route(body: &[u8]) -> Option<Route> {
     Some(Route { interface: interface?, gateway })
 }
 
+/// The MTU that is configured for a route; `None`: that of its device.
+fn parse_route_mtu(body: &[u8]) -> Option<u32> {
+    let metrics = nested(body.get(ROUTE_BYTES..)?, RTA_METRICS)?;
+    u32_at(nested(metrics, RTAX_MTU)?, 0).filter(|&mtu| mtu > 0)
+}
+
+/// The MTU of a device, for IPv6 that of its IPv6 settings if it is smaller.
+fn parse_device_mtu(body: &[u8], ipv6: bool) -> Option<u32> {
+    let attributes = body.get(LINK_BYTES..)?;
+    let mtu = u32_at(nested(attributes, IFLA_MTU)?, 0)?;
+    let of_ipv6 = || {
+        let family = nested(nested(attributes, IFLA_AF_SPEC)?, libc::AF_INET6 as u16)?;
+        u32_at(nested(family, IFLA_INET6_CONF)?, 4 * DEVCONF_MTU6).filter(|&mtu| mtu > 0)
+    };
+    Some(if ipv6 { of_ipv6().map_or(mtu, |of_ipv6| of_ipv6.min(mtu)) } else { mtu })
+}
+
 fn parse_neighbour(body: &[u8]) -> Neighbour {
     let Some(state) = body.get(8..10).map(|two| u16::from_ne_bytes([two[0], two[1]])) else {
         return Neighbour::Unknown;
@@ -258,6 +309,11 @@ fn attribute(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
     out.extend_from_slice(&kind.to_ne_bytes());
     out.extend_from_slice(data);
     out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// The data of the first attribute of this type.
+fn nested(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).into_iter().find(|(k, _)| k & !NESTED == kind).map(|(_, data)| data)
 }
 
 /// Type and data of each attribute; ends at the first that does not fit.
@@ -332,6 +388,29 @@ mod tests {
         for length in 0..whole.len() {
             assert!(parse_answer(&whole[..length], 6).is_none());
         }
+    }
+
+    #[test]
+    fn the_mtu_of_a_route_is_its_own_or_that_of_its_device() {
+        let mut netlink = Netlink::open().unwrap();
+        let device: usize = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse().unwrap();
+        assert_eq!(netlink.mtu_to(LOCAL, Some(LOCAL), None).unwrap(), device);
+        assert!(netlink.mtu_to([255; 4].into(), None, None).is_err());
+        let mut route = vec![0; ROUTE_BYTES];
+        assert_eq!(parse_route_mtu(&route), None);
+        let mut metrics = Vec::new();
+        attribute(&mut metrics, RTAX_MTU, &1_400_u32.to_ne_bytes());
+        attribute(&mut route, RTA_METRICS, &metrics);
+        assert_eq!(parse_route_mtu(&route), Some(1_400));
+        let mut link = vec![0; LINK_BYTES];
+        assert_eq!(parse_device_mtu(&link, false), None);
+        attribute(&mut link, IFLA_MTU, &9_000_u32.to_ne_bytes());
+        assert_eq!([false, true].map(|ipv6| parse_device_mtu(&link, ipv6)), [Some(9_000); 2]);
+        let (mut settings, mut family) = (Vec::new(), Vec::new());
+        attribute(&mut settings, IFLA_INET6_CONF, &[0, 0, 1_500_u32].map(u32::to_ne_bytes).concat());
+        attribute(&mut family, libc::AF_INET6 as u16, &settings);
+        attribute(&mut link, IFLA_AF_SPEC | NESTED, &family);
+        assert_eq!([false, true].map(|ipv6| parse_device_mtu(&link, ipv6)), [Some(9_000), Some(1_500)]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::option;
 use crate::carrier::Carrier;
+use crate::l2::netlink::Netlink;
 
 /// Maximum number of paths remembered. Beyond it all are dropped and looked up again when used. Each look-up
 /// costs a few system calls; a host with more peers than this at a time has other costs.
@@ -21,8 +22,9 @@ const UNKNOWN_MTU_BYTES: usize = 1_280;
 /// IP.
 const LEAST_V4_MTU_BYTES: usize = 552;
 
-/// Path MTUs by the peer's IP address, from the kernel: that of the route's device, or less if routers
-/// reported less for packets that were sent.
+/// Path MTUs by the peer's IP address: that of the route and its device, or less if routers reported less for
+/// packets that this driver sent. The kernel learns path MTUs from any report that quotes one of its sockets,
+/// as anybody can forge. What it has learnt is therefore not used (SEND-17).
 #[derive(Debug)]
 pub(crate) struct PathMtus {
     carrier: Carrier,
@@ -93,9 +95,25 @@ impl PathMtus {
     }
 }
 
-/// The MTU of the route to this peer, or `None` if there is no route. A connected socket knows its route;
-/// connecting a UDP socket sends nothing.
+/// The MTU of the route to this peer, or `None` if there is no route.
 fn ask_kernel(local: IpAddr, to: SocketAddr) -> Option<usize> {
+    // Containers may lack netlink sockets.
+    let Ok(mut netlink) = Netlink::open() else { return ask_socket(local, to) };
+    let from = Some(local).filter(|local| !local.is_unspecified() && local.is_ipv4() == to.is_ipv4());
+    let scope = match to {
+        SocketAddr::V6(to) if to.scope_id() != 0 => Some(to.scope_id()),
+        _ => None,
+    };
+    // The route may depend on the source; if there is none from it, the route without a source is the best
+    // guess.
+    let mtu = netlink.mtu_to(to.ip(), from, scope).or_else(|_| netlink.mtu_to(to.ip(), None, scope)).ok()?;
+    let longest = if to.is_ipv4() { usize::from(u16::MAX) } else { mtu };
+    Some(mtu.min(longest)).filter(|&mtu| mtu > Carrier::Udp.overhead_bytes(to.ip()))
+}
+
+/// The same from a connected UDP socket, which knows its route; connecting it sends nothing. Its answer
+/// includes what the kernel has learnt of the path.
+fn ask_socket(local: IpAddr, to: SocketAddr) -> Option<usize> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), Some(Protocol::UDP)).ok()?;
     if !local.is_unspecified() && local.is_ipv4() == to.is_ipv4() {
         // The route may depend on the source; if the bind fails, the route without a source is the best

@@ -101,6 +101,43 @@ fn report_too_long(ports: [u16; 2], id: u64, mtu: u16) {
     socket.send_to(&packet, &to.into()).unwrap();
 }
 
+/// The kernel's path MTU between two ports of loopback.
+fn kernel_path_mtu(to: std::net::SocketAddr) -> i32 {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(to).unwrap();
+    let (mut mtu, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    // SAFETY: an open socket; the kernel writes at most `length` bytes to `mtu`, which is as long.
+    let result = unsafe {
+        let mtu: *mut libc::c_int = &raw mut mtu;
+        libc::getsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU, mtu.cast(), &raw mut length)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    mtu
+}
+
+/// SEND-17: a forged report before the first packet to a peer reduced the path MTU through the kernel's cache.
+#[test]
+fn a_forged_report_before_the_first_packet_narrows_no_path() {
+    if !enter_namespace() {
+        return;
+    }
+    set_mtu(1_500);
+    let (mut a, mut b) = (bind(true), bind(true));
+    let to = b.local_addr();
+    report_too_long([a.local_addr().port(), to.port()], 77, 600);
+    assert_eq!(kernel_path_mtu(to), 600, "the kernel believes every report that names a socket");
+    assert_eq!(a.max_packet(to), 1_472);
+    let bytes: Vec<Vec<u8>> = (0..10).map(|i| message(1_472, i)).collect();
+    assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 10);
+    assert_eq!(receive_packets(&mut b, 10).len(), 10);
+    assert_eq!(a.max_packet(to), 1_472, "also after the report was read");
+    // A smaller MTU of the device still takes effect.
+    set_mtu(1_000);
+    assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 10);
+    assert_eq!((a.stats().send_errors.too_big, a.max_packet(to)), (10, 972));
+}
+
 /// An off-path attacker may forge the report, but does not know the id that it must quote.
 #[test]
 fn a_path_narrows_only_by_a_report_that_quotes_a_packet_of_ours() {
