@@ -9,6 +9,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use crate::config::FinishedPolicy;
+use crate::prefix;
 use crate::share::{Refusal, Share};
 use crate::time::Time;
 
@@ -103,6 +104,15 @@ impl FinishedIds {
     pub(crate) fn admit(&self, own: u32) -> Result<(), Refusal> {
         match self.policy {
             FinishedPolicy::Refuse => Share::of(self.max_blocks as u64).admit(own.into(), self.len as u64, 1),
+            FinishedPolicy::ForgetOldest => Ok(()),
+        }
+    }
+
+    /// Whether a further request of an unproven peer could be remembered, whose prefix has `own` blocks
+    /// (SHARE-12).
+    pub(crate) fn admit_prefix(&self, own: u32) -> Result<(), Refusal> {
+        match self.policy {
+            FinishedPolicy::Refuse => prefix::admit(self.max_blocks as u64, own.into(), self.len as u64, 1),
             FinishedPolicy::ForgetOldest => Ok(()),
         }
     }

@@ -6,7 +6,9 @@ use crate::config::Config;
 use crate::lists::{Links, List};
 use crate::message_in::MessageIn;
 use crate::message_out::whole_packets;
+use crate::prefix::PrefixId;
 use crate::srpt::{SrptQueue, bucket_start};
+use crate::turns::Turns;
 
 /// Precision of the receiver's order: one part in 16 (GRANT-6).
 const SUB: u32 = 4;
@@ -17,8 +19,8 @@ const CLASSES: usize = 2;
 const PROVEN: usize = 0;
 const UNPROVEN: usize = 1;
 
-fn class_of(of_unproven: bool) -> usize {
-    if of_unproven { UNPROVEN } else { PROVEN }
+fn class_of(prefix: Option<PrefixId>) -> usize {
+    if prefix.is_some() { UNPROVEN } else { PROVEN }
 }
 
 /// Number of emptied queues kept for peers that need one later.
@@ -37,13 +39,13 @@ pub(crate) struct Grants {
     peers: Queue,
     /// The same for unproven peers, which get the places that proven peers leave free (LIMIT-10).
     unproven: Queue,
-    /// The unproven peers in the order of their turns; the first one has the present turn.
-    turn_links: Links,
-    turns: List,
+    /// The unproven peers in the order of their turns: the prefixes take turns, and so do the peers of each
+    /// prefix. The first peer of the first prefix has the present turn.
+    turns: Turns,
     /// Bytes granted in the present turn.
     turn_bytes: u64,
-    /// For each peer, whether it is ranked among the proven peers.
-    served: Vec<bool>,
+    /// For each peer, the prefix that it counts for; `None`: it is ranked among the proven peers.
+    prefix_of: Vec<Option<PrefixId>>,
     /// All waiting messages, oldest first.
     fifo_links: Links,
     fifo: List,
@@ -59,6 +61,10 @@ pub(crate) struct Grants {
     peer_share: u64,
     /// Bytes that peers hold beyond their shares, summed over all peers, by class.
     beyond_share: [u64; CLASSES],
+    /// The bytes of the unproven class that the peers of each prefix hold within their shares.
+    by_prefix: Vec<u64>,
+    /// Bytes that prefixes hold beyond `peer_share`, summed over all prefixes.
+    beyond_prefix: u64,
     /// Maximum of the bytes granted and not received that grants may reach.
     budget: u64,
     /// Credit of the oldest message in thousandths of bytes.
@@ -78,10 +84,9 @@ impl Grants {
             peer_links: Links::default(),
             peers: Queue::new(),
             unproven: Queue::new(),
-            turn_links: Links::default(),
-            turns: List::EMPTY,
+            turns: Turns::default(),
             turn_bytes: 0,
-            served: Vec::new(),
+            prefix_of: Vec::new(),
             fifo_links: Links::with_capacity(rpcs),
             fifo: List::EMPTY,
             total_incoming: 0,
@@ -89,6 +94,8 @@ impl Grants {
             by_peer: Vec::new(),
             peer_share,
             beyond_share: [0; CLASSES],
+            by_prefix: Vec::new(),
+            beyond_prefix: 0,
             budget,
             fifo_credit: 0,
             dirty: false,
@@ -112,7 +119,6 @@ impl Grants {
     /// Adds a message of `peer` that has `ungranted` bytes, at least 1, to be granted.
     pub(crate) fn add(&mut self, slot: u32, peer: u32, ungranted: u32) {
         self.peer_links.ensure(peer);
-        self.turn_links.ensure(peer);
         if self.queues.len() <= peer as usize {
             self.queues.resize_with(peer as usize + 1, || None);
         }
@@ -154,16 +160,16 @@ impl Grants {
     /// Ranks `peer` by its shortest message.
     fn rank_peer(&mut self, peer: u32) {
         let Some(queue) = &self.queues[peer as usize] else { return };
-        let served = self.served.get(peer as usize).is_some_and(|served| *served);
-        let ranked = if served { &mut self.peers } else { &mut self.unproven };
+        let prefix = self.prefix_of[peer as usize];
+        let ranked = if prefix.is_none() { &mut self.peers } else { &mut self.unproven };
         match queue.first_bucket().map(|bucket| bucket_start(bucket, SUB)) {
             Some(key) if self.peer_links.list_of(peer).is_some() => {
                 ranked.update(&mut self.peer_links, peer, key);
             }
             Some(key) => {
                 ranked.insert(&mut self.peer_links, peer, key);
-                if !served {
-                    self.turn_links.push_back(&mut self.turns, 0, peer);
+                if let Some(prefix) = prefix {
+                    self.turns.add(peer, prefix);
                 }
             }
             None => {
@@ -177,45 +183,39 @@ impl Grants {
         }
     }
 
-    pub(crate) fn set_served(&mut self, peer: u32, served: bool) {
-        if self.served.len() <= peer as usize {
-            self.served.resize(peer as usize + 1, false);
+    /// Sets the prefix that a peer counts for; `None`: the peer is proven.
+    pub(crate) fn set_prefix(&mut self, peer: u32, prefix: Option<PrefixId>) {
+        if self.prefix_of.len() <= peer as usize {
+            self.prefix_of.resize(peer as usize + 1, None);
             self.by_peer.resize(peer as usize + 1, [0; CLASSES]);
         }
-        let before = std::mem::replace(&mut self.served[peer as usize], served);
-        if before != served && self.peer_links.list_of(peer).is_some() {
-            let ranked = if before { &mut self.peers } else { &mut self.unproven };
+        let before = std::mem::replace(&mut self.prefix_of[peer as usize], prefix);
+        if before != prefix && self.peer_links.list_of(peer).is_some() {
+            let ranked = if before.is_none() { &mut self.peers } else { &mut self.unproven };
             ranked.remove(&mut self.peer_links, peer);
             self.end_turns(peer);
             self.rank_peer(peer);
         }
     }
 
-    /// The unproven peer whose turn it is.
-    fn turn(&self) -> Option<u32> {
-        self.turns.head()
-    }
-
     /// Removes `peer` from the turns of unproven peers, if it has one.
     fn end_turns(&mut self, peer: u32) {
-        if self.turn_links.list_of(peer).is_some() {
-            self.turn_bytes = if self.turn() == Some(peer) { 0 } else { self.turn_bytes };
-            self.turn_links.remove(&mut self.turns, peer);
-        }
+        self.turn_bytes = if self.turns.present() == Some(peer) { 0 } else { self.turn_bytes };
+        self.turns.remove(peer);
     }
 
     /// Ends the turn of `peer`, if it has the present turn; the next unproven peer gets it.
     fn pass_turn(&mut self, peer: u32) {
-        if self.turn() == Some(peer) {
-            self.end_turns(peer);
-            self.turn_links.push_back(&mut self.turns, 0, peer);
+        if self.turns.present() == Some(peer) {
+            self.turn_bytes = 0;
+            self.turns.pass();
         }
     }
 
     /// Counts `bytes` granted to `peer`. A turn ends after `max_incoming` bytes, or when a message of the
     /// peer no longer waits.
     pub(crate) fn spend_turn(&mut self, peer: u32, bytes: u32) {
-        if self.turn() == Some(peer) {
+        if self.turns.present() == Some(peer) {
             self.turn_bytes += u64::from(bytes);
             if self.turn_bytes >= self.budget {
                 self.pass_turn(peer);
@@ -239,7 +239,7 @@ impl Grants {
     /// The unproven peers that get `places` places: the first by rank, and the one whose turn it is.
     fn active_unproven(&self, places: usize) -> impl Iterator<Item = u32> + '_ {
         let first = || self.by_rank(&self.unproven).take(places);
-        let turn = self.turn().filter(|&peer| places > 0 && first().all(|ranked| ranked != peer));
+        let turn = self.turns.present().filter(|&peer| places > 0 && first().all(|ranked| ranked != peer));
         first().take(places - usize::from(turn.is_some())).chain(turn)
     }
 
@@ -268,17 +268,34 @@ impl Grants {
             return;
         }
         self.total_incoming = self.total_incoming + u64::from(now) - u64::from(before);
-        let class = class_of(incoming.of_unproven);
-        if class == UNPROVEN {
-            self.unproven_incoming = self.unproven_incoming + u64::from(now) - u64::from(before);
-        }
+        let class = class_of(incoming.prefix);
         let own = &mut self.by_peer[peer as usize][class];
         let (had, has) = (*own, *own + u64::from(now) - u64::from(before));
         *own = has;
+        if let Some(prefix) = incoming.prefix {
+            self.unproven_incoming = self.unproven_incoming + u64::from(now) - u64::from(before);
+            self.recount_prefix(prefix, had.min(self.peer_share), has.min(self.peer_share));
+        }
         if had.max(has) > self.peer_share {
             let beyond = |bytes: u64| bytes.saturating_sub(self.peer_share);
             self.beyond_share[class] = self.beyond_share[class] + beyond(has) - beyond(had);
         }
+    }
+
+    /// A peer of the prefix held `had` bytes within its share, and holds `has`.
+    #[cold]
+    fn recount_prefix(&mut self, prefix: PrefixId, had: u64, has: u64) {
+        if self.by_prefix.len() <= prefix.slot() {
+            self.by_prefix.resize(prefix.slot() + 1, 0);
+        }
+        let before = self.beyond_share_of_prefix(prefix);
+        self.by_prefix[prefix.slot()] = self.by_prefix[prefix.slot()] + has - had;
+        self.beyond_prefix = self.beyond_prefix + self.beyond_share_of_prefix(prefix) - before;
+    }
+
+    /// Bytes that the peers of a prefix hold together beyond the share of one peer.
+    fn beyond_share_of_prefix(&self, prefix: PrefixId) -> u64 {
+        self.by_prefix.get(prefix.slot()).map_or(0, |bytes| bytes.saturating_sub(self.peer_share))
     }
 
     /// Bytes that the peer holds of a class beyond its share. Grants to other peers do not wait for them; its
@@ -287,11 +304,13 @@ impl Grants {
         self.by_peer[peer as usize][class].saturating_sub(self.peer_share)
     }
 
-    /// The bytes granted and not received as they count for a message of the unproven peer `peer`. Each other
-    /// peer's bytes count up to its share, so that one peer's claims do not delay the others (LIMIT-10).
-    fn counted_for_unproven(&self, peer: u32) -> u64 {
+    /// The bytes granted and not received as they count for a message of the unproven peer `peer` of `prefix`.
+    /// The bytes of each other peer, and of each other prefix, count up to a share, so that the claims of one
+    /// peer or prefix do not delay the others (LIMIT-10).
+    fn counted_for_unproven(&self, peer: u32, prefix: PrefixId) -> u64 {
         let own: u64 = (0..CLASSES).map(|class| self.beyond_share_of(peer, class)).sum();
-        self.total_incoming - self.beyond_share.iter().sum::<u64>() + own
+        let beyond = self.beyond_share.iter().sum::<u64>() + self.beyond_prefix;
+        self.total_incoming - beyond + own + self.beyond_share_of_prefix(prefix)
     }
 
     /// The bytes granted and not received as they count for others' grants out of `budget`. Bytes of unproven
@@ -305,10 +324,9 @@ impl Grants {
     /// The bytes granted and not received as they count for a message of `peer`, whose grants are limited to
     /// `budget`.
     pub(crate) fn counted_for(&self, incoming: &MessageIn, peer: u32, budget: u64) -> u64 {
-        let by_others = if incoming.of_unproven {
-            self.counted_for_unproven(peer)
-        } else {
-            self.counted(budget) + self.beyond_share_of(peer, PROVEN)
+        let by_others = match incoming.prefix {
+            Some(prefix) => self.counted_for_unproven(peer, prefix),
+            None => self.counted(budget) + self.beyond_share_of(peer, PROVEN),
         };
         // Bytes owed by a silent sender were set aside, and count again with the next grant (GRANT-5).
         by_others + u64::from(incoming.set_aside())
@@ -342,18 +360,23 @@ impl Grants {
         self.fifo_credit -= u64::from(bytes) * (1000 - u64::from(share));
     }
 
-    /// Panics unless these counts equal the bytes that each peer holds of each class.
-    pub(crate) fn check_shares(&self, by_peer: &BTreeMap<(u32, bool), u64>) {
-        for of_unproven in [false, true] {
-            let class = class_of(of_unproven);
-            let mut beyond = 0;
-            for (peer, bytes) in self.by_peer.iter().enumerate() {
-                let expected = by_peer.get(&(peer as u32, of_unproven)).copied().unwrap_or(0);
-                assert_eq!(bytes[class], expected, "bytes granted and not received of peer {peer}");
-                beyond += expected.saturating_sub(self.peer_share);
+    /// Panics unless these counts equal the bytes that each peer holds of its prefix's class, or of the proven
+    /// class.
+    pub(crate) fn check_shares(&self, held: &BTreeMap<(u32, Option<PrefixId>), u64>) {
+        let mut by_peer = vec![[0; CLASSES]; self.by_peer.len()];
+        let (mut by_prefix, mut beyond) = (vec![0; self.by_prefix.len()], [0; CLASSES]);
+        for (&(peer, prefix), &bytes) in held {
+            by_peer[peer as usize][class_of(prefix)] += bytes;
+            beyond[class_of(prefix)] += bytes.saturating_sub(self.peer_share);
+            if let Some(prefix) = prefix {
+                by_prefix[prefix.slot()] += bytes.min(self.peer_share);
             }
-            assert_eq!(beyond, self.beyond_share[class], "bytes beyond the shares");
         }
+        assert_eq!(by_peer, self.by_peer, "bytes granted and not received of each peer");
+        assert_eq!(beyond, self.beyond_share, "bytes beyond the shares of peers");
+        assert_eq!(by_prefix, self.by_prefix, "bytes granted and not received of each prefix");
+        let beyond: u64 = by_prefix.iter().map(|bytes| bytes.saturating_sub(self.peer_share)).sum();
+        assert_eq!(beyond, self.beyond_prefix, "bytes beyond the shares of prefixes");
     }
 
     /// Panics unless the queues agree; returns the waiting slots.
@@ -362,8 +385,7 @@ impl Grants {
         let mut ranked = self.peers.check(&self.peer_links);
         let mut unproven = self.unproven.check(&self.peer_links);
         ranked.extend_from_slice(&unproven);
-        self.turn_links.check(&self.turns, 0);
-        let mut turns: Vec<u32> = self.turn_links.iter(&self.turns).collect();
+        let mut turns = self.turns.check();
         unproven.sort_unstable();
         turns.sort_unstable();
         assert_eq!(turns, unproven, "unproven peers that have turns");
@@ -482,7 +504,7 @@ mod tests {
     #[test]
     fn the_shortest_message_of_each_peer_is_active() {
         let mut grants = Grants::with_capacity(0, 400_000, 0);
-        (0..3).for_each(|peer| grants.set_served(peer, true));
+        (0..3).for_each(|peer| grants.set_prefix(peer, None));
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 50_000), (2, 0, 500), (3, 2, 100), (4, 0, 20)] {
             grants.fit(slot as usize + 1);
             grants.add(slot, peer, ungranted);
@@ -500,6 +522,7 @@ mod tests {
     fn the_last_place_of_unproven_peers_goes_from_peer_to_peer() {
         let mut grants = Grants::with_capacity(0, 400_000, 0);
         grants.fit(6);
+        (0..3).for_each(|peer| grants.set_prefix(peer, Some(PrefixId::new(0))));
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 90_000), (2, 2, 500), (3, 2, 600)] {
             grants.add(slot, peer, ungranted);
         }
@@ -516,5 +539,27 @@ mod tests {
         grants.remove(2, 2);
         assert_eq!(grants.active(1).collect::<Vec<_>>(), [0], "another message of the same peer has to wait");
         assert_eq!(grants.check().len(), 2);
+    }
+
+    // LIMIT-10
+    #[test]
+    fn the_last_place_goes_from_prefix_to_prefix() {
+        let mut grants = Grants::with_capacity(0, 400_000, 0);
+        grants.fit(20);
+        for peer in 0..11 {
+            grants.set_prefix(peer, Some(PrefixId::new(usize::from(peer == 10))));
+            grants.add(peer, peer, 90_000);
+        }
+        let mut turns = Vec::new();
+        for _ in 0..6 {
+            let peer = grants.active(1).next().unwrap();
+            grants.spend_turn(peer, 400_000);
+            turns.push(peer);
+        }
+        assert_eq!(turns, [0, 10, 1, 10, 2, 10]);
+        grants.set_prefix(10, None);
+        grants.remove(3, 3);
+        assert_eq!(grants.active(2).collect::<Vec<_>>(), [10, 4], "a proven peer and the next unproven one");
+        assert_eq!(grants.check().len(), 10);
     }
 }

@@ -71,7 +71,7 @@
 //! | order | `srpt`: by bytes left; `lists`: by slot | |
 //! | loss | `resend_mark`: whether a peer's RESENDs show progress; `backoff`, `rate_limit`: when the next may go; `retransmit`: ranges to send again | `resend`: when to send RESEND, and how to answer one; `patience`: what counts as progress |
 //! | queue overflow | `unscheduled_loss`: when unscheduled bytes count as lost | `unscheduled_loss`: which are requested first |
-//! | shares | `share`: how much one peer may take while others compete; `unproven`: which half-received requests are evicted first | `receive`, `unproven` |
+//! | shares | `share`: how much one peer may take while others compete; `unproven`: which half-received requests are evicted first; `prefix`: what the unproven peers of one prefix hold together; `turns`: which of them has the last place for grants | `admission`: which new requests leave others their shares; `unproven` |
 //! | timers | `timer`: when to check again | `resend`: what an expired timer does |
 //! | the end | `ack`: waiting acknowledgements; `finished`: ids that must not run again; `reap`: what must be freed; `unreachable`: ICMP reports | `ack`, `reap`: freeing in portions; `unreachable`; `shrink`: freeing the memory of a peak |
 //! | traces | | `freeze` |
@@ -105,6 +105,7 @@ mod path;
 mod peer;
 mod port_rpcs;
 mod ports;
+mod prefix;
 mod priority;
 mod rate_limit;
 mod ready;
@@ -120,6 +121,7 @@ mod srpt;
 mod stats;
 mod time;
 mod timer;
+mod turns;
 mod unproven;
 mod unreachable;
 mod unscheduled_loss;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::gaps::Gaps;
+use crate::prefix::PrefixId;
 
 /// Maximum ranges requested in one round of RESENDs: enough for a burst of scattered losses, and a bound on
 /// the packets.
@@ -68,8 +69,9 @@ pub(crate) struct MessageIn {
     pub fresh: bool,
     /// Whether a progress check has passed over the message because of `fresh`; the next check does not.
     pub excused: bool,
-    /// Whether it is a request of a peer that was unproven when it began (LIMIT-9).
-    pub of_unproven: bool,
+    /// The prefix that the request counts for, if it began while its peer was unproven; otherwise
+    /// `None` (LIMIT-9, SHARE-12).
+    pub prefix: Option<PrefixId>,
     /// Last contiguous end that was reported as readable.
     pub reported: u32,
     /// The packet that opened it; [`FirstPacket::Data`] if nothing has arrived.

@@ -17,9 +17,10 @@ use crate::incarnation_end::IncarnationEnd;
 use crate::incast::PeerEstimate;
 use crate::lists::List;
 use crate::path::Path;
+use crate::prefix::{self, PrefixId, Prefixes};
 use crate::rate_limit::RateLimit;
 use crate::rtt::{self, Rtt};
-use crate::share::Budget;
+use crate::share::{Budget, Refusal, Share};
 use crate::time::{SEC, Time};
 use crate::unreachable::SuspectReport;
 use crate::wire::{Incarnation, PRIORITIES, owner_of};
@@ -120,6 +121,8 @@ pub(crate) struct Peer {
     pub request_bytes: u64,
     /// Whether the peer is proven: it has shown that it receives our packets.
     pub served: bool,
+    /// The prefix that the peer counts for while it is unproven.
+    pub prefix: Option<PrefixId>,
     /// Packets of the peer that were refused because it had used up its share.
     pub refused: u64,
     /// Blocks of finished ids that refer to the peer.
@@ -169,6 +172,7 @@ impl Peer {
             server_rpcs: 0,
             request_bytes: 0,
             served: false,
+            prefix: None,
             refused: 0,
             finished_blocks: 0,
             reaped: false,
@@ -319,15 +323,24 @@ pub(crate) struct Peers {
     slots: Slab<Peer>,
     /// Number of peers that are unproven.
     unproven: usize,
+    /// Their address prefixes.
+    pub prefixes: Prefixes,
     hand: usize,
     /// The peer found last: packets arrive in runs from one peer.
     last: Cell<Option<(SocketAddr, u32)>>,
 }
 
+/// Places in the table of peers that unproven peers may have. The rest is reserved for proven peers and for
+/// peers that we call (SHARE-11).
+fn unproven_places(config: &Config) -> u64 {
+    (config.max_peers - config.max_peers / 4).into()
+}
+
 impl Peers {
     pub(crate) fn new(seed: u64) -> Peers {
         let by_addr = HashMap::with_hasher(FixedState::with_seed(seed));
-        Peers { by_addr, slots: Slab::new(), unproven: 0, hand: 0, last: Cell::new(None) }
+        let prefixes = Prefixes::new(seed);
+        Peers { by_addr, slots: Slab::new(), unproven: 0, prefixes, hand: 0, last: Cell::new(None) }
     }
 
     pub(crate) fn find(&self, addr: &SocketAddr) -> Option<u32> {
@@ -350,7 +363,8 @@ impl Peers {
             return None;
         }
         self.unproven += 1;
-        let slot = self.slots.insert(Peer::new(addr, now, config.max_packet)) as u32;
+        let prefix = Some(self.prefixes.add_peer(addr.ip()));
+        let slot = self.slots.insert(Peer { prefix, ..Peer::new(addr, now, config.max_packet) }) as u32;
         self.by_addr.insert(addr, slot);
         Some((slot, evicted))
     }
@@ -368,22 +382,54 @@ impl Peers {
         false
     }
 
-    /// Whether unproven peers hold three quarters of the table. The rest is reserved for proven peers and for
-    /// peers that we call (SHARE-11).
-    pub(crate) fn is_full_of_unproven(&self, config: &Config) -> bool {
-        self.unproven >= (config.max_peers - config.max_peers / 4) as usize
+    /// Whether any unproven peer has a place in the table: unproven peers hold less than half of theirs.
+    pub(crate) fn has_plenty_of_places(&self, config: &Config) -> bool {
+        Share::of(unproven_places(config)).is_plenty(self.unproven as u64, 1)
     }
 
-    /// Forgets one unproven peer, if a few examined slots hold one that can be forgotten without loss.
-    pub(crate) fn evict_unproven(&mut self, now: Time, config: &Config) -> bool {
-        self.evict(now, config, |peer| !peer.served)
+    /// Whether a new unproven peer at `addr` may have a place in the table. Unproven peers may hold three
+    /// quarters of it (SHARE-11), those of one prefix its share of that (SHARE-12).
+    pub(crate) fn admit(&self, addr: SocketAddr, config: &Config) -> Result<(), Refusal> {
+        let own = self.prefixes.held_by(addr.ip()).peers;
+        prefix::admit(unproven_places(config), own.into(), self.unproven as u64, 1)
+    }
+
+    /// Forgets one unproven peer, if a few examined slots hold one that can be forgotten without loss: of the
+    /// prefix of `addr`, or of any prefix.
+    pub(crate) fn evict_unproven(&mut self, of: Option<SocketAddr>, now: Time, config: &Config) -> bool {
+        let prefix = of.map(|addr| self.prefixes.find(addr.ip()));
+        self.evict(now, config, |peer| !peer.served && prefix.is_none_or(|prefix| prefix == peer.prefix))
     }
 
     /// Marks the peer as proven. Returns whether it was unproven before.
     pub(crate) fn prove(&mut self, peer: u32) -> bool {
-        let proven = !std::mem::replace(&mut self.slots[peer as usize].served, true);
-        self.unproven -= usize::from(proven);
-        proven
+        let known = &mut self.slots[peer as usize];
+        if std::mem::replace(&mut known.served, true) {
+            return false;
+        }
+        self.unproven -= 1;
+        if let Some(prefix) = known.prefix.take() {
+            self.prefixes.remove_peer(prefix, known.finished_blocks);
+        }
+        true
+    }
+
+    /// Counts a new block of finished ids of the peer.
+    pub(crate) fn add_block(&mut self, peer: u32) {
+        let known = &mut self.slots[peer as usize];
+        known.finished_blocks += 1;
+        if let Some(prefix) = known.prefix {
+            self.prefixes.add_block(prefix);
+        }
+    }
+
+    /// A block of finished ids of the peer was forgotten.
+    pub(crate) fn remove_block(&mut self, peer: u32) {
+        let known = &mut self.slots[peer as usize];
+        known.finished_blocks -= 1;
+        if let Some(prefix) = known.prefix {
+            self.prefixes.remove_block(prefix);
+        }
     }
 
     /// Forgets `peer` if that loses nothing.
@@ -396,6 +442,9 @@ impl Peers {
     fn remove(&mut self, slot: usize) {
         let peer = self.slots.remove(slot);
         self.unproven -= usize::from(!peer.served);
+        if let Some(prefix) = peer.prefix {
+            self.prefixes.remove_peer(prefix, peer.finished_blocks);
+        }
         self.by_addr.remove(&peer.addr);
         self.last.set(None);
     }
@@ -416,6 +465,10 @@ impl Peers {
     pub(crate) fn check(&self) {
         let unproven = self.slots.iter().filter(|(_, peer)| !peer.served).count();
         assert_eq!(unproven, self.unproven, "peers that are not proven");
+        for (_, peer) in &self.slots {
+            let own = self.prefixes.find(peer.addr.ip()).filter(|_| !peer.served);
+            assert_eq!(peer.prefix, own, "the prefix of {}", peer.addr);
+        }
     }
 }
 

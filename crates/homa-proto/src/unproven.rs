@@ -6,7 +6,8 @@
 //!
 //! Any sender can send first packets from many addresses, each claiming a long message. The resources of such
 //! a flood are given to later requests, the longest silent first. The flood therefore never locks out senders
-//! that continue to send (LIMIT-9).
+//! that continue to send (LIMIT-9). A flood from addresses of one prefix evicts requests of that prefix only
+//! (SHARE-12).
 
 use crate::lists::{Links, List};
 

@@ -4,7 +4,7 @@
 /// documentation explains them. The number of a reason, `b` of
 /// [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its position in this list, starting at
 /// 1. The numbers are part of the dump format: a reason keeps its number, and a new one is appended.
-pub const DROP_REASONS: [&str; 24] = [
+pub const DROP_REASONS: [&str; 25] = [
     "invalid",
     "duplicate",
     "finished",
@@ -29,6 +29,7 @@ pub const DROP_REASONS: [&str; 24] = [
     "start_mismatch",
     "start_finished",
     "mixed_forms",
+    "prefix_share",
 ];
 
 /// The number of the reason of this counter; 0 if there is none.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::state::Endpoint;
 use crate::config::FinishedPolicy;
 use crate::message_in::{UnscheduledState, charge};
+use crate::prefix::{Held, PrefixId};
 use crate::rpc::RpcState;
 
 impl Endpoint {
@@ -66,15 +67,36 @@ impl Endpoint {
         assert!(slots.iter().all(arriving), "only requests that arrive make room");
         assert_eq!(slots.len(), self.unproven.check(), "requests of unproven peers that are gone");
         assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
-        let of_unproven = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.of_unproven);
+        self.check_prefixes(slots.len());
+        let of_unproven = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.prefix.is_some());
         let mut by_peer = BTreeMap::new();
         for (_, rpc) in self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.counted > 0) {
-            let class = (rpc.peer, rpc.incoming.of_unproven);
-            *by_peer.entry(class).or_insert(0) += u64::from(rpc.incoming.counted);
+            let holder = (rpc.peer, rpc.incoming.prefix);
+            *by_peer.entry(holder).or_insert(0) += u64::from(rpc.incoming.counted);
         }
         self.grants.check_shares(&by_peer);
         let unproven: u64 = of_unproven.map(|(_, rpc)| u64::from(rpc.incoming.counted)).sum();
         assert_eq!(unproven, self.grants.unproven_incoming, "those of unproven peers");
+    }
+
+    /// SHARE-12: each prefix holds what its unproven peers and their requests hold.
+    fn check_prefixes(&self, arriving: usize) {
+        let mut held: BTreeMap<PrefixId, Held> = BTreeMap::new();
+        for (_, peer) in self.peers.iter() {
+            if let Some(prefix) = peer.prefix {
+                let held = held.entry(prefix).or_default();
+                held.peers += 1;
+                held.blocks += peer.finished_blocks;
+            }
+        }
+        for (_, rpc) in self.rpcs.iter() {
+            if let Some(prefix) = rpc.incoming.prefix {
+                let held = held.entry(prefix).or_default();
+                held.rpcs += 1;
+                held.bytes += charge(rpc.incoming.length);
+            }
+        }
+        assert_eq!(self.peers.prefixes.check(&held), arriving, "arriving requests by prefix");
     }
 
     fn check_peers(&self) {

@@ -121,7 +121,7 @@ impl Endpoint {
         }
     }
 
-    fn present_cutoffs(&mut self) -> Body {
+    pub(super) fn present_cutoffs(&mut self) -> Body {
         self.stats.cutoffs_sent += 1;
         Body::Cutoffs(wire::Cutoffs {
             cutoffs: *self.cutoffs.levels(),

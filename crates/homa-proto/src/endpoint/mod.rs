@@ -5,6 +5,7 @@
 //! and queue packets and events.
 
 mod ack;
+mod admission;
 mod calls;
 mod check;
 mod control;

@@ -134,7 +134,7 @@ impl Endpoint {
     pub(super) fn remember_finished(&mut self, now: Time, rpc: &EndedRpc) {
         let mut forgotten = EvictedBlocks::default();
         if self.finished.insert(now, rpc.peer, self.peers[rpc.peer].restarts, rpc.id, &mut forgotten) {
-            self.peers[rpc.peer].finished_blocks += 1;
+            self.peers.add_block(rpc.peer);
         }
         self.count_forgotten(&forgotten);
     }
@@ -155,7 +155,7 @@ impl Endpoint {
     fn count_forgotten(&mut self, forgotten: &EvictedBlocks) {
         self.stats.finished_forgotten += forgotten.early;
         for &peer in &forgotten.peers {
-            self.peers[peer].finished_blocks -= 1;
+            self.peers.remove_block(peer);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use homa_trace::{EventKind, Place, packet_word};
 
+use super::admission::Sender;
 use super::state::Endpoint;
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::dialect::KERNEL_MAX_MESSAGE;
@@ -11,7 +12,7 @@ use crate::message_in::{FirstPacket, UnscheduledState, charge};
 use crate::peer::peer_number;
 use crate::receive_coalescing::RunCursor;
 use crate::rpc::{Rpc, RpcInput, RpcState};
-use crate::share::{Refusal, Share};
+use crate::share::Refusal;
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{
@@ -291,23 +292,27 @@ impl Endpoint {
         let id = common.sender_id | 1;
         // LIMIT-4: a quarter is reserved for responses.
         let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
-        self.within_share(now, peer, charge(length), limit)?;
-        if self.rpcs.len() >= self.config.max_rpcs as usize || !self.has_room(length, limit) {
+        let sender = Sender { addr: rx.from, peer, common, cutoff_version: data.cutoff_version };
+        self.within_share(now, &sender, charge(length), limit)?;
+        if !self.has_free_rpc() || !self.has_room(length, limit) {
             self.settle_acks(now);
         }
         // LIMIT-9: the unproven request that has been silent for longest is evicted.
-        if !self.make_room(now, |endpoint| endpoint.rpcs.len() < endpoint.config.max_rpcs as usize) {
+        if !self.make_room(now, Endpoint::has_free_rpc) {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
         if charge(length) > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
             self.note_full(id, peer, length, limit);
             return Err(drop_as!(drop_buffer_limit));
         }
-        let found = match self.find_or_add_sender(now, rx.from) {
-            None if self.displace(now) => self.find_or_add_sender(now, rx.from),
+        let peer = match self.find_or_add_sender(now, &sender) {
+            Err(Refusal::Bound) if self.displace(now) => self.find_or_add_sender(now, &sender),
             found => found,
         };
-        let peer = found.ok_or(drop_as!(drop_peer_limit))?;
+        let peer = peer.map_err(|refusal| match refusal {
+            Refusal::Bound => drop_as!(drop_peer_limit),
+            Refusal::Share => self.refuse_for_prefix(&sender),
+        })?;
         let known = &mut self.peers[peer];
         known.heard = true;
         if known.incarnation.is_none() {
@@ -339,72 +344,13 @@ impl Endpoint {
             )
         });
         self.server_ids.insert((peer, id), slot);
-        self.rpcs[slot as usize].incoming.of_unproven = !self.peers[peer].served;
-        self.unproven_heard(slot);
+        if let Some(prefix) = self.peers[peer].prefix {
+            self.rpcs[slot as usize].incoming.prefix = Some(prefix);
+            self.peers.prefixes.add_rpc(prefix);
+            self.unproven_heard(slot);
+        }
         self.trace.record_with(EventKind::RpcStart, id, 1, data.message_length, peer_number(peer), 0);
         Ok(slot)
-    }
-
-    /// The peer at `addr`, which has sent a request. `None` if there is no room for it (SHARE-11).
-    #[inline]
-    fn find_or_add_sender(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
-        if self.peers.is_full_of_unproven(&self.config) && self.peers.find(&addr).is_none() {
-            self.settle_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
-            self.expire_many_finished(now);
-            if !self.peers.evict_unproven(now, &self.config) {
-                return None;
-            }
-            self.stats.peers_evicted += 1;
-        }
-        self.find_or_add_peer(now, addr)
-    }
-
-    /// Checks that a peer's new request leaves others their share of everything that it takes (SHARE-1,
-    /// SHARE-2). It takes an RPC, `bytes` of the `limit` for all requests together, and an id to be
-    /// remembered.
-    #[inline]
-    fn within_share(&mut self, now: Time, peer: Option<u32>, bytes: u64, limit: u64) -> Outcome {
-        let max_rpcs = Share::of(self.config.max_rpcs.into());
-        let has_plenty = self.finished.has_plenty()
-            && max_rpcs.is_plenty(self.rpcs.len() as u64, 1)
-            && Share::of(limit).is_plenty(self.incoming_bytes, bytes);
-        if has_plenty { Ok(()) } else { self.within_scarce_share(now, peer, bytes, limit) }
-    }
-
-    #[cold]
-    fn within_scarce_share(&mut self, now: Time, peer: Option<u32>, bytes: u64, limit: u64) -> Outcome {
-        let mut refusal = self.refusal(peer, bytes, limit);
-        if refusal.is_some() {
-            // State that is known to be over must not cause a refusal.
-            self.settle_acks(now);
-            self.expire_many_finished(now);
-            refusal = self.refusal(peer, bytes, limit);
-        }
-        match (refusal, peer) {
-            (Some(Refusal::Bound), _) => Err(drop_as!(drop_finished_full)), // AMO-6
-            (Some(Refusal::Share), Some(peer)) => {
-                self.peers[peer].refused += 1;
-                Err(drop_as!(drop_peer_share))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Why the request is refused. `Bound` refers to finished ids only: `make_room` may free room under the
-    /// other bounds.
-    fn refusal(&self, peer: Option<u32>, bytes: u64, limit: u64) -> Option<Refusal> {
-        let known = peer.map(|peer| &self.peers[peer]);
-        let own =
-            known.map_or((0, 0, 0), |peer| (peer.server_rpcs, peer.request_bytes, peer.finished_blocks));
-        let (rpcs, request_bytes, blocks) = own;
-        if let Err(refusal) = self.finished.admit(blocks) {
-            return Some(refusal);
-        }
-        let max_rpcs = Share::of(self.config.max_rpcs.into());
-        let rpcs = max_rpcs.admit(rpcs.into(), self.rpcs.len() as u64, 1);
-        let bytes = Share::of(limit).admit(request_bytes, self.incoming_bytes, bytes);
-        let refused = rpcs == Err(Refusal::Share) || bytes == Err(Refusal::Share);
-        refused.then_some(Refusal::Share)
     }
 
     /// Records that a message of this RPC must be sent again later, since there is no room for it.
@@ -443,7 +389,11 @@ impl Endpoint {
         if is_client {
             self.unscheduled_quota.observe(unasked);
         } else {
-            self.incast_estimator.observe(now, unasked, &mut self.peers[peer].claims, &self.config);
+            let claims = match self.peers[peer].prefix {
+                Some(prefix) => self.peers.prefixes.claims(prefix),
+                None => &mut self.peers[peer].claims,
+            };
+            self.incast_estimator.observe(now, unasked, claims, &self.config);
         }
         Ok(())
     }
@@ -463,6 +413,9 @@ impl Endpoint {
         rpc.incoming.length = length;
         if !is_client {
             self.peers[rpc.peer].request_bytes += charge(length);
+        }
+        if let Some(prefix) = rpc.incoming.prefix {
+            self.peers.prefixes.charge(prefix, charge(length));
         }
         Ok(())
     }
@@ -592,7 +545,7 @@ impl Endpoint {
         let Some(state) = rpc.state.after(RpcInput::RequestComplete) else { return };
         rpc.state = state;
         let port = rpc.port;
-        self.unproven.remove(slot);
+        self.not_arriving(slot);
         self.timers.disarm(slot);
         self.stats.requests_delivered += 1;
         let peer = self.peers[peer].addr;

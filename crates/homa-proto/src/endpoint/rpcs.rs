@@ -28,7 +28,7 @@ impl Endpoint {
         self.stats.peers_evicted += u64::from(evicted);
         self.peers[peer].ids = IdOffset::new(self.keys.of_addr(addr), self.config.endpoints);
         self.peer_timers.ensure(peer);
-        self.grants.set_served(peer, self.peers[peer].served); // The slot may hold a new peer.
+        self.grants.set_prefix(peer, self.peers[peer].prefix); // The slot may hold a new peer.
         Some(peer)
     }
 
@@ -65,13 +65,16 @@ impl Endpoint {
         self.ready.remove(slot);
         self.retransmits.remove(slot);
         self.place_unasked(slot, UnscheduledState::Settled);
-        self.unproven.remove(slot);
+        self.not_arriving(slot);
         let rpc = &mut self.rpcs[slot as usize];
         self.port_rpcs.remove(rpc.port, slot);
         self.grants.remove(slot, rpc.peer);
         self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.grants.dirty = true;
         let charged = charge(rpc.incoming.length);
+        if let Some(prefix) = rpc.incoming.prefix {
+            self.peers.prefixes.remove_rpc(prefix, charged);
+        }
         let peer = &mut self.peers[rpc.peer];
         self.peer_rpcs.remove(&mut peer.rpcs, slot);
         peer.rpc_count -= 1;

@@ -46,6 +46,7 @@ impl Endpoint {
         let slots = self.rpcs.shrink(least);
         self.fit_tables(slots);
         self.unproven.cut(slots);
+        self.peers.prefixes.cut(slots);
         self.client_ids.shrink_to(least);
         self.server_ids.shrink_to(least);
         self.events.shrink_to(least);

@@ -1,27 +1,60 @@
-//! Proving peers, and evicting requests of unproven ones (PROTOCOL.md SHARE-3, LIMIT-9).
+//! Proving peers, and evicting requests of unproven ones (PROTOCOL.md SHARE-3, SHARE-12, LIMIT-9).
+
+use std::net::IpAddr;
 
 use super::state::Endpoint;
 use crate::contract::DoneReason;
+use crate::message_in::charge;
 use crate::rpc::RpcState;
 use crate::time::Time;
 
 /// Maximum requests evicted for one packet: bounds the work, and makes room for the longest message in a few
 /// packets.
-const DISPLACED_PER_PACKET: usize = 16;
+pub(super) const DISPLACED_PER_PACKET: usize = 16;
 
 impl Endpoint {
     /// Marks the peer as proven: it has shown that it receives our packets (SHARE-3).
     pub(super) fn mark_served(&mut self, peer: u32) {
         if self.peers.prove(peer) {
-            self.grants.set_served(peer, true);
+            self.grants.set_prefix(peer, None);
         }
     }
 
     /// Records a packet of an incomplete request.
     pub(super) fn unproven_heard(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        if rpc.state == RpcState::RequestArriving && !self.peers[rpc.peer].served {
+        let Some(prefix) = rpc.incoming.prefix else { return };
+        let (peer, state) = (rpc.peer, rpc.state);
+        if self.cutoffs.proves(self.peers[peer].cutoffs_kept) {
+            self.mark_served(peer); // SHARE-3
+        }
+        if self.peers[peer].served {
+            self.leave_prefix(slot);
+        } else if state == RpcState::RequestArriving {
             self.unproven.heard(slot);
+            self.peers.prefixes.heard(prefix, slot);
+        }
+    }
+
+    /// The peer of a request was proven after the request had begun: it counts for no prefix any more, and
+    /// does not make room.
+    #[cold]
+    fn leave_prefix(&mut self, slot: u32) {
+        self.not_arriving(slot);
+        let rpc = &mut self.rpcs[slot as usize];
+        let Some(prefix) = rpc.incoming.prefix else { return };
+        let counted = rpc.incoming.counted;
+        self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+        rpc.incoming.prefix = None;
+        self.grants.recount(&mut rpc.incoming, rpc.peer, counted);
+        self.peers.prefixes.remove_rpc(prefix, charge(rpc.incoming.length));
+    }
+
+    /// A request is whole, or ends.
+    pub(super) fn not_arriving(&mut self, slot: u32) {
+        if self.unproven.contains(slot) {
+            self.unproven.remove(slot);
+            self.peers.prefixes.silence(slot);
         }
     }
 
@@ -44,10 +77,22 @@ impl Endpoint {
     pub(super) fn displace(&mut self, now: Time) -> bool {
         self.settle_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
         let Some(slot) = self.unproven.longest_silent() else { return false };
+        self.displace_slot(now, slot);
+        true
+    }
+
+    /// Evicts the longest silent request of the prefix of an address.
+    pub(super) fn displace_of_prefix(&mut self, now: Time, ip: IpAddr) -> bool {
+        self.settle_acks(now);
+        let Some(slot) = self.peers.prefixes.longest_silent(ip) else { return false };
+        self.displace_slot(now, slot);
+        true
+    }
+
+    fn displace_slot(&mut self, now: Time, slot: u32) {
         let peer = self.rpcs[slot as usize].peer;
         self.stats.strangers_displaced += 1;
         self.end_server(now, slot, DoneReason::ClientSilent);
         self.peers.forget(peer, now, &self.config);
-        true
     }
 }

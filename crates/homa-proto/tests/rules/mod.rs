@@ -12,6 +12,7 @@ mod id;
 mod kit;
 mod limit;
 mod peer;
+mod prefix;
 mod prio;
 mod recv;
 mod resend;

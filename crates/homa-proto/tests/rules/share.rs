@@ -448,6 +448,8 @@ fn cutoffs_follow_messages_that_came_and_no_claims() {
 #[test]
 fn peers_that_show_nothing_leave_a_part_of_the_table() {
     let mut server = Side::new(1, Config { max_peers: 8, ..Config::default() });
+    // Each in a prefix of its own (SHARE-12).
+    let addr = |n: u8| std::net::SocketAddr::from(([10, 1, n, 1], 14_600));
     for n in 20..60 {
         server.hear(addr(n), &unproven(&kernel(n), 2, 1, (0, 1)));
         server.hear(addr(n), &kernel(n).ack(2, &[]));

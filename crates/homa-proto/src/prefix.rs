@@ -1,0 +1,249 @@
+//! Address prefixes of unproven peers: what each prefix holds, and its share (PROTOCOL.md SHARE-12).
+//!
+//! One sender has many addresses: all UDP ports of its host, and each address that its network does not keep
+//! it from forging. Networks that filter forged sources do so by subnet, so most of those addresses have one
+//! prefix. Requests that began before their peer was proven therefore count for the peer's prefix as well. A
+//! prefix that has its share makes room for its own new requests, so a flood evicts requests of its own
+//! prefix only.
+//!
+//! A prefix is known as long as one of its peers is unproven, or one of its requests is open. There are thus
+//! never more prefixes than `max_peers` and `max_rpcs` together, and each takes about 100 bytes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use foldhash::fast::FixedState;
+use slab::Slab;
+
+use crate::incast::PeerEstimate;
+use crate::lists::{Links, List};
+use crate::share::{Refusal, Share};
+
+/// The slot of a prefix, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PrefixId(NonZeroU32);
+
+impl PrefixId {
+    pub(crate) fn new(slot: usize) -> PrefixId {
+        PrefixId(NonZeroU32::MIN.saturating_add(slot as u32))
+    }
+
+    /// The slot, counted from 0.
+    pub(crate) fn slot(self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    /// The number of the prefix's lists.
+    pub(crate) fn list(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// Bits of an IPv4 address that name its prefix: the longest prefix that networks route.
+const V4_BITS: u32 = 24;
+
+/// Bits of an IPv6 address that name its prefix. A site is assigned 56 bits or fewer (RFC 6177), and has all
+/// subnets of 64 bits within them.
+const V6_BITS: u32 = 56;
+
+/// Separates the keys of IPv6 from those of IPv4.
+const V6_KEY: u64 = 1 << 63;
+
+/// The key of an address's prefix.
+fn key_of(ip: IpAddr) -> u64 {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => u64::from(ip.to_bits() >> (u32::BITS - V4_BITS)),
+        IpAddr::V6(ip) => V6_KEY | (ip.to_bits() >> (u128::BITS - V6_BITS)) as u64,
+    }
+}
+
+/// What the unproven peers of one prefix hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Peers in the table of peers.
+    pub peers: u32,
+    /// Requests that began before their peer was proven.
+    pub rpcs: u32,
+    /// Bytes that these requests are charged for.
+    pub bytes: u64,
+    /// Blocks of finished ids.
+    pub blocks: u32,
+}
+
+#[derive(Debug)]
+struct Prefix {
+    key: u64,
+    held: Held,
+    /// Requests that are arriving, the longest silent first.
+    arriving: List,
+    /// Estimate of the unscheduled bytes that its unproven peers would have sent recently (SHARE-8).
+    claims: PeerEstimate,
+}
+
+/// The prefixes of all unproven peers.
+#[derive(Debug)]
+pub(crate) struct Prefixes {
+    by_key: HashMap<u64, PrefixId, FixedState>,
+    slots: Slab<Prefix>,
+    /// Links of RPC slots in the `arriving` list of their prefix.
+    links: Links,
+}
+
+/// Whether a prefix that holds `own` of the `used` part of `bound` may take `more` (SHARE-12).
+pub(crate) fn admit(bound: u64, own: u64, used: u64, more: u64) -> Result<(), Refusal> {
+    // A planted fault that the swarm must find: one prefix takes everything.
+    #[cfg(homa_canary = "prefix_unlimited")]
+    let own = own.min(0);
+    Share::of(bound).admit(own, used, more)
+}
+
+impl Prefixes {
+    pub(crate) fn new(seed: u64) -> Prefixes {
+        let by_key = HashMap::with_hasher(FixedState::with_seed(seed));
+        Prefixes { by_key, slots: Slab::new(), links: Links::default() }
+    }
+
+    /// What the prefix of an address holds.
+    pub(crate) fn held_by(&self, ip: IpAddr) -> Held {
+        self.find(ip).map_or(Held::default(), |prefix| self.slots[prefix.slot()].held)
+    }
+
+    /// The prefix of an address, if it is known.
+    pub(crate) fn find(&self, ip: IpAddr) -> Option<PrefixId> {
+        self.by_key.get(&key_of(ip)).copied()
+    }
+
+    /// Counts a new unproven peer; returns its prefix.
+    pub(crate) fn add_peer(&mut self, ip: IpAddr) -> PrefixId {
+        let key = key_of(ip);
+        let prefix = *self.by_key.entry(key).or_insert_with(|| {
+            let (held, claims) = (Held::default(), PeerEstimate::default());
+            PrefixId::new(self.slots.insert(Prefix { key, held, arriving: List::EMPTY, claims }))
+        });
+        self.slots[prefix.slot()].held.peers += 1;
+        prefix
+    }
+
+    /// A peer with `blocks` blocks of finished ids is proven, or gone.
+    pub(crate) fn remove_peer(&mut self, prefix: PrefixId, blocks: u32) {
+        let held = &mut self.slots[prefix.slot()].held;
+        held.peers -= 1;
+        held.blocks -= blocks;
+        self.forget_unused(prefix);
+    }
+
+    /// Counts a request of an unproven peer.
+    pub(crate) fn add_rpc(&mut self, prefix: PrefixId) {
+        self.slots[prefix.slot()].held.rpcs += 1;
+    }
+
+    /// Counts the bytes of a request that begins.
+    pub(crate) fn charge(&mut self, prefix: PrefixId, bytes: u64) {
+        self.slots[prefix.slot()].held.bytes += bytes;
+    }
+
+    /// A request that is charged for `bytes` has ended, or its peer is proven.
+    #[cold]
+    pub(crate) fn remove_rpc(&mut self, prefix: PrefixId, bytes: u64) {
+        let held = &mut self.slots[prefix.slot()].held;
+        held.rpcs -= 1;
+        held.bytes -= bytes;
+        self.forget_unused(prefix);
+    }
+
+    /// Counts a new block of finished ids of an unproven peer.
+    pub(crate) fn add_block(&mut self, prefix: PrefixId) {
+        self.slots[prefix.slot()].held.blocks += 1;
+    }
+
+    /// A block of finished ids of an unproven peer was forgotten.
+    pub(crate) fn remove_block(&mut self, prefix: PrefixId) {
+        self.slots[prefix.slot()].held.blocks -= 1;
+    }
+
+    fn forget_unused(&mut self, prefix: PrefixId) {
+        let Prefix { key, held, .. } = self.slots[prefix.slot()];
+        if (held.peers, held.rpcs) == (0, 0) {
+            self.slots.remove(prefix.slot());
+            self.by_key.remove(&key);
+        }
+    }
+
+    /// The estimate for the unproven peers of a prefix.
+    pub(crate) fn claims(&mut self, prefix: PrefixId) -> &mut PeerEstimate {
+        &mut self.slots[prefix.slot()].claims
+    }
+
+    /// Moves an arriving request to the end of its prefix's list.
+    pub(crate) fn heard(&mut self, prefix: PrefixId, slot: u32) {
+        self.links.ensure(slot);
+        self.silence(slot);
+        self.links.push_back(&mut self.slots[prefix.slot()].arriving, prefix.list(), slot);
+    }
+
+    /// Removes a request from its prefix's list.
+    pub(crate) fn silence(&mut self, slot: u32) {
+        if let Some(list) = self.links.list_of(slot) {
+            self.links.remove(&mut self.slots[list as usize - 1].arriving, slot);
+        }
+    }
+
+    /// The longest silent of the arriving requests of an address's prefix.
+    pub(crate) fn longest_silent(&self, ip: IpAddr) -> Option<u32> {
+        self.slots[self.find(ip)?.slot()].arriving.head()
+    }
+
+    /// Frees the memory for RPC slots from `slots` on, none of which may be in a list.
+    pub(crate) fn cut(&mut self, slots: usize) {
+        self.links.fit(self.links.len().min(slots));
+    }
+
+    /// Panics unless exactly these prefixes are known, they hold what is given, and their lists are sound.
+    /// Returns the number of requests in the lists.
+    pub(crate) fn check(&self, held: &BTreeMap<PrefixId, Held>) -> usize {
+        let known = self.slots.iter().map(|(slot, _)| PrefixId::new(slot));
+        assert!(held.keys().copied().eq(known), "prefixes of unproven peers");
+        assert_eq!(self.by_key.len(), self.slots.len(), "prefixes by key");
+        let arriving = held.iter().map(|(&id, held)| {
+            let prefix = &self.slots[id.slot()];
+            assert_eq!(prefix.held, *held, "what the unproven peers of a prefix hold");
+            assert_eq!(self.by_key.get(&prefix.key), Some(&id), "the prefix with this key");
+            self.links.check(&prefix.arriving, id.list())
+        });
+        arriving.sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SHARE-12
+    #[test]
+    fn a_prefix_is_a_subnet_of_ipv4_and_a_site_of_ipv6() {
+        let same = |one: &str, other: &str| key_of(one.parse().unwrap()) == key_of(other.parse().unwrap());
+        assert!(same("10.1.2.0", "10.1.2.255") && !same("10.1.2.255", "10.1.3.0"));
+        assert!(same("10.1.2.3", "::ffff:10.1.2.9"), "one address in two notations");
+        assert!(same("2001:db8:1:200::1", "2001:db8:1:2ff:ffff::"));
+        assert!(!same("2001:db8:1:2ff::1", "2001:db8:1:300::1"));
+        assert!(!same("0.0.0.0", "::"));
+    }
+
+    #[test]
+    fn a_prefix_is_known_as_long_as_something_counts_for_it() {
+        let mut prefixes = Prefixes::new(1);
+        let ips: Vec<IpAddr> = ["10.0.0.1", "10.0.0.2", "10.0.1.1"].map(|ip| ip.parse().unwrap()).into();
+        let [one, two, other] = [0, 1, 2].map(|n| prefixes.add_peer(ips[n]));
+        assert!(one == two && one != other);
+        prefixes.add_rpc(one);
+        prefixes.charge(one, 1_024);
+        prefixes.add_block(one);
+        assert_eq!(prefixes.held_by(ips[1]), Held { peers: 2, rpcs: 1, bytes: 1_024, blocks: 1 });
+        prefixes.remove_peer(one, 1);
+        prefixes.remove_peer(two, 0);
+        assert_eq!(prefixes.held_by(ips[0]), Held { rpcs: 1, bytes: 1_024, ..Held::default() });
+        prefixes.remove_rpc(one, 1_024);
+        assert_eq!((prefixes.held_by(ips[0]), prefixes.slots.len()), (Held::default(), 1));
+    }
+}
