@@ -16,7 +16,7 @@ use homa_proto::{MS, SEC};
 
 use self::anything::Anything;
 pub use self::options::SwarmOptions;
-use self::plan::{Plan, Weather, plan};
+use self::plan::{Hostile, Plan, Weather, plan};
 use self::turmoil::{Mishaps, turmoil};
 use crate::fault::FaultProfile;
 use crate::network::Network;
@@ -99,6 +99,7 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let mut report = report(&network, &plan, options, mishaps);
     report.probes = probes;
     report.problems.extend(starved);
+    report.problems.extend(refused_strangers(&network, &plan, mishaps));
     report.problems.extend(problems);
     report
 }
@@ -158,6 +159,28 @@ fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
         format!(
             "{answered} of {started} calls answered beside a hostile peer, {without} without: {hostile:?}"
         )
+    })
+}
+
+/// SHARE-12: in fair weather a flood from one prefix keeps no stranger of another prefix from being served.
+fn refused_strangers(network: &Network<Anything>, plan: &Plan, mishaps: Mishaps) -> Option<String> {
+    plan.hostile.filter(|&hostile| hostile == Hostile::Prefix && plan.weather == Weather::Fair)?;
+    let served = |network: &Network<Anything>| -> u64 {
+        network.hosts().iter().map(|host| host.app().strangers).sum()
+    };
+    let (sent, beside) = (mishaps.strangers, served(network));
+    if beside == sent {
+        return None;
+    }
+    // The honest hosts may have taken everything: the same strangers without the flood tell.
+    let alone = Plan { hostile: Some(Hostile::Strangers), ..plan.clone() };
+    let mut quiet = Network::new(alone.network.clone(), |host| Anything::new(&alone, host));
+    turmoil(&mut quiet, &alone);
+    quiet.run_for(PEACE_NS);
+    let without = served(&quiet);
+    let refused = beside < without - without / STARVED_PART;
+    refused.then(|| {
+        format!("{beside} of {sent} strangers served beside a flood of one prefix, {without} without")
     })
 }
 

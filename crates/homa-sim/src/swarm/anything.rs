@@ -7,7 +7,7 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 
 use super::forger::is_forged;
-use super::hostile::HOSTILE;
+use super::hostile::{is_outsider, is_stranger};
 use super::plan::{Plan, Weather};
 use crate::app::{App, HostCtx, Reply};
 use crate::payload::{mix, random_numbers};
@@ -51,6 +51,8 @@ pub(super) struct Anything {
     pub(super) answered: u64,
     pub(super) failed: BTreeMap<String, u64>,
     pub(super) vanished: u64,
+    /// Requests of strangers that this host's server ran.
+    pub(super) strangers: u64,
     pub(super) problems: Vec<String>,
 }
 
@@ -105,6 +107,7 @@ impl Anything {
             answered: 0,
             failed: BTreeMap::new(),
             vanished: 0,
+            strangers: 0,
             problems: Vec::new(),
         }
     }
@@ -301,7 +304,11 @@ impl App for Anything {
     }
 
     fn on_request(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, port: u16, _: u32) -> Reply {
-        if from == HOSTILE {
+        if is_stranger(from) {
+            self.strangers += 1;
+            return Reply::Now(1);
+        }
+        if is_outsider(from) {
             return Reply::Now(self.max_message.min(MAX_HOSTILE));
         }
         // The id is still in the store. The endpoint may have ended the RPC in the same burst.
@@ -383,7 +390,7 @@ impl App for Anything {
             self.displaced += 1;
             return;
         }
-        if from == HOSTILE || self.forged.remove(&rpc) {
+        if is_outsider(from) || self.forged.remove(&rpc) {
             return;
         }
         self.in_hand.remove(&rpc);

@@ -1,5 +1,5 @@
 //! A hostile peer among honest hosts. It has its own address and forges nothing, but takes every resource
-//! that it can get.
+//! that it can get. Or it sends from many addresses of one prefix, and receives nothing at them.
 
 use homa_proto::Time;
 use homa_proto::wire::{self, AckList, Body, Common, Data, Grant, Incarnation, Resend};
@@ -7,12 +7,20 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 
 use super::anything::{Anything, FIRST_PORT};
-use super::plan::{Hostile, Plan};
+use super::plan::{Hostile, Plan, pick};
 use crate::network::Network;
 use crate::payload::{Pattern, random_numbers};
 
 /// Host index of the hostile peer, above those of all honest hosts.
-pub(super) const HOSTILE: usize = 1_000;
+const HOSTILE: usize = 1_000;
+/// Host indices from here on are not of honest hosts.
+const FIRST_OUTSIDER: usize = 16;
+/// Number of addresses with one prefix.
+const PREFIX: usize = 256;
+/// Host index of the first stranger. Each stranger has another prefix.
+const FIRST_STRANGER: usize = 1 << 16;
+/// Packets of the hostile peer for each stranger.
+const PACKETS_PER_STRANGER: u64 = 100;
 /// The host whose server the hostile peer attacks.
 const VICTIM: usize = 0;
 /// Number of packets, or pairs of packets, in a run. The number is limited because every step checks the
@@ -20,6 +28,27 @@ const VICTIM: usize = 0;
 const PACKETS: u64 = 2_000;
 /// Number of requests that it refers to at the same time.
 const KEPT: u64 = 64;
+
+/// Whether a host index is not of an honest host.
+pub(super) fn is_outsider(host: usize) -> bool {
+    host >= FIRST_OUTSIDER
+}
+
+/// Whether a host index is a stranger's: an honest peer that the victim does not know, and that sends one request.
+pub(super) fn is_stranger(host: usize) -> bool {
+    host >= FIRST_STRANGER
+}
+
+/// What the requests from one prefix are.
+#[derive(Clone, Copy, Debug)]
+enum Flood {
+    /// Whole, and never acknowledged: they take RPCs.
+    Whole,
+    /// Whole and acknowledged, far apart: they take finished ids.
+    Acknowledged,
+    /// Half-received: they take RPCs and memory.
+    HalfOpen,
+}
 
 /// The hostile peer of a run.
 pub(super) struct HostilePeer {
@@ -31,12 +60,21 @@ pub(super) struct HostilePeer {
     mean_gap_ns: u64,
     next: Time,
     sent: u64,
+    flood: Flood,
+    /// The first address of the prefix that requests come from: that of the honest hosts, or another.
+    prefix: usize,
+    /// Requests of strangers that were sent.
+    pub(super) strangers: u64,
 }
 
 impl HostilePeer {
     pub(super) fn new(plan: &Plan) -> Option<HostilePeer> {
+        let mut rng = random_numbers(plan.network.seed, 0x44);
         Some(HostilePeer {
             kind: plan.hostile?,
+            flood: pick(&mut rng, &[Flood::Whole, Flood::Acknowledged, Flood::HalfOpen]),
+            prefix: pick(&mut rng, &[0, 3 * PREFIX]),
+            strangers: 0,
             rng: random_numbers(plan.network.seed, 0x40),
             seed: plan.network.seed,
             hosts: plan.network.hosts,
@@ -54,17 +92,56 @@ impl HostilePeer {
 
     /// Sends its next packets.
     pub(super) fn act(&mut self, network: &mut Network<Anything>) {
-        for bytes in self.packets() {
+        for (from, bytes) in self.packets() {
             // Sent over the link of another host, so that they do not queue with the victim's own answers.
-            network.inject_as(self.hosts - 1, HOSTILE, VICTIM, 7, bytes);
+            network.inject_as(self.hosts - 1, from, VICTIM, 7, bytes);
         }
         self.sent += 1;
         self.next = self.next + self.rng.random_range(0..=2 * self.mean_gap_ns);
     }
 
-    fn packets(&mut self) -> Vec<Vec<u8>> {
+    /// Its next packets, and the addresses that they come from.
+    fn packets(&mut self) -> Vec<(usize, Vec<u8>)> {
+        let from_prefix = match self.kind {
+            Hostile::Prefix => self.flood_packets(),
+            Hostile::Strangers => Vec::new(),
+            _ => return self.own_packets().into_iter().map(|bytes| (HOSTILE, bytes)).collect(),
+        };
+        from_prefix.into_iter().chain(self.stranger_packet()).collect()
+    }
+
+    /// A request from the next address of the prefix.
+    fn flood_packets(&self) -> Vec<(usize, Vec<u8>)> {
+        let turn = self.sent;
+        let from = self.prefix + FIRST_OUTSIDER + turn as usize % (PREFIX - FIRST_OUTSIDER);
+        let id = 128 * (1 + turn);
+        let packets = match self.flood {
+            Flood::Whole => vec![self.data_of(from, id, 1, 0)],
+            Flood::Acknowledged => {
+                vec![self.data_of(from, id, 1, 0), self.packet(id, Body::Ack(AckList::new()))]
+            }
+            Flood::HalfOpen => vec![self.data_of(from, id, self.max_message, 1)],
+        };
+        packets.into_iter().map(|bytes| (from, bytes)).collect()
+    }
+
+    /// The request of a stranger, and its acknowledgement later, now and then.
+    fn stranger_packet(&mut self) -> Option<(usize, Vec<u8>)> {
+        let from = FIRST_STRANGER + (self.sent / PACKETS_PER_STRANGER) as usize * PREFIX;
+        match self.sent % PACKETS_PER_STRANGER {
+            0 => {
+                self.strangers += 1;
+                Some((from, self.data_of(from, 2, 1, 0)))
+            }
+            50 => Some((from, self.packet(2, Body::Ack(AckList::new())))),
+            _ => None,
+        }
+    }
+
+    fn own_packets(&self) -> Vec<Vec<u8>> {
         let turn = self.sent;
         match self.kind {
+            Hostile::Prefix | Hostile::Strangers => Vec::new(),
             // One byte at offset 1 of ever new messages with the maximum length: they open RPCs that stay
             // incomplete.
             Hostile::HalfOpen => vec![self.data(2 + 2 * turn, self.max_message, 1)],
@@ -93,22 +170,30 @@ impl HostilePeer {
         }
     }
 
-    /// DATA with one byte of a request, at `offset`.
+    /// DATA with one byte of a request of the hostile peer, at `offset`. Version 1 of the cutoffs is the one that
+    /// hosts begin with and verifies the peer (SHARE-3). Version 0 leaves it unverified.
     fn data(&self, id: u64, length: u32, offset: u32) -> Vec<u8> {
+        self.byte((HOSTILE, (self.seed % 2) as u16), id, length, offset)
+    }
+
+    /// The same of a peer that has received no packet from the victim.
+    fn data_of(&self, from: usize, id: u64, length: u32, offset: u32) -> Vec<u8> {
+        self.byte((from, 0), id, length, offset)
+    }
+
+    fn byte(&self, (from, cutoff_version): (usize, u16), id: u64, length: u32, offset: u32) -> Vec<u8> {
         let offset = offset.min(length - 1);
         let data = Data {
             message_length: length,
             incoming: length,
             ack: None,
-            // Version 1 is the one that hosts begin with and verifies the peer (SHARE-3). Version 0 leaves it
-            // unverified.
-            cutoff_version: (self.seed % 2) as u16,
+            cutoff_version,
             retransmit: false,
             offset,
             response_limit: None,
         };
         let mut bytes = self.packet(id, Body::Data(data));
-        Pattern::new(self.seed, HOSTILE as u32, id, false).extend(offset, 1, &mut bytes);
+        Pattern::new(self.seed, from as u32, id, false).extend(offset, 1, &mut bytes);
         bytes
     }
 

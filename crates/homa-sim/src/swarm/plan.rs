@@ -34,6 +34,10 @@ pub(super) enum Hostile {
     Ids,
     /// Retransmitted bytes.
     Asks,
+    /// What a whole prefix of unproven addresses can have.
+    Prefix,
+    /// Nothing: only strangers come, as beside `Prefix`.
+    Strangers,
 }
 
 /// Behaviour of the hosts' clocks.
@@ -216,7 +220,9 @@ fn hostile(rng: &mut Pcg64, weather: Weather) -> Option<Hostile> {
         Weather::Drizzle => false,
         Weather::Storm => rng.random_range(0..4) == 0,
     };
-    let kind = pick(rng, &[Hostile::HalfOpen, Hostile::Trickle, Hostile::Ids, Hostile::Asks]);
+    let kinds =
+        [Hostile::HalfOpen, Hostile::Trickle, Hostile::Ids, Hostile::Asks, Hostile::Prefix, Hostile::Prefix];
+    let kind = pick(rng, &kinds);
     has_one.then_some(kind)
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Mishaps {
     pub(super) crashes: u64,
     pub(super) stalls: u64,
     pub(super) clock_steps: u64,
+    /// Requests that strangers sent.
+    pub(super) strangers: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,16 +84,16 @@ pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
     }
     let end = Time::from_ns(plan.turmoil_ns);
     let mut attackers = Attackers { hostile: HostilePeer::new(plan), forger: Forger::new(plan) };
-    let mut run_until = |network: &mut Network<Anything>, until| attackers.run_until(network, until);
     while let Some(((at, mishap), ())) = turmoil.agenda.pop_first() {
         if at >= end {
             break;
         }
-        run_until(network, at);
+        attackers.run_until(network, at);
         turmoil.happen(network, mishap);
         turmoil.schedule(at, mishap);
     }
-    run_until(network, end);
+    attackers.run_until(network, end);
+    turmoil.counts.strangers = attackers.hostile.map_or(0, |hostile| hostile.strangers);
     for host in 0..plan.network.hosts {
         if network.host(host).endpoint().is_none() {
             turmoil.restart(network, host);
