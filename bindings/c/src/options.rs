@@ -248,8 +248,8 @@ const SETTINGS: [Setting; 19] = [
     Setting {
         name: "trace-device-times",
         meaning: "true: record also the times at which the kernel received each packet from the device and \
-                  passed each to it (not with the driver xdp). Also record the priority of received \
-                  packets; drivers that see the IP header always do.",
+                  gave each sent packet to the device (not with the driver xdp). Also record the priority \
+                  of received packets; drivers that see the IP header always do.",
         get: |config| name_of(&FLAGS, config.trace_device_times),
         set: |config, text| choose(&FLAGS, text).map(|flag| config.trace_device_times = flag),
     },

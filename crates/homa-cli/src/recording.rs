@@ -33,9 +33,9 @@ pub struct TraceSettingsArgs {
     /// When that or SIGUSR1 freezes the trace, make all peers freeze theirs at the same moment
     #[arg(long)]
     pub trace_freeze_peers: bool,
-    /// Record also the times at which the kernel received each packet from the device and passed each to it
-    /// (not with --driver xdp). Also record the priority of received packets; drivers that see the IP header
-    /// always do (raw over IPv4, packet, xdp)
+    /// Record also the times at which the kernel received each packet from the device and gave each sent
+    /// packet to the device (not with --driver xdp). Also record the priority of received packets; drivers
+    /// that see the IP header always do (raw over IPv4, packet, xdp)
     #[arg(long)]
     pub trace_device_times: bool,
 }

@@ -78,7 +78,8 @@ impl DeliveryQueue {
         drop(state);
     }
 
-    /// Holds a message that has no room; returns whether it is the first one that is not private.
+    /// Holds a message that has no room. Returns whether no other message is held except private ones, and
+    /// this one is not private.
     pub(crate) fn hold(&self, message: PendingMessage) -> bool {
         let mut state = self.state();
         let is_first = !message.is_private() && state.held.iter().all(PendingMessage::is_private);

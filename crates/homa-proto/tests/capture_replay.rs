@@ -36,7 +36,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use super::capture::{self, Seen, What, be16};
+use super::capture::{self, CapturedFrame, FrameContent, be16};
 use super::validator::Validator;
 use homa_proto::wire::{self, Body, PacketType};
 use homa_proto::{
@@ -97,26 +97,26 @@ impl Message {
 }
 
 /// The captured information about each RPC, from all of its packets.
-fn survey(capture: &[Seen]) -> BTreeMap<(IpAddr, u64), Known> {
+fn survey(capture: &[CapturedFrame]) -> BTreeMap<(IpAddr, u64), Known> {
     let mut rpcs: BTreeMap<(IpAddr, u64), Known> = BTreeMap::new();
-    for seen in capture {
-        let What::Homa(bytes) = &seen.what else { continue };
+    for frame in capture {
+        let FrameContent::Homa(bytes) = &frame.content else { continue };
         let packet = wire::decode(bytes, bytes.len()).unwrap();
         let from_client = packet.common.sender_id & 1 == 0;
-        let client = if from_client { seen.from } else { seen.to };
+        let client = if from_client { frame.from } else { frame.to };
         if let Body::Data(data) = &packet.body {
             let rpc = rpcs.entry((client, packet.common.sender_id & !1)).or_default();
             rpc.client = Some(client);
-            rpc.server = Some(if from_client { seen.to } else { seen.from });
+            rpc.server = Some(if from_client { frame.to } else { frame.from });
             let message = if from_client { &mut rpc.request } else { &mut rpc.response };
             let payload = &bytes[wire::DATA_HEADER_LEN..][..packet.payload_len as usize];
-            message.add(seen.at_ns, data.message_length, offset_in(bytes), payload);
+            message.add(frame.at_ns, data.message_length, offset_in(bytes), payload);
         }
         for id in acknowledged_ids(&packet) {
             if let Some(rpc) = rpcs.get_mut(&(client, id))
                 && !rpc.response.bytes.is_empty()
             {
-                rpc.acknowledged_ns.get_or_insert(seen.at_ns);
+                rpc.acknowledged_ns.get_or_insert(frame.at_ns);
             }
         }
     }
@@ -189,21 +189,21 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(
         name: &str,
-        capture: &[Seen],
+        capture: &[CapturedFrame],
         rpcs: &'a BTreeMap<(IpAddr, u64), Known>,
         played: IpAddr,
         incarnation: u64,
     ) -> Replay<'a> {
-        let homa = capture.iter().filter_map(|seen| match &seen.what {
-            What::Homa(bytes) => Some((seen, bytes)),
-            What::Unreachable { .. } => None,
+        let homa = capture.iter().filter_map(|frame| match &frame.content {
+            FrameContent::Homa(bytes) => Some((frame, bytes)),
+            FrameContent::Unreachable { .. } => None,
         });
         // Jumbo frames are used if the capture has them.
         let max_packet = homa.clone().map(|(_, bytes)| bytes.len() as u32).max().unwrap().max(1_480);
         let config = Config { seed: 7, incarnation, max_packet, ..Config::default() };
         let mut endpoint = Endpoint::new(config.clone(), Trace::off()).unwrap();
         let server_ports: BTreeSet<u16> = homa
-            .filter(|(seen, bytes)| seen.to == played && bytes[27] & 1 == 0)
+            .filter(|(frame, bytes)| frame.to == played && bytes[27] & 1 == 0)
             .map(|(_, bytes)| u16::from_be_bytes([bytes[2], bytes[3]]))
             .collect();
         server_ports.into_iter().for_each(|port| endpoint.bind(port).unwrap());
@@ -228,16 +228,16 @@ impl<'a> Replay<'a> {
     }
 
     /// Returns the number of RPCs that end in the capture.
-    fn run(mut self, capture: &[Seen]) -> usize {
-        for seen in capture {
-            let at = Time::from_ns(START_NS + seen.at_ns);
+    fn run(mut self, capture: &[CapturedFrame]) -> usize {
+        for frame in capture {
+            let at = Time::from_ns(START_NS + frame.at_ns);
             self.let_time_pass(at);
             self.now = at;
-            match &seen.what {
-                What::Homa(bytes) if seen.from == self.played => self.application(seen.to, bytes),
-                What::Homa(bytes) if seen.to == self.played => self.feed(seen.from, bytes),
-                What::Unreachable { code, quoted } if seen.to == self.played => {
-                    self.icmp(seen.from, *code, quoted);
+            match &frame.content {
+                FrameContent::Homa(bytes) if frame.from == self.played => self.application(frame.to, bytes),
+                FrameContent::Homa(bytes) if frame.to == self.played => self.feed(frame.from, bytes),
+                FrameContent::Unreachable { code, quoted } if frame.to == self.played => {
+                    self.icmp(frame.from, *code, quoted);
                 }
                 _ => {}
             }
@@ -488,13 +488,13 @@ fn earlier(one: Option<(End, u64)>, other: Option<(End, u64)>) -> Option<(End, u
 #[test]
 fn an_endpoint_in_the_place_of_either_side_ends_what_the_capture_ends() {
     for path in capture::files() {
-        let seen = capture::read(&path);
-        let rpcs = survey(&seen);
-        let hosts: BTreeSet<IpAddr> = seen.iter().flat_map(|seen| [seen.from, seen.to]).collect();
+        let frames = capture::read(&path);
+        let rpcs = survey(&frames);
+        let hosts: BTreeSet<IpAddr> = frames.iter().flat_map(|frame| [frame.from, frame.to]).collect();
         let mut ended = 0;
         for &played in &hosts {
             for incarnation in [0, 1_700_000_000_000] {
-                ended += Replay::new(&capture::name(&path), &seen, &rpcs, played, incarnation).run(&seen);
+                ended += Replay::new(&capture::name(&path), &frames, &rpcs, played, incarnation).run(&frames);
             }
         }
         assert!(ended > 0, "{} ends no RPC", path.display());

@@ -11,7 +11,7 @@
 
 use std::net::IpAddr;
 
-use super::capture::{self, What};
+use super::capture::{self, FrameContent};
 use homa_proto::wire::*;
 
 /// The contents of the checksum field: TCP's checksum over a pseudo-header with TCP's protocol number.
@@ -425,14 +425,14 @@ fn each_is_in_its_capture() {
     for vector in vectors() {
         let Some(file) = files.iter().find(|file| capture::name(file) == vector.from.0) else { continue };
         let (from, to) = vector.addresses();
-        let found = capture::read(file).into_iter().any(|seen| match &seen.what {
-            What::Homa(bytes) => {
+        let found = capture::read(file).into_iter().any(|frame| match &frame.content {
+            FrameContent::Homa(bytes) => {
                 let header = vector.bytes();
-                (seen.from, seen.to) == (from, to)
+                (frame.from, frame.to) == (from, to)
                     && bytes.len() == header.len() + vector.payload_len as usize
                     && bytes.starts_with(&header)
             }
-            What::Unreachable { .. } => false,
+            FrameContent::Unreachable { .. } => false,
         });
         assert!(found, "{:?}: {}", vector.from, vector.header);
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::capture::{self, Seen, What, be16};
+use super::capture::{self, CapturedFrame, FrameContent, be16};
 use homa_proto::wire::*;
 
 /// Header bytes that may change when a packet of Linux Homa is decoded and encoded again: flags, window,
@@ -37,7 +37,7 @@ fn check_packet(bytes: &[u8]) -> Packet {
 
 /// The values of fields that a receiver ignores. Every value in the captures must be a known one, so that the
 /// meaning of no header byte is only guessed.
-fn check_ignored_fields(seen: &Seen, bytes: &[u8], packet: &Packet) -> Form {
+fn check_ignored_fields(frame: &CapturedFrame, bytes: &[u8], packet: &Packet) -> Form {
     let (flags, window, urgent) = (bytes[13], be16(bytes, 14), be16(bytes, 18));
     assert_eq!(window, 0, "{packet}");
     let checksum = match (flags, urgent) {
@@ -46,7 +46,7 @@ fn check_ignored_fields(seen: &Seen, bytes: &[u8], packet: &Packet) -> Form {
             assert_eq!(be16(bytes, 16), 0, "{packet}");
             Checksum::None
         }
-        (6, 0xb97d) => checksum_form(seen, bytes),
+        (6, 0xb97d) => checksum_form(frame, bytes),
         other => panic!("flags and urgent are {other:x?}: {packet}"),
     };
     let Body::Data(data) = packet.body else {
@@ -88,8 +88,8 @@ enum Checksum {
     Other,
 }
 
-fn checksum_form(seen: &Seen, bytes: &[u8]) -> Checksum {
-    let mut sum = capture::pseudo_header(seen.from, seen.to, bytes.len() as u32);
+fn checksum_form(frame: &CapturedFrame, bytes: &[u8]) -> Checksum {
+    let mut sum = capture::pseudo_header(frame.from, frame.to, bytes.len() as u32);
     if capture::ones_complement_sum(&sum) == be16(bytes, 16) {
         return Checksum::Partial;
     }
@@ -106,11 +106,11 @@ fn captures_of_linux_homa_decode_and_encode_to_the_same() {
     let (mut all, mut forms) = (BTreeMap::new(), BTreeMap::new());
     for path in files {
         let mut counts = BTreeMap::new();
-        for seen in capture::read(&path) {
-            match &seen.what {
-                What::Homa(bytes) => {
+        for frame in capture::read(&path) {
+            match &frame.content {
+                FrameContent::Homa(bytes) => {
                     let packet = check_packet(bytes);
-                    let form = check_ignored_fields(&seen, bytes, &packet);
+                    let form = check_ignored_fields(&frame, bytes, &packet);
                     let kind = packet.body.packet_type();
                     *counts.entry(kind).or_insert(0) += 1;
                     *all.entry(kind).or_insert(0) += 1;
@@ -119,7 +119,7 @@ fn captures_of_linux_homa_decode_and_encode_to_the_same() {
                     }
                 }
                 // A quote may end anywhere after its first eight bytes, which have the ports.
-                What::Unreachable { quoted, .. } => assert!(quoted.len() >= 8, "{quoted:02x?}"),
+                FrameContent::Unreachable { quoted, .. } => assert!(quoted.len() >= 8, "{quoted:02x?}"),
             }
         }
         println!("{}: {counts:?}", capture::name(&path));

@@ -39,7 +39,7 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// Whether no bytes are owed, as far as it is known.
+    /// Whether it is certain that no bytes are owed.
     pub(crate) fn owes_nothing(&self) -> bool {
         self.owed.is_empty() && !self.restarted && !self.unsure
     }

@@ -86,7 +86,7 @@ impl ClockEstimate {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathEstimate {
     pub(super) course: ClockEstimate,
-    /// Squared error of its times relative to the start, from the edges of the path.
+    /// Squared error of its times relative to the node at the start, added up over the edges of the path.
     pub(super) variance: f64,
     /// Error of its drift as a fraction, not squared.
     pub(super) drift_error: f64,

@@ -423,7 +423,7 @@ mod tests {
         writer.priority(1).at(SWITCH, 1_000, SwitchEntered, WORD, 0);
         writer.at(SWITCH, 1_000, SwitchEntered, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_050, SwitchEntered, WORD, 0);
-        // Their transmission had begun before the higher one arrived: no fault of either.
+        // Both had begun to be sent before the packet of higher priority arrived, so neither is an inversion.
         writer.priority(1).at(SWITCH, 1_100, SwitchLeft, WORD, 0).at(SWITCH, 1_100, SwitchLeft, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_200, SwitchLeft, WORD, 0);
         let found = priorities(&writer.model(), &Select::default());

@@ -89,7 +89,7 @@ mod tests {
         let findings = check_all(&host, &["eth0".to_owned()]);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         let known = |finding: &&Finding| matches!(finding.severity, Severity::Cost | Severity::Note);
-        // A link without a rate is one that nothing is paced on, whatever the reason.
+        // Nothing is paced on a link whose rate is unknown, so this finding is true of any machine.
         assert_eq!(
             findings.iter().filter(known).map(|finding| finding.name).collect::<Vec<_>>(),
             ["link_rate"]

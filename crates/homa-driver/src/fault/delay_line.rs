@@ -40,8 +40,8 @@ pub(super) struct Packet {
 
 #[derive(Debug)]
 struct DelayedPacket {
-    /// The time, or the number of passed packets (depending on the heap), at which the packet continues; equal
-    /// keys keep the order of arrival.
+    /// The time, or the number of passed packets (depending on the heap), at which the packet continues;
+    /// equal keys keep the order of arrival.
     key: Reverse<(u64, u64)>,
     due_ns: u64,
     packet: Packet,

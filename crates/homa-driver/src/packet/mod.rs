@@ -270,7 +270,7 @@ impl PacketDriver {
         }
     }
 
-    /// Adds the packets in a frame that was too long for the ring to the burst, and returns their bytes.
+    /// Adds packets to the burst: those of a frame that was too long for the ring. Returns their bytes.
     fn take_merged(&mut self, burst: &mut RxBurst, time_ns: u64) -> usize {
         let first = burst.end();
         let room = &mut burst.memory_mut()[first..];

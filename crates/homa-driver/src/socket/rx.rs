@@ -70,9 +70,9 @@ const _: () = {
             libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32),
         )
     };
-    // SO_RXQ_OVFL, UDP_GRO and either IP_TOS or IPV6_TCLASS, or both on a socket of both families; the three
-    // times of SO_TIMESTAMPING; the device, of either family.
-    assert!(4 * integer + times + device <= CONTROL_BYTES as u32, "what the kernel says has room");
+    // Four integers: SO_RXQ_OVFL, UDP_GRO, IP_TOS and IPV6_TCLASS (a socket of one family gets one of the
+    // last two). Three times for SO_TIMESTAMPING. The device, in the form of IPv6, which is the longer.
+    assert!(4 * integer + times + device <= CONTROL_BYTES as u32, "the kernel's messages have room");
 };
 
 /// Payload that one burst should not exceed by much: packets behind it, perhaps of a short message, wait

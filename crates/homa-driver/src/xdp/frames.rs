@@ -66,7 +66,7 @@ impl XdpPort {
             let copy_flag = if place == Place::Generic { libc::XDP_COPY } else { 0 };
             let wishes = BindOptions { copy_flag, several_frames: false };
             let first = queues.first().or(first.and_then(|port| port.queues.first()));
-            let role = first.map_or(Role::First, |first| Role::OfQueue(&first.socket));
+            let role = first.map_or(Role::First, |first| Role::SharesFrames(&first.socket));
             let (socket, rings) = XdpSocket::open((device.index, queue), slots.umem(), role, wishes, sizes)
                 .map_err(|failed| no_socket(device, failed))?;
             let rings = rings.expect("the first socket of a queue has its rings");

@@ -124,12 +124,12 @@ impl OpenRequest<'_> {
         layout: Layout,
     ) -> Result<Vec<Queue>, LinkError> {
         let drivers = self.ours.sockets;
-        let role = first.map_or(Role::First, Role::OfQueue);
+        let role = first.map_or(Role::First, Role::SharesFrames);
         let (socket, rings) = self.socket(queue, umem, role, place, layout)?;
         let rings = rings.expect("the first socket of a queue has its rings");
         let mut sockets = vec![socket];
         for _ in 1..drivers {
-            sockets.push(self.socket(queue, umem, Role::Shares(&sockets[0]), place, layout)?.0);
+            sockets.push(self.socket(queue, umem, Role::SharesQueue(&sockets[0]), place, layout)?.0);
         }
         let fill = SoleOrShared::by(drivers, rings.fill);
         let completions = SoleOrShared::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));

@@ -32,9 +32,9 @@ pub(super) enum Role<'a> {
     /// Nothing: it is the first with its frames.
     First,
     /// The frames of this socket, at another queue.
-    OfQueue(&'a XdpSocket),
+    SharesFrames(&'a XdpSocket),
     /// The frames and the queue of this socket.
-    Shares(&'a XdpSocket),
+    SharesQueue(&'a XdpSocket),
 }
 
 /// The rings that all sockets of a queue share: frames for the kernel to receive into, and frames that it has
@@ -144,13 +144,13 @@ impl XdpSocket {
                 register(fd.as_fd(), umem).map_err(fail(SetupStep::Register))?;
                 None
             }
-            Role::OfQueue(other) | Role::Shares(other) => {
+            Role::SharesFrames(other) | Role::SharesQueue(other) => {
                 // The flags of the first socket apply to all.
                 flags = libc::XDP_SHARED_UMEM;
                 Some(other)
             }
         };
-        let has_queue = !matches!(role, Role::Shares(_));
+        let has_queue = !matches!(role, Role::SharesQueue(_));
         let (socket, rings) = XdpSocket::with_rings(fd, sizes, has_queue).map_err(fail(SetupStep::Rings))?;
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,

@@ -16,17 +16,17 @@ const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/ref
 
 /// A relevant frame.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct CapturedFrame {
     /// Nanoseconds since the capture's first frame.
     pub at_ns: u64,
     pub from: IpAddr,
     pub to: IpAddr,
-    pub what: What,
+    pub content: FrameContent,
 }
 
 /// The content of a frame.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum FrameContent {
     /// A Homa packet, header and payload.
     Homa(Vec<u8>),
     /// An ICMP error of type "destination unreachable" with this code about a Homa packet that its receiver
@@ -54,27 +54,27 @@ pub fn name(path: &Path) -> String {
 
 /// All relevant frames of a capture file, in order. Frames of other protocols (neighbour solicitations) are
 /// skipped.
-pub fn read(path: &Path) -> Vec<Seen> {
+pub fn read(path: &Path) -> Vec<CapturedFrame> {
     let mut reader = CaptureReader::new(BufReader::new(File::open(path).unwrap())).unwrap();
-    let (mut seen, mut first) = (Vec::new(), None);
+    let (mut frames, mut first) = (Vec::new(), None);
     while let Some(record) = reader.next_record().unwrap() {
         assert_eq!(record.bytes.len(), record.wire_len as usize, "frame was cut");
         let at_ns = record.time_ns - *first.get_or_insert(record.time_ns);
-        seen.extend(of_interest(at_ns, dissect(record.link, record.bytes, record.wire_len)));
+        frames.extend(of_interest(at_ns, dissect(record.link, record.bytes, record.wire_len)));
     }
-    seen
+    frames
 }
 
-fn of_interest(at_ns: u64, content: Content<'_>) -> Option<Seen> {
+fn of_interest(at_ns: u64, content: Content<'_>) -> Option<CapturedFrame> {
     match content {
         Content::Datagram(Datagram { from, to, udp: false, payload, .. }) => {
-            let what = What::Homa(payload.bytes.to_vec());
-            Some(Seen { at_ns, from: from.ip(), to: to.ip(), what })
+            let content = FrameContent::Homa(payload.bytes.to_vec());
+            Some(CapturedFrame { at_ns, from: from.ip(), to: to.ip(), content })
         }
         Content::Error { from, to, kind: 3, code, about } if from.is_ipv4() => {
             assert_eq!((about.udp, about.from.ip()), (false, to), "an error about another packet");
-            let what = What::Unreachable { code, quoted: about.payload.bytes.to_vec() };
-            Some(Seen { at_ns, from, to, what })
+            let content = FrameContent::Unreachable { code, quoted: about.payload.bytes.to_vec() };
+            Some(CapturedFrame { at_ns, from, to, content })
         }
         Content::Fragment { .. } => panic!("fragment"),
         _ => None,

@@ -247,7 +247,7 @@ impl Buffers {
         self.held(rpc).filter(|held| held.role == Role::Call).map(|held| held.call)
     }
 
-    /// The index of the request that is being read. The role must say that `rpc` is one.
+    /// The index of the request `rpc`, if the application reads it (`role`); else the result has no meaning.
     pub(crate) fn index_of(&self, rpc: RpcKey) -> usize {
         self.held(rpc).map_or(usize::MAX, |held| held.call)
     }

@@ -54,7 +54,7 @@ impl Lent {
     /// Bytes from `start` on; none if the memory was taken away.
     fn from(&mut self, start: usize) -> &mut [MaybeUninit<u8>] {
         let start = if self.lender.is_there() { start.min(self.length) } else { self.length };
-        // SAFETY: it lies within what was promised to be there.
+        // SAFETY: the bytes lie in the lent memory, which is still valid; if it is not, there are none.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(start).cast(), self.length - start) }
     }
 }

@@ -130,7 +130,8 @@ impl HostLease {
         self.retry_at = (demand > lease).then_some(now + RETRY_NS);
     }
 
-    /// HOST-6: reports to the endpoint the uplink's backlog from the others, and whether they wait for it.
+    /// HOST-6: tells the endpoint how long the uplink is busy with packets of others, and the shortest
+    /// message that another has waiting.
     pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
         let (lease_share, clock_ns) = (self.lease_share(), self.clock_ns(now));
         let backlog_ns = lease_share.uplink_backlog_ns(clock_ns);
@@ -142,7 +143,7 @@ impl HostLease {
         endpoint.share_uplink(shortest);
     }
 
-    /// HOST-6: publishes what the endpoint has given the uplink, and what still waits for it.
+    /// HOST-6: publishes the uplink time of what the endpoint has sent, and its shortest waiting message.
     pub(crate) fn publish_uplink(&mut self, now: Time, endpoint: &Endpoint) {
         let sent_ns = endpoint.uplink_sent_ns();
         if sent_ns != self.uplink_published_ns {

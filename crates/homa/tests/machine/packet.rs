@@ -15,7 +15,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
 fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not the directory of this machine's other hosts.
+    // A directory of its own: hosts outside this test use the default one.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let packet = PacketConfig { carrier, ..PacketConfig::default() };
     let xdp = XdpConfig { carrier, ..XdpConfig::default() };

@@ -69,9 +69,9 @@ impl Host {
     /// requests are accepted. A higher port is a client port, which [accepts
     /// requests](Socket::accept_requests) only after that call.
     ///
-    /// If the host has several endpoints, a free client port lives in one of them, dealt out in turn, and a
-    /// server port in all. Each thread waits at one endpoint, and receives what arrives at any. A client port
-    /// of the caller's choice is then not possible.
+    /// If the host has several endpoints, each free client port belongs to one of them, assigned in turn, and
+    /// a server port belongs to all. Each thread waits at one endpoint, and receives the messages of all. The
+    /// caller then cannot choose the client port.
     ///
     /// # Errors
     /// See [`HostError`].

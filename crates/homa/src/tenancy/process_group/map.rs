@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path) -> Result<File, SegmentError> {
     if !meta.is_file() || meta.mode() & 0o077 != 0 {
         return Err(SegmentError::Untrusted { path: path.to_owned() });
     }
-    // Root may open any user's file, but must not trust it for that reason.
+    // Root could open a file of any user, but must trust only its own.
     if meta.uid() != me {
         return Err(SegmentError::Denied { path: path.to_owned() });
     }
