@@ -304,9 +304,9 @@ impl Grants {
         self.by_peer[peer as usize][class].saturating_sub(self.peer_share)
     }
 
-    /// The bytes granted and not received as they count for a message of the unproven peer `peer` of `prefix`.
-    /// The bytes of each other peer, and of each other prefix, count up to a share, so that the claims of one
-    /// peer or prefix do not delay the others (LIMIT-10).
+    /// The bytes granted and not received as they count for a message of the unproven peer `peer` of
+    /// `prefix`. The bytes of each other peer, and of each other prefix, count up to a share, so that the
+    /// claims of one peer or prefix do not delay the others (LIMIT-10).
     fn counted_for_unproven(&self, peer: u32, prefix: PrefixId) -> u64 {
         let own: u64 = (0..CLASSES).map(|class| self.beyond_share_of(peer, class)).sum();
         let beyond = self.beyond_share.iter().sum::<u64>() + self.beyond_prefix;
@@ -360,8 +360,8 @@ impl Grants {
         self.fifo_credit -= u64::from(bytes) * (1000 - u64::from(share));
     }
 
-    /// Panics unless these counts equal the bytes that each peer holds of its prefix's class, or of the proven
-    /// class.
+    /// Panics unless these counts equal the bytes that each peer holds of its prefix's class, or of the
+    /// proven class.
     pub(crate) fn check_shares(&self, held: &BTreeMap<(u32, Option<PrefixId>), u64>) {
         let mut by_peer = vec![[0; CLASSES]; self.by_peer.len()];
         let (mut by_prefix, mut beyond) = (vec![0; self.by_prefix.len()], [0; CLASSES]);

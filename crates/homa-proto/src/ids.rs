@@ -4,7 +4,10 @@
 //! Because of the shift, the ids that one server sees reveal nothing about the ids that others see. The shift
 //! preserves the endpoint to which an id steers, and is reversible.
 
+use std::net::SocketAddr;
+
 use crate::config::Config;
+use crate::keys::Keys;
 use crate::wire::owner_of;
 
 /// The offset of the ids sent to one peer from the counter.
@@ -72,6 +75,66 @@ pub(crate) fn own_count_from(count: u64, config: &Config) -> u64 {
         // If the lower half wraps, the owners' sequence is interrupted, and a second round is needed.
         let ahead = (config.endpoint + config.endpoints - owner) % config.endpoints;
         count = count.wrapping_add(2 * u64::from(ahead.max(1)));
+    }
+}
+
+/// The source of this endpoint's ids: the counter, and the secrets by which ids are unpredictable.
+pub(crate) struct IdSource {
+    /// Secrets that never appear in a packet.
+    keys: Keys,
+    /// Counter value for the next request. Its id is derived from this value and from the peer.
+    next: u64,
+    /// Number of counter values from `next` on that may be used.
+    left: u64,
+    /// Number of challenges made for peers; each challenge gets a different number.
+    challenges: u64,
+}
+
+impl IdSource {
+    pub(crate) fn new(keys: Keys, config: &Config) -> IdSource {
+        IdSource { keys, next: own_count_from(keys.first_id & !1, config), left: u64::MAX, challenges: 0 }
+    }
+
+    /// The offset of the ids sent to the peer at `addr`.
+    pub(crate) fn offset(&self, addr: SocketAddr, endpoints: u32) -> IdOffset {
+        IdOffset::new(self.keys.of_addr(addr), endpoints)
+    }
+
+    /// Takes the next id for a peer. It may be 0, which is no valid id, or that of an open RPC, since counter
+    /// values shifted by different offsets can collide. `None` if the ids are used up (HOST-3).
+    pub(crate) fn take(&mut self, offset: IdOffset, config: &Config) -> Option<u64> {
+        self.left = self.left.checked_sub(1)?;
+        let id = offset.id(self.next, config.endpoints);
+        self.next = own_count_from(self.next.wrapping_add(2), config);
+        Some(id)
+    }
+
+    /// Assigns `count` counter values from the even `first` on, two apart. Those of other endpoints are
+    /// skipped (ID-4).
+    pub(crate) fn assign(&mut self, first: u64, count: u64, config: &Config) {
+        let own = own_count_from(first, config);
+        let (endpoints, skipped) = (u64::from(config.endpoints), own.wrapping_sub(first) / 2);
+        // If the lower half wraps, the owners' sequence restarts there: the values after it are left out.
+        let before_wrap = (1 << 31) - u64::from(first as u32 >> 1);
+        let count = if endpoints > 1 { count.min(before_wrap) } else { count };
+        self.next = own;
+        self.left = count.saturating_sub(skipped).div_ceil(endpoints);
+    }
+
+    /// Counter value of the next request.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Number of requests for which ids are left.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// An unpredictable id that steers its packets here, for a challenge.
+    pub(crate) fn challenge(&mut self, config: &Config) -> u64 {
+        self.challenges += 1;
+        own_count_from(self.keys.challenge(self.challenges) & !1, config)
     }
 }
 

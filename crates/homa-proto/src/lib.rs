@@ -46,9 +46,10 @@
 //! # File by file
 //!
 //! All files are in `crates/homa-proto/src`. The folder `endpoint` holds the one type [`Endpoint`]: `state`
-//! has its fields, and each other file adds the methods of one concept. The parts stand beside the folder and
-//! know nothing of it: tables, queues, estimators, and pure functions that decide. A method looks at several
-//! parts, lets them decide, and queues packets and events.
+//! has its fields, in groups (tables, ids, sending, receiving, waits, lifetimes), and each other file adds
+//! the methods of one concept. The parts stand beside the folder and know nothing of it: tables, queues,
+//! estimators, and pure functions that decide. A method looks at several parts, lets them decide, and queues
+//! packets and events.
 //!
 //! | concept | parts | methods in `endpoint` |
 //! |---|---|---|
@@ -57,7 +58,7 @@
 //! | inspection | `inspect`: progress of one RPC | `inspect` |
 //! | packets | `wire/packet`: types and ranges; `wire/raw`: layout; `wire/decode`, `wire/encode`; `wire/bundle`: several packets in one datagram; `wire/route`: which endpoint; `wire/evidence`: which dialect; `wire/fields`, `wire/display`: for tools | |
 //! | dialects | `dialect`: what is believed of a peer | `start_msg`: messages that START_MSG opens |
-//! | RPCs | `rpc`: states and the one table of transitions; `rpc_table`: slots, and keys that go stale; `port_rpcs` | `rpcs`: how RPCs enter the tables, and how they end |
+//! | RPCs | `rpc`: states and the one table of transitions; `rpc_table`: slots, and keys that go stale; `rpc_ids`, `port_rpcs`: RPCs by id and by port | `rpcs`: how RPCs enter the tables, and how they end |
 //! | ports | `ports`: which are open, and which accept requests | `ports` |
 //! | peers | `peer`: what is known of each, and which can be forgotten | |
 //! | incarnations | `wire/incarnation`; `challenge`: how a peer proves one; `incarnation_end` | `incarnation_change` |
@@ -114,6 +115,7 @@ mod receive_coalescing;
 mod resend_mark;
 mod retransmit;
 mod rpc;
+mod rpc_ids;
 mod rpc_table;
 mod rtt;
 mod share;

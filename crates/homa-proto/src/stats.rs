@@ -182,8 +182,8 @@ counters! {
     /// Dropped: a request of a peer that has its share of RPCs, of bytes or of finished ids;
     /// `PeerInfo::refused` says which peers.
     drop_peer_share,
-    /// Dropped: a request of an unproven peer whose address prefix has its share of RPCs, of bytes, of finished
-    /// ids or of peers.
+    /// Dropped: a request of an unproven peer whose address prefix has its share of RPCs, of bytes, of
+    /// finished ids or of peers.
     drop_prefix_share,
     /// Dropped: `max_peers` reached and none can be forgotten.
     drop_peer_limit,

@@ -33,7 +33,7 @@ impl Endpoint {
             AckAction::Wait => {}
             AckAction::SetDeadline => {
                 let due = self.now + self.config.need_ack_interval_ns / 2;
-                self.acks_due.push_back((due, rpc.peer));
+                self.waits.acks_due.push_back((due, rpc.peer));
             }
             AckAction::Send => self.send_waiting_acks(rpc.peer, rpc.port, MAX_ACKS),
         }
@@ -42,16 +42,16 @@ impl Endpoint {
     /// When waiting acknowledgements must be sent even without a request to carry them; [`Time::NEVER`] if
     /// none wait.
     pub(super) fn next_ack(&self) -> Time {
-        self.acks_due.front().map_or(Time::NEVER, |&(due, _)| due)
+        self.waits.acks_due.front().map_or(Time::NEVER, |&(due, _)| due)
     }
 
     /// Sends acknowledgements in their own packets if five have waited for half a `need_ack_interval_ns`.
     /// After a whole interval their servers would send NEED_ACK (ACK-3).
     pub(super) fn send_due_acks(&mut self, now: Time) {
-        while let Some(&(due, peer)) = self.acks_due.front()
+        while let Some(&(due, peer)) = self.waits.acks_due.front()
             && due <= now
         {
-            self.acks_due.pop_front();
+            self.waits.acks_due.pop_front();
             // The slot may hold a new peer, whose own entry follows.
             if self.peers.contains(peer) && self.peers[peer].acks.end_deadline() {
                 self.send_waiting_acks(peer, self.peers[peer].acks.port(), MAX_ACKS);
@@ -93,16 +93,16 @@ impl Endpoint {
     /// due at once, or before the packets of the next drive call with packets.
     #[inline(never)]
     pub(super) fn put_off_ack(&mut self, now: Time, peer: u32, client_id: u64) {
-        if self.acked.len() >= MAX_PUT_OFF {
+        if self.waits.acked.len() >= MAX_PUT_OFF {
             self.settle_acks(now);
         }
-        self.acked.push((peer, client_id));
+        self.waits.acked.push((peer, client_id));
     }
 
     /// Handles the deferred acknowledgements.
     #[inline]
     pub(super) fn settle_acks(&mut self, now: Time) {
-        if !self.acked.is_empty() {
+        if !self.waits.acked.is_empty() {
             self.settle_some_acks(now);
         }
     }
@@ -110,16 +110,16 @@ impl Endpoint {
     /// Not inlined, so that packets of a large message do not pay for it.
     #[inline(never)]
     fn settle_some_acks(&mut self, now: Time) {
-        let mut acked = std::mem::take(&mut self.acked);
+        let mut acked = std::mem::take(&mut self.waits.acked);
         for (peer, client_id) in acked.drain(..) {
             self.acknowledged(now, peer, client_id);
         }
-        self.acked = acked; // Keep its memory for reuse.
+        self.waits.acked = acked; // Keep its memory for reuse.
     }
 
     /// At a limit, RPCs that are already acknowledged must not prevent sending a message of `length` bytes.
     pub(super) fn make_room_to_send(&mut self, now: Time, length: u32) {
-        let bytes = self.outgoing_bytes + u64::from(length);
+        let bytes = self.sending.outgoing_bytes + u64::from(length);
         if bytes > self.config.max_outgoing_bytes || self.rpcs.len() >= self.config.max_rpcs as usize {
             self.settle_acks(now);
         }
@@ -127,7 +127,7 @@ impl Endpoint {
 
     /// The peer, as the client, has finished the RPC `client_id` (ACK-7).
     pub(super) fn acknowledged(&mut self, now: Time, peer: u32, client_id: u64) {
-        let Some(&slot) = self.server_ids.get(&(peer, client_id | 1)) else { return };
+        let Some(slot) = self.tables.ids.server(peer, client_id | 1) else { return };
         let rpc = &self.rpcs[slot as usize];
         let answered = rpc.state == RpcState::Responding;
         let (peer, unscheduled) = (rpc.peer, rpc.outgoing.unscheduled);

@@ -1,5 +1,5 @@
-//! Which new requests are admitted: those that leave other peers, and other address prefixes of unproven peers,
-//! their shares (PROTOCOL.md SHARE).
+//! Which new requests are admitted: those that leave other peers, and other address prefixes of unproven
+//! peers, their shares (PROTOCOL.md SHARE).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -70,9 +70,9 @@ impl Endpoint {
         limit: u64,
     ) -> Result<(), DropCause> {
         let max_rpcs = Share::of(self.config.max_rpcs.into());
-        let has_plenty = self.finished.has_plenty()
+        let has_plenty = self.lifetimes.finished.has_plenty()
             && max_rpcs.is_plenty(self.rpcs.len() as u64, 1)
-            && Share::of(limit).is_plenty(self.incoming_bytes, bytes);
+            && Share::of(limit).is_plenty(self.receiving.incoming_bytes, bytes);
         if has_plenty { Ok(()) } else { self.within_scarce_share(now, sender, bytes, limit) }
     }
 
@@ -107,7 +107,8 @@ impl Endpoint {
 
     /// Whether the sender of a request is proven, as far as its request shows.
     fn is_proven(&self, sender: &Sender<'_>) -> bool {
-        sender.peer.is_some_and(|peer| self.peers[peer].served) || self.cutoffs.proves(sender.cutoff_version)
+        sender.peer.is_some_and(|peer| self.peers[peer].served)
+            || self.receiving.cutoffs.proves(sender.cutoff_version)
     }
 
     /// Refuses a request, since the prefix of its unproven sender has its share. The sender gets our cutoffs:
@@ -134,7 +135,8 @@ impl Endpoint {
     /// Whether a new request of an unproven peer leaves other prefixes their share (SHARE-12).
     fn within_prefix_share(&mut self, now: Time, ip: IpAddr, bytes: u64, limit: u64) -> bool {
         let blocks = self.peers.prefixes.held_by(ip).blocks;
-        self.finished.admit_prefix(blocks).is_ok() && self.make_room_in_prefix(now, ip, bytes, limit)
+        self.lifetimes.finished.admit_prefix(blocks).is_ok()
+            && self.make_room_in_prefix(now, ip, bytes, limit)
     }
 
     /// Why the request is refused. `Bound` refers to finished ids only: `make_room` may free room under the
@@ -144,12 +146,12 @@ impl Endpoint {
         let own =
             known.map_or((0, 0, 0), |peer| (peer.server_rpcs, peer.request_bytes, peer.finished_blocks));
         let (rpcs, request_bytes, blocks) = own;
-        if let Err(refusal) = self.finished.admit(blocks) {
+        if let Err(refusal) = self.lifetimes.finished.admit(blocks) {
             return Some(refusal);
         }
         let max_rpcs = Share::of(self.config.max_rpcs.into());
         let rpcs = max_rpcs.admit(rpcs.into(), self.rpcs.len() as u64, 1);
-        let bytes = Share::of(limit).admit(request_bytes, self.incoming_bytes, bytes);
+        let bytes = Share::of(limit).admit(request_bytes, self.receiving.incoming_bytes, bytes);
         let refused = rpcs == Err(Refusal::Share) || bytes == Err(Refusal::Share);
         refused.then_some(Refusal::Share)
     }
@@ -175,7 +177,7 @@ impl Endpoint {
     fn prefix_refusal(&self, ip: IpAddr, bytes: u64, limit: u64) -> Option<Refusal> {
         let held = self.peers.prefixes.held_by(ip);
         let rpcs = prefix::admit(self.config.max_rpcs.into(), held.rpcs.into(), self.rpcs.len() as u64, 1);
-        let bytes = prefix::admit(limit, held.bytes, self.incoming_bytes, bytes);
+        let bytes = prefix::admit(limit, held.bytes, self.receiving.incoming_bytes, bytes);
         match (rpcs, bytes) {
             (Err(Refusal::Share), _) | (_, Err(Refusal::Share)) => Some(Refusal::Share),
             (rpcs, bytes) => rpcs.and(bytes).err(),

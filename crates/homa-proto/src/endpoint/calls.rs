@@ -28,7 +28,7 @@ impl Endpoint {
         options: CallOptions,
     ) -> Result<RpcKey, SendError> {
         let now = self.advance(now);
-        if !self.ports.is_open(from_port) {
+        if !self.tables.ports.is_open(from_port) {
             return Err(SendError::PortNotOpen(from_port));
         }
         self.make_room_to_send(now, length);
@@ -46,7 +46,7 @@ impl Endpoint {
         let id = self.take_id(peer, slot).ok_or(SendError::NoIds)?; // ID-3: one counter for all ports.
         let life = self.peers[peer].life;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
-        let limit = self.unscheduled_quota.next(now, &self.config, unlimited);
+        let limit = self.receiving.unscheduled_quota.next(now, &self.config, unlimited);
         self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
         let unscheduled = self.unscheduled_to(peer, u32::MAX);
         let inserted = self.insert_rpc(Rpc {
@@ -56,7 +56,7 @@ impl Endpoint {
             ..Rpc::new(now, id, (peer, life), RpcState::Requesting, (from_port, to_port))
         });
         debug_assert_eq!(inserted, slot, "the id leads to the RPC");
-        self.outgoing_bytes += u64::from(length);
+        self.sending.outgoing_bytes += u64::from(length);
         self.stats.requests_started += 1;
         self.trace.record_with(EventKind::RpcStart, id, 0, length, peer_number(peer), 0);
         if length > unscheduled {
@@ -66,7 +66,7 @@ impl Endpoint {
         // A planted fault that the swarm must find, "call_unwatched": a call has no timer until its request
         // has been sent.
         #[cfg(not(homa_canary = "call_unwatched"))]
-        self.timers.arm(slot, now + self.config.resend_interval_ns); // PEER-15
+        self.waits.timers.arm(slot, now + self.config.resend_interval_ns); // PEER-15
         Ok(self.key(slot))
     }
 
@@ -90,14 +90,14 @@ impl Endpoint {
         rpc.state = rpc.state.after(RpcInput::Respond).ok_or(SendError::UnknownRpc)?;
         rpc.outgoing = MessageOut::new(length, unscheduled);
         rpc.progressed(now);
-        self.outgoing_bytes += u64::from(length);
+        self.sending.outgoing_bytes += u64::from(length);
         self.stats.responses_started += 1;
         self.tell_limit(now, slot, peer);
         if length > unscheduled {
             self.open_long_message(slot); // DIALECT-4
         }
         self.make_ready(slot);
-        self.timers.arm(slot, now + self.config.need_ack_interval_ns); // PEER-15
+        self.waits.timers.arm(slot, now + self.config.need_ack_interval_ns); // PEER-15
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl Endpoint {
         if length > self.config.max_message {
             return Err(SendError::MessageTooLarge { length, limit: self.config.max_message });
         }
-        if self.outgoing_bytes + u64::from(length) > self.config.max_outgoing_bytes {
+        if self.sending.outgoing_bytes + u64::from(length) > self.config.max_outgoing_bytes {
             return Err(SendError::LimitReached { name: "max_outgoing_bytes" });
         }
         Ok(())

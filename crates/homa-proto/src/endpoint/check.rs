@@ -14,10 +14,10 @@ impl Endpoint {
     /// # Panics
     /// If any part of the state disagrees with another; the message names it.
     pub fn check(&self) {
-        self.timers.check();
-        self.peer_timers.check();
-        self.finished.check();
-        self.ports.check();
+        self.waits.timers.check();
+        self.waits.peer_timers.check();
+        self.lifetimes.finished.check();
+        self.tables.ports.check();
         self.check_rpcs();
         self.check_peers();
         self.check_queues();
@@ -29,17 +29,13 @@ impl Endpoint {
         for (slot, rpc) in self.rpcs.iter() {
             let slot = slot as u32;
             assert_eq!(rpc.id & 1 == 0, rpc.state.is_client(), "the id of {rpc:?} says its side");
-            let entry = if rpc.state.is_client() {
-                self.client_ids.get(&rpc.id)
-            } else {
-                self.server_ids.get(&(rpc.peer, rpc.id))
-            };
-            assert_eq!(entry, Some(&slot), "the id of {rpc:?} leads to it");
-            assert!(self.port_rpcs.contains(rpc.port, slot), "{rpc:?} is found by its port");
-            let watched = self.timers.is_armed(slot) || self.resend_links.list_of(slot).is_some();
+            let found = self.tables.ids.find(rpc.peer, rpc.id);
+            assert_eq!(found, Some(slot), "the id of {rpc:?} leads to it");
+            assert!(self.tables.port_rpcs.contains(rpc.port, slot), "{rpc:?} is found by its port");
+            let watched = self.waits.timers.is_armed(slot) || self.waits.resend_links.list_of(slot).is_some();
             let ends = rpc.life != self.peers[rpc.peer].life;
             assert!(
-                !self.timers.is_armed(slot) || rpc.state != RpcState::InService,
+                !self.waits.timers.is_armed(slot) || rpc.state != RpcState::InService,
                 "a timer left over: {rpc:?}"
             );
             let in_hand = rpc.state == RpcState::InService;
@@ -57,16 +53,20 @@ impl Endpoint {
             incoming += charge(rpc.incoming.length);
             counted += u64::from(rpc.incoming.counted);
         }
-        assert_eq!(self.client_ids.len() + self.server_ids.len(), self.rpcs.len(), "ids");
-        assert_eq!(self.port_rpcs.check(), self.rpcs.len(), "RPCs by port");
-        assert!(self.timers.armed() <= self.rpcs.len(), "timers of RPCs that are gone");
-        assert_eq!((outgoing, incoming), (self.outgoing_bytes, self.incoming_bytes), "counted bytes");
-        let unproven = |slot: &usize| self.unproven.contains(*slot as u32);
+        assert_eq!(self.tables.ids.len(), self.rpcs.len(), "ids");
+        assert_eq!(self.tables.port_rpcs.check(), self.rpcs.len(), "RPCs by port");
+        assert!(self.waits.timers.armed() <= self.rpcs.len(), "timers of RPCs that are gone");
+        assert_eq!(
+            (outgoing, incoming),
+            (self.sending.outgoing_bytes, self.receiving.incoming_bytes),
+            "counted bytes"
+        );
+        let unproven = |slot: &usize| self.receiving.unproven.contains(*slot as u32);
         let arriving = |slot: &usize| self.rpcs[*slot].state == RpcState::RequestArriving;
         let slots: Vec<usize> = self.rpcs.iter().map(|(slot, _)| slot).filter(unproven).collect();
         assert!(slots.iter().all(arriving), "only requests that arrive make room");
-        assert_eq!(slots.len(), self.unproven.check(), "requests of unproven peers that are gone");
-        assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
+        assert_eq!(slots.len(), self.receiving.unproven.check(), "requests of unproven peers that are gone");
+        assert_eq!(counted, self.receiving.grants.total_incoming, "bytes granted and not received");
         self.check_prefixes(slots.len());
         let of_unproven = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.prefix.is_some());
         let mut by_peer = BTreeMap::new();
@@ -74,9 +74,9 @@ impl Endpoint {
             let holder = (rpc.peer, rpc.incoming.prefix);
             *by_peer.entry(holder).or_insert(0) += u64::from(rpc.incoming.counted);
         }
-        self.grants.check_shares(&by_peer);
+        self.receiving.grants.check_shares(&by_peer);
         let unproven: u64 = of_unproven.map(|(_, rpc)| u64::from(rpc.incoming.counted)).sum();
-        assert_eq!(unproven, self.grants.unproven_incoming, "those of unproven peers");
+        assert_eq!(unproven, self.receiving.grants.unproven_incoming, "those of unproven peers");
     }
 
     /// SHARE-12: each prefix holds what its unproven peers and their requests hold.
@@ -104,38 +104,38 @@ impl Endpoint {
         let mut rpcs = 0;
         let mut blocks = 0;
         for (slot, peer) in self.peers.iter() {
-            let count = self.peer_rpcs.check(&peer.rpcs, slot);
+            let count = self.tables.peer_rpcs.check(&peer.rpcs, slot);
             assert_eq!(count, peer.rpc_count as usize, "RPCs of {}", peer.addr);
             rpcs += count;
-            let served = self.peer_rpcs.iter(&peer.rpcs).map(|rpc| &self.rpcs[rpc as usize]);
+            let served = self.tables.peer_rpcs.iter(&peer.rpcs).map(|rpc| &self.rpcs[rpc as usize]);
             let served: Vec<_> = served.filter(|rpc| !rpc.state.is_client()).collect();
             let servers = served.len();
             let bytes: u64 = served.iter().map(|rpc| charge(rpc.incoming.length)).sum();
             assert_eq!(bytes, peer.request_bytes, "bytes of requests of {}", peer.addr);
             assert_eq!(servers, peer.server_rpcs as usize, "server RPCs of {}", peer.addr);
-            let watched = self.peer_timers.is_armed(slot) || peer.ends_silent;
+            let watched = self.waits.peer_timers.is_armed(slot) || peer.ends_silent;
             assert!(servers == 0 || watched, "{} is watched for silence", peer.addr);
-            let queued = self.resend_links.check(&peer.resends, slot);
-            assert!(queued == 0 || self.peer_timers.is_armed(slot), "RESENDs to {} go on", peer.addr);
+            let queued = self.waits.resend_links.check(&peer.resends, slot);
+            assert!(queued == 0 || self.waits.peer_timers.is_armed(slot), "RESENDs to {} go on", peer.addr);
             blocks += peer.finished_blocks as usize;
         }
         assert_eq!(rpcs, self.rpcs.len(), "every RPC has a peer");
-        assert_eq!(blocks, self.finished.len(), "every block of finished ids has a peer");
+        assert_eq!(blocks, self.lifetimes.finished.len(), "every block of finished ids has a peer");
     }
 
     fn check_queues(&self) {
-        let ready = self.ready.check();
+        let ready = self.sending.ready.check();
         for (slot, rpc) in self.rpcs.iter() {
-            let again = self.retransmits.bytes(slot as u32) > 0;
+            let again = self.sending.retransmits.bytes(slot as u32) > 0;
             let may_send = rpc.outgoing.is_ready() || again;
             let sends = matches!(rpc.state, RpcState::Requesting | RpcState::Responding) && may_send;
-            assert_eq!(self.ready.contains(slot as u32), sends, "ready: {rpc:?}");
+            assert_eq!(self.sending.ready.contains(slot as u32), sends, "ready: {rpc:?}");
             let waits =
                 rpc.incoming.length != 0 && rpc.incoming.ungranted() > 0 && rpc.incoming.takes_grants();
-            assert_eq!(self.grants.contains(slot as u32), waits, "waits for grants: {rpc:?}");
+            assert_eq!(self.receiving.grants.contains(slot as u32), waits, "waits for grants: {rpc:?}");
         }
         assert!(ready.iter().all(|&slot| self.rpcs.contains(slot as usize)), "ready RPCs exist");
-        let waiting = self.grants.check();
+        let waiting = self.receiving.grants.check();
         assert!(waiting.iter().all(|&slot| self.rpcs.contains(slot as usize)), "waiting RPCs exist");
         self.check_unasked();
     }
@@ -151,7 +151,7 @@ impl Endpoint {
             assert!(rpc.incoming.outstanding() > 0, "nothing is on its way: {rpc:?}");
         }
         assert_eq!(
-            self.unscheduled_loss.check(),
+            self.receiving.unscheduled_loss.check(),
             (coming, aside),
             "messages with unscheduled bytes on their way"
         );
@@ -162,10 +162,10 @@ impl Endpoint {
         let config = &self.config;
         assert!(self.rpcs.len() <= config.max_rpcs as usize, "max_rpcs");
         assert!(self.peers.len() <= config.max_peers as usize, "max_peers");
-        assert!(self.outgoing_bytes <= config.max_outgoing_bytes, "max_outgoing_bytes");
-        assert!(self.incoming_bytes <= config.max_incoming_bytes, "max_incoming_bytes");
-        assert!(self.control.len() <= config.max_control_packets as usize, "max_control_packets");
-        assert!(self.retransmits.len() <= config.max_retransmits as usize, "max_retransmits");
+        assert!(self.sending.outgoing_bytes <= config.max_outgoing_bytes, "max_outgoing_bytes");
+        assert!(self.receiving.incoming_bytes <= config.max_incoming_bytes, "max_incoming_bytes");
+        assert!(self.sending.control.len() <= config.max_control_packets as usize, "max_control_packets");
+        assert!(self.sending.retransmits.len() <= config.max_retransmits as usize, "max_retransmits");
         let gaps = self.rpcs.iter().map(|(_, rpc)| rpc.incoming.gaps.missing().len());
         assert!(gaps.max().unwrap_or(0) <= config.max_gaps as usize, "max_gaps");
         let acks = self.peers.iter().map(|(_, peer)| peer.acks.len());
@@ -175,6 +175,6 @@ impl Endpoint {
             FinishedPolicy::Refuse => config.max_finished_blocks as usize + config.max_rpcs as usize,
             FinishedPolicy::ForgetOldest => config.max_finished_blocks.max(1) as usize,
         };
-        assert!(self.finished.len() <= finished, "max_finished_blocks");
+        assert!(self.lifetimes.finished.len() <= finished, "max_finished_blocks");
     }
 }

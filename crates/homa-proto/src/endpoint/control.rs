@@ -49,7 +49,7 @@ impl Endpoint {
         common: &Common,
         body: &Body,
     ) {
-        if self.control.len() >= self.config.max_control_packets as usize {
+        if self.sending.control.len() >= self.config.max_control_packets as usize {
             self.stats.drop_control_limit += 1; // LIMIT-6
             return;
         }
@@ -59,7 +59,7 @@ impl Endpoint {
         let number = peer.map_or(0, peer_number);
         self.trace.record_with(EventKind::PacketSent, common.sender_id, word, 0, number, priority);
         let bundle = peer.and_then(|peer| self.peers[peer].bundle(common.sender_id));
-        self.control.push_back(Transmit { to, priority, bundle, header, payload: None });
+        self.sending.control.push_back(Transmit { to, priority, bundle, header, payload: None });
     }
 
     /// Answers a RESEND for an RPC that does not exist here, or DATA that is refused with a reason
@@ -70,7 +70,7 @@ impl Endpoint {
         // INCAST-6: a request of which nothing arrived is sent again, and must not overflow the same queue
         // again.
         // LIMIT-6: if there is room for only one packet, it is the answer.
-        let has_room = self.control.len() + 2 <= self.config.max_control_packets as usize;
+        let has_room = self.sending.control.len() + 2 <= self.config.max_control_packets as usize;
         if has_room && reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && !self.knows_limit(&to)
         {
             let cutoffs = self.present_cutoffs();
@@ -88,9 +88,10 @@ impl Endpoint {
     /// Whether there is no limit, or the peer's last DATA was already sent under it.
     fn knows_limit(&self, from: &SocketAddr) -> bool {
         let peer = || self.peers.find(from);
-        let kept = |peer| self.peers[peer].cutoffs_kept == self.cutoffs.version();
+        let kept = |peer| self.peers[peer].cutoffs_kept == self.receiving.cutoffs.version();
         let reads_none = |peer| self.dialect_of(peer) == Dialect::Three; // DIALECT-11
-        self.incast_estimator.limit().is_none() || peer().is_some_and(|peer| kept(peer) || reads_none(peer))
+        self.receiving.incast_estimator.limit().is_none()
+            || peer().is_some_and(|peer| kept(peer) || reads_none(peer))
     }
 
     /// Sends a peer our cutoffs, unless the same version was sent a moment ago.
@@ -99,7 +100,7 @@ impl Endpoint {
             return; // DIALECT-11
         }
         let known = &mut self.peers[peer];
-        let version = self.cutoffs.version();
+        let version = self.receiving.cutoffs.version();
         if known.cutoffs_sent.is_some_and(|(at, told)| told == version && now.since(at) < CUTOFFS_SPACING_NS)
         {
             return;
@@ -113,9 +114,9 @@ impl Endpoint {
     /// the next response.
     pub(super) fn tell_limit(&mut self, now: Time, slot: u32, peer: u32) {
         let told = self.peers[peer].cutoffs_sent.map(|(_, version)| version);
-        if self.incast_estimator.limit().is_some()
+        if self.receiving.incast_estimator.limit().is_some()
             && self.peers[peer].is_ours()
-            && told != Some(self.cutoffs.version())
+            && told != Some(self.receiving.cutoffs.version())
         {
             self.send_cutoffs(now, slot, peer);
         }
@@ -124,9 +125,9 @@ impl Endpoint {
     pub(super) fn present_cutoffs(&mut self) -> Body {
         self.stats.cutoffs_sent += 1;
         Body::Cutoffs(wire::Cutoffs {
-            cutoffs: *self.cutoffs.levels(),
-            version: self.cutoffs.version(),
-            unsched_limit: self.incast_estimator.limit(),
+            cutoffs: *self.receiving.cutoffs.levels(),
+            version: self.receiving.cutoffs.version(),
+            unsched_limit: self.receiving.incast_estimator.limit(),
         })
     }
 }

@@ -25,13 +25,13 @@ impl Endpoint {
             }
         }
         self.end_run(now, &mut run);
-        if self.cutoffs.update(now, &self.config) {
+        if self.receiving.cutoffs.update(now, &self.config) {
             self.stats.cutoff_changes += 1;
         }
         // The endpoint that computes a host's cutoffs also sets its peers' limits: both share one version
         // (HOST-4).
-        if !self.cutoffs.followed && self.incast_estimator.update(&self.config) {
-            self.cutoffs.renew_version();
+        if !self.receiving.cutoffs.followed && self.receiving.incast_estimator.update(&self.config) {
+            self.receiving.cutoffs.renew_version();
             self.stats.incast_limit_changes += 1;
         }
         self.watch_unasked(now);
@@ -47,9 +47,11 @@ impl Endpoint {
     /// When `handle_timeout` and `poll_transmit` must be called next; may be in the past.
     pub fn poll_timeout(&self) -> Option<Time> {
         let reap = if self.has_reaping() { self.now } else { Time::NEVER };
-        let pacer = if self.ready.waits_for_pacer { self.pacer.free_at() } else { Time::NEVER };
-        let timers = self.timers.next().min(self.peer_timers.next());
-        let tables = self.next_shrink().min(self.next_ack()).min(self.unscheduled_loss.next(self.now));
+        let pacer =
+            if self.sending.ready.waits_for_pacer { self.sending.pacer.free_at() } else { Time::NEVER };
+        let timers = self.waits.timers.next().min(self.waits.peer_timers.next());
+        let tables =
+            self.next_shrink().min(self.next_ack()).min(self.receiving.unscheduled_loss.next(self.now));
         let next = timers.min(tables).min(reap).min(pacer);
         (next != Time::NEVER).then_some(next)
     }
@@ -58,7 +60,7 @@ impl Endpoint {
     /// more is due.
     pub fn handle_timeout(&mut self, now: Time) {
         let now = self.advance(now);
-        if !self.acked.is_empty() {
+        if !self.waits.acked.is_empty() {
             self.settle_acks(now);
             if self.poll_timeout().is_none_or(|due| due > now) {
                 // Nothing else was due. Every RPC of a server reaches this point.
@@ -68,10 +70,10 @@ impl Endpoint {
         }
         self.reap(now);
         let mut budget = self.config.reap_limit;
-        while let Some(slot) = self.timers.pop_due(now, &mut budget) {
+        while let Some(slot) = self.waits.timers.pop_due(now, &mut budget) {
             self.rpc_timer(now, slot);
         }
-        while let Some(peer) = self.peer_timers.pop_due(now, &mut budget) {
+        while let Some(peer) = self.waits.peer_timers.pop_due(now, &mut budget) {
             self.peer_timer(now, peer);
         }
         self.send_due_acks(now);
@@ -80,22 +82,21 @@ impl Endpoint {
         self.send_grants(now);
         self.shrink_if_due(now);
         // A caller whose driver is full cannot poll for packets: do not report this pacer time again.
-        self.ready.waits_for_pacer &= !self.pacer.may_send(now);
+        self.sending.ready.waits_for_pacer &= !self.sending.pacer.may_send(now);
     }
 
     /// Whether only peers and finished ids are left: no RPC, timer, queued packet or counted byte (ABORT-7).
     pub fn is_idle(&self) -> bool {
         self.rpcs.is_empty()
-            && self.timers.armed() == 0
-            && self.ready.is_empty()
-            && self.retransmits.len() == 0
-            && self.control.is_empty()
-            && self.grants.is_empty()
-            && self.grants.total_incoming == 0
-            && self.unscheduled_loss.is_empty()
-            && (self.outgoing_bytes, self.incoming_bytes) == (0, 0)
-            && self.client_ids.is_empty()
-            && self.server_ids.is_empty()
+            && self.waits.timers.armed() == 0
+            && self.sending.ready.is_empty()
+            && self.sending.retransmits.len() == 0
+            && self.sending.control.is_empty()
+            && self.receiving.grants.is_empty()
+            && self.receiving.grants.total_incoming == 0
+            && self.receiving.unscheduled_loss.is_empty()
+            && (self.sending.outgoing_bytes, self.receiving.incoming_bytes) == (0, 0)
+            && self.tables.ids.is_empty()
             && !self.has_reaping()
     }
 }

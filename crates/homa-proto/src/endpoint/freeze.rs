@@ -38,7 +38,7 @@ impl Endpoint {
         for &(_, peer) in &heard {
             let known = &self.peers[peer];
             // Use the ports of any RPC with the peer, so that a filter lets the packet through.
-            let rpc = self.peer_rpcs.iter(&known.rpcs).next().map(|slot| &self.rpcs[slot as usize]);
+            let rpc = self.tables.peer_rpcs.iter(&known.rpcs).next().map(|slot| &self.rpcs[slot as usize]);
             let (port, peer_port, id) = rpc.map_or((0, 0, 0), |rpc| (rpc.port, rpc.peer_port, rpc.id));
             let (to, common) = (known.addr, self.common(port, peer_port, id));
             self.queue_control((to, Some(peer)), &common, &Body::Freeze);

@@ -14,44 +14,50 @@ impl Endpoint {
     /// Bytes granted and not yet received over all incoming messages, including unscheduled ones. Grants to
     /// proven peers raise them to `max_incoming` at most (GRANT-5).
     pub fn granted_bytes(&self) -> u64 {
-        self.grants.total_incoming
+        self.receiving.grants.total_incoming
     }
 
     /// The part of [`granted_bytes`](Endpoint::granted_bytes) that counts against `max_incoming` in grants to
     /// proven peers (LIMIT-10).
     pub fn counted_bytes(&self) -> u64 {
-        self.grants.counted(self.grants.budget())
+        self.receiving.grants.counted(self.receiving.grants.budget())
     }
 
     /// Whether some incoming message has ungranted bytes.
     pub fn waits_for_grants(&self) -> bool {
-        !self.grants.is_empty()
+        !self.receiving.grants.is_empty()
     }
 
     /// Bytes that the windows of the active messages leave to be granted.
     pub(super) fn grant_windows(&self) -> u64 {
         let max = self.config.max_overcommit as usize;
-        let window = window(&self.config, self.grants.active(max).count());
+        let window = window(&self.config, self.receiving.grants.active(max).count());
         let open = |slot: u32| {
             let incoming = &self.rpcs[slot as usize].incoming;
             let end = incoming.received.saturating_add(window).min(incoming.length);
             u64::from(end.saturating_sub(incoming.granted))
         };
-        self.grants.active(max).map(open).sum()
+        self.receiving.grants.active(max).map(open).sum()
     }
 
     /// Maximum of bytes granted and not received: the budget without the reserve for unscheduled bytes.
     pub(super) fn grant_budget(&self) -> u64 {
-        let budget = self.grants.budget();
-        budget - incast::reserved(self.now, budget, &self.unscheduled_quota, &self.incast_estimator)
+        let budget = self.receiving.grants.budget();
+        budget
+            - incast::reserved(
+                self.now,
+                budget,
+                &self.receiving.unscheduled_quota,
+                &self.receiving.incast_estimator,
+            )
     }
 
     /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs
     /// less than choosing again after each packet.
     #[inline]
     pub(super) fn send_grants(&mut self, now: Time) {
-        if !std::mem::take(&mut self.grants.dirty)
-            || self.grants.is_empty() && !self.unscheduled_loss.has_aside()
+        if !std::mem::take(&mut self.receiving.grants.dirty)
+            || self.receiving.grants.is_empty() && !self.receiving.unscheduled_loss.has_aside()
         {
             return;
         }
@@ -59,24 +65,24 @@ impl Endpoint {
     }
 
     fn choose_grants(&mut self, now: Time) {
-        if !self.ask_for_reclaimed(now) || self.grants.is_empty() {
+        if !self.ask_for_reclaimed(now) || self.receiving.grants.is_empty() {
             return;
         }
         let most = self.grant_budget();
-        if self.grants.counted(most) >= most {
+        if self.receiving.grants.counted(most) >= most {
             // Nothing to grant to any message; most packets of a busy receiver end here.
             self.send_fifo_grant(now);
             return;
         }
         let max = self.config.max_overcommit as usize;
-        let mut active = std::mem::take(&mut self.active);
+        let mut active = std::mem::take(&mut self.receiving.active);
         active.clear();
-        active.extend(self.grants.active(max));
+        active.extend(self.receiving.grants.active(max));
         let window = window(&self.config, active.len());
         for (rank, &slot) in active.iter().enumerate() {
             let incoming = &self.rpcs[slot as usize].incoming;
             let peer = self.rpcs[slot as usize].peer;
-            let counted = self.grants.counted_for(incoming, peer, most);
+            let counted = self.receiving.grants.counted_for(incoming, peer, most);
             let budget = most.saturating_sub(counted);
             let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
             // GRANT-8: an increment above the budget would never be available.
@@ -86,20 +92,20 @@ impl Endpoint {
             if let Some(end) = next_grant(received, granted, length, room) {
                 let priority = priority::scheduled(rank, active.len(), self.config.max_sched_prio);
                 self.grant(now, slot, end, priority);
-                self.grants.earn_fifo(end - granted, self.config.grant_fifo_fraction);
+                self.receiving.grants.earn_fifo(end - granted, self.config.grant_fifo_fraction);
             }
         }
-        self.active = active;
+        self.receiving.active = active;
         self.send_fifo_grant(now);
     }
 
     /// GRANT-9: grants the oldest message its share, at a priority that no other grant exceeds (GRANT-10).
     fn send_fifo_grant(&mut self, now: Time) {
         let increment = self.config.fifo_grant_increment;
-        let Some(slot) = self.grants.fifo_due(increment) else { return };
+        let Some(slot) = self.receiving.grants.fifo_due(increment) else { return };
         let rpc = &self.rpcs[slot as usize];
         let Some(end) = next_fifo_grant(&rpc.incoming, increment, self.max_payload(rpc.peer)) else { return };
-        self.grants.spend_fifo(end - rpc.incoming.granted, self.config.grant_fifo_fraction);
+        self.receiving.grants.spend_fifo(end - rpc.incoming.granted, self.config.grant_fifo_fraction);
         self.stats.fifo_grants += 1;
         let highest = self.config.num_priorities.saturating_sub(2).max(self.config.max_sched_prio);
         self.grant(now, slot, end, highest);
@@ -112,10 +118,10 @@ impl Endpoint {
         let bytes = end - rpc.incoming.granted;
         rpc.incoming.granted = end;
         let outstanding = rpc.incoming.outstanding();
-        self.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
+        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
         let (peer, ungranted, id) = (rpc.peer, rpc.incoming.ungranted(), rpc.id);
-        self.grants.spend_turn(peer, bytes);
-        self.grants.update(slot, peer, ungranted);
+        self.receiving.grants.spend_turn(peer, bytes);
+        self.receiving.grants.update(slot, peer, ungranted);
         self.await_peer(now, slot);
         self.stats.grants_sent += 1;
         self.trace.record_with(

@@ -29,16 +29,16 @@ impl Endpoint {
     /// record.
     pub fn note_lost_owner(&mut self, port: u16, until: Time) {
         if until > self.now {
-            self.lost_owners.insert(port, until);
+            self.tables.lost_owners.insert(port, until);
         } else {
-            self.lost_owners.remove(&port);
+            self.tables.lost_owners.remove(&port);
         }
     }
 
     /// Whether a client's packet belongs to an RPC that may have been served by a process that is gone.
     pub(super) fn lost_its_owner(&self, now: Time, heard: &Common) -> bool {
         let from_client = heard.sender_id & 1 == 0;
-        from_client && self.lost_owners.get(&heard.dest_port).is_some_and(|until| now < *until)
+        from_client && self.tables.lost_owners.get(&heard.dest_port).is_some_and(|until| now < *until)
     }
 
     /// Bytes that would be granted and not received without a limit. They are the bytes granted already, the
@@ -49,8 +49,8 @@ impl Endpoint {
             + incast::reserved(
                 self.now,
                 u64::from(self.config.max_incoming),
-                &self.unscheduled_quota,
-                &self.incast_estimator,
+                &self.receiving.unscheduled_quota,
+                &self.receiving.incast_estimator,
             )
     }
 
@@ -58,36 +58,36 @@ impl Endpoint {
     /// `max_incoming` (HOST-5). Grants that become possible are sent at once.
     pub fn set_grant_budget(&mut self, now: Time, bytes: u64) {
         let now = self.advance(now);
-        if self.grants.set_budget(bytes) {
+        if self.receiving.grants.set_budget(bytes) {
             self.send_grants(now);
         }
     }
 
     /// Nanoseconds of uplink time for all packets that this endpoint has sent; 0 if the rate is unknown.
     pub fn uplink_sent_ns(&self) -> u64 {
-        self.pacer.sent_ns()
+        self.sending.pacer.sent_ns()
     }
 
     /// Reports that the uplink needs at least `backlog_ns` nanoseconds for the packets of all endpoints
     /// (HOST-6).
     pub fn set_uplink_backlog(&mut self, now: Time, backlog_ns: u64) {
         let now = self.advance(now);
-        let others_ns = self.pacer.raise_backlog(now, backlog_ns);
-        if self.ready.gives_way && others_ns > 0 {
+        let others_ns = self.sending.pacer.raise_backlog(now, backlog_ns);
+        if self.sending.ready.gives_way && others_ns > 0 {
             // SEND-5 applies to a host: otherwise short messages of other endpoints could delay the oldest
             // one here for ever.
             let packet = self.config.max_packet;
             let share = self.config.pacer_fifo_fraction;
             // This many bytes earn a packet; more are not counted.
             let enough = packet.saturating_mul(1000 / share.max(1) + 1);
-            self.ready.earn(self.pacer.bytes_in(others_ns, enough), packet, share);
+            self.sending.ready.earn(self.sending.pacer.bytes_in(others_ns, enough), packet, share);
         }
     }
 
     /// Bytes left of the shortest message that waits for the uplink; `None` if none waits. Call it after
     /// `poll_transmit` has returned all packets, and pass the result to the other endpoints (HOST-6).
     pub fn waiting_for_uplink(&self) -> Option<u32> {
-        let slot = self.ready.shortest_waiting()?;
+        let slot = self.sending.ready.shortest_waiting()?;
         Some(self.left_to_send(slot))
     }
 
@@ -96,49 +96,49 @@ impl Endpoint {
     /// before it sends, until the next call (HOST-6). Call it before `poll_transmit`.
     pub fn share_uplink(&mut self, shortest: Option<u32>) {
         let gives_way = shortest.is_some_and(|shortest| self.is_longer(shortest));
-        if gives_way != self.ready.gives_way {
+        if gives_way != self.sending.ready.gives_way {
             self.stats.uplink_left_to_others += u64::from(gives_way);
-            self.ready.gives_way = gives_way;
-            self.pacer.give_way(gives_way);
+            self.sending.ready.gives_way = gives_way;
+            self.sending.pacer.give_way(gives_way);
         }
     }
 
     /// Whether the message whose turn it is has more than `bytes` left, by more than the precision of its
     /// order (SEND-4).
     fn is_longer(&self, bytes: u32) -> bool {
-        let next = self.ready.shortest_in_turn(self.config.max_packet);
+        let next = self.sending.ready.shortest_in_turn(self.config.max_packet);
         next.is_some_and(|slot| is_clearly_longer(self.left_to_send(slot), bytes))
     }
 
     /// Adopts the host's cutoffs and their version, which must not be 0 (HOST-4).
     pub fn set_cutoffs(&mut self, levels: [u32; PRIORITIES], version: u16) {
         self.stats.cutoff_changes += u64::from((levels, version) != self.cutoffs());
-        self.cutoffs.set(levels, version);
+        self.receiving.cutoffs.set(levels, version);
     }
 
     /// Adopts the maximum unscheduled bytes of a message announced to peers (INCAST-2), for an endpoint that
     /// follows. `None`: no limit. Peers receive it with the cutoffs, whose version changes with it.
     pub fn set_unsched_limit(&mut self, limit: Option<u32>) {
-        self.stats.incast_limit_changes += u64::from(limit != self.incast_estimator.limit());
-        self.incast_estimator.set_limit(limit);
+        self.stats.incast_limit_changes += u64::from(limit != self.receiving.incast_estimator.limit());
+        self.receiving.incast_estimator.set_limit(limit);
     }
 
     /// Sets whether another endpoint computes the host's cutoffs. This one then collects its observations for
     /// [`take_observed`](Endpoint::take_observed).
     pub fn follow_cutoffs(&mut self, follow: bool) {
-        self.cutoffs.followed = follow;
+        self.receiving.cutoffs.followed = follow;
     }
 
     /// Passes the unscheduled bytes observed since the last call to `take`, for an endpoint that follows. The
     /// arguments are a bucket of message lengths, below [`CUTOFF_BUCKETS`](crate::CUTOFF_BUCKETS), and a
     /// number of bytes.
     pub fn take_observed(&mut self, take: impl FnMut(usize, u64)) {
-        self.cutoffs.take_observed(take);
+        self.receiving.cutoffs.take_observed(take);
     }
 
     /// Counts bytes that another endpoint of this host observed, for the next cutoffs.
     pub fn add_observed(&mut self, bucket: usize, bytes: u64) {
-        self.cutoffs.add_observed(bucket, bytes);
+        self.receiving.cutoffs.add_observed(bucket, bytes);
     }
 
     /// Handles a packet for a port of another endpoint of this host; at least its header must be present.

@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 
 use super::state::Endpoint;
 use crate::contract::RxPacket;
-use crate::ids::own_count_from;
 use crate::incarnation_end::IncarnationEnd;
 use crate::ports::FIRST_CLIENT_PORT;
 use crate::stats::{DropCause, drop_as};
@@ -183,7 +182,7 @@ impl Endpoint {
             let rpc = &self.rpcs[slot as usize];
             rpc.state.is_client() && rpc.life == known.life
         };
-        self.peer_rpcs.iter(&known.rpcs).filter(is_ours).collect()
+        self.tables.peer_rpcs.iter(&known.rpcs).filter(is_ours).collect()
     }
 
     /// Moves an RPC into the current incarnation of its peer; it is then the youngest of the peer's RPCs.
@@ -191,14 +190,14 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let peer = &mut self.peers[rpc.peer];
         rpc.life = peer.life;
-        self.peer_rpcs.remove(&mut peer.rpcs, slot);
-        self.peer_rpcs.push_back(&mut peer.rpcs, rpc.peer, slot);
+        self.tables.peer_rpcs.remove(&mut peer.rpcs, slot);
+        self.tables.peer_rpcs.push_back(&mut peer.rpcs, rpc.peer, slot);
     }
 
     /// Requests a request whose packet was dropped while nothing was proven, so that it need not wait for the
     /// client's own timeout.
     fn ask_for_request(&mut self, peer: u32, heard: &Common) {
-        if self.ports.accepts(heard.dest_port) {
+        if self.tables.ports.accepts(heard.dest_port) {
             let common = self.common(heard.dest_port, heard.source_port, heard.sender_id | 1);
             self.queue_resend_of_all(peer, &common);
         }
@@ -231,12 +230,11 @@ impl Endpoint {
         self.queue_resend_of_all(peer, &common);
     }
 
-    /// An id that steers its packets here and that no open RPC has.
+    /// An id that steers its packets here, and that no open request of ours has.
     fn unpredictable_id(&mut self) -> u64 {
         loop {
-            self.challenges += 1;
-            let id = own_count_from(self.keys.challenge(self.challenges) & !1, &self.config);
-            if !self.client_ids.contains_key(&id) {
+            let id = self.ids.challenge(&self.config);
+            if self.tables.ids.client(id).is_none() {
                 return id;
             }
         }
@@ -245,11 +243,11 @@ impl Endpoint {
     /// A port of this endpoint at which the peer's answer arrives: `port`, or that of an RPC with the peer if
     /// another endpoint owns `port`.
     fn own_port(&self, peer: u32, port: u16) -> Option<u16> {
-        if self.ports.is_open(port) {
+        if self.tables.ports.is_open(port) {
             return Some(port);
         }
         let oldest = self.peers[peer].rpcs.head().map(|slot| self.rpcs[slot as usize].port);
-        oldest.or_else(|| self.ports.any_open())
+        oldest.or_else(|| self.tables.ports.any_open())
     }
 
     fn answers_challenge(&self, peer: u32, packet: &Packet) -> bool {

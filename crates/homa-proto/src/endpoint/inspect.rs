@@ -49,7 +49,7 @@ impl Endpoint {
     /// Maximum unscheduled bytes of a message announced to peers, because too many once arrived at the same
     /// time. `None`: peers are sent no limit.
     pub fn unsched_limit(&self) -> Option<u32> {
-        self.incast_estimator.limit()
+        self.receiving.incast_estimator.limit()
     }
 
     /// Number of known peers.
@@ -59,7 +59,7 @@ impl Endpoint {
 
     /// The cutoffs that this host asks its peers to use, and their version.
     pub fn cutoffs(&self) -> ([u32; PRIORITIES], u16) {
-        (*self.cutoffs.levels(), self.cutoffs.version())
+        (*self.receiving.cutoffs.levels(), self.receiving.cutoffs.version())
     }
 
     /// The configuration.
@@ -93,7 +93,7 @@ impl Endpoint {
     /// Progress of each RPC of one of this host's ports, oldest first. Takes time in proportion to their
     /// number.
     pub fn rpcs_at(&self, port: u16) -> impl Iterator<Item = RpcInfo> + '_ {
-        self.port_rpcs.iter(port).map(|slot| self.info_of(&self.rpcs[slot as usize]))
+        self.tables.port_rpcs.iter(port).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }
 
     fn info_of(&self, rpc: &Rpc) -> RpcInfo {

@@ -22,7 +22,7 @@ impl Endpoint {
     /// checks the path and reports its size by [`set_peer_max_packet`](Endpoint::set_peer_max_packet).
     /// `None`: there is no more. Call it after `handle_packets`.
     pub fn poll_path(&mut self) -> Option<SocketAddr> {
-        while let Some(peer) = self.paths_in_question.pop_front() {
+        while let Some(peer) = self.sending.paths_in_question.pop_front() {
             // The slot may hold another peer by now.
             if self.peers.contains(peer) && self.peers[peer].path.take_question() {
                 return Some(self.peers[peer].addr);
@@ -36,12 +36,12 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let known = &mut self.peers[rpc.peer];
         // SEND-15
-        let has_room = self.paths_in_question.len() < self.config.max_peers as usize;
+        let has_room = self.sending.paths_in_question.len() < self.config.max_peers as usize;
         // A planted fault that the swarm must find: the present width of the path is never checked.
         #[cfg(homa_canary = "path_unquestioned")]
         let has_room = has_room && self.config.max_peers == 0;
         if has_room && known.path.question() {
-            self.paths_in_question.push_back(rpc.peer);
+            self.sending.paths_in_question.push_back(rpc.peer);
         }
         // A planted fault that the swarm must find: packets never become smaller, however often they are
         // lost.

@@ -22,7 +22,7 @@ impl Endpoint {
         }
         // While these bytes wait here to be sent, again or for the first time, the RESEND does not show
         // whether they arrived.
-        let waits_here = self.retransmits.contains(slot) || offset >= rpc.outgoing.next;
+        let waits_here = self.sending.retransmits.contains(slot) || offset >= rpc.outgoing.next;
         let request = if waits_here { Request::Between } else { rpc.requested.note(offset) };
         // A planted fault that the swarm must find: a peer that requests the same bytes repeatedly keeps an
         // RPC alive.
@@ -41,8 +41,8 @@ impl Endpoint {
 
     /// Schedules a check of the RPC when `interval_ns` has passed, or earlier.
     pub(super) fn watch_within(&mut self, now: Time, slot: u32, interval_ns: u64) {
-        if self.resend_links.list_of(slot).is_none() {
-            self.timers.arm_by(slot, now + interval_ns);
+        if self.waits.resend_links.list_of(slot).is_none() {
+            self.waits.timers.arm_by(slot, now + interval_ns);
         }
     }
 
@@ -58,7 +58,7 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         let pause_ns = now.since(rpc.progress_at).max(WATCH_NS);
         let at = (now + pause_ns).min(rpc.stalled_at(self.config.max_stall_ns));
-        self.timers.arm(slot, at);
+        self.waits.timers.arm(slot, at);
     }
 
     /// PEER-14: bytes of the RPC wait to be sent. While other messages are sent, it waits its turn. If
@@ -68,12 +68,12 @@ impl Endpoint {
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
         let rpc = &mut self.rpcs[slot as usize];
         let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
-        let link_is_busy = self.last_sent >= rpc.quiet_since || !self.pacer.may_send(now);
+        let link_is_busy = self.sending.last_sent >= rpc.quiet_since || !self.sending.pacer.may_send(now);
         if rpc.state != RpcState::Requesting || link_is_busy {
             rpc.quiet_since = now;
             self.watch(now, slot);
         } else if now < due {
-            self.timers.arm(slot, due);
+            self.waits.timers.arm(slot, due);
         } else if u32::from(rpc.tries) >= self.config.max_resends {
             self.give_up(now, slot);
         } else {
@@ -81,7 +81,7 @@ impl Endpoint {
             rpc.backoff = rpc.backoff.saturating_add(1);
             rpc.quiet_since = now;
             let due = now + backed_off(floor, ceiling, rpc.backoff);
-            self.timers.arm(slot, due);
+            self.waits.timers.arm(slot, due);
         }
     }
 }

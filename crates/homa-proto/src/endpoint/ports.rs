@@ -10,7 +10,7 @@ impl Endpoint {
     /// # Errors
     /// The port is out of range or taken.
     pub fn bind(&mut self, port: u16) -> Result<(), PortError> {
-        self.ports.bind(port)
+        self.tables.ports.bind(port)
     }
 
     /// Opens a client port, 32768 to 65535. It [accepts](Endpoint::accept_requests) none yet.
@@ -18,7 +18,7 @@ impl Endpoint {
     /// # Errors
     /// All client ports are open.
     pub fn open_client_port(&mut self) -> Result<u16, PortError> {
-        self.ports.open_client()
+        self.tables.ports.open_client()
     }
 
     /// Opens a port that the caller chose, for a server or a client. A server port, 1 to 32767, accepts
@@ -27,46 +27,46 @@ impl Endpoint {
     /// # Errors
     /// The port is 0, or open.
     pub fn open_port(&mut self, port: u16) -> Result<(), PortError> {
-        self.ports.open(port)
+        self.tables.ports.open(port)
     }
 
     /// Whether a port is open. A closed port stays open until the last of its RPCs has been freed.
     pub fn is_port_open(&self, port: u16) -> bool {
-        self.ports.is_open(port)
+        self.tables.ports.is_open(port)
     }
 
     /// Sets whether an open port accepts requests from now on. If it does not, clients with new requests are
     /// answered as if the port were not open (ID-15). Requests that have begun to arrive continue. Does
     /// nothing on a port that is not open or is being closed.
     pub fn accept_requests(&mut self, port: u16, accept: bool) {
-        self.ports.accept(port, accept && !self.reaper.is_closing(port));
+        self.tables.ports.accept(port, accept && !self.lifetimes.reaper.is_closing(port));
     }
 
     /// Whether a port is open and accepts requests.
     pub fn accepts_requests(&self, port: u16) -> bool {
-        self.ports.accepts(port)
+        self.tables.ports.accepts(port)
     }
 
     /// Whether a port is being closed. Some of its RPCs may still exist.
     pub fn is_port_closing(&self, port: u16) -> bool {
-        self.reaper.is_closing(port)
+        self.lifetimes.reaper.is_closing(port)
     }
 
     /// Closes a port: at once if it has no RPCs. Otherwise its RPCs are aborted, a few per drive call, and
     /// the port is not reassigned before all are gone.
     pub fn close_port(&mut self, now: Time, port: u16) {
         self.advance(now);
-        if self.ports.is_open(port) {
-            self.ports.accept(port, false);
-            match self.port_rpcs.oldest(port) {
-                Some(_) => self.reaper.close_port(port),
-                None => self.ports.close(port),
+        if self.tables.ports.is_open(port) {
+            self.tables.ports.accept(port, false);
+            match self.tables.port_rpcs.oldest(port) {
+                Some(_) => self.lifetimes.reaper.close_port(port),
+                None => self.tables.ports.close(port),
             }
         }
     }
 
     /// Number of open ports, of servers and of clients.
     pub fn open_ports(&self) -> usize {
-        self.ports.count_open()
+        self.tables.ports.count_open()
     }
 }

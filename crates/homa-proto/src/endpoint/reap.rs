@@ -17,7 +17,9 @@ const EXPIRE_ROUNDS: usize = 16;
 impl Endpoint {
     /// Whether RPCs remain to be ended.
     pub(super) fn has_reaping(&self) -> bool {
-        self.reaper.has_work() || !self.refused_ports.is_empty() || !self.acked.is_empty()
+        self.lifetimes.reaper.has_work()
+            || !self.lifetimes.refused_ports.is_empty()
+            || !self.waits.acked.is_empty()
     }
 
     /// Ends an incarnation of a peer: at once for the protocol, and RPC by RPC for its state.
@@ -34,7 +36,7 @@ impl Endpoint {
         let silent_ms = silent_ms.min(u64::from(u32::MAX)) as u32;
         self.trace.record_with(EventKind::PeerTimeout, 0, silent_ms, count, peer_number(peer), 0);
         if count > 0 && !std::mem::replace(&mut self.peers[peer].reaped, true) {
-            self.reaper.peers.push_back(peer);
+            self.lifetimes.reaper.peers.push_back(peer);
         }
     }
 
@@ -48,13 +50,13 @@ impl Endpoint {
 
     fn reap_some(&mut self, now: Time) {
         let mut budget = self.config.reap_limit;
-        while let Some(&peer) = self.reaper.peers.front() {
+        while let Some(&peer) = self.lifetimes.reaper.peers.front() {
             if budget == 0 {
                 return;
             }
             budget -= 1;
             let Some(slot) = self.oldest_of_earlier_life(peer) else {
-                self.reaper.peers.pop_front();
+                self.lifetimes.reaper.peers.pop_front();
                 self.peers[peer].reaped = false;
                 continue;
             };
@@ -68,26 +70,26 @@ impl Endpoint {
     /// Frees the server RPCs of peers that are still silent (PEER-5). Each examined RPC costs budget, whether
     /// or not it is freed.
     fn end_silent_clients(&mut self, now: Time, budget: &mut u32) {
-        while let Some(&peer) = self.reaper.silent.front() {
+        while let Some(&peer) = self.lifetimes.reaper.silent.front() {
             if *budget == 0 {
                 return;
             }
             *budget -= 1;
             let known = &self.peers[peer];
             let silent = now.since(known.silent_since()) >= self.config.client_silence_ns;
-            let cursor = self.reaper.silent_cursor.take();
+            let cursor = self.lifetimes.reaper.silent_cursor.take();
             // The RPC at the cursor ended meanwhile and left the list: begin again.
-            let cursor = cursor.filter(|&slot| self.peer_rpcs.list_of(slot) == Some(peer));
+            let cursor = cursor.filter(|&slot| self.tables.peer_rpcs.list_of(slot) == Some(peer));
             let Some(slot) = cursor.or(known.rpcs.head()).filter(|_| silent && known.server_rpcs > 0) else {
                 let next = known.silent_since() + self.config.client_silence_ns;
                 if known.server_rpcs > 0 {
-                    self.peer_timers.arm_by(peer, next);
+                    self.waits.peer_timers.arm_by(peer, next);
                 }
-                self.reaper.silent.pop_front();
+                self.lifetimes.reaper.silent.pop_front();
                 self.peers[peer].ends_silent = false;
                 continue;
             };
-            self.reaper.silent_cursor = self.peer_rpcs.next(slot);
+            self.lifetimes.reaper.silent_cursor = self.tables.peer_rpcs.next(slot);
             if !self.rpcs[slot as usize].state.is_client() {
                 self.end_server(now, slot, DoneReason::ClientSilent);
             }
@@ -114,16 +116,16 @@ impl Endpoint {
 
     /// ABORT-8: aborts RPCs of the ports being closed, oldest first, without examining other RPCs.
     fn empty_closing_ports(&mut self, now: Time, mut budget: u32) {
-        while let Some(&port) = self.reaper.ports.front() {
+        while let Some(&port) = self.lifetimes.reaper.ports.front() {
             if budget == 0 {
                 return;
             }
             budget -= 1;
-            match self.port_rpcs.oldest(port) {
+            match self.tables.port_rpcs.oldest(port) {
                 Some(slot) => self.abort_slot(now, slot),
                 None => {
-                    self.ports.close(port);
-                    self.reaper.ports.pop_front();
+                    self.tables.ports.close(port);
+                    self.lifetimes.reaper.ports.pop_front();
                 }
             }
         }
@@ -133,7 +135,13 @@ impl Endpoint {
     /// check refuses ids of an earlier incarnation (PEER-8).
     pub(super) fn remember_finished(&mut self, now: Time, rpc: &EndedRpc) {
         let mut forgotten = EvictedBlocks::default();
-        if self.finished.insert(now, rpc.peer, self.peers[rpc.peer].restarts, rpc.id, &mut forgotten) {
+        if self.lifetimes.finished.insert(
+            now,
+            rpc.peer,
+            self.peers[rpc.peer].restarts,
+            rpc.id,
+            &mut forgotten,
+        ) {
             self.peers.add_block(rpc.peer);
         }
         self.count_forgotten(&forgotten);
@@ -142,7 +150,7 @@ impl Endpoint {
     /// Forgets expired finished ids, a bounded number.
     pub(super) fn expire_finished(&mut self, now: Time) {
         let mut forgotten = EvictedBlocks::default();
-        self.finished.expire(now, &mut forgotten);
+        self.lifetimes.finished.expire(now, &mut forgotten);
         self.count_forgotten(&forgotten);
     }
 

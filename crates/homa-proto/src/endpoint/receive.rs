@@ -168,8 +168,7 @@ impl Endpoint {
     pub(super) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, DropCause> {
         let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
         let id = sender_id ^ 1;
-        let slot = if id & 1 == 0 { self.client_ids.get(&id) } else { self.server_ids.get(&(peer, id)) };
-        let &slot = slot.ok_or(drop_as!(drop_unknown_rpc))?;
+        let slot = self.tables.ids.find(peer, id).ok_or(drop_as!(drop_unknown_rpc))?;
         let rpc = &self.rpcs[slot as usize];
         if rpc.peer != peer {
             return Err(drop_as!(drop_wrong_peer));
@@ -217,7 +216,7 @@ impl Endpoint {
         };
         let peer = self.rpcs[slot as usize].peer;
         self.peers[peer].cutoffs_kept = data.cutoff_version;
-        if data.cutoff_version != self.cutoffs.version() {
+        if data.cutoff_version != self.receiving.cutoffs.version() {
             self.send_cutoffs(now, slot, peer); // PRIO-8, DIALECT-11
         }
         self.receive_bytes(now, slot, data, payload, sink)
@@ -243,13 +242,13 @@ impl Endpoint {
         let id = common.sender_id | 1;
         // Only an RPC of the peer's earlier incarnation can still exist here, while those are being ended.
         let peer_of_earlier = peer.filter(|&peer| self.peers[peer].reaped);
-        if let Some(slot) = peer_of_earlier.and_then(|peer| self.server_ids.get(&(peer, id)).copied()) {
+        if let Some(slot) = peer_of_earlier.and_then(|peer| self.tables.ids.server(peer, id)) {
             self.end_of_life(now, slot);
         }
         if self.has_run(now, peer, id) {
             return Err(drop_as!(drop_finished)); // AMO-1, AMO-3
         }
-        if !self.ports.accepts(common.dest_port) {
+        if !self.tables.ports.accepts(common.dest_port) {
             if is_ours {
                 self.send_unknown(rx.from, common, UnknownReason::NoSuchPort); // LIMIT-8, ID-15
             }
@@ -266,14 +265,14 @@ impl Endpoint {
 
     /// Whether the peer's request with this id has finished, as far as that is remembered.
     pub(super) fn has_run(&self, now: Time, peer: Option<u32>, id: u64) -> bool {
-        peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id))
+        peer.is_some_and(|peer| self.lifetimes.finished.contains(now, peer, self.peers[peer].restarts, id))
     }
 
     /// Whether nothing on this endpoint can take a packet of a request from `from`: its port accepts no
     /// requests, and the request is neither open nor finished (LIMIT-8, ID-15).
     pub fn has_nobody_for(&self, from: SocketAddr, common: &Common) -> bool {
         let peer = self.peers.find(&from);
-        !self.ports.accepts(common.dest_port)
+        !self.tables.ports.accepts(common.dest_port)
             && self.find_rpc(peer, common.sender_id).is_err()
             && !self.has_run(self.now, peer, common.sender_id | 1)
     }
@@ -325,7 +324,7 @@ impl Endpoint {
             self.learn_dialect(now, peer, rx); // The peer may be new.
         }
         // SHARE-3: only a host that received our CUTOFFS knows their version.
-        if !self.peers[peer].served && self.cutoffs.proves(data.cutoff_version) {
+        if !self.peers[peer].served && self.receiving.cutoffs.proves(data.cutoff_version) {
             self.mark_served(peer);
         }
         let life = self.peers[peer].life;
@@ -343,7 +342,7 @@ impl Endpoint {
                 (common.dest_port, common.source_port),
             )
         });
-        self.server_ids.insert((peer, id), slot);
+        self.tables.ids.add_server(peer, id, slot);
         if let Some(prefix) = self.peers[peer].prefix {
             self.rpcs[slot as usize].incoming.prefix = Some(prefix);
             self.peers.prefixes.add_rpc(prefix);
@@ -355,12 +354,12 @@ impl Endpoint {
 
     /// Records that a message of this RPC must be sent again later, since there is no room for it.
     fn note_full(&mut self, id: u64, peer: Option<u32>, length: u32, limit: u64) {
-        let free = u32::try_from(limit.saturating_sub(self.incoming_bytes)).unwrap_or(u32::MAX);
+        let free = u32::try_from(limit.saturating_sub(self.receiving.incoming_bytes)).unwrap_or(u32::MAX);
         self.trace.record_with(EventKind::WaitBuffer, id, length, free, peer.map_or(0, peer_number), 0);
     }
 
     fn has_room(&self, length: u32, limit: u64) -> bool {
-        self.incoming_bytes + charge(length) <= limit
+        self.receiving.incoming_bytes + charge(length) <= limit
     }
 
     /// The first packet of a message fixes its length and its granted bytes.
@@ -387,13 +386,13 @@ impl Endpoint {
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let unasked = data.message_length.min(unlimited);
         if is_client {
-            self.unscheduled_quota.observe(unasked);
+            self.receiving.unscheduled_quota.observe(unasked);
         } else {
             let claims = match self.peers[peer].prefix {
                 Some(prefix) => self.peers.prefixes.claims(prefix),
                 None => &mut self.peers[peer].claims,
             };
-            self.incast_estimator.observe(now, unasked, claims, &self.config);
+            self.receiving.incast_estimator.observe(now, unasked, claims, &self.config);
         }
         Ok(())
     }
@@ -408,7 +407,7 @@ impl Endpoint {
             self.note_full(rpc.id, Some(rpc.peer), length, self.config.max_incoming_bytes);
             return Err(drop_as!(drop_buffer_limit));
         }
-        self.incoming_bytes += charge(length);
+        self.receiving.incoming_bytes += charge(length);
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.length = length;
         if !is_client {
@@ -481,7 +480,7 @@ impl Endpoint {
         let outstanding = incoming.outstanding();
         if incoming.received >= incoming.stalled_until {
             incoming.stalled_until = 0;
-            self.grants.recount(incoming, rpc.peer, outstanding);
+            self.receiving.grants.recount(incoming, rpc.peer, outstanding);
         }
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         if outstanding == 0 {
@@ -501,11 +500,11 @@ impl Endpoint {
         self.unproven_heard(slot);
         self.report_readable(slot);
         if ungranted == 0 {
-            self.grants.remove(slot, peer);
-        } else if !self.grants.contains(slot) && self.rpcs[slot as usize].incoming.takes_grants() {
-            self.grants.add(slot, peer, ungranted);
+            self.receiving.grants.remove(slot, peer);
+        } else if !self.receiving.grants.contains(slot) && self.rpcs[slot as usize].incoming.takes_grants() {
+            self.receiving.grants.add(slot, peer, ungranted);
         }
-        self.grants.dirty = true;
+        self.receiving.grants.dirty = true;
         if outstanding > 0 {
             self.await_peer(now, slot);
         } else {
@@ -517,8 +516,8 @@ impl Endpoint {
     pub(super) fn response_began(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, outgoing, .. } = &self.rpcs[slot as usize];
         self.message_arrived(now, peer, outgoing.length);
-        self.ready.remove(slot);
-        self.retransmits.remove(slot);
+        self.sending.ready.remove(slot);
+        self.sending.retransmits.remove(slot);
         let rpc = &mut self.rpcs[slot as usize];
         let outgoing = &mut rpc.outgoing;
         (outgoing.next, outgoing.granted) = (outgoing.length, outgoing.length);
@@ -530,14 +529,14 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let is_client = rpc.state.is_client();
         let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
-        self.cutoffs.observe(length, rpc.incoming.unscheduled.max(1)); // SHARE-10
+        self.receiving.cutoffs.observe(length, rpc.incoming.unscheduled.max(1)); // SHARE-10
         let number = peer_number(peer);
         // The packet recorded just before completed the message.
         let place = self.trace.place(number, 0);
         self.trace.record_again(EventKind::MessageComplete, id, u32::from(is_client), length, place);
-        self.grants.remove(slot, peer);
+        self.receiving.grants.remove(slot, peer);
         // GRANT-11: others may wait for the bytes counted for this message, even if it was granted in full.
-        self.grants.dirty = true;
+        self.receiving.grants.dirty = true;
         if is_client {
             self.end_with_response(slot);
             return;
@@ -546,7 +545,7 @@ impl Endpoint {
         rpc.state = state;
         let port = rpc.port;
         self.not_arriving(slot);
-        self.timers.disarm(slot);
+        self.waits.timers.disarm(slot);
         self.stats.requests_delivered += 1;
         let peer = self.peers[peer].addr;
         self.events.push_back(Event::Request { rpc: self.key(slot), peer, port, length });
@@ -640,7 +639,7 @@ impl Endpoint {
                     rpc.requested.repeats = rpc.requested.repeats.saturating_add(1);
                     self.peers[peer].rtt.spoil(rpc.id);
                     self.stats.requests_restarted += 1;
-                    self.retransmits.remove(slot);
+                    self.sending.retransmits.remove(slot);
                     self.question_path(now, slot);
                     self.make_ready(slot);
                 }

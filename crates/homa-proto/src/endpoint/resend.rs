@@ -62,7 +62,7 @@ impl Endpoint {
             self.need_ack_timer(now, slot);
         } else {
             self.look_at_progress(slot);
-            if self.rpcs[slot as usize].outgoing.is_ready() || self.retransmits.contains(slot) {
+            if self.rpcs[slot as usize].outgoing.is_ready() || self.sending.retransmits.contains(slot) {
                 self.sender_timer(now, slot);
             } else if self.waits_for_peer(slot) {
                 self.receiver_timer(now, slot);
@@ -96,19 +96,19 @@ impl Endpoint {
         let due = self.resend_due(slot);
         let rpc = &self.rpcs[slot as usize];
         if now < due {
-            self.timers.arm(slot, due);
+            self.waits.timers.arm(slot, due);
         // RESEND-6, PEER-12
         } else if u32::from(rpc.tries) >= self.config.max_resends {
             self.give_up(now, slot);
         } else {
             let peer = rpc.peer;
             let known = &mut self.peers[peer];
-            self.resend_links.push_back(&mut known.resends, peer, slot);
+            self.waits.resend_links.push_back(&mut known.resends, peer, slot);
             let at = known.next_resend(now, &self.config);
             if at <= now {
                 self.serve_resends(now, peer);
             } else {
-                self.peer_timers.arm_by(peer, at);
+                self.waits.peer_timers.arm_by(peer, at);
             }
         }
     }
@@ -117,9 +117,9 @@ impl Endpoint {
     fn look_at_progress(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if rpc.incoming.expects_bytes() && rpc.incoming.stalls() {
-            self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
-            self.grants.remove(slot, rpc.peer);
-            self.grants.dirty = true;
+            self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+            self.receiving.grants.remove(slot, rpc.peer);
+            self.receiving.grants.dirty = true;
             // Others must no longer wait for bytes of this message.
             self.place_unasked(slot, UnscheduledState::Settled);
             self.stats.messages_stalled += 1;
@@ -157,7 +157,7 @@ impl Endpoint {
             if known.next_resend(now, &self.config) > now {
                 break;
             }
-            self.resend_links.remove(&mut known.resends, slot);
+            self.waits.resend_links.remove(&mut known.resends, slot);
             let due = self.resend_due(slot);
             if !self.waits_for_peer(slot) {
                 if self.rpcs[slot as usize].state != RpcState::InService {
@@ -166,7 +166,7 @@ impl Endpoint {
                 continue;
             }
             if now < due {
-                self.timers.arm(slot, due);
+                self.waits.timers.arm(slot, due);
                 continue;
             }
             self.peers[peer].resent(now, &self.config);
@@ -175,7 +175,7 @@ impl Endpoint {
         }
         if !self.peers[peer].resends.is_empty() {
             let at = self.peers[peer].next_resend(now, &self.config);
-            self.peer_timers.arm_by(peer, at.max(now));
+            self.waits.peer_timers.arm_by(peer, at.max(now));
         }
     }
 
@@ -184,7 +184,8 @@ impl Endpoint {
         let highest = self.config.num_priorities - 1;
         let reopens = self.awaits_first_grant(slot) && self.rpcs[slot as usize].state == RpcState::Requesting;
         let rpc = &mut self.rpcs[slot as usize];
-        let overflowed = self.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
+        let overflowed =
+            self.receiving.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
         rpc.asked_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
         if reopens {
             self.reopen(slot); // DIALECT-5
@@ -204,10 +205,10 @@ impl Endpoint {
         rpc.asked |= !reopens;
         rpc.quiet_since = now;
         // GRANT-11: the grants of a silent sender go to others until it sends again.
-        self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
-        self.grants.dirty = true;
+        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+        self.receiving.grants.dirty = true;
         let due = self.resend_due(slot);
-        self.timers.arm(slot, due);
+        self.waits.timers.arm(slot, due);
     }
 
     /// Handles the timer of a peer: sends RESENDs that waited for their rate, and checks its silence.
@@ -234,13 +235,13 @@ impl Endpoint {
             self.peers[peer].awake_since = Time::from_ns(now.as_ns() - half);
         } else if now.since(known.silent_since()) >= silence {
             if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
-                self.reaper.end_silent(peer); // PEER-5
+                self.lifetimes.reaper.end_silent(peer); // PEER-5
             }
             return;
         }
         let since = self.peers[peer].silent_since();
         if now.since(since) < half {
-            self.peer_timers.arm_by(peer, since + half);
+            self.waits.peer_timers.arm_by(peer, since + half);
             return;
         }
         // The timer also fires, much more often, for due RESENDs.
@@ -248,7 +249,7 @@ impl Endpoint {
             self.probe_client(peer);
             self.peers[peer].probe_at = now + probe_every;
         }
-        self.peer_timers.arm_by(peer, self.peers[peer].probe_at.min(since + silence));
+        self.waits.peer_timers.arm_by(peer, self.peers[peer].probe_at.min(since + silence));
     }
 
     /// Probes a silent client with NEED_ACK: a client that waits for grants from this host has nothing to
@@ -257,7 +258,7 @@ impl Endpoint {
         // If we are the client of an RPC, our own RESENDs make the peer answer. A few examined RPCs therefore
         // find a server RPC, or none is needed.
         let known = &self.peers[peer];
-        let oldest = self.peer_rpcs.iter(&known.rpcs).take(PROBE_LOOKS);
+        let oldest = self.tables.peer_rpcs.iter(&known.rpcs).take(PROBE_LOOKS);
         let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
         if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].life == known.life) {
             self.stats.need_acks_sent += 1;
@@ -313,7 +314,7 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
         if now < due {
-            self.timers.arm(slot, due);
+            self.waits.timers.arm(slot, due);
             return;
         }
         let tries = u32::from(rpc.tries);
@@ -325,7 +326,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.backoff = rpc.backoff.saturating_add(1);
         rpc.quiet_since = now;
-        self.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
+        self.waits.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
         if !self.peers[rpc.peer].take_need_ack(now, &self.config) {
             return; // RESEND-22: it is sent at a later firing.
         }
@@ -433,7 +434,7 @@ impl Endpoint {
         }
         // PRIO-13
         let bytes = sent.end - sent.start;
-        let added = self.retransmits.add(slot, sent, resend.priority.min(highest));
+        let added = self.sending.retransmits.add(slot, sent, resend.priority.min(highest));
         self.make_ready(slot);
         let peer = self.rpcs[slot as usize].peer;
         self.peers[peer].resend_budget.give(bytes - added.unwrap_or(0));

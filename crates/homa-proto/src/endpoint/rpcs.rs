@@ -6,7 +6,6 @@ use homa_trace::EventKind;
 
 use super::state::Endpoint;
 use crate::contract::{CallOptions, DoneReason, Event, RpcError, RpcKey};
-use crate::ids::IdOffset;
 use crate::message_in::{UnscheduledState, charge};
 use crate::peer::peer_number;
 use crate::rpc::{EndedRpc, Rpc, RpcState};
@@ -26,9 +25,9 @@ impl Endpoint {
         }
         let (peer, evicted) = self.peers.add(addr, now, &self.config)?;
         self.stats.peers_evicted += u64::from(evicted);
-        self.peers[peer].ids = IdOffset::new(self.keys.of_addr(addr), self.config.endpoints);
-        self.peer_timers.ensure(peer);
-        self.grants.set_prefix(peer, self.peers[peer].prefix); // The slot may hold a new peer.
+        self.peers[peer].ids = self.ids.offset(addr, self.config.endpoints);
+        self.waits.peer_timers.ensure(peer);
+        self.receiving.grants.set_prefix(peer, self.peers[peer].prefix); // The slot may hold a new peer.
         Some(peer)
     }
 
@@ -45,51 +44,49 @@ impl Endpoint {
     pub(super) fn insert_rpc(&mut self, rpc: Rpc) -> u32 {
         let (peer, port) = (rpc.peer, rpc.port);
         let slot = self.rpcs.insert(rpc);
-        if slot as usize >= self.peer_rpcs.len() {
+        if slot as usize >= self.tables.peer_rpcs.len() {
             self.fit_tables(slot as usize + 1);
         }
-        self.port_rpcs.add(port, slot);
+        self.tables.port_rpcs.add(port, slot);
         let known = &mut self.peers[peer];
-        self.peer_rpcs.push_back(&mut known.rpcs, peer, slot);
+        self.tables.peer_rpcs.push_back(&mut known.rpcs, peer, slot);
         known.rpc_count += 1;
         if !self.rpcs[slot as usize].state.is_client() {
             known.server_rpcs += 1;
-            self.peer_timers.arm_by(peer, self.now + self.config.client_silence_ns / 2); // PEER-5
+            self.waits.peer_timers.arm_by(peer, self.now + self.config.client_silence_ns / 2); // PEER-5
         }
         slot
     }
 
     /// Removes an RPC from the table and from every queue. The caller reports the reason in an event.
     pub(super) fn remove_rpc(&mut self, slot: u32) -> EndedRpc {
-        self.timers.disarm(slot);
-        self.ready.remove(slot);
-        self.retransmits.remove(slot);
+        self.waits.timers.disarm(slot);
+        self.sending.ready.remove(slot);
+        self.sending.retransmits.remove(slot);
         self.place_unasked(slot, UnscheduledState::Settled);
         self.not_arriving(slot);
         let rpc = &mut self.rpcs[slot as usize];
-        self.port_rpcs.remove(rpc.port, slot);
-        self.grants.remove(slot, rpc.peer);
-        self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
-        self.grants.dirty = true;
+        self.tables.port_rpcs.remove(rpc.port, slot);
+        self.receiving.grants.remove(slot, rpc.peer);
+        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+        self.receiving.grants.dirty = true;
         let charged = charge(rpc.incoming.length);
         if let Some(prefix) = rpc.incoming.prefix {
             self.peers.prefixes.remove_rpc(prefix, charged);
         }
         let peer = &mut self.peers[rpc.peer];
-        self.peer_rpcs.remove(&mut peer.rpcs, slot);
+        self.tables.peer_rpcs.remove(&mut peer.rpcs, slot);
         peer.rpc_count -= 1;
-        if self.resend_links.list_of(slot).is_some() {
-            self.resend_links.remove(&mut peer.resends, slot);
+        if self.waits.resend_links.list_of(slot).is_some() {
+            self.waits.resend_links.remove(&mut peer.resends, slot);
         }
-        if rpc.state.is_client() {
-            self.client_ids.remove(&rpc.id);
-        } else {
+        self.tables.ids.remove(rpc.peer, rpc.id);
+        if !rpc.state.is_client() {
             peer.server_rpcs -= 1;
             peer.request_bytes -= charged;
-            self.server_ids.remove(&(rpc.peer, rpc.id));
         }
-        self.outgoing_bytes -= u64::from(rpc.outgoing.length);
-        self.incoming_bytes -= charged;
+        self.sending.outgoing_bytes -= u64::from(rpc.outgoing.length);
+        self.receiving.incoming_bytes -= charged;
         let ended = rpc.ended();
         self.rpcs.remove(slot); // ABORT-3: from here on the key is stale.
         ended

@@ -17,52 +17,51 @@ impl Endpoint {
         let room = self.rpcs.capacity();
         // A planted fault that the swarm must find: tables keep the memory of a peak.
         #[cfg(homa_canary = "tables_stay_large")]
-        let room = room.min(self.least_room);
-        room > 2 * self.least_room && room > ROOM_TIMES * self.rpcs.len()
+        let room = room.min(self.tables.least_room);
+        room > 2 * self.tables.least_room && room > ROOM_TIMES * self.rpcs.len()
     }
 
     /// When `handle_timeout` must be called; [`Time::NEVER`] if the tables need not shrink.
     pub(super) fn next_shrink(&self) -> Time {
-        if self.is_roomy() { self.shrink_at.unwrap_or(self.now) } else { Time::NEVER }
+        if self.is_roomy() { self.tables.shrink_at.unwrap_or(self.now) } else { Time::NEVER }
     }
 
     /// Shrinks the tables if they have been too large for a while.
     pub(super) fn shrink_if_due(&mut self, now: Time) {
         if !self.is_roomy() {
-            self.shrink_at = None;
+            self.tables.shrink_at = None;
             return;
         }
-        match self.shrink_at {
+        match self.tables.shrink_at {
             Some(at) if at > now => return,
             Some(_) => self.shrink_tables(),
             None => {}
         }
         // An RPC in the last slot keeps a table large: check again later.
-        self.shrink_at = self.is_roomy().then_some(now + LARGE_FOR_NS);
+        self.tables.shrink_at = self.is_roomy().then_some(now + LARGE_FOR_NS);
     }
 
     fn shrink_tables(&mut self) {
-        let least = self.least_room;
+        let least = self.tables.least_room;
         let slots = self.rpcs.shrink(least);
         self.fit_tables(slots);
-        self.unproven.cut(slots);
+        self.receiving.unproven.cut(slots);
         self.peers.prefixes.cut(slots);
-        self.client_ids.shrink_to(least);
-        self.server_ids.shrink_to(least);
+        self.tables.ids.shrink_to(least);
         self.events.shrink_to(least);
-        self.control.shrink_to(least);
+        self.sending.control.shrink_to(least);
     }
 
     /// Sets the number of valid indices of every structure indexed by slot to `slots`.
     #[cold]
     pub(super) fn fit_tables(&mut self, slots: usize) {
-        self.timers.fit(slots);
-        self.grants.fit(slots);
-        self.unscheduled_loss.fit(slots);
-        self.ready.fit(slots);
-        self.peer_rpcs.fit(slots);
-        self.port_rpcs.fit(slots);
-        self.resend_links.fit(slots);
+        self.waits.timers.fit(slots);
+        self.receiving.grants.fit(slots);
+        self.receiving.unscheduled_loss.fit(slots);
+        self.sending.ready.fit(slots);
+        self.tables.peer_rpcs.fit(slots);
+        self.tables.port_rpcs.fit(slots);
+        self.waits.resend_links.fit(slots);
     }
 
     /// Number of RPCs for which this endpoint's tables have room; the caller's own tables need no more.

@@ -194,8 +194,8 @@ impl Endpoint {
             self.response_began(now, slot); // RECV-8: a server answers a whole request.
         }
         self.unproven_heard(slot);
-        self.grants.add(slot, peer, length);
-        self.grants.dirty = true;
+        self.receiving.grants.add(slot, peer, length);
+        self.receiving.grants.dirty = true;
         self.watch_seldom(now, slot); // PEER-15
         Ok(())
     }

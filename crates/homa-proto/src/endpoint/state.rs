@@ -1,8 +1,7 @@
 //! The state of the endpoint.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use foldhash::fast::FixedState;
 use homa_trace::Trace;
 
 use crate::ack::MAX_PUT_OFF;
@@ -10,7 +9,7 @@ use crate::config::{Config, ConfigError};
 use crate::contract::{Event, Transmit};
 use crate::finished::FinishedIds;
 use crate::grant::Grants;
-use crate::ids::own_count_from;
+use crate::ids::IdSource;
 use crate::incast::{IncastEstimator, UnscheduledQuota};
 use crate::keys::Keys;
 use crate::lists::Links;
@@ -22,6 +21,7 @@ use crate::priority::Cutoffs;
 use crate::ready::Ready;
 use crate::reap::Reaper;
 use crate::retransmit::Retransmits;
+use crate::rpc_ids::RpcIds;
 use crate::rpc_table::RpcTable;
 use crate::stats::Stats;
 use crate::time::Time;
@@ -59,61 +59,145 @@ pub struct Endpoint {
     /// TRACE-3: the endpoint only writes it, and only the caller reads it.
     pub(super) trace: Trace,
     pub(super) now: Time,
-    pub(super) rpcs: RpcTable,
-    pub(super) client_ids: HashMap<u64, u32, FixedState>,
-    pub(super) server_ids: HashMap<(u32, u64), u32, FixedState>,
-    pub(super) peers: Peers,
-    /// Links of RPC slots in their peer's list.
-    pub(super) peer_rpcs: Links,
-    pub(super) ports: Ports,
-    pub(super) port_rpcs: PortRpcs,
-    /// Server ports whose last owner died and lost its memory, each with the time until which that matters.
-    pub(super) lost_owners: BTreeMap<u16, Time>,
-    /// Secrets that never appear in a packet.
-    pub(super) keys: Keys,
-    /// Number of challenges made for peers; each challenge gets a different number.
-    pub(super) challenges: u64,
-    /// Counter value for the next request. Its id is derived from this value and from the peer.
-    pub(super) next_id: u64,
-    /// Number of counter values from `next_id` on that may be used.
-    pub(super) ids_left: u64,
-    pub(super) grants: Grants,
-    pub(super) unscheduled_quota: UnscheduledQuota,
-    pub(super) incast_estimator: IncastEstimator,
-    pub(super) unscheduled_loss: LossAccounting,
-    /// Scratch memory for choosing grants.
-    pub(super) active: Vec<u32>,
-    pub(super) ready: Ready,
-    pub(super) retransmits: Retransmits,
-    pub(super) control: VecDeque<Transmit>,
-    pub(super) pacer: Pacer,
-    pub(super) cutoffs: Cutoffs,
-    /// Timers of the RPCs that wait for their peer.
-    pub(super) timers: TimerWheel,
-    /// Timers of peers: for the next RESEND to the peer, or for its silence.
-    pub(super) peer_timers: TimerWheel,
-    /// Links of RPC slots in their peer's queue for RESENDs.
-    pub(super) resend_links: Links,
-    pub(super) finished: FinishedIds,
-    pub(super) unproven: UnprovenRpcs,
     pub(super) events: VecDeque<Event>,
-    pub(super) reaper: Reaper,
+    pub(super) rpcs: RpcTable,
+    pub(super) peers: Peers,
+    pub(super) tables: Tables,
+    pub(super) ids: IdSource,
+    pub(super) sending: Sending,
+    pub(super) receiving: Receiving,
+    pub(super) waits: Waits,
+    pub(super) lifetimes: Lifetimes,
+}
+
+/// How RPCs are found, and their ports.
+pub(super) struct Tables {
+    pub ids: RpcIds,
+    /// Links of RPC slots in their peer's list.
+    pub peer_rpcs: Links,
+    pub port_rpcs: PortRpcs,
+    pub ports: Ports,
+    /// Server ports whose last owner died and lost its memory, each with the time until which that matters.
+    pub lost_owners: BTreeMap<u16, Time>,
+    /// Number of RPCs for which the tables keep room.
+    pub least_room: usize,
+    /// When tables that a peak has left large are checked for shrinking.
+    pub shrink_at: Option<Time>,
+}
+
+/// Outgoing messages and packets.
+pub(super) struct Sending {
+    pub ready: Ready,
+    pub retransmits: Retransmits,
+    pub control: VecDeque<Transmit>,
+    pub pacer: Pacer,
+    pub outgoing_bytes: u64,
+    /// When a packet was last returned for sending.
+    pub last_sent: Time,
+    /// Peers whose paths the caller must check.
+    pub paths_in_question: VecDeque<u32>,
+}
+
+/// Incoming messages, and what peers are permitted to send.
+pub(super) struct Receiving {
+    pub grants: Grants,
+    /// Scratch memory for choosing grants.
+    pub active: Vec<u32>,
+    pub unscheduled_quota: UnscheduledQuota,
+    pub incast_estimator: IncastEstimator,
+    pub unscheduled_loss: LossAccounting,
+    pub cutoffs: Cutoffs,
+    pub unproven: UnprovenRpcs,
+    pub incoming_bytes: u64,
+}
+
+/// Timers, and queues that wait for a time.
+pub(super) struct Waits {
+    /// Timers of the RPCs that wait for their peer.
+    pub timers: TimerWheel,
+    /// Timers of peers: for the next RESEND to the peer, or for its silence.
+    pub peer_timers: TimerWheel,
+    /// Links of RPC slots in their peer's queue for RESENDs.
+    pub resend_links: Links,
     /// Acknowledgements that arrived in DATA packets and are not handled yet: the peer, and the client's id.
-    pub(super) acked: Vec<(u32, u64)>,
+    pub acked: Vec<(u32, u64)>,
     /// Peers with five or more waiting acknowledgements, each with the deadline to send them; in order of
     /// time.
-    pub(super) acks_due: VecDeque<(Time, u32)>,
-    pub(super) refused_ports: RefusedPorts,
-    pub(super) outgoing_bytes: u64,
-    pub(super) incoming_bytes: u64,
-    /// Peers whose paths the caller must check.
-    pub(super) paths_in_question: VecDeque<u32>,
-    /// When a packet was last returned for sending.
-    pub(super) last_sent: Time,
-    /// When tables that a peak has left large are checked for shrinking.
-    pub(super) shrink_at: Option<Time>,
-    /// Number of RPCs for which the tables keep room.
-    pub(super) least_room: usize,
+    pub acks_due: VecDeque<(Time, u32)>,
+}
+
+/// RPCs that have ended, or must be ended.
+pub(super) struct Lifetimes {
+    pub finished: FinishedIds,
+    pub reaper: Reaper,
+    pub refused_ports: RefusedPorts,
+}
+
+impl Tables {
+    fn new(config: &Config, rpcs: usize, seed: u64) -> Tables {
+        Tables {
+            ids: RpcIds::with_capacity(rpcs, seed),
+            peer_rpcs: Links::with_capacity(rpcs),
+            port_rpcs: PortRpcs::with_capacity(rpcs),
+            ports: Ports::new(config),
+            lost_owners: BTreeMap::new(),
+            least_room: least_room(config),
+            shrink_at: None,
+        }
+    }
+}
+
+impl Sending {
+    fn new(config: &Config, rpcs: usize, seed: u64) -> Sending {
+        Sending {
+            ready: Ready::with_capacity(rpcs),
+            retransmits: Retransmits::new(config.max_retransmits, seed),
+            control: VecDeque::new(),
+            pacer: Pacer::new(config),
+            outgoing_bytes: 0,
+            last_sent: Time::ZERO,
+            paths_in_question: VecDeque::new(),
+        }
+    }
+}
+
+impl Receiving {
+    fn new(config: &Config, rpcs: usize) -> Receiving {
+        Receiving {
+            grants: Grants::with_capacity(rpcs, config.max_incoming.into(), config.window.into()),
+            active: Vec::new(),
+            unscheduled_quota: UnscheduledQuota::new(config),
+            incast_estimator: IncastEstimator::new(config),
+            unscheduled_loss: LossAccounting::with_capacity(rpcs),
+            cutoffs: Cutoffs::new(config),
+            unproven: UnprovenRpcs::new(),
+            incoming_bytes: 0,
+        }
+    }
+}
+
+impl Waits {
+    fn with_capacity(rpcs: usize) -> Waits {
+        Waits {
+            timers: TimerWheel::with_capacity(rpcs),
+            peer_timers: TimerWheel::with_capacity(0),
+            resend_links: Links::with_capacity(rpcs),
+            acked: Vec::with_capacity(MAX_PUT_OFF),
+            acks_due: VecDeque::new(),
+        }
+    }
+}
+
+impl Lifetimes {
+    fn new(config: &Config, seed: u64) -> Lifetimes {
+        let finished = FinishedIds::new(
+            config.max_packet_lifetime_ns,
+            config.max_finished_blocks,
+            config.finished_policy,
+            seed,
+        );
+        Lifetimes { finished, reaper: Reaper::default(), refused_ports: RefusedPorts::default() }
+    }
 }
 
 impl Endpoint {
@@ -125,12 +209,10 @@ impl Endpoint {
         config.validate()?;
         trace.set_endpoint(u8::try_from(config.endpoint).unwrap_or(u8::MAX));
         let keys = Keys::new(config.seed, config.id_seed);
-        let reserve = config.reserve_rpcs.min(config.max_rpcs) as usize;
-        let ids = || FixedState::with_seed(keys.tables);
-        let least_room = least_room(&config);
-        let mut stats = Stats::default();
-        let pacer = Pacer::new(&config);
-        stats.pacer_off = pacer.is_off().into();
+        let seed = keys.tables;
+        let rpcs = config.reserve_rpcs.min(config.max_rpcs) as usize;
+        let sending = Sending::new(&config, rpcs, seed);
+        let stats = Stats { pacer_off: sending.pacer.is_off().into(), ..Stats::default() };
         let incarnation = match config.incarnation {
             0 => Incarnation::NONE,
             number => Incarnation::new(number),
@@ -141,49 +223,15 @@ impl Endpoint {
             stats,
             trace,
             now: Time::ZERO,
-            rpcs: RpcTable::with_capacity(reserve),
-            client_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
-            server_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
-            peers: Peers::new(keys.tables),
-            peer_rpcs: Links::with_capacity(reserve),
-            ports: Ports::new(&config),
-            port_rpcs: PortRpcs::with_capacity(reserve),
-            lost_owners: BTreeMap::new(),
-            keys,
-            challenges: 0,
-            next_id: own_count_from(keys.first_id & !1, &config),
-            ids_left: u64::MAX,
-            grants: Grants::with_capacity(reserve, config.max_incoming.into(), config.window.into()),
-            unscheduled_quota: UnscheduledQuota::new(&config),
-            incast_estimator: IncastEstimator::new(&config),
-            unscheduled_loss: LossAccounting::with_capacity(reserve),
-            active: Vec::new(),
-            ready: Ready::with_capacity(reserve),
-            retransmits: Retransmits::new(config.max_retransmits, keys.tables),
-            control: VecDeque::new(),
-            pacer,
-            cutoffs: Cutoffs::new(&config),
-            timers: TimerWheel::with_capacity(reserve),
-            peer_timers: TimerWheel::with_capacity(0),
-            resend_links: Links::with_capacity(reserve),
-            finished: FinishedIds::new(
-                config.max_packet_lifetime_ns,
-                config.max_finished_blocks,
-                config.finished_policy,
-                keys.tables,
-            ),
-            unproven: UnprovenRpcs::new(),
             events: VecDeque::new(),
-            reaper: Reaper::default(),
-            acked: Vec::with_capacity(MAX_PUT_OFF),
-            acks_due: VecDeque::new(),
-            refused_ports: RefusedPorts::default(),
-            outgoing_bytes: 0,
-            incoming_bytes: 0,
-            paths_in_question: VecDeque::new(),
-            last_sent: Time::ZERO,
-            shrink_at: None,
-            least_room,
+            rpcs: RpcTable::with_capacity(rpcs),
+            peers: Peers::new(seed),
+            tables: Tables::new(&config, rpcs, seed),
+            ids: IdSource::new(keys, &config),
+            sending,
+            receiving: Receiving::new(&config, rpcs),
+            waits: Waits::with_capacity(rpcs),
+            lifetimes: Lifetimes::new(&config, seed),
             config,
         })
     }

@@ -28,13 +28,15 @@ impl Endpoint {
     #[inline]
     #[must_use]
     pub fn has_transmit(&self) -> bool {
-        !self.control.is_empty() || !self.ready.is_empty() || self.ready.waits_for_pacer
+        !self.sending.control.is_empty()
+            || !self.sending.ready.is_empty()
+            || self.sending.ready.waits_for_pacer
     }
 
     /// The next packet to send now, if any. A returned packet counts as sent.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         let now = self.advance(now);
-        self.ready.waits_for_pacer = false;
+        self.sending.ready.waits_for_pacer = false;
         match self.next_control(now) {
             Some(packet) => Some(packet),
             None => {
@@ -46,10 +48,10 @@ impl Endpoint {
 
     /// The next waiting control packet. It counts as sent.
     pub(super) fn next_control(&mut self, now: Time) -> Option<Transmit> {
-        let packet = self.control.pop_front()?;
+        let packet = self.sending.control.pop_front()?;
         let bytes = packet.header.as_slice().len() as u32;
-        self.pacer.sent(now, bytes); // SEND-7
-        self.last_sent = now;
+        self.sending.pacer.sent(now, bytes); // SEND-7
+        self.sending.last_sent = now;
         self.stats.packets_sent += 1;
         Some(packet)
     }
@@ -57,17 +59,17 @@ impl Endpoint {
     /// The part of a message that the next DATA packet carries.
     pub(super) fn next_part(&mut self, now: Time) -> Option<PlannedData> {
         for _ in 0..self.config.reap_limit {
-            let slot = self.ready.choose(self.config.max_packet)?;
+            let slot = self.sending.ready.choose(self.config.max_packet)?;
             // A planted fault that the swarm must find: retransmissions go before all other bytes.
             #[cfg(homa_canary = "resend_first")]
-            let slot = self.retransmits.any().unwrap_or(slot);
+            let slot = self.sending.retransmits.any().unwrap_or(slot);
             let rpc = &self.rpcs[slot as usize];
             if rpc.life != self.peers[rpc.peer].life {
                 self.end_of_life(now, slot);
                 continue;
             }
             // SHARE-5, SEND-10
-            return match self.retransmits.first(slot) {
+            return match self.sending.retransmits.first(slot) {
                 Some((range, priority)) => self.part_again(now, slot, &range, priority),
                 None => self.fresh_part(now, slot),
             };
@@ -77,16 +79,16 @@ impl Endpoint {
 
     /// Adds an RPC to the messages to send, if it may send.
     pub(super) fn make_ready(&mut self, slot: u32) {
-        let again = self.retransmits.bytes(slot);
+        let again = self.sending.retransmits.bytes(slot);
         let outgoing = &self.rpcs[slot as usize].outgoing;
         if again > 0 || outgoing.is_ready() {
-            self.ready.place(slot, outgoing.remaining().saturating_add(again));
+            self.sending.ready.place(slot, outgoing.remaining().saturating_add(again));
         }
     }
 
     /// Bytes of the message not yet sent, plus bytes to be sent again: the sender's SRPT key (SHARE-5).
     pub(super) fn left_to_send(&self, slot: u32) -> u32 {
-        self.rpcs[slot as usize].outgoing.remaining().saturating_add(self.retransmits.bytes(slot))
+        self.rpcs[slot as usize].outgoing.remaining().saturating_add(self.sending.retransmits.bytes(slot))
     }
 
     pub(super) fn max_payload(&self, peer: u32) -> u32 {
@@ -96,12 +98,12 @@ impl Endpoint {
     /// SEND-6, SEND-7.
     fn pacer_admits(&mut self, now: Time, payload: u32, slot: u32) -> bool {
         let bytes = payload + DATA_HEADER_LEN as u32;
-        if self.pacer.admits(now, bytes) {
+        if self.sending.pacer.admits(now, bytes) {
             return true;
         }
-        self.ready.waits_for_pacer = true;
+        self.sending.ready.waits_for_pacer = true;
         self.stats.pacer_waits += 1;
-        let backlog = self.pacer.backlog_ns(now).min(u64::from(u32::MAX)) as u32;
+        let backlog = self.sending.pacer.backlog_ns(now).min(u64::from(u32::MAX)) as u32;
         let rpc = &self.rpcs[slot as usize];
         self.trace.record_with(EventKind::WaitPacer, rpc.id, backlog, payload, peer_number(rpc.peer), 0);
         false
@@ -115,13 +117,13 @@ impl Endpoint {
         if !self.pacer_admits(now, len, slot) {
             return None;
         }
-        self.ready.account(len, self.config.max_packet, self.config.pacer_fifo_fraction);
-        self.retransmits.sent(slot, len);
+        self.sending.ready.account(len, self.config.max_packet, self.config.pacer_fifo_fraction);
+        self.sending.retransmits.sent(slot, len);
         self.stats.retransmits += 1;
-        if self.retransmits.bytes(slot) > 0 || self.rpcs[slot as usize].outgoing.is_ready() {
-            self.ready.place(slot, self.left_to_send(slot));
+        if self.sending.retransmits.bytes(slot) > 0 || self.rpcs[slot as usize].outgoing.is_ready() {
+            self.sending.ready.place(slot, self.left_to_send(slot));
         } else {
-            self.ready.remove(slot);
+            self.sending.ready.remove(slot);
         }
         Some(PlannedData { slot, offset: range.start, len, priority, retransmit: true })
     }
@@ -140,7 +142,7 @@ impl Endpoint {
         if !self.pacer_admits(now, len, slot) {
             return None;
         }
-        self.ready.account(len, self.config.max_packet, self.config.pacer_fifo_fraction);
+        self.sending.ready.account(len, self.config.max_packet, self.config.pacer_fifo_fraction);
         self.advance_message(now, slot, len);
         Some(PlannedData { slot, offset, len, priority, retransmit })
     }
@@ -155,10 +157,10 @@ impl Endpoint {
         rpc.quiet_since = now;
         if rpc.outgoing.is_ready() {
             let remaining = rpc.outgoing.remaining();
-            self.ready.place(slot, remaining);
+            self.sending.ready.place(slot, remaining);
             return;
         }
-        self.ready.remove(slot);
+        self.sending.ready.remove(slot);
         if !rpc.outgoing.all_sent() {
             let (granted, length) = (rpc.outgoing.granted, rpc.outgoing.length);
             self.trace.record_with(EventKind::WaitGrant, rpc.id, granted, length, peer_number(rpc.peer), 0);
@@ -203,8 +205,8 @@ impl Endpoint {
         self.stats.packets_sent += 1;
         self.stats.data_sent += 1;
         self.stats.data_bytes_sent += u64::from(part.len);
-        self.pacer.sent(now, bytes);
-        self.last_sent = now;
+        self.sending.pacer.sent(now, bytes);
+        self.sending.last_sent = now;
         let word = packet_word(wire::PacketType::Data as u8, bytes);
         let priority = part.priority.min(self.config.num_priorities - 1); // PRIO-1
         let number = peer_number(rpc.peer);

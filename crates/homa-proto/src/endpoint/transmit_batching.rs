@@ -18,7 +18,7 @@ impl Endpoint {
     /// in their offset alone.
     pub fn poll_transmit_run(&mut self, now: Time, max_packets: u32, max_bytes: u32) -> Option<TransmitRun> {
         let now = self.advance(now);
-        self.ready.waits_for_pacer = false;
+        self.sending.ready.waits_for_pacer = false;
         if let Some(first) = self.next_control(now) {
             return Some(TransmitRun { first, more: 0 });
         }
@@ -41,7 +41,7 @@ impl Endpoint {
     /// Counts at most `most` packets after `part` as sent; returns their payload bytes.
     fn extend_run(&mut self, now: Time, part: &PlannedData, most: u32) -> u32 {
         let outgoing = &self.rpcs[part.slot as usize].outgoing;
-        let is_next = self.ready.choose(self.config.max_packet) == Some(part.slot);
+        let is_next = self.sending.ready.choose(self.config.max_packet) == Some(part.slot);
         if most == 0 || !is_next {
             return 0;
         }
@@ -82,13 +82,13 @@ impl Endpoint {
     /// fewer.
     fn admitted(&mut self, now: Time, packets: u32, len: u32, left: u32) -> u32 {
         let (full, share) = (self.config.max_packet, self.config.pacer_fifo_fraction);
-        if self.pacer.is_off() {
+        if self.sending.pacer.is_off() {
             // The last packet may be shorter, and must not count as a whole one for the oldest message's
             // share.
             let whole = packets.min(left / len);
-            let admitted = self.ready.account_run(whole, len, full, share);
+            let admitted = self.sending.ready.account_run(whole, len, full, share);
             let rest = if admitted == whole && packets > whole {
-                self.ready.account_run(1, left % len, full, share)
+                self.sending.ready.account_run(1, left % len, full, share)
             } else {
                 0
             };
@@ -97,11 +97,11 @@ impl Endpoint {
         for admitted in 0..packets {
             let payload = len.min(left - admitted * len);
             let bytes = payload + DATA_HEADER_LEN as u32;
-            let may_send = self.pacer.admits(now, bytes); // SEND-6, SEND-7
-            if !may_send || self.ready.account_run(1, payload, full, share) == 0 {
+            let may_send = self.sending.pacer.admits(now, bytes); // SEND-6, SEND-7
+            if !may_send || self.sending.ready.account_run(1, payload, full, share) == 0 {
                 return admitted;
             }
-            self.pacer.sent(now, bytes);
+            self.sending.pacer.sent(now, bytes);
         }
         packets
     }

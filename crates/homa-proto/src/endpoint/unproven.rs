@@ -16,7 +16,7 @@ impl Endpoint {
     /// Marks the peer as proven: it has shown that it receives our packets (SHARE-3).
     pub(super) fn mark_served(&mut self, peer: u32) {
         if self.peers.prove(peer) {
-            self.grants.set_prefix(peer, None);
+            self.receiving.grants.set_prefix(peer, None);
         }
     }
 
@@ -25,13 +25,13 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         let Some(prefix) = rpc.incoming.prefix else { return };
         let (peer, state) = (rpc.peer, rpc.state);
-        if self.cutoffs.proves(self.peers[peer].cutoffs_kept) {
+        if self.receiving.cutoffs.proves(self.peers[peer].cutoffs_kept) {
             self.mark_served(peer); // SHARE-3
         }
         if self.peers[peer].served {
             self.leave_prefix(slot);
         } else if state == RpcState::RequestArriving {
-            self.unproven.heard(slot);
+            self.receiving.unproven.heard(slot);
             self.peers.prefixes.heard(prefix, slot);
         }
     }
@@ -44,16 +44,16 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let Some(prefix) = rpc.incoming.prefix else { return };
         let counted = rpc.incoming.counted;
-        self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         rpc.incoming.prefix = None;
-        self.grants.recount(&mut rpc.incoming, rpc.peer, counted);
+        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, counted);
         self.peers.prefixes.remove_rpc(prefix, charge(rpc.incoming.length));
     }
 
     /// A request is whole, or ends.
     pub(super) fn not_arriving(&mut self, slot: u32) {
-        if self.unproven.contains(slot) {
-            self.unproven.remove(slot);
+        if self.receiving.unproven.contains(slot) {
+            self.receiving.unproven.remove(slot);
             self.peers.prefixes.silence(slot);
         }
     }
@@ -76,7 +76,7 @@ impl Endpoint {
     /// of it.
     pub(super) fn displace(&mut self, now: Time) -> bool {
         self.settle_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
-        let Some(slot) = self.unproven.longest_silent() else { return false };
+        let Some(slot) = self.receiving.unproven.longest_silent() else { return false };
         self.displace_slot(now, slot);
         true
     }

@@ -34,8 +34,8 @@ impl Endpoint {
 
     /// Whether `rpc_id` is that of an open request of ours to the reported peer and port.
     fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: MissingTarget) -> bool {
-        let Some(slot) = rpc_id.and_then(|id| self.client_ids.get(&id)) else { return false };
-        let rpc = &self.rpcs[*slot as usize];
+        let Some(slot) = rpc_id.and_then(|id| self.tables.ids.client(id)) else { return false };
+        let rpc = &self.rpcs[slot as usize];
         rpc.peer == peer
             && rpc.life == self.peers[peer].life
             && !matches!(reported, MissingTarget::Port(port) if port != rpc.peer_port)
@@ -67,7 +67,7 @@ impl Endpoint {
         let Some(oldest) = self.peers[peer].rpcs.head() else { return };
         let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);
         self.challenge(now, peer, port, peer_port);
-        self.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
+        self.waits.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
     }
 
     /// Handles the timer of a peer with a doubtful report: checks whether any packet came from it since.
@@ -84,7 +84,7 @@ impl Endpoint {
     /// response. Other RPCs of that port are found by packets of their own. Returns whether there was such an
     /// RPC.
     fn end_refused_server(&mut self, now: Time, peer: u32, port: u16, rpc_id: Option<u64>) -> bool {
-        let Some(&slot) = rpc_id.and_then(|id| self.server_ids.get(&(peer, id))) else { return false };
+        let Some(slot) = rpc_id.and_then(|id| self.tables.ids.server(peer, id)) else { return false };
         let refused = self.rpcs[slot as usize].peer_port == port;
         if refused {
             self.end_server(now, slot, DoneReason::ClientSilent);
@@ -93,32 +93,32 @@ impl Endpoint {
     }
 
     fn note_refused_port(&mut self, known: u32, peer: SocketAddr, port: u16) {
-        let (until_id, cursor) = (self.next_id, self.peers[known].rpcs.head());
-        let has_room = self.refused_ports.add(peer, port, until_id, cursor);
+        let (until_id, cursor) = (self.ids.next(), self.peers[known].rpcs.head());
+        let has_room = self.lifetimes.refused_ports.add(peer, port, until_id, cursor);
         self.stats.reports_dropped += u64::from(!has_room);
     }
 
     /// Ends the client RPCs to refused ports. Each examined RPC costs budget, whether or not it is ended.
     pub(super) fn end_refused_clients(&mut self, budget: &mut u32) {
-        while let Some(refused) = self.refused_ports.first_mut() {
+        while let Some(refused) = self.lifetimes.refused_ports.first_mut() {
             if *budget == 0 {
                 return;
             }
             *budget -= 1;
             let Some(peer) = self.peers.find(&refused.peer) else {
-                self.refused_ports.remove_first();
+                self.lifetimes.refused_ports.remove_first();
                 continue;
             };
             let Some(slot) = refused.cursor else {
-                self.refused_ports.remove_first();
+                self.lifetimes.refused_ports.remove_first();
                 continue;
             };
-            if self.peer_rpcs.list_of(slot) != Some(peer) {
+            if self.tables.peer_rpcs.list_of(slot) != Some(peer) {
                 // The RPC at the cursor ended meanwhile and left the list: begin again.
                 refused.cursor = self.peers[peer].rpcs.head();
                 continue;
             }
-            refused.cursor = self.peer_rpcs.next(slot);
+            refused.cursor = self.tables.peer_rpcs.next(slot);
             let rpc = &self.rpcs[slot as usize];
             let count = self.peers[peer].ids.count(rpc.id, self.config.endpoints);
             if rpc.state.is_client() && rpc.peer_port == refused.port && refused.concerns(count) {

@@ -18,11 +18,11 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
         let (bytes, ungranted) = (incoming.outstanding(), incoming.ungranted());
-        self.unscheduled_loss.place(slot, &mut incoming.unasked, to, bytes);
+        self.receiving.unscheduled_loss.place(slot, &mut incoming.unasked, to, bytes);
         if to == UnscheduledState::Aside {
-            self.grants.remove(slot, rpc.peer);
-        } else if ungranted > 0 && !incoming.is_stalled() && !self.grants.contains(slot) {
-            self.grants.add(slot, rpc.peer, ungranted);
+            self.receiving.grants.remove(slot, rpc.peer);
+        } else if ungranted > 0 && !incoming.is_stalled() && !self.receiving.grants.contains(slot) {
+            self.receiving.grants.add(slot, rpc.peer, ungranted);
         }
     }
 
@@ -30,8 +30,8 @@ impl Endpoint {
     pub(super) fn set_unasked_aside(&mut self, slot: u32) {
         self.place_unasked(slot, UnscheduledState::Aside);
         let rpc = &mut self.rpcs[slot as usize];
-        self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
-        self.grants.dirty = true;
+        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+        self.receiving.grants.dirty = true;
         self.stats.unscheduled_reclaimed += 1;
     }
 
@@ -39,49 +39,54 @@ impl Endpoint {
     /// `incast_quiet_ns` without another packet.
     pub(super) fn watch_unasked(&mut self, now: Time) {
         let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
-        self.unscheduled_loss.watch(now, self.grants.total_incoming, most, self.config.incast_quiet_ns);
+        self.receiving.unscheduled_loss.watch(
+            now,
+            self.receiving.grants.total_incoming,
+            most,
+            self.config.incast_quiet_ns,
+        );
     }
 
     /// Sets aside the bytes that did not arrive, a bounded number of messages at a time (INCAST-4).
     pub(super) fn reclaim_unasked(&mut self, now: Time) {
-        self.grants.dirty |= self.unscheduled_loss.take_more();
-        if !self.unscheduled_loss.is_due(now) {
+        self.receiving.grants.dirty |= self.receiving.unscheduled_loss.take_more();
+        if !self.receiving.unscheduled_loss.is_due(now) {
             return;
         }
         for _ in 0..self.config.reap_limit {
-            let Some(slot) = self.unscheduled_loss.first_coming() else { break };
+            let Some(slot) = self.receiving.unscheduled_loss.first_coming() else { break };
             self.set_unasked_aside(slot);
         }
-        self.unscheduled_loss.overflowed(now);
-        self.grants.dirty = true;
+        self.receiving.unscheduled_loss.overflowed(now);
+        self.receiving.grants.dirty = true;
     }
 
     /// Requests the bytes that were set aside, the shortest message first, as far as the grant budget allows
     /// (INCAST-5). Returns whether grants may be sent as well.
     pub(super) fn ask_for_reclaimed(&mut self, now: Time) -> bool {
-        if self.unscheduled_loss.is_due(now) {
+        if self.receiving.unscheduled_loss.is_due(now) {
             return false; // Not all of it has been set aside yet.
         }
         let budget = self.grant_budget();
         for _ in 0..self.config.reap_limit {
-            let Some(slot) = self.unscheduled_loss.first_aside() else { return true };
+            let Some(slot) = self.receiving.unscheduled_loss.first_aside() else { return true };
             let outstanding = self.rpcs[slot as usize].incoming.outstanding();
-            let total = self.grants.total_incoming;
+            let total = self.receiving.grants.total_incoming;
             if total > 0 && total + u64::from(outstanding) > budget {
                 // Arriving bytes make room for this message, unless grants take that room. Only shorter
                 // messages may therefore get grants.
-                return self.grants.shortest().is_some_and(|ungranted| ungranted < outstanding);
+                return self.receiving.grants.shortest().is_some_and(|ungranted| ungranted < outstanding);
             }
             self.place_unasked(slot, UnscheduledState::Coming);
             let rpc = &mut self.rpcs[slot as usize];
             let outstanding = rpc.incoming.outstanding();
             rpc.incoming.fresh = true;
-            self.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
+            self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
             self.request_missing(slot, self.config.max_sched_prio, RECLAIM_RANGES);
             self.rpcs[slot as usize].quiet_since = now;
             self.await_peer(now, slot);
         }
-        self.unscheduled_loss.ask_more();
+        self.receiving.unscheduled_loss.ask_more();
         false
     }
 }
