@@ -2,7 +2,7 @@
 
 use crate::contract::{DoneReason, RpcError};
 
-/// Why all RPCs of a peer's earlier incarnation end.
+/// Why all RPCs of a peer's earlier epoch end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IncarnationEnd {
     Restarted,

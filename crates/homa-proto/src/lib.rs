@@ -32,7 +32,7 @@
 //!   of 64 ids, and one time. The table is bounded, and a named policy applies when it is full.
 //! - **Ended RPCs are reaped in portions** (`reap`). When a peer restarts or a port closes, thousands of RPCs
 //!   may end. They are freed a few per call, so that the next packet does not wait. The end of a peer's RPCs
-//!   takes effect at once all the same: each RPC stores the peer's `life` in which it began.
+//!   takes effect at once all the same: each RPC stores the peer's `epoch` in which it began.
 //!   `homa/payload/buffers` frees large buffers in portions for the same reason.
 //! - **Retransmissions are ranges** (`retransmit`), in the order of the requests, minus the bytes that are
 //!   already queued. The message's own offset does not move back, and its place in the order of fresh bytes

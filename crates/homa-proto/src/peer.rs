@@ -62,12 +62,13 @@ pub(crate) struct Peer {
     pub challenge: Challenge,
     /// A report of an unreachable peer that is being verified (PEER-4).
     pub doubt: Option<SuspectReport>,
-    /// Incremented when every RPC so far is over; each RPC stores the value at which it began.
-    pub life: u32,
+    /// Incremented when all present RPCs are over: the peer restarted, or is unreachable. Each RPC stores the
+    /// epoch in which it began.
+    pub epoch: u32,
     /// How often the peer was seen to restart: finished ids belong to one of its incarnations (AMO-8).
     pub restarts: u32,
-    /// Why the last incarnation ended.
-    pub life_end: IncarnationEnd,
+    /// Why the last epoch ended.
+    pub epoch_end: IncarnationEnd,
     /// When the last packet came from the peer; before the first, when this entry was created.
     pub last_heard: Time,
     /// The earliest start of the peer's silence: before, this host itself stood still and sent no probe
@@ -127,7 +128,7 @@ pub(crate) struct Peer {
     pub refused: u64,
     /// Blocks of finished ids that refer to the peer.
     pub finished_blocks: u32,
-    /// Whether the peer is in the reaper's queue of ended incarnations.
+    /// Whether the peer is in the reaper's queue of ended epochs.
     pub reaped: bool,
     /// Whether the peer is in the reaper's queue of silent clients.
     pub ends_silent: bool,
@@ -142,9 +143,9 @@ impl Peer {
             proven: false,
             challenge: Challenge::default(),
             doubt: None,
-            life: 0,
+            epoch: 0,
             restarts: 0,
-            life_end: IncarnationEnd::Restarted,
+            epoch_end: IncarnationEnd::Restarted,
             last_heard: now,
             awake_since: Time::ZERO,
             heard: false,
@@ -243,11 +244,11 @@ impl Peer {
             && self.finished_blocks == 0
     }
 
-    /// Ends the incarnation in which all present RPCs began. State that belongs to the old host process is
+    /// Ends the epoch in which all present RPCs began. State that belongs to the old host process is
     /// reset too (PEER-7).
-    pub(crate) fn end_life(&mut self, end: IncarnationEnd) {
-        self.life = self.life.wrapping_add(1);
-        self.life_end = end;
+    pub(crate) fn end_epoch(&mut self, end: IncarnationEnd) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch_end = end;
         if end == IncarnationEnd::Restarted {
             self.restarts = self.restarts.wrapping_add(1);
             self.cutoff_version = 0;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// Queues of RPCs that must be ended.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
-    /// Peers with RPCs of an earlier incarnation.
+    /// Peers with RPCs of an earlier epoch.
     pub peers: VecDeque<u32>,
     /// Clients that have been silent for too long, and the RPC at which the scan of their list continues.
     pub silent: VecDeque<u32>,

@@ -65,8 +65,8 @@ pub(crate) struct Rpc {
     /// Our side's id: even for a client, odd for a server.
     pub id: u64,
     pub peer: u32,
-    /// The peer's incarnation in which the RPC began, as a count.
-    pub life: u32,
+    /// The peer's epoch in which the RPC began.
+    pub epoch: u32,
     pub state: RpcState,
     /// RESENDs or NEED_ACKs since the last sign of the peer.
     pub tries: u8,
@@ -101,11 +101,11 @@ pub(crate) struct Rpc {
 impl Rpc {
     /// An RPC that begins now, between our `port` and `peer_port` of the peer.
     pub(crate) fn new(now: Time, id: u64, peer: (u32, u32), state: RpcState, ports: (u16, u16)) -> Rpc {
-        let ((peer, life), (port, peer_port)) = (peer, ports);
+        let ((peer, epoch), (port, peer_port)) = (peer, ports);
         Rpc {
             id,
             peer,
-            life,
+            epoch,
             state,
             tries: 0,
             backoff: 0,
@@ -131,7 +131,7 @@ impl Rpc {
         EndedRpc {
             id: self.id,
             peer: self.peer,
-            life: self.life,
+            epoch: self.epoch,
             state: self.state,
             taken_early: self.taken_early,
             is_complete: self.incoming.is_complete(),
@@ -170,7 +170,7 @@ impl Rpc {
 pub(crate) struct EndedRpc {
     pub id: u64,
     pub peer: u32,
-    pub life: u32,
+    pub epoch: u32,
     pub state: RpcState,
     pub taken_early: bool,
     /// Whether the whole incoming message has arrived.

@@ -15,7 +15,7 @@ impl Endpoint {
     /// Queues the acknowledgement of a finished client RPC: its server may free it when a packet has carried
     /// that (ACK-1).
     pub(super) fn queue_ack(&mut self, rpc: &EndedRpc) {
-        if rpc.life != self.peers[rpc.peer].life {
+        if rpc.epoch != self.peers[rpc.peer].epoch {
             return;
         }
         if !rpc.is_complete {

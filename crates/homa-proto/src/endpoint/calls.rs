@@ -44,7 +44,7 @@ impl Endpoint {
         }
         let slot = self.rpcs.next_slot();
         let id = self.take_id(peer, slot).ok_or(SendError::NoIds)?; // ID-3: one counter for all ports.
-        let life = self.peers[peer].life;
+        let epoch = self.peers[peer].epoch;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let limit = self.receiving.unscheduled_quota.next(now, &self.config, unlimited);
         self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
@@ -53,7 +53,7 @@ impl Endpoint {
             outgoing: MessageOut::new(length, unscheduled),
             response_limit: limit.unwrap_or(u32::MAX),
             options,
-            ..Rpc::new(now, id, (peer, life), RpcState::Requesting, (from_port, to_port))
+            ..Rpc::new(now, id, (peer, epoch), RpcState::Requesting, (from_port, to_port))
         });
         debug_assert_eq!(inserted, slot, "the id leads to the RPC");
         self.sending.outgoing_bytes += u64::from(length);

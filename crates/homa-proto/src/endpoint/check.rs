@@ -33,7 +33,7 @@ impl Endpoint {
             assert_eq!(found, Some(slot), "the id of {rpc:?} leads to it");
             assert!(self.tables.port_rpcs.contains(rpc.port, slot), "{rpc:?} is found by its port");
             let watched = self.waits.timers.is_armed(slot) || self.waits.resend_links.list_of(slot).is_some();
-            let ends = rpc.life != self.peers[rpc.peer].life;
+            let ends = rpc.epoch != self.peers[rpc.peer].epoch;
             assert!(
                 !self.waits.timers.is_armed(slot) || rpc.state != RpcState::InService,
                 "a timer left over: {rpc:?}"

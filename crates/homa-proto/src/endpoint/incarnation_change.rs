@@ -142,11 +142,11 @@ impl Endpoint {
         self.settle_acks(now);
         // The earlier incarnation may not have come from the peer. The peer then still has our requests.
         let survivors = if self.peers[peer].proven {
-            self.known_to_new_life(peer, packet).into_iter().collect()
+            self.answered_by_new_incarnation(peer, packet).into_iter().collect()
         } else {
             self.requests_to(peer)
         };
-        self.end_peer_life(peer, IncarnationEnd::Restarted);
+        self.end_peer_epoch(peer, IncarnationEnd::Restarted);
         let told = packet.common.incarnation;
         let known = &mut self.peers[peer];
         (known.incarnation, known.proven) = (told, true);
@@ -164,7 +164,7 @@ impl Endpoint {
 
     /// The RPC of a packet that shows a peer's restart, if only the new incarnation can have answered it
     /// (PEER-6).
-    fn known_to_new_life(&self, peer: u32, packet: &Packet) -> Option<u32> {
+    fn answered_by_new_incarnation(&self, peer: u32, packet: &Packet) -> Option<u32> {
         // All other packets about an RPC come only from a host that has received packets of that RPC.
         let answers = !matches!(packet.body, Body::RpcUnknown(_) | Body::Freeze | Body::Ack(_));
         let slot = self.find_rpc(Some(peer), packet.common.sender_id).ok()?;
@@ -172,7 +172,7 @@ impl Endpoint {
         (answers && rpc.state.is_client() && !rpc.answered).then_some(slot)
     }
 
-    /// Our open requests to the current incarnation of a peer.
+    /// Our open requests of the present epoch of a peer.
     fn requests_to(&self, peer: u32) -> Vec<u32> {
         let known = &self.peers[peer];
         if known.rpc_count == known.server_rpcs {
@@ -180,16 +180,16 @@ impl Endpoint {
         }
         let is_ours = |&slot: &u32| {
             let rpc = &self.rpcs[slot as usize];
-            rpc.state.is_client() && rpc.life == known.life
+            rpc.state.is_client() && rpc.epoch == known.epoch
         };
         self.tables.peer_rpcs.iter(&known.rpcs).filter(is_ours).collect()
     }
 
-    /// Moves an RPC into the current incarnation of its peer; it is then the youngest of the peer's RPCs.
+    /// Moves an RPC into the present epoch of its peer; it is then the youngest of the peer's RPCs.
     fn carry_over(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let peer = &mut self.peers[rpc.peer];
-        rpc.life = peer.life;
+        rpc.epoch = peer.epoch;
         self.tables.peer_rpcs.remove(&mut peer.rpcs, slot);
         self.tables.peer_rpcs.push_back(&mut peer.rpcs, rpc.peer, slot);
     }

@@ -22,14 +22,15 @@ impl Endpoint {
             || !self.waits.acked.is_empty()
     }
 
-    /// Ends an incarnation of a peer: at once for the protocol, and RPC by RPC for its state.
-    pub(super) fn end_peer_life(&mut self, peer: u32, end: IncarnationEnd) {
+    /// Ends the present epoch of a peer: its RPCs are over for the protocol at once, and are freed one by
+    /// one.
+    pub(super) fn end_peer_epoch(&mut self, peer: u32, end: IncarnationEnd) {
         let known = &mut self.peers[peer];
         if known.rpc_count == 0 && end != IncarnationEnd::Restarted {
             return;
         }
         let last_heard = known.last_heard;
-        known.end_life(end);
+        known.end_epoch(end);
         self.stats.peer_restarts += u64::from(end == IncarnationEnd::Restarted);
         let silent_ms = self.now.since(last_heard) / MS;
         let count = known.rpc_count;
@@ -55,12 +56,12 @@ impl Endpoint {
                 return;
             }
             budget -= 1;
-            let Some(slot) = self.oldest_of_earlier_life(peer) else {
+            let Some(slot) = self.oldest_of_earlier_epoch(peer) else {
                 self.lifetimes.reaper.peers.pop_front();
                 self.peers[peer].reaped = false;
                 continue;
             };
-            self.end_of_life(now, slot);
+            self.end_of_earlier_epoch(now, slot);
         }
         self.end_silent_clients(now, &mut budget);
         self.end_refused_clients(&mut budget);
@@ -96,17 +97,17 @@ impl Endpoint {
         }
     }
 
-    /// RPCs are in their peer's list by age, so those of an earlier incarnation come first.
-    fn oldest_of_earlier_life(&self, peer: u32) -> Option<u32> {
+    /// RPCs are in their peer's list by age, so those of an earlier epoch come first.
+    fn oldest_of_earlier_epoch(&self, peer: u32) -> Option<u32> {
         let known = &self.peers[peer];
         let slot = known.rpcs.head()?;
-        (self.rpcs[slot as usize].life != known.life).then_some(slot)
+        (self.rpcs[slot as usize].epoch != known.epoch).then_some(slot)
     }
 
-    /// Ends one RPC of an earlier incarnation of its peer.
-    pub(super) fn end_of_life(&mut self, now: Time, slot: u32) {
+    /// Ends one RPC of an earlier epoch of its peer.
+    pub(super) fn end_of_earlier_epoch(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        let end = self.peers[rpc.peer].life_end;
+        let end = self.peers[rpc.peer].epoch_end;
         if rpc.state.is_client() {
             self.end_with_error(slot, end.client_error());
         } else {

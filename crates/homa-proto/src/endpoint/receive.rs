@@ -173,7 +173,7 @@ impl Endpoint {
         if rpc.peer != peer {
             return Err(drop_as!(drop_wrong_peer));
         }
-        if rpc.life != self.peers[peer].life {
+        if rpc.epoch != self.peers[peer].epoch {
             return Err(drop_as!(drop_unknown_rpc));
         }
         Ok(slot)
@@ -240,10 +240,10 @@ impl Endpoint {
             return Err(drop_as!(drop_owner_gone));
         }
         let id = common.sender_id | 1;
-        // Only an RPC of the peer's earlier incarnation can still exist here, while those are being ended.
+        // Only an RPC of the peer's earlier epoch can still exist here, while those are being ended.
         let peer_of_earlier = peer.filter(|&peer| self.peers[peer].reaped);
         if let Some(slot) = peer_of_earlier.and_then(|peer| self.tables.ids.server(peer, id)) {
-            self.end_of_life(now, slot);
+            self.end_of_earlier_epoch(now, slot);
         }
         if self.has_run(now, peer, id) {
             return Err(drop_as!(drop_finished)); // AMO-1, AMO-3
@@ -327,7 +327,7 @@ impl Endpoint {
         if !self.peers[peer].served && self.receiving.cutoffs.proves(data.cutoff_version) {
             self.mark_served(peer);
         }
-        let life = self.peers[peer].life;
+        let epoch = self.peers[peer].epoch;
         let slot = self.insert_rpc(Rpc {
             options: CallOptions {
                 readable_step: self.config.request_readable_step,
@@ -337,7 +337,7 @@ impl Endpoint {
             ..Rpc::new(
                 now,
                 id,
-                (peer, life),
+                (peer, epoch),
                 RpcState::RequestArriving,
                 (common.dest_port, common.source_port),
             )

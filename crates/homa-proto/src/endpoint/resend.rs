@@ -52,8 +52,8 @@ impl Endpoint {
     /// Handles the timer of an RPC: the RPC's state determines whether anything is due.
     pub(super) fn rpc_timer(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        if rpc.life != self.peers[rpc.peer].life {
-            self.end_of_life(now, slot);
+        if rpc.epoch != self.peers[rpc.peer].epoch {
+            self.end_of_earlier_epoch(now, slot);
         } else if rpc.state == RpcState::InService {
             // The application has the request, for as long as it takes.
         } else if now >= rpc.stalled_at(self.config.max_stall_ns) {
@@ -260,7 +260,7 @@ impl Endpoint {
         let known = &self.peers[peer];
         let oldest = self.tables.peer_rpcs.iter(&known.rpcs).take(PROBE_LOOKS);
         let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
-        if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].life == known.life) {
+        if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].epoch == known.epoch) {
             self.stats.need_acks_sent += 1;
             self.note_timer(self.now, self.now, slot, TimerPurpose::Probe);
             self.send_control(slot, Body::NeedAck);

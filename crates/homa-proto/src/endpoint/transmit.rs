@@ -64,8 +64,8 @@ impl Endpoint {
             #[cfg(homa_canary = "resend_first")]
             let slot = self.sending.retransmits.any().unwrap_or(slot);
             let rpc = &self.rpcs[slot as usize];
-            if rpc.life != self.peers[rpc.peer].life {
-                self.end_of_life(now, slot);
+            if rpc.epoch != self.peers[rpc.peer].epoch {
+                self.end_of_earlier_epoch(now, slot);
                 continue;
             }
             // SHARE-5, SEND-10

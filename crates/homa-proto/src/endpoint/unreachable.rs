@@ -37,14 +37,14 @@ impl Endpoint {
         let Some(slot) = rpc_id.and_then(|id| self.tables.ids.client(id)) else { return false };
         let rpc = &self.rpcs[slot as usize];
         rpc.peer == peer
-            && rpc.life == self.peers[peer].life
+            && rpc.epoch == self.peers[peer].epoch
             && !matches!(reported, MissingTarget::Port(port) if port != rpc.peer_port)
     }
 
     fn believe(&mut self, peer: u32, reported: MissingTarget) {
         self.peers[peer].doubt = None;
         match reported {
-            MissingTarget::Peer(end) => self.end_peer_life(peer, end),
+            MissingTarget::Peer(end) => self.end_peer_epoch(peer, end),
             MissingTarget::Port(port) => self.note_refused_port(peer, self.peers[peer].addr, port),
         }
     }
