@@ -70,12 +70,12 @@ pub(crate) struct Peer {
     /// Why the last epoch ended.
     pub epoch_end: IncarnationEnd,
     /// When the last packet came from the peer; before the first, when this entry was created.
-    pub last_heard: Time,
+    pub last_packet_at: Time,
     /// The earliest start of the peer's silence: before, this host itself stood still and sent no probe
     /// (PEER-5).
     pub awake_since: Time,
     /// Whether any packet ever came from the peer.
-    pub heard: bool,
+    pub has_sent: bool,
     /// The peer's dialect, as far as its packets without our mark have shown it.
     pub belief: Belief,
     /// The peer's own cutoffs, for our unscheduled packets to it.
@@ -146,9 +146,9 @@ impl Peer {
             epoch: 0,
             restarts: 0,
             epoch_end: IncarnationEnd::Restarted,
-            last_heard: now,
+            last_packet_at: now,
             awake_since: Time::ZERO,
-            heard: false,
+            has_sent: false,
             belief: Belief::UNKNOWN,
             cutoffs: [0; PRIORITIES],
             cutoff_version: 0,
@@ -203,7 +203,7 @@ impl Peer {
 
     /// What is believed of the peer's dialect, unless that is too old (DIALECT-3).
     pub(crate) fn believed(&self, now: Time) -> Belief {
-        if now.since(self.last_heard) >= DIALECT_MEMORY_NS { Belief::UNKNOWN } else { self.belief }
+        if now.since(self.last_packet_at) >= DIALECT_MEMORY_NS { Belief::UNKNOWN } else { self.belief }
     }
 
     /// Whether Linux Homa may be behind the peer's address: over raw IP, or at the port of its UDP form.
@@ -230,13 +230,13 @@ impl Peer {
 
     /// The time since which the peer has been silent, as far as that counts against it (PEER-5).
     pub(crate) fn silent_since(&self) -> Time {
-        self.last_heard.max(self.awake_since)
+        self.last_packet_at.max(self.awake_since)
     }
 
     /// Whether forgetting the peer would lose nothing (PEER-11).
     fn is_forgettable(&self, now: Time, config: &Config) -> bool {
         // A peer that still needs an acknowledgement would have requested it long before.
-        let unwanted = now.since(self.last_heard) >= config.max_packet_lifetime_ns;
+        let unwanted = now.since(self.last_packet_at) >= config.max_packet_lifetime_ns;
         self.rpc_count == 0
             && !self.reaped
             && !self.ends_silent

@@ -176,7 +176,7 @@ impl Prefixes {
     }
 
     /// Moves an arriving request to the end of its prefix's list.
-    pub(crate) fn heard(&mut self, prefix: PrefixId, slot: u32) {
+    pub(crate) fn note_packet(&mut self, prefix: PrefixId, slot: u32) {
         self.links.ensure(slot);
         self.silence(slot);
         self.links.push_back(&mut self.slots[prefix.slot()].arriving, prefix.list(), slot);

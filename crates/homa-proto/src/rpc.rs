@@ -83,7 +83,7 @@ pub(crate) struct Rpc {
     pub asked: bool,
     /// The application has received a part of the request before it was complete.
     pub taken_early: bool,
-    /// When the RPC was last heard of, or a RESEND or NEED_ACK was sent.
+    /// When a packet of the RPC last arrived, or a RESEND or NEED_ACK was sent.
     pub quiet_since: Time,
     /// Time of the last progress; before any, the start of the RPC.
     pub progress_at: Time,
@@ -143,7 +143,7 @@ impl Rpc {
     }
 
     /// The peer has shown that it waits for us: the next RESEND waits for the whole interval.
-    pub(crate) fn heard(&mut self, now: Time) {
+    pub(crate) fn sign_of_life(&mut self, now: Time) {
         self.answered = true;
         self.tries = 0;
         self.backoff = 0;

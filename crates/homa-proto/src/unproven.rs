@@ -33,7 +33,7 @@ impl UnprovenRpcs {
     }
 
     /// Moves the request to the end of the list, since one of its packets arrived.
-    pub(crate) fn heard(&mut self, slot: u32) {
+    pub(crate) fn note_packet(&mut self, slot: u32) {
         self.links.ensure(slot);
         self.remove(slot);
         self.links.push_back(&mut self.list, 0, slot);

@@ -102,9 +102,10 @@ pub(crate) enum Verdict {
 }
 
 impl SuspectReport {
-    /// Judges the report. The last packet of the peer came at `last_heard`; `interval_ns` is that of RESENDs.
-    pub(crate) fn verdict(&self, now: Time, last_heard: Time, interval_ns: u64) -> Verdict {
-        if last_heard > self.since {
+    /// Judges the report. The last packet of the peer came at `last_packet_at`; `interval_ns` is that of
+    /// RESENDs.
+    pub(crate) fn verdict(&self, now: Time, last_packet_at: Time, interval_ns: u64) -> Verdict {
+        if last_packet_at > self.since {
             Verdict::Refuted
         } else if now.since(self.since) >= interval_ns.saturating_mul(SUSPECT_INTERVALS) {
             Verdict::Believed

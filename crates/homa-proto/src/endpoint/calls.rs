@@ -39,7 +39,7 @@ impl Endpoint {
         let peer = self.find_or_add_peer(now, to).ok_or(SendError::LimitReached { name: "max_peers" })?;
         self.widen_path(now, peer);
         let known = &self.peers[peer];
-        if length > KERNEL_MAX_MESSAGE && known.heard && !known.is_ours() {
+        if length > KERNEL_MAX_MESSAGE && known.has_sent && !known.is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
         let slot = self.rpcs.next_slot();

@@ -64,14 +64,17 @@ impl Endpoint {
 
     /// Answers a RESEND for an RPC that does not exist here, or DATA that is refused with a reason
     /// (RESEND-19). The answer swaps the packet's ports and inverts its id.
-    pub(super) fn send_unknown(&mut self, to: SocketAddr, heard: &Common, reason: UnknownReason) {
-        let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);
+    pub(super) fn send_unknown(&mut self, to: SocketAddr, received: &Common, reason: UnknownReason) {
+        let common = self.common(received.dest_port, received.source_port, received.sender_id ^ 1);
         let peer = self.peers.find(&to);
         // INCAST-6: a request of which nothing arrived is sent again, and must not overflow the same queue
         // again.
         // LIMIT-6: if there is room for only one packet, it is the answer.
         let has_room = self.sending.control.len() + 2 <= self.config.max_control_packets as usize;
-        if has_room && reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && !self.knows_limit(&to)
+        if has_room
+            && reason == UnknownReason::Unknown
+            && received.sender_id & 1 == 0
+            && !self.knows_limit(&to)
         {
             let cutoffs = self.present_cutoffs();
             if self.take_credit(peer, &common, &cutoffs) {

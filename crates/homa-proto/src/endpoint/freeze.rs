@@ -27,15 +27,16 @@ impl Endpoint {
     }
 
     /// Sends a FREEZE packet to each peer from which any packet came, and returns the number of packets. If
-    /// there are more than [`MAX_FREEZE_PEERS`], only the ones heard last get one (FREEZE-3). The packets go
-    /// with the other control packets, before all messages. The caller must freeze this host's own trace.
+    /// there are more than [`MAX_FREEZE_PEERS`], only those with the most recent packets get one (FREEZE-3).
+    /// The packets go with the other control packets, before all messages. The caller must freeze this host's
+    /// own trace.
     pub fn freeze_peers(&mut self) -> usize {
-        let heard = self.peers.iter().filter(|(_, peer)| peer.heard);
-        let mut heard: Vec<(Reverse<u64>, u32)> =
-            heard.map(|(slot, peer)| (Reverse(peer.last_heard.as_ns()), slot)).collect();
-        heard.sort_unstable();
-        heard.truncate(MAX_FREEZE_PEERS);
-        for &(_, peer) in &heard {
+        let recent = self.peers.iter().filter(|(_, peer)| peer.has_sent);
+        let mut recent: Vec<(Reverse<u64>, u32)> =
+            recent.map(|(slot, peer)| (Reverse(peer.last_packet_at.as_ns()), slot)).collect();
+        recent.sort_unstable();
+        recent.truncate(MAX_FREEZE_PEERS);
+        for &(_, peer) in &recent {
             let known = &self.peers[peer];
             // Use the ports of any RPC with the peer, so that a filter lets the packet through.
             let rpc = self.tables.peer_rpcs.iter(&known.rpcs).next().map(|slot| &self.rpcs[slot as usize]);
@@ -45,6 +46,6 @@ impl Endpoint {
             self.stats.freezes_sent += 1;
             self.trace.record_with(EventKind::FreezeSent, id, 0, 0, peer_number(peer), 0);
         }
-        heard.len()
+        recent.len()
     }
 }

@@ -36,9 +36,9 @@ impl Endpoint {
     }
 
     /// Whether a client's packet belongs to an RPC that may have been served by a process that is gone.
-    pub(super) fn lost_its_owner(&self, now: Time, heard: &Common) -> bool {
-        let from_client = heard.sender_id & 1 == 0;
-        from_client && self.tables.lost_owners.get(&heard.dest_port).is_some_and(|until| now < *until)
+    pub(super) fn lost_its_owner(&self, now: Time, received: &Common) -> bool {
+        let from_client = received.sender_id & 1 == 0;
+        from_client && self.tables.lost_owners.get(&received.dest_port).is_some_and(|until| now < *until)
     }
 
     /// Bytes that would be granted and not received without a limit. They are the bytes granted already, the

@@ -27,17 +27,17 @@ impl Endpoint {
         if !self.peers[peer].served {
             self.peers[peer].earn(rx.wire_len); // SHARE-9
         }
-        let told = packet.common.incarnation;
+        let announced = packet.common.incarnation;
         let known = &self.peers[peer];
-        if told != known.incarnation || told.is_none() || known.belief.is_known() {
+        if announced != known.incarnation || announced.is_none() || known.belief.is_known() {
             self.sight_change(now, rx, peer, packet)?;
         }
         let known = &mut self.peers[peer];
-        if told == known.incarnation && matches!(packet.body, Body::Data(_)) {
+        if announced == known.incarnation && matches!(packet.body, Body::Data(_)) {
             known.bundle_endpoints = packet.common.bundle_endpoints; // WIRE-23
         }
-        known.last_heard = now;
-        known.heard = true;
+        known.last_packet_at = now;
+        known.has_sent = true;
         Ok(Some(peer))
     }
 
@@ -50,12 +50,12 @@ impl Endpoint {
         peer: u32,
         packet: &Packet,
     ) -> Result<(), DropCause> {
-        let told = packet.common.incarnation;
+        let announced = packet.common.incarnation;
         // PEER-10
-        if told != self.peers[peer].incarnation && !told.is_none() {
+        if announced != self.peers[peer].incarnation && !announced.is_none() {
             self.compare_incarnations(now, rx.from, peer, packet)?;
         }
-        if told.is_none() || self.peers[peer].belief.is_known() {
+        if announced.is_none() || self.peers[peer].belief.is_known() {
             self.note_evidence(now, peer, rx, packet)?;
         }
         Ok(())
@@ -78,11 +78,11 @@ impl Endpoint {
             && let Some(peer) = self.peers.find(&packet.from)
             && !decoded.common.incarnation.is_none()
         {
-            let (told, known) = (decoded.common.incarnation, &mut self.peers[peer]);
+            let (announced, known) = (decoded.common.incarnation, &mut self.peers[peer]);
             known.proven = true;
             if known.incarnation.is_none() {
-                known.incarnation = told;
-            } else if told != known.incarnation {
+                known.incarnation = announced;
+            } else if announced != known.incarnation {
                 self.replace_incarnation(now, peer, &decoded, false);
             }
         }
@@ -99,22 +99,22 @@ impl Endpoint {
         packet: &Packet,
     ) -> Result<(), DropCause> {
         let common = &packet.common;
-        let (told, known) = (common.incarnation, self.peers[peer].incarnation);
+        let (announced, known) = (common.incarnation, self.peers[peer].incarnation);
         let answers = self.answers_challenge(peer, packet);
         let names_request = self.find_rpc(Some(peer), common.sender_id).is_ok() && common.sender_id & 1 == 1;
         if known.is_none() {
             // PEER-9
-            self.peers[peer].incarnation = told;
+            self.peers[peer].incarnation = announced;
             self.peers[peer].proven = answers || names_request;
             return Ok(());
         }
-        let is_newer = told.is_newer_than(known);
+        let is_newer = announced.is_newer_than(known);
         // A planted fault that the swarm must find: a newer incarnation is accepted without proof.
         #[cfg(homa_canary = "restart_unproven")]
         let answers = answers || is_newer;
         // A delayed packet of an earlier incarnation may carry the id of an RPC that continues in this one,
         // but no packet is this late (PEER-8).
-        let silent_ns = now.since(self.peers[peer].last_heard);
+        let silent_ns = now.since(self.peers[peer].last_packet_at);
         let none_is_late = silent_ns > self.config.max_packet_lifetime_ns;
         if answers || names_request && (is_newer || !self.peers[peer].proven || none_is_late) {
             self.replace_incarnation(now, peer, packet, answers);
@@ -147,9 +147,9 @@ impl Endpoint {
             self.requests_to(peer)
         };
         self.end_peer_epoch(peer, IncarnationEnd::Restarted);
-        let told = packet.common.incarnation;
+        let announced = packet.common.incarnation;
         let known = &mut self.peers[peer];
-        (known.incarnation, known.proven) = (told, true);
+        (known.incarnation, known.proven) = (announced, true);
         let claims = known.challenge.take_claims();
         if !answers {
             known.challenge.end();
@@ -157,8 +157,8 @@ impl Endpoint {
         for slot in survivors {
             self.carry_over(slot);
         }
-        for claim in claims.iter().filter(|claim| claim.incarnation == told) {
-            self.ask_for_request(peer, claim);
+        for claim in claims.iter().filter(|claim| claim.incarnation == announced) {
+            self.request_dropped(peer, claim);
         }
     }
 
@@ -196,9 +196,9 @@ impl Endpoint {
 
     /// Requests a request whose packet was dropped while nothing was proven, so that it need not wait for the
     /// client's own timeout.
-    fn ask_for_request(&mut self, peer: u32, heard: &Common) {
-        if self.tables.ports.accepts(heard.dest_port) {
-            let common = self.common(heard.dest_port, heard.source_port, heard.sender_id | 1);
+    fn request_dropped(&mut self, peer: u32, dropped: &Common) {
+        if self.tables.ports.accepts(dropped.dest_port) {
+            let common = self.common(dropped.dest_port, dropped.source_port, dropped.sender_id | 1);
             self.queue_resend_of_all(peer, &common);
         }
     }
@@ -268,8 +268,8 @@ impl Endpoint {
     }
 
     /// The peer has sent the id of a request of ours, together with the known incarnation.
-    pub(super) fn prove_incarnation(&mut self, peer: u32, told: Incarnation) {
+    pub(super) fn prove_incarnation(&mut self, peer: u32, announced: Incarnation) {
         let known = &mut self.peers[peer];
-        known.proven |= told == known.incarnation;
+        known.proven |= announced == known.incarnation;
     }
 }

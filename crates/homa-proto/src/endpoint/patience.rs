@@ -30,8 +30,8 @@ impl Endpoint {
         let request = if request == Request::Repeated { Request::Beyond } else { request };
         match request {
             Request::Beyond => rpc.progressed(now),
-            _ if rpc.state == RpcState::Responding => rpc.heard(now),
-            Request::Ahead => rpc.heard(now),
+            _ if rpc.state == RpcState::Responding => rpc.sign_of_life(now),
+            Request::Ahead => rpc.sign_of_life(now),
             Request::Repeated | Request::Between => {}
         }
         if !waits_here {

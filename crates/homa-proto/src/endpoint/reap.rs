@@ -29,10 +29,10 @@ impl Endpoint {
         if known.rpc_count == 0 && end != IncarnationEnd::Restarted {
             return;
         }
-        let last_heard = known.last_heard;
+        let last_packet_at = known.last_packet_at;
         known.end_epoch(end);
         self.stats.peer_restarts += u64::from(end == IncarnationEnd::Restarted);
-        let silent_ms = self.now.since(last_heard) / MS;
+        let silent_ms = self.now.since(last_packet_at) / MS;
         let count = known.rpc_count;
         let silent_ms = silent_ms.min(u64::from(u32::MAX)) as u32;
         self.trace.record_with(EventKind::PeerTimeout, 0, silent_ms, count, peer_number(peer), 0);

@@ -313,7 +313,7 @@ impl Endpoint {
             Refusal::Share => self.refuse_for_prefix(&sender),
         })?;
         let known = &mut self.peers[peer];
-        known.heard = true;
+        known.has_sent = true;
         if known.incarnation.is_none() {
             known.incarnation = common.incarnation;
         }
@@ -346,7 +346,7 @@ impl Endpoint {
         if let Some(prefix) = self.peers[peer].prefix {
             self.rpcs[slot as usize].incoming.prefix = Some(prefix);
             self.peers.prefixes.add_rpc(prefix);
-            self.unproven_heard(slot);
+            self.note_unproven_packet(slot);
         }
         self.trace.record_with(EventKind::RpcStart, id, 1, data.message_length, peer_number(peer), 0);
         Ok(slot)
@@ -497,7 +497,7 @@ impl Endpoint {
             self.message_complete(slot); // RECV-5
             return;
         }
-        self.unproven_heard(slot);
+        self.note_unproven_packet(slot);
         self.report_readable(slot);
         if ungranted == 0 {
             self.receiving.grants.remove(slot, peer);
@@ -585,7 +585,7 @@ impl Endpoint {
             if rpc.outgoing.may_send_new() {
                 rpc.progressed(now); // PEER-3
             } else {
-                rpc.heard(now);
+                rpc.sign_of_life(now);
             }
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
             let (peer, more) = (rpc.peer, rpc.outgoing.granted - before);

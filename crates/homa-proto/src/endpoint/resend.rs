@@ -227,7 +227,7 @@ impl Endpoint {
         let probe_due = known.probe_at.max(known.silent_since() + half);
         let stood_still = silence >= LEAST_PATIENCE_NS
             && now.since(probe_due) >= probe_every
-            && known.awake_since <= known.last_heard
+            && known.awake_since <= known.last_packet_at
             && !known.ends_silent;
         if stood_still {
             // No probe was sent in time, and the peer's packets may be unread here. Restart the second half

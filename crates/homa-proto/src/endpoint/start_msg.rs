@@ -193,7 +193,7 @@ impl Endpoint {
             rpc.state = state;
             self.response_began(now, slot); // RECV-8: a server answers a whole request.
         }
-        self.unproven_heard(slot);
+        self.note_unproven_packet(slot);
         self.receiving.grants.add(slot, peer, length);
         self.receiving.grants.dirty = true;
         self.watch_seldom(now, slot); // PEER-15

@@ -182,7 +182,7 @@ impl Endpoint {
         let common = Common { bundle_endpoints, ..common };
         // INCAST-1, INCAST-7: for a kernel this field is padding, and must stay zero.
         let tells_limit =
-            rpc.state.is_client() && rpc.response_limit != u32::MAX && (peer.is_ours() || !peer.heard);
+            rpc.state.is_client() && rpc.response_limit != u32::MAX && (peer.is_ours() || !peer.has_sent);
         let data = Data {
             message_length: rpc.outgoing.length,
             incoming: rpc.outgoing.granted.max(rpc.outgoing.unscheduled),

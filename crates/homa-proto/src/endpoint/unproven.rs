@@ -21,7 +21,7 @@ impl Endpoint {
     }
 
     /// Records a packet of an incomplete request.
-    pub(super) fn unproven_heard(&mut self, slot: u32) {
+    pub(super) fn note_unproven_packet(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let Some(prefix) = rpc.incoming.prefix else { return };
         let (peer, state) = (rpc.peer, rpc.state);
@@ -31,8 +31,8 @@ impl Endpoint {
         if self.peers[peer].served {
             self.leave_prefix(slot);
         } else if state == RpcState::RequestArriving {
-            self.receiving.unproven.heard(slot);
-            self.peers.prefixes.heard(prefix, slot);
+            self.receiving.unproven.note_packet(slot);
+            self.peers.prefixes.note_packet(prefix, slot);
         }
     }
 

@@ -73,7 +73,7 @@ impl Endpoint {
     /// Handles the timer of a peer with a doubtful report: checks whether any packet came from it since.
     pub(super) fn weigh_doubt(&mut self, now: Time, peer: u32) {
         let Some(doubt) = self.peers[peer].doubt else { return };
-        match doubt.verdict(now, self.peers[peer].last_heard, self.config.resend_interval_ns) {
+        match doubt.verdict(now, self.peers[peer].last_packet_at, self.config.resend_interval_ns) {
             Verdict::Refuted => self.peers[peer].doubt = None,
             Verdict::Believed => self.believe(peer, doubt.target),
             Verdict::Open => self.ask_doubted(now, peer),
