@@ -328,8 +328,8 @@ impl Grants {
             Some(prefix) => self.counted_for_unproven(peer, prefix),
             None => self.counted(budget) + self.beyond_share_of(peer, PROVEN),
         };
-        // Bytes owed by a silent sender were set aside, and count again with the next grant (GRANT-5).
-        by_others + u64::from(incoming.set_aside())
+        // Bytes owed by a silent sender are left out, and count again with the next grant (GRANT-5).
+        by_others + u64::from(incoming.uncounted())
     }
 
     /// Maximum of the bytes granted and not received that grants may reach.
@@ -435,7 +435,7 @@ pub(crate) fn next_grant(received: u32, granted: u32, length: u32, room: GrantRo
 /// The new granted end of the oldest message for a grant of `increment` bytes, in packets of `payload` bytes.
 /// `None`: its last grant is still in flight, or its sender is silent.
 pub(crate) fn next_fifo_grant(incoming: &MessageIn, increment: u32, payload: u32) -> Option<u32> {
-    if incoming.outstanding() >= increment || incoming.set_aside() > 0 {
+    if incoming.outstanding() >= increment || incoming.uncounted() > 0 {
         return None;
     }
     // It may be less than the increment at the end of the message.

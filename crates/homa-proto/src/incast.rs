@@ -80,9 +80,9 @@ impl UnscheduledQuota {
         Some(limit)
     }
 
-    /// A response began that would have up to `unasked` unscheduled bytes without a limit.
-    pub(crate) fn observe(&mut self, unasked: u32) {
-        let sample = u64::from(unasked) << 8;
+    /// A response began that would have up to `unscheduled` unscheduled bytes without a limit.
+    pub(crate) fn observe(&mut self, unscheduled: u32) {
+        let sample = u64::from(unscheduled) << 8;
         self.expected_q8 = self.expected_q8 - self.expected_q8 / 8 + sample / 8;
     }
 }
@@ -103,10 +103,10 @@ struct SizeClass {
 }
 
 impl SizeClass {
-    fn add(&mut self, unasked: u32) {
-        let bucket = unasked.max(1).ilog2() as usize;
+    fn add(&mut self, unscheduled: u32) {
+        let bucket = unscheduled.max(1).ilog2() as usize;
         self.counts[bucket] += 1;
-        self.bytes[bucket] += u64::from(unasked);
+        self.bytes[bucket] += u64::from(unscheduled);
     }
 
     /// The maximum for each message, if the `level` bytes of this mixture are to shrink to at most `room`.
@@ -167,18 +167,24 @@ impl IncastEstimator {
         }
     }
 
-    /// A message of a peer began that would have `unasked` unscheduled bytes without a limit. The peer's
+    /// A message of a peer began that would have `unscheduled` unscheduled bytes without a limit. The peer's
     /// earlier claims have drained as fast as the link. Of one peer, claims above half of what may arrive at
     /// once are ignored (SHARE-8). Its own link carries no more at a time than ours, so one peer alone causes
     /// no incast.
-    pub(crate) fn observe(&mut self, now: Time, unasked: u32, claims: &mut PeerEstimate, config: &Config) {
+    pub(crate) fn observe(
+        &mut self,
+        now: Time,
+        unscheduled: u32,
+        claims: &mut PeerEstimate,
+        config: &Config,
+    ) {
         if !self.queue.has_rate() {
             return;
         }
         let level = claims.level.saturating_sub(self.queue.drained(now, claims.at));
-        let unasked = u64::from(unasked).min((half(config) / 2).saturating_sub(level)) as u32;
-        *claims = PeerEstimate { level: level + u64::from(unasked), at: now };
-        if unasked == 0 {
+        let unscheduled = u64::from(unscheduled).min((half(config) / 2).saturating_sub(level)) as u32;
+        *claims = PeerEstimate { level: level + u64::from(unscheduled), at: now };
+        if unscheduled == 0 {
             return;
         }
         if now >= self.rotate_at {
@@ -192,8 +198,8 @@ impl IncastEstimator {
         if self.queue.level(now) == 0 {
             self.crowd = SizeClass::default();
         }
-        self.queue.add(now, unasked);
-        self.crowd.add(unasked);
+        self.queue.add(now, unscheduled);
+        self.crowd.add(unscheduled);
         let level = self.queue.level;
         if level > self.peak.level && level > half(config) {
             self.peak = WindowMaximum { level, crowd: self.crowd };
@@ -260,8 +266,8 @@ mod tests {
     }
 
     /// Observes a message of a peer that has sent none before.
-    fn observe(incast_estimator: &mut IncastEstimator, ns: u64, unasked: u32, config: &Config) {
-        incast_estimator.observe(Time::from_ns(ns), unasked, &mut PeerEstimate::default(), config);
+    fn observe(incast_estimator: &mut IncastEstimator, ns: u64, unscheduled: u32, config: &Config) {
+        incast_estimator.observe(Time::from_ns(ns), unscheduled, &mut PeerEstimate::default(), config);
     }
 
     /// SHARE-8
@@ -329,8 +335,8 @@ mod tests {
         let config = config();
         let limit = |messages: &[(u64, u32)]| {
             let mut incast_estimator = IncastEstimator::new(&config);
-            for &(count, unasked) in messages {
-                (0..count).for_each(|_| observe(&mut incast_estimator, 1_000, unasked, &config));
+            for &(count, unscheduled) in messages {
+                (0..count).for_each(|_| observe(&mut incast_estimator, 1_000, unscheduled, &config));
             }
             incast_estimator.update(&config);
             assert!(!incast_estimator.update(&config), "nothing has changed since");

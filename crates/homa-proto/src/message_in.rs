@@ -11,7 +11,7 @@ pub(crate) const MAX_RANGES: usize = 4;
 
 /// Maximum ranges requested at a time after a queue overflow: the queue kept the first packets of all senders
 /// in turn, and so left many ranges.
-pub(crate) const RECLAIM_RANGES: usize = 16;
+pub(crate) const MAX_LOST_RANGES: usize = 16;
 
 /// Minimum bytes that a message counts for: its RPC and the smallest buffer take as many, however short it is
 /// (SHARE-1).
@@ -29,9 +29,9 @@ pub(crate) enum UnscheduledState {
     #[default]
     Settled,
     /// They are in flight.
-    Coming,
-    /// They seem to be lost, and the message waits for its turn to request them.
-    Aside,
+    InFlight,
+    /// They count as lost, and the message waits for its turn to request them.
+    Lost,
 }
 
 /// The packet that opened an incoming message.
@@ -40,7 +40,7 @@ pub(crate) enum FirstPacket {
     /// DATA that announces the unscheduled bytes.
     #[default]
     Data,
-    /// DATA that announces nothing: every byte comes unasked.
+    /// DATA that announces nothing: every byte is sent without a grant.
     WholeData,
     /// START_MSG: no byte comes before it is granted.
     Start,
@@ -57,10 +57,9 @@ pub(crate) struct MessageIn {
     pub granted: u32,
     /// Unscheduled bytes as announced in the first packet.
     pub unscheduled: u32,
-    /// Bytes granted and not received, as counted against `max_incoming`; set aside while the sender is
-    /// silent.
+    /// Bytes granted and not received, as counted against `max_incoming`; 0 while the sender is silent.
     pub counted: u32,
-    /// Value of `received` when progress was last checked.
+    /// Value of `received` at the last progress check.
     pub looked_at: u32,
     /// The message came too slowly: it is neither counted nor granted to until this many bytes have arrived.
     /// 0: it does not stall (SHARE-7).
@@ -77,7 +76,7 @@ pub(crate) struct MessageIn {
     /// The packet that opened it; [`FirstPacket::Data`] if nothing has arrived.
     pub first: FirstPacket,
     /// State of the unscheduled bytes.
-    pub unasked: UnscheduledState,
+    pub unscheduled_state: UnscheduledState,
     pub gaps: Gaps,
 }
 
@@ -108,21 +107,21 @@ impl MessageIn {
 
     /// Whether earlier grants permit granting more of the message.
     pub(crate) fn takes_grants(&self) -> bool {
-        self.unasked != UnscheduledState::Aside && !self.is_stalled()
+        self.unscheduled_state != UnscheduledState::Lost && !self.is_stalled()
     }
 
     /// Checks the bytes received since the last check, about an interval of RESENDs ago. If they are less
     /// than an eighth of what might have arrived, the message stalls until an eighth of the rest has arrived.
     /// Returns whether it stalls from now on (SHARE-7).
     ///
-    /// While the unscheduled bytes are set aside, no bytes are expected. The message then stalls only if some
+    /// While the unscheduled bytes count as lost, no bytes are expected. The message then stalls only if some
     /// bytes trickle in all the same.
     pub(crate) fn stalls(&mut self) -> bool {
         let came = self.received - self.looked_at;
         let outstanding = self.outstanding();
         let fresh = std::mem::take(&mut self.fresh);
         self.looked_at = self.received;
-        if self.is_stalled() || self.unasked == UnscheduledState::Aside && came == 0 {
+        if self.is_stalled() || self.unscheduled_state == UnscheduledState::Lost && came == 0 {
             return false;
         }
         let comes = u64::from(came) * 8 >= u64::from(came) + u64::from(outstanding);
@@ -136,7 +135,7 @@ impl MessageIn {
     }
 
     /// Granted bytes in flight that are not counted, since their sender is silent.
-    pub(crate) fn set_aside(&self) -> u32 {
+    pub(crate) fn uncounted(&self) -> u32 {
         self.outstanding() - self.counted
     }
 

@@ -17,25 +17,25 @@ const SUB: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct LossAccounting {
     links: Links,
-    coming: SrptQueue<SUB>,
-    aside: SrptQueue<SUB>,
+    in_flight: SrptQueue<SUB>,
+    lost: SrptQueue<SUB>,
     /// When the bytes in flight count as lost, unless a packet arrives before.
     at: Option<Time>,
     /// When a queue in the network last overflowed, as far as known.
     overflowed: Option<Time>,
     /// There may be room for more requests than one call sends.
-    more_to_ask: bool,
+    requests_left: bool,
 }
 
 impl LossAccounting {
     pub(crate) fn with_capacity(rpcs: usize) -> LossAccounting {
         LossAccounting {
             links: Links::with_capacity(rpcs),
-            coming: SrptQueue::new(),
-            aside: SrptQueue::new(),
+            in_flight: SrptQueue::new(),
+            lost: SrptQueue::new(),
             at: None,
             overflowed: None,
-            more_to_ask: false,
+            requests_left: false,
         }
     }
 
@@ -46,7 +46,7 @@ impl LossAccounting {
 
     /// When `handle_timeout` must be called; [`Time::NEVER`] if nothing is due.
     pub(crate) fn next(&self, now: Time) -> Time {
-        if self.more_to_ask { now } else { self.at.unwrap_or(Time::NEVER) }
+        if self.requests_left { now } else { self.at.unwrap_or(Time::NEVER) }
     }
 
     /// Whether a queue in the network overflowed in the last `ns` nanoseconds.
@@ -55,25 +55,25 @@ impl LossAccounting {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.coming.is_empty() && self.aside.is_empty()
+        self.in_flight.is_empty() && self.lost.is_empty()
     }
 
     /// Whether unscheduled bytes wait to be requested.
-    pub(crate) fn has_aside(&self) -> bool {
-        !self.aside.is_empty()
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
     }
 
     /// Moves a message with `bytes` missing bytes to another state.
     pub(crate) fn place(&mut self, slot: u32, at: &mut UnscheduledState, to: UnscheduledState, bytes: u32) {
         match std::mem::replace(at, to) {
             UnscheduledState::Settled => {}
-            UnscheduledState::Coming => self.coming.remove(&mut self.links, slot),
-            UnscheduledState::Aside => self.aside.remove(&mut self.links, slot),
+            UnscheduledState::InFlight => self.in_flight.remove(&mut self.links, slot),
+            UnscheduledState::Lost => self.lost.remove(&mut self.links, slot),
         }
         match to {
             UnscheduledState::Settled => {}
-            UnscheduledState::Coming => self.coming.insert(&mut self.links, slot, bytes),
-            UnscheduledState::Aside => self.aside.insert(&mut self.links, slot, bytes),
+            UnscheduledState::InFlight => self.in_flight.insert(&mut self.links, slot, bytes),
+            UnscheduledState::Lost => self.lost.insert(&mut self.links, slot, bytes),
         }
     }
 
@@ -81,7 +81,7 @@ impl LossAccounting {
     /// they are more than `most`, which grants alone could cause, they count as lost after `quiet_ns` without
     /// another packet.
     pub(crate) fn watch(&mut self, now: Time, in_flight: u64, most: u64, quiet_ns: u64) {
-        let overflows = !self.coming.is_empty() && in_flight > most;
+        let overflows = !self.in_flight.is_empty() && in_flight > most;
         self.at = overflows.then(|| now + quiet_ns);
     }
 
@@ -91,38 +91,38 @@ impl LossAccounting {
     }
 
     /// The shortest message whose bytes are in flight.
-    pub(crate) fn first_coming(&self) -> Option<u32> {
-        self.coming.first()
+    pub(crate) fn first_in_flight(&self) -> Option<u32> {
+        self.in_flight.first()
     }
 
     /// The shortest message whose bytes wait to be requested.
-    pub(crate) fn first_aside(&self) -> Option<u32> {
-        self.aside.first()
+    pub(crate) fn first_lost(&self) -> Option<u32> {
+        self.lost.first()
     }
 
     /// A queue in the network has overflowed. The rest of the bytes in flight is due at once.
     pub(crate) fn overflowed(&mut self, now: Time) {
         self.overflowed = Some(now);
-        self.at = (!self.coming.is_empty()).then_some(now);
+        self.at = (!self.in_flight.is_empty()).then_some(now);
     }
 
     /// There may be room for more requests than this call sends.
-    pub(crate) fn ask_more(&mut self) {
-        self.more_to_ask = true;
+    pub(crate) fn leave_requests(&mut self) {
+        self.requests_left = true;
     }
 
     /// Whether the last call left requests to the next one.
-    pub(crate) fn take_more(&mut self) -> bool {
-        std::mem::take(&mut self.more_to_ask)
+    pub(crate) fn take_left_requests(&mut self) -> bool {
+        std::mem::take(&mut self.requests_left)
     }
 
-    /// Panics unless the queues agree. Returns the messages with bytes in flight, and those set aside.
+    /// Panics unless the queues agree. Returns the messages with bytes in flight, and those with lost bytes.
     pub(crate) fn check(&self) -> (Vec<u32>, Vec<u32>) {
         let slots = |queue: &SrptQueue<SUB>| {
             let mut slots = queue.check(&self.links);
             slots.sort_unstable();
             slots
         };
-        (slots(&self.coming), slots(&self.aside))
+        (slots(&self.in_flight), slots(&self.lost))
     }
 }

@@ -137,22 +137,22 @@ impl Endpoint {
         assert!(ready.iter().all(|&slot| self.rpcs.contains(slot as usize)), "ready RPCs exist");
         let waiting = self.receiving.grants.check();
         assert!(waiting.iter().all(|&slot| self.rpcs.contains(slot as usize)), "waiting RPCs exist");
-        self.check_unasked();
+        self.check_unscheduled();
     }
 
-    fn check_unasked(&self) {
-        let (mut coming, mut aside) = (Vec::new(), Vec::new());
+    fn check_unscheduled(&self) {
+        let (mut in_flight, mut lost) = (Vec::new(), Vec::new());
         for (slot, rpc) in self.rpcs.iter() {
-            match rpc.incoming.unasked {
+            match rpc.incoming.unscheduled_state {
                 UnscheduledState::Settled => continue,
-                UnscheduledState::Coming => coming.push(slot as u32),
-                UnscheduledState::Aside => aside.push(slot as u32),
+                UnscheduledState::InFlight => in_flight.push(slot as u32),
+                UnscheduledState::Lost => lost.push(slot as u32),
             }
             assert!(rpc.incoming.outstanding() > 0, "nothing is on its way: {rpc:?}");
         }
         assert_eq!(
             self.receiving.unscheduled_loss.check(),
-            (coming, aside),
+            (in_flight, lost),
             "messages with unscheduled bytes on their way"
         );
     }

@@ -34,7 +34,7 @@ impl Endpoint {
             self.receiving.cutoffs.renew_version();
             self.stats.incast_limit_changes += 1;
         }
-        self.watch_unasked(now);
+        self.watch_unscheduled(now);
         self.send_grants(now);
         self.reap(now);
     }
@@ -78,7 +78,7 @@ impl Endpoint {
         }
         self.send_due_acks(now);
         self.expire_finished(now);
-        self.reclaim_unasked(now);
+        self.detect_unscheduled_loss(now);
         self.send_grants(now);
         self.shrink_if_due(now);
         // A caller whose driver is full cannot poll for packets: do not report this pacer time again.

@@ -57,7 +57,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn send_grants(&mut self, now: Time) {
         if !std::mem::take(&mut self.receiving.grants.dirty)
-            || self.receiving.grants.is_empty() && !self.receiving.unscheduled_loss.has_aside()
+            || self.receiving.grants.is_empty() && !self.receiving.unscheduled_loss.has_lost()
         {
             return;
         }
@@ -65,7 +65,7 @@ impl Endpoint {
     }
 
     fn choose_grants(&mut self, now: Time) {
-        if !self.ask_for_reclaimed(now) || self.receiving.grants.is_empty() {
+        if !self.request_lost(now) || self.receiving.grants.is_empty() {
             return;
         }
         let most = self.grant_budget();

@@ -384,15 +384,15 @@ impl Endpoint {
         incoming.unscheduled = incoming.granted;
         let peer = self.rpcs[slot as usize].peer;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
-        let unasked = data.message_length.min(unlimited);
+        let unscheduled = data.message_length.min(unlimited);
         if is_client {
-            self.receiving.unscheduled_quota.observe(unasked);
+            self.receiving.unscheduled_quota.observe(unscheduled);
         } else {
             let claims = match self.peers[peer].prefix {
                 Some(prefix) => self.peers.prefixes.claims(prefix),
                 None => &mut self.peers[peer].claims,
             };
-            self.receiving.incast_estimator.observe(now, unasked, claims, &self.config);
+            self.receiving.incast_estimator.observe(now, unscheduled, claims, &self.config);
         }
         Ok(())
     }
@@ -484,14 +484,14 @@ impl Endpoint {
         }
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         if outstanding == 0 {
-            self.place_unasked(slot, UnscheduledState::Settled);
+            self.set_unscheduled_state(slot, UnscheduledState::Settled);
         } else if begins && self.rpcs[slot as usize].asked_in_part {
-            self.set_unasked_aside(slot);
+            self.mark_unscheduled_lost(slot);
         } else if begins && self.rpcs[slot as usize].incoming.first == FirstPacket::Data
-            || self.rpcs[slot as usize].incoming.unasked == UnscheduledState::Aside
+            || self.rpcs[slot as usize].incoming.unscheduled_state == UnscheduledState::Lost
         {
             // These bytes seem to have been late, not lost.
-            self.place_unasked(slot, UnscheduledState::Coming);
+            self.set_unscheduled_state(slot, UnscheduledState::InFlight);
         }
         if complete {
             self.message_complete(slot); // RECV-5

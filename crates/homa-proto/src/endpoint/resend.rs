@@ -8,7 +8,7 @@ use homa_trace::EventKind;
 use super::state::Endpoint;
 use crate::backoff::backed_off;
 use crate::contract::{DoneReason, RpcError};
-use crate::message_in::{FirstPacket, MAX_RANGES, RECLAIM_RANGES, UnscheduledState};
+use crate::message_in::{FirstPacket, MAX_LOST_RANGES, MAX_RANGES, UnscheduledState};
 use crate::peer::peer_number;
 use crate::rpc::RpcState;
 use crate::share::Refill;
@@ -77,7 +77,7 @@ impl Endpoint {
     pub(super) fn waits_for_peer(&self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         match rpc.state {
-            _ if rpc.incoming.unasked == UnscheduledState::Aside => false,
+            _ if rpc.incoming.unscheduled_state == UnscheduledState::Lost => false,
             RpcState::Requesting => !rpc.outgoing.is_ready(),
             RpcState::ResponseArriving | RpcState::RequestArriving => rpc.incoming.expects_bytes(),
             RpcState::InService | RpcState::Responding => false,
@@ -121,7 +121,7 @@ impl Endpoint {
             self.receiving.grants.remove(slot, rpc.peer);
             self.receiving.grants.dirty = true;
             // Others must no longer wait for bytes of this message.
-            self.place_unasked(slot, UnscheduledState::Settled);
+            self.set_unscheduled_state(slot, UnscheduledState::Settled);
             self.stats.messages_stalled += 1;
         }
     }
@@ -280,7 +280,7 @@ impl Endpoint {
             self.send_resend(slot, None, priority);
             return true;
         }
-        let mut ranges: [Range<u32>; RECLAIM_RANGES] = Default::default();
+        let mut ranges: [Range<u32>; MAX_LOST_RANGES] = Default::default();
         let mut count = 0;
         for range in rpc.incoming.missing().take(most.min(ranges.len())) {
             ranges[count] = range;
@@ -373,10 +373,10 @@ impl Endpoint {
                 Ok(())
             }
             RpcState::RequestArriving => {
-                let aside = rpc.incoming.unasked == UnscheduledState::Aside;
+                let lost = rpc.incoming.unscheduled_state == UnscheduledState::Lost;
                 // DIALECT-13: a RESEND from its server is no sign of life to a kernel.
                 let hears_only_busy = !self.peers[rpc.peer].is_ours();
-                let asks = !aside && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+                let asks = !lost && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
                 if !asks || hears_only_busy {
                     self.send_busy(slot); // RESEND-12
                 }

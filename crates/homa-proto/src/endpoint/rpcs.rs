@@ -63,7 +63,7 @@ impl Endpoint {
         self.waits.timers.disarm(slot);
         self.sending.ready.remove(slot);
         self.sending.retransmits.remove(slot);
-        self.place_unasked(slot, UnscheduledState::Settled);
+        self.set_unscheduled_state(slot, UnscheduledState::Settled);
         self.not_arriving(slot);
         let rpc = &mut self.rpcs[slot as usize];
         self.tables.port_rpcs.remove(rpc.port, slot);

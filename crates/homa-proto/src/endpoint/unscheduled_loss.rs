@@ -1,25 +1,25 @@
 //! Requesting unscheduled bytes again that a queue overflow has lost (PROTOCOL.md INCAST-4, INCAST-5).
 
 use super::state::Endpoint;
-use crate::message_in::{RECLAIM_RANGES, UnscheduledState};
+use crate::message_in::{MAX_LOST_RANGES, UnscheduledState};
 use crate::time::Time;
 
 impl Endpoint {
-    /// Moves a message to another state of its unscheduled bytes. While they are set aside, nothing more of
-    /// it is granted.
+    /// Moves a message to another state of its unscheduled bytes. While they count as lost, nothing more
+    /// of it is granted.
     #[inline]
-    pub(super) fn place_unasked(&mut self, slot: u32, to: UnscheduledState) {
-        if self.rpcs[slot as usize].incoming.unasked != to {
-            self.replace_unasked(slot, to);
+    pub(super) fn set_unscheduled_state(&mut self, slot: u32, to: UnscheduledState) {
+        if self.rpcs[slot as usize].incoming.unscheduled_state != to {
+            self.change_unscheduled_state(slot, to);
         }
     }
 
-    fn replace_unasked(&mut self, slot: u32, to: UnscheduledState) {
+    fn change_unscheduled_state(&mut self, slot: u32, to: UnscheduledState) {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
         let (bytes, ungranted) = (incoming.outstanding(), incoming.ungranted());
-        self.receiving.unscheduled_loss.place(slot, &mut incoming.unasked, to, bytes);
-        if to == UnscheduledState::Aside {
+        self.receiving.unscheduled_loss.place(slot, &mut incoming.unscheduled_state, to, bytes);
+        if to == UnscheduledState::Lost {
             self.receiving.grants.remove(slot, rpc.peer);
         } else if ungranted > 0 && !incoming.is_stalled() && !self.receiving.grants.contains(slot) {
             self.receiving.grants.add(slot, rpc.peer, ungranted);
@@ -27,8 +27,8 @@ impl Endpoint {
     }
 
     /// Marks the message's unscheduled bytes as lost; they are requested when there is room.
-    pub(super) fn set_unasked_aside(&mut self, slot: u32) {
-        self.place_unasked(slot, UnscheduledState::Aside);
+    pub(super) fn mark_unscheduled_lost(&mut self, slot: u32) {
+        self.set_unscheduled_state(slot, UnscheduledState::Lost);
         let rpc = &mut self.rpcs[slot as usize];
         self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.receiving.grants.dirty = true;
@@ -37,7 +37,7 @@ impl Endpoint {
 
     /// Packets arrived. If more bytes are in flight than grants alone could cause, they count as lost after
     /// `incast_quiet_ns` without another packet.
-    pub(super) fn watch_unasked(&mut self, now: Time) {
+    pub(super) fn watch_unscheduled(&mut self, now: Time) {
         let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
         self.receiving.unscheduled_loss.watch(
             now,
@@ -47,29 +47,29 @@ impl Endpoint {
         );
     }
 
-    /// Sets aside the bytes that did not arrive, a bounded number of messages at a time (INCAST-4).
-    pub(super) fn reclaim_unasked(&mut self, now: Time) {
-        self.receiving.grants.dirty |= self.receiving.unscheduled_loss.take_more();
+    /// Marks the bytes that did not arrive as lost, a bounded number of messages at a time (INCAST-4).
+    pub(super) fn detect_unscheduled_loss(&mut self, now: Time) {
+        self.receiving.grants.dirty |= self.receiving.unscheduled_loss.take_left_requests();
         if !self.receiving.unscheduled_loss.is_due(now) {
             return;
         }
         for _ in 0..self.config.reap_limit {
-            let Some(slot) = self.receiving.unscheduled_loss.first_coming() else { break };
-            self.set_unasked_aside(slot);
+            let Some(slot) = self.receiving.unscheduled_loss.first_in_flight() else { break };
+            self.mark_unscheduled_lost(slot);
         }
         self.receiving.unscheduled_loss.overflowed(now);
         self.receiving.grants.dirty = true;
     }
 
-    /// Requests the bytes that were set aside, the shortest message first, as far as the grant budget allows
+    /// Requests the lost bytes, the shortest message first, as far as the grant budget allows
     /// (INCAST-5). Returns whether grants may be sent as well.
-    pub(super) fn ask_for_reclaimed(&mut self, now: Time) -> bool {
+    pub(super) fn request_lost(&mut self, now: Time) -> bool {
         if self.receiving.unscheduled_loss.is_due(now) {
-            return false; // Not all of it has been set aside yet.
+            return false; // Not all of them are marked yet.
         }
         let budget = self.grant_budget();
         for _ in 0..self.config.reap_limit {
-            let Some(slot) = self.receiving.unscheduled_loss.first_aside() else { return true };
+            let Some(slot) = self.receiving.unscheduled_loss.first_lost() else { return true };
             let outstanding = self.rpcs[slot as usize].incoming.outstanding();
             let total = self.receiving.grants.total_incoming;
             if total > 0 && total + u64::from(outstanding) > budget {
@@ -77,16 +77,16 @@ impl Endpoint {
                 // messages may therefore get grants.
                 return self.receiving.grants.shortest().is_some_and(|ungranted| ungranted < outstanding);
             }
-            self.place_unasked(slot, UnscheduledState::Coming);
+            self.set_unscheduled_state(slot, UnscheduledState::InFlight);
             let rpc = &mut self.rpcs[slot as usize];
             let outstanding = rpc.incoming.outstanding();
             rpc.incoming.fresh = true;
             self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
-            self.request_missing(slot, self.config.max_sched_prio, RECLAIM_RANGES);
+            self.request_missing(slot, self.config.max_sched_prio, MAX_LOST_RANGES);
             self.rpcs[slot as usize].quiet_since = now;
             self.await_peer(now, slot);
         }
-        self.receiving.unscheduled_loss.ask_more();
+        self.receiving.unscheduled_loss.leave_requests();
         false
     }
 }
