@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::wire::{Ack, AckList, MAX_ACKS};
 
 /// Maximum acknowledgements deferred at a time: handling that many takes some microseconds.
-pub(crate) const MAX_PUT_OFF: usize = 32;
+pub(crate) const MAX_DEFERRED: usize = 32;
 
 /// Maximum acknowledgements for one peer that wait for a request to carry them (ACK-3). A client with this
 /// many RPCs open at a peer may complete all of them in one receive burst. The requests that follow then

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::state::Endpoint;
-use crate::ack::{AckAction, MAX_PUT_OFF};
+use crate::ack::{AckAction, MAX_DEFERRED};
 use crate::contract::DoneReason;
 use crate::message_in::MAX_RANGES;
 use crate::rpc::{EndedRpc, RpcState};
@@ -92,36 +92,36 @@ impl Endpoint {
     /// packet's request would wait for that. It is handled in the next drive call without packets, which is
     /// due at once, or before the packets of the next drive call with packets.
     #[inline(never)]
-    pub(super) fn put_off_ack(&mut self, now: Time, peer: u32, client_id: u64) {
-        if self.waits.acked.len() >= MAX_PUT_OFF {
-            self.settle_acks(now);
+    pub(super) fn defer_ack(&mut self, now: Time, peer: u32, client_id: u64) {
+        if self.waits.deferred_acks.len() >= MAX_DEFERRED {
+            self.handle_deferred_acks(now);
         }
-        self.waits.acked.push((peer, client_id));
+        self.waits.deferred_acks.push((peer, client_id));
     }
 
     /// Handles the deferred acknowledgements.
     #[inline]
-    pub(super) fn settle_acks(&mut self, now: Time) {
-        if !self.waits.acked.is_empty() {
-            self.settle_some_acks(now);
+    pub(super) fn handle_deferred_acks(&mut self, now: Time) {
+        if !self.waits.deferred_acks.is_empty() {
+            self.handle_some_deferred_acks(now);
         }
     }
 
     /// Not inlined, so that packets of a large message do not pay for it.
     #[inline(never)]
-    fn settle_some_acks(&mut self, now: Time) {
-        let mut acked = std::mem::take(&mut self.waits.acked);
-        for (peer, client_id) in acked.drain(..) {
+    fn handle_some_deferred_acks(&mut self, now: Time) {
+        let mut acks = std::mem::take(&mut self.waits.deferred_acks);
+        for (peer, client_id) in acks.drain(..) {
             self.acknowledged(now, peer, client_id);
         }
-        self.waits.acked = acked; // Keep its memory for reuse.
+        self.waits.deferred_acks = acks; // Keep its memory for reuse.
     }
 
     /// At a limit, RPCs that are already acknowledged must not prevent sending a message of `length` bytes.
     pub(super) fn make_room_to_send(&mut self, now: Time, length: u32) {
         let bytes = self.sending.outgoing_bytes + u64::from(length);
         if bytes > self.config.max_outgoing_bytes || self.rpcs.len() >= self.config.max_rpcs as usize {
-            self.settle_acks(now);
+            self.handle_deferred_acks(now);
         }
     }
 

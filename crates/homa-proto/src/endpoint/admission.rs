@@ -40,7 +40,7 @@ impl Endpoint {
         }
         let addr = sender.addr;
         let Err(refusal) = self.peers.admit(addr, &self.config) else { return Ok(()) };
-        self.settle_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
+        self.handle_deferred_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
         self.expire_many_finished(now);
         let of = (refusal == Refusal::Share).then_some(addr);
         if self.peers.evict_unproven(of, now, &self.config) {
@@ -88,7 +88,7 @@ impl Endpoint {
         let mut refusal = self.refusal(peer, bytes, limit);
         if refusal.is_some() {
             // State that is known to be over must not cause a refusal.
-            self.settle_acks(now);
+            self.handle_deferred_acks(now);
             self.expire_many_finished(now);
             refusal = self.refusal(peer, bytes, limit);
         }

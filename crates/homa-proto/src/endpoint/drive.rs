@@ -15,7 +15,7 @@ impl Endpoint {
         sink: &mut impl Reassembly,
     ) {
         let now = self.advance(now);
-        self.settle_acks(now);
+        self.handle_deferred_acks(now);
         let mut run = ReceiveRun::default();
         for packet in burst {
             if !self.continue_run(&mut run, &packet, sink) {
@@ -60,8 +60,8 @@ impl Endpoint {
     /// more is due.
     pub fn handle_timeout(&mut self, now: Time) {
         let now = self.advance(now);
-        if !self.waits.acked.is_empty() {
-            self.settle_acks(now);
+        if !self.waits.deferred_acks.is_empty() {
+            self.handle_deferred_acks(now);
             if self.poll_timeout().is_none_or(|due| due > now) {
                 // Nothing else was due. Every RPC of a server reaches this point.
                 self.send_grants(now);

@@ -139,7 +139,7 @@ impl Endpoint {
 
     /// PEER-6, PEER-7: the incarnation of `packet` is proven.
     fn replace_incarnation(&mut self, now: Time, peer: u32, packet: &Packet, answers: bool) {
-        self.settle_acks(now);
+        self.handle_deferred_acks(now);
         // The earlier incarnation may not have come from the peer. The peer then still has our requests.
         let survivors = if self.peers[peer].proven {
             self.answered_by_new_incarnation(peer, packet).into_iter().collect()

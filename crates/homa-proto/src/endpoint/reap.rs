@@ -19,7 +19,7 @@ impl Endpoint {
     pub(super) fn has_reaping(&self) -> bool {
         self.lifetimes.reaper.has_work()
             || !self.lifetimes.refused_ports.is_empty()
-            || !self.waits.acked.is_empty()
+            || !self.waits.deferred_acks.is_empty()
     }
 
     /// Ends the present epoch of a peer: its RPCs are over for the protocol at once, and are freed one by

@@ -202,7 +202,7 @@ impl Endpoint {
         sink: &mut impl Reassembly,
     ) -> Result<Option<RunCursor>, DropCause> {
         if let (Some(peer), Some(ack)) = (peer, data.ack) {
-            self.put_off_ack(now, peer, ack.client_id);
+            self.defer_ack(now, peer, ack.client_id);
         }
         let is_request = common.sender_id & 1 == 0;
         let slot = match rpc {
@@ -294,7 +294,7 @@ impl Endpoint {
         let sender = Sender { addr: rx.from, peer, common, cutoff_version: data.cutoff_version };
         self.within_share(now, &sender, charge(length), limit)?;
         if !self.has_free_rpc() || !self.has_room(length, limit) {
-            self.settle_acks(now);
+            self.handle_deferred_acks(now);
         }
         // LIMIT-9: the unproven request that has been silent for longest is evicted.
         if !self.make_room(now, Endpoint::has_free_rpc) {

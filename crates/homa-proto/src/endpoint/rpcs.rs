@@ -19,7 +19,7 @@ impl Endpoint {
             return Some(peer);
         }
         if self.peers.len() >= self.config.max_peers as usize {
-            self.settle_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
+            self.handle_deferred_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
             // Expired ids keep no peer in the table, even if nothing else has checked them yet.
             self.expire_many_finished(now);
         }

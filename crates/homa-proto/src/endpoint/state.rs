@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use homa_trace::Trace;
 
-use crate::ack::MAX_PUT_OFF;
+use crate::ack::MAX_DEFERRED;
 use crate::config::{Config, ConfigError};
 use crate::contract::{Event, Transmit};
 use crate::finished::FinishedIds;
@@ -120,7 +120,7 @@ pub(super) struct Waits {
     /// Links of RPC slots in their peer's queue for RESENDs.
     pub resend_links: Links,
     /// Acknowledgements that arrived in DATA packets and are not handled yet: the peer, and the client's id.
-    pub acked: Vec<(u32, u64)>,
+    pub deferred_acks: Vec<(u32, u64)>,
     /// Peers with five or more waiting acknowledgements, each with the deadline to send them; in order of
     /// time.
     pub acks_due: VecDeque<(Time, u32)>,
@@ -182,7 +182,7 @@ impl Waits {
             timers: TimerWheel::with_capacity(rpcs),
             peer_timers: TimerWheel::with_capacity(0),
             resend_links: Links::with_capacity(rpcs),
-            acked: Vec::with_capacity(MAX_PUT_OFF),
+            deferred_acks: Vec::with_capacity(MAX_DEFERRED),
             acks_due: VecDeque::new(),
         }
     }

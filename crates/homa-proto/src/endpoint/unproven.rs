@@ -75,7 +75,7 @@ impl Endpoint {
     /// Evicts the longest silent request of an unproven peer, and forgets that peer if nothing else is known
     /// of it.
     pub(super) fn displace(&mut self, now: Time) -> bool {
-        self.settle_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
+        self.handle_deferred_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
         let Some(slot) = self.receiving.unproven.longest_silent() else { return false };
         self.displace_slot(now, slot);
         true
@@ -83,7 +83,7 @@ impl Endpoint {
 
     /// Evicts the longest silent request of the prefix of an address.
     pub(super) fn displace_of_prefix(&mut self, now: Time, ip: IpAddr) -> bool {
-        self.settle_acks(now);
+        self.handle_deferred_acks(now);
         let Some(slot) = self.peers.prefixes.longest_silent(ip) else { return false };
         self.displace_slot(now, slot);
         true
