@@ -61,7 +61,7 @@ pub(crate) struct Peer {
     pub proven: bool,
     pub challenge: Challenge,
     /// A report of an unreachable peer that is being verified (PEER-4).
-    pub doubt: Option<SuspectReport>,
+    pub suspect_report: Option<SuspectReport>,
     /// Incremented when all present RPCs are over: the peer restarted, or is unreachable. Each RPC stores the
     /// epoch in which it began.
     pub epoch: u32,
@@ -142,7 +142,7 @@ impl Peer {
             incarnation: Incarnation::NONE,
             proven: false,
             challenge: Challenge::default(),
-            doubt: None,
+            suspect_report: None,
             epoch: 0,
             restarts: 0,
             epoch_end: IncarnationEnd::Restarted,

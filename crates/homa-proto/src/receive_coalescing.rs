@@ -16,41 +16,41 @@ pub(crate) struct RunCursor {
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveRun<'a> {
     last: Option<(RxPacket<'a>, RunCursor)>,
-    /// Whether the run added bytes that `bytes_came` has not handled yet.
-    untold: bool,
+    /// Whether the run added bytes that `bytes_arrived` has not handled yet.
+    has_new_bytes: bool,
 }
 
 impl<'a> ReceiveRun<'a> {
     /// Records a packet that was handled on its own; `taken` is set if a run may begin with it.
-    pub(crate) fn begin(&mut self, packet: RxPacket<'a>, taken: Option<RunCursor>) {
-        self.last = taken.map(|taken| (packet, taken));
+    pub(crate) fn begin(&mut self, packet: RxPacket<'a>, cursor: Option<RunCursor>) {
+        self.last = cursor.map(|cursor| (packet, cursor));
     }
 
     /// Where the run leaves its message, if `packet` may be the next: it comes from the same peer, with the
     /// same header, and directly follows all received bytes.
     #[inline]
     pub(crate) fn cursor_before(&self, packet: &RxPacket<'_>) -> Option<RunCursor> {
-        let (last, taken) = self.last.as_ref()?;
+        let (last, cursor) = self.last.as_ref()?;
         let follows =
-            packet.from == last.from && wire::offset_behind(last.bytes, packet.bytes) == Some(taken.end);
-        follows.then_some(*taken)
+            packet.from == last.from && wire::offset_behind(last.bytes, packet.bytes) == Some(cursor.end);
+        follows.then_some(*cursor)
     }
 
     /// Adds a packet; its bytes end at `end`.
     #[inline]
     pub(crate) fn extend(&mut self, packet: RxPacket<'a>, end: u32) {
-        if let Some((last, taken)) = &mut self.last {
-            (taken.end, *last, self.untold) = (end, packet, true);
+        if let Some((last, cursor)) = &mut self.last {
+            (cursor.end, *last, self.has_new_bytes) = (end, packet, true);
         }
     }
 
-    /// Ends the run. Returns the slot of its message, if it added bytes that `bytes_came` has not handled
+    /// Ends the run. Returns the slot of its message, if it added bytes that `bytes_arrived` has not handled
     /// yet.
     #[inline]
     pub(crate) fn end(&mut self) -> Option<u32> {
         let last = self.last.take();
-        let adds = std::mem::take(&mut self.untold);
-        last.filter(|_| adds).map(|(_, taken)| taken.slot)
+        let adds = std::mem::take(&mut self.has_new_bytes);
+        last.filter(|_| adds).map(|(_, cursor)| cursor.slot)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::state::Endpoint;
-use super::unproven::DISPLACED_PER_PACKET;
+use super::unproven::EVICTIONS_PER_PACKET;
 use crate::dialect::Dialect;
 use crate::prefix;
 use crate::share::{Refusal, Share};
@@ -159,7 +159,7 @@ impl Endpoint {
     /// Makes a new request of `bytes` from an unproven peer at `ip` fit the share of the peer's prefix
     /// (SHARE-12): the longest silent requests of that prefix make room for it. False: they are too few.
     fn make_room_in_prefix(&mut self, now: Time, ip: IpAddr, bytes: u64, limit: u64) -> bool {
-        for _ in 0..DISPLACED_PER_PACKET {
+        for _ in 0..EVICTIONS_PER_PACKET {
             match self.prefix_refusal(ip, bytes, limit) {
                 None => return true,
                 Some(refusal) => {

@@ -20,8 +20,8 @@ impl Endpoint {
         for packet in burst {
             if !self.continue_run(&mut run, &packet, sink) {
                 self.end_run(now, &mut run);
-                let taken = self.handle_packet(now, &packet, sink);
-                run.begin(packet, taken);
+                let cursor = self.handle_packet(now, &packet, sink);
+                run.begin(packet, cursor);
             }
         }
         self.end_run(now, &mut run);

@@ -36,7 +36,7 @@ impl Endpoint {
     }
 
     /// Whether a client's packet belongs to an RPC that may have been served by a process that is gone.
-    pub(super) fn lost_its_owner(&self, now: Time, received: &Common) -> bool {
+    pub(super) fn is_owner_lost(&self, now: Time, received: &Common) -> bool {
         let from_client = received.sender_id & 1 == 0;
         from_client && self.tables.lost_owners.get(&received.dest_port).is_some_and(|until| now < *until)
     }
@@ -154,11 +154,11 @@ impl Endpoint {
         // The endpoint that owns the port counts invalid packets.
         let Ok(decoded) = wire::decode(rx.bytes, rx.wire_len) else { return };
         let word = packet_word(decoded.body.packet_type() as u8, packet.wire_len as u32);
-        let (sender_id, sighted) = (decoded.common.sender_id, self.sight_peer(now, &rx, &decoded));
-        let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
+        let (sender_id, sender) = (decoded.common.sender_id, self.identify_sender(now, &rx, &decoded));
+        let number = sender.as_ref().ok().copied().flatten().map_or(0, peer_number);
         let priority = Place::priority_received(packet.priority);
         self.trace.record_with(EventKind::PacketReceived, sender_id ^ 1, word, 0, number, priority);
-        let Ok(peer) = sighted else { return };
+        let Ok(peer) = sender else { return };
         // These results can be ignored: an acknowledgement without an RPC here belongs to another endpoint.
         match &decoded.body {
             Body::Data(data) => {

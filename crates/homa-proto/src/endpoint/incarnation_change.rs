@@ -17,7 +17,7 @@ use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Incarnation, Packet, Rese
 
 impl Endpoint {
     /// Finds the peer of a packet, and checks whether the peer has restarted.
-    pub(super) fn sight_peer(
+    pub(super) fn identify_sender(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,
@@ -30,7 +30,7 @@ impl Endpoint {
         let announced = packet.common.incarnation;
         let known = &self.peers[peer];
         if announced != known.incarnation || announced.is_none() || known.belief.is_known() {
-            self.sight_change(now, rx, peer, packet)?;
+            self.handle_change(now, rx, peer, packet)?;
         }
         let known = &mut self.peers[peer];
         if announced == known.incarnation && matches!(packet.body, Body::Data(_)) {
@@ -43,7 +43,7 @@ impl Endpoint {
 
     /// Handles a packet that is not of the known incarnation of one of ours.
     #[cold]
-    fn sight_change(
+    fn handle_change(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,

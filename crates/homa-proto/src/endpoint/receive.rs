@@ -62,11 +62,11 @@ impl Endpoint {
                 id = packet.common.sender_id ^ 1;
                 word = packet_word(packet.body.packet_type() as u8, rx.wire_len as u32);
                 let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
-                let sighted = self.sight_peer(now, rx, packet);
-                let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
+                let sender = self.identify_sender(now, rx, packet);
+                let number = sender.as_ref().ok().copied().flatten().map_or(0, peer_number);
                 let priority = Place::priority_received(rx.priority);
                 self.trace.record_with(EventKind::PacketReceived, id, word, offset, number, priority); // TRACE-1
-                sighted.and_then(|peer| self.dispatch(now, rx, peer, packet, sink))
+                sender.and_then(|peer| self.dispatch(now, rx, peer, packet, sink))
             }
             Err(error) => Err(invalid(error)),
         };
@@ -224,7 +224,7 @@ impl Endpoint {
 
     /// Checks the reasons to refuse a request that do not depend on free room. For a request that has run,
     /// that is the only reason reported (AMO-1).
-    fn look_at_request(
+    fn check_request(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,
@@ -235,7 +235,7 @@ impl Endpoint {
         // Only a host that announces its incarnation can send a reason. Without a reason, the client would
         // send the request again at once.
         let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
-        if data.retransmit && is_ours && self.lost_its_owner(now, common) {
+        if data.retransmit && is_ours && self.is_owner_lost(now, common) {
             self.send_unknown(rx.from, common, UnknownReason::OwnerGone); // HOST-10
             return Err(drop_as!(drop_owner_gone));
         }
@@ -287,7 +287,7 @@ impl Endpoint {
         common: &Common,
         data: &Data,
     ) -> Result<u32, DropCause> {
-        self.look_at_request(now, rx, peer, common, data)?;
+        self.check_request(now, rx, peer, common, data)?;
         let id = common.sender_id | 1;
         // LIMIT-4: a quarter is reserved for responses.
         let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
@@ -301,11 +301,11 @@ impl Endpoint {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
         if charge(length) > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
-            self.note_full(id, peer, length, limit);
+            self.trace_full_buffer(id, peer, length, limit);
             return Err(drop_as!(drop_buffer_limit));
         }
         let peer = match self.find_or_add_sender(now, &sender) {
-            Err(Refusal::Bound) if self.displace(now) => self.find_or_add_sender(now, &sender),
+            Err(Refusal::Bound) if self.evict_unproven(now) => self.find_or_add_sender(now, &sender),
             found => found,
         };
         let peer = peer.map_err(|refusal| match refusal {
@@ -353,7 +353,7 @@ impl Endpoint {
     }
 
     /// Records that a message of this RPC must be sent again later, since there is no room for it.
-    fn note_full(&mut self, id: u64, peer: Option<u32>, length: u32, limit: u64) {
+    fn trace_full_buffer(&mut self, id: u64, peer: Option<u32>, length: u32, limit: u64) {
         let free = u32::try_from(limit.saturating_sub(self.receiving.incoming_bytes)).unwrap_or(u32::MAX);
         self.trace.record_with(EventKind::WaitBuffer, id, length, free, peer.map_or(0, peer_number), 0);
     }
@@ -404,7 +404,7 @@ impl Endpoint {
         let is_client = self.rpcs[slot as usize].state.is_client();
         if is_client && !self.has_room(length, self.config.max_incoming_bytes) {
             let rpc = &self.rpcs[slot as usize];
-            self.note_full(rpc.id, Some(rpc.peer), length, self.config.max_incoming_bytes);
+            self.trace_full_buffer(rpc.id, Some(rpc.peer), length, self.config.max_incoming_bytes);
             return Err(drop_as!(drop_buffer_limit));
         }
         self.receiving.incoming_bytes += charge(length);
@@ -468,13 +468,13 @@ impl Endpoint {
             rpc.state = state;
             self.response_began(now, slot);
         }
-        self.bytes_came(now, slot, begins);
+        self.bytes_arrived(now, slot, begins);
         Ok(is_last.then_some(RunCursor { slot, end }))
     }
 
     /// Updates an RPC after bytes of its message were written. In a run of consecutive packets received at
     /// the same time, only the first may begin the message, and only the last may complete it.
-    pub(super) fn bytes_came(&mut self, now: Time, slot: u32, begins: bool) {
+    pub(super) fn bytes_arrived(&mut self, now: Time, slot: u32, begins: bool) {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
         let outstanding = incoming.outstanding();

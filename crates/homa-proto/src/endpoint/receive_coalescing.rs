@@ -48,7 +48,7 @@ impl Endpoint {
     /// Updates the RPC for the bytes that a run added.
     pub(super) fn end_run(&mut self, now: Time, run: &mut ReceiveRun<'_>) {
         if let Some(slot) = run.end() {
-            self.bytes_came(now, slot, false);
+            self.bytes_arrived(now, slot, false);
         }
     }
 }

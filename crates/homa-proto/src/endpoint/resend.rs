@@ -217,7 +217,7 @@ impl Endpoint {
             return;
         }
         self.serve_resends(now, peer);
-        self.weigh_doubt(now, peer);
+        self.judge_report(now, peer);
         let known = &self.peers[peer];
         if known.server_rpcs == 0 {
             return;
@@ -396,7 +396,7 @@ impl Endpoint {
         let ran = common.sender_id & 1 == 0 && self.has_run(now, peer, common.sender_id | 1);
         let tells_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
         let reason = match (ran, tells_reason) {
-            (false, true) if self.lost_its_owner(now, common) => UnknownReason::OwnerGone, // HOST-10
+            (false, true) if self.is_owner_lost(now, common) => UnknownReason::OwnerGone, // HOST-10
             (false, _) => UnknownReason::Unknown,
             (true, true) => UnknownReason::Finished,
             // AMO-4: a client that reads no reason would send the request again, for longer than we remember

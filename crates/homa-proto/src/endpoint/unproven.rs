@@ -10,7 +10,7 @@ use crate::time::Time;
 
 /// Maximum requests evicted for one packet: bounds the work, and makes room for the longest message in a few
 /// packets.
-pub(super) const DISPLACED_PER_PACKET: usize = 16;
+pub(super) const EVICTIONS_PER_PACKET: usize = 16;
 
 impl Endpoint {
     /// Marks the peer as proven: it has shown that it receives our packets (SHARE-3).
@@ -61,11 +61,11 @@ impl Endpoint {
     /// Evicts requests of unproven peers until `fits`. Returns false if it still does not and no more may be
     /// evicted.
     pub(super) fn make_room(&mut self, now: Time, fits: impl Fn(&Endpoint) -> bool) -> bool {
-        for _ in 0..DISPLACED_PER_PACKET {
+        for _ in 0..EVICTIONS_PER_PACKET {
             if fits(self) {
                 return true;
             }
-            if !self.displace(now) {
+            if !self.evict_unproven(now) {
                 return false;
             }
         }
@@ -74,7 +74,7 @@ impl Endpoint {
 
     /// Evicts the longest silent request of an unproven peer, and forgets that peer if nothing else is known
     /// of it.
-    pub(super) fn displace(&mut self, now: Time) -> bool {
+    pub(super) fn evict_unproven(&mut self, now: Time) -> bool {
         self.handle_deferred_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
         let Some(slot) = self.receiving.unproven.longest_silent() else { return false };
         self.displace_slot(now, slot);

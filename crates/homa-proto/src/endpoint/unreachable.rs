@@ -26,9 +26,9 @@ impl Endpoint {
             }
         };
         if self.is_request_to(known, rpc_id, reported) {
-            self.believe(known, reported);
+            self.accept_report(known, reported);
         } else {
-            self.doubt(now, known, reported);
+            self.suspect(now, known, reported);
         }
     }
 
@@ -41,29 +41,29 @@ impl Endpoint {
             && !matches!(reported, MissingTarget::Port(port) if port != rpc.peer_port)
     }
 
-    fn believe(&mut self, peer: u32, reported: MissingTarget) {
-        self.peers[peer].doubt = None;
+    fn accept_report(&mut self, peer: u32, reported: MissingTarget) {
+        self.peers[peer].suspect_report = None;
         match reported {
             MissingTarget::Peer(end) => self.end_peer_epoch(peer, end),
             MissingTarget::Port(port) => self.note_refused_port(peer, self.peers[peer].addr, port),
         }
     }
 
-    fn doubt(&mut self, now: Time, peer: u32, reported: MissingTarget) {
+    fn suspect(&mut self, now: Time, peer: u32, reported: MissingTarget) {
         let known = &mut self.peers[peer];
         if known.rpc_count == 0 {
             return;
         }
         self.stats.reports_doubted += 1;
-        if known.doubt.is_none() {
-            known.doubt = Some(SuspectReport { since: now, target: reported });
-            self.ask_doubted(now, peer);
+        if known.suspect_report.is_none() {
+            known.suspect_report = Some(SuspectReport { since: now, target: reported });
+            self.challenge_suspect(now, peer);
         }
     }
 
     /// Challenges a peer after a doubtful report. Every Homa answers a challenge, even if its servers are
     /// computing.
-    fn ask_doubted(&mut self, now: Time, peer: u32) {
+    fn challenge_suspect(&mut self, now: Time, peer: u32) {
         let Some(oldest) = self.peers[peer].rpcs.head() else { return };
         let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);
         self.challenge(now, peer, port, peer_port);
@@ -71,12 +71,12 @@ impl Endpoint {
     }
 
     /// Handles the timer of a peer with a doubtful report: checks whether any packet came from it since.
-    pub(super) fn weigh_doubt(&mut self, now: Time, peer: u32) {
-        let Some(doubt) = self.peers[peer].doubt else { return };
-        match doubt.verdict(now, self.peers[peer].last_packet_at, self.config.resend_interval_ns) {
-            Verdict::Refuted => self.peers[peer].doubt = None,
-            Verdict::Believed => self.believe(peer, doubt.target),
-            Verdict::Open => self.ask_doubted(now, peer),
+    pub(super) fn judge_report(&mut self, now: Time, peer: u32) {
+        let Some(suspect) = self.peers[peer].suspect_report else { return };
+        match suspect.verdict(now, self.peers[peer].last_packet_at, self.config.resend_interval_ns) {
+            Verdict::Refuted => self.peers[peer].suspect_report = None,
+            Verdict::Believed => self.accept_report(peer, suspect.target),
+            Verdict::Open => self.challenge_suspect(now, peer),
         }
     }
 
