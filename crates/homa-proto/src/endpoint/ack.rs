@@ -1,7 +1,6 @@
 //! Sending, deferring and handling acknowledgements (PROTOCOL.md ACK).
 
-use std::net::SocketAddr;
-
+use super::receive::ReceivedPacket;
 use super::state::Endpoint;
 use crate::ack::{AckAction, MAX_DEFERRED};
 use crate::contract::DoneReason;
@@ -159,12 +158,10 @@ impl Endpoint {
     pub(super) fn handle_need_ack(
         &mut self,
         now: Time,
-        from: SocketAddr,
-        peer: Option<u32>,
-        rpc: Result<u32, DropCause>,
-        common: &Common,
+        packet: &ReceivedPacket<'_>,
     ) -> Result<(), DropCause> {
-        if common.sender_id & 1 == 0 {
+        let &ReceivedPacket { rx, peer, rpc, common } = packet;
+        if packet.is_from_client() {
             return Err(drop_as!(drop_nonsense)); // Only servers send NEED_ACK.
         }
         // A planted fault that the swarm must find: a client acknowledges a response that has arrived only in
@@ -190,7 +187,7 @@ impl Endpoint {
         let acks = Body::Ack(acks); // ACK-5
         if self.take_credit(peer, &answer, &acks) {
             self.stats.acks_sent += 1;
-            self.queue_control((from, peer), &answer, &acks);
+            self.queue_control((rx.from, peer), &answer, &acks);
         }
         Ok(())
     }

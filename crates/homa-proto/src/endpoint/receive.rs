@@ -35,6 +35,29 @@ impl Payload<'_> {
     }
 }
 
+/// A received packet, with its sender and its RPC.
+#[derive(Clone, Copy)]
+pub(super) struct ReceivedPacket<'a> {
+    pub rx: &'a RxPacket<'a>,
+    pub common: &'a Common,
+    /// The sender; `None`: it is not known.
+    pub peer: Option<u32>,
+    /// The RPC. An error is the reason to drop a packet that needs one.
+    pub rpc: Result<u32, DropCause>,
+}
+
+impl ReceivedPacket<'_> {
+    /// Whether the sender is the client of the RPC (ID-1).
+    pub(super) fn is_from_client(&self) -> bool {
+        self.common.sender_id & 1 == 0
+    }
+
+    /// The id in the form of the server of the RPC.
+    pub(super) fn server_id(&self) -> u64 {
+        self.common.sender_id | 1
+    }
+}
+
 /// The reason to drop a packet that is invalid.
 #[cold]
 fn invalid(error: &DecodeError) -> DropCause {
@@ -87,6 +110,7 @@ impl Endpoint {
     ) -> Result<Option<RunCursor>, DropCause> {
         let common = &packet.common;
         let rpc = self.find_rpc(peer, common.sender_id);
+        let received = ReceivedPacket { rx, common, peer, rpc };
         if let Ok(slot) = rpc
             && !matches!(packet.body, Body::RpcUnknown(_))
         {
@@ -111,7 +135,7 @@ impl Endpoint {
                     bytes: rx.bytes.get(DATA_HEADER_LEN..).unwrap_or_default(),
                     len: packet.payload_len,
                 };
-                return self.handle_data(now, rx, peer, rpc, common, data, &payload, sink);
+                return self.handle_data(now, &received, data, &payload, sink);
             }
             Body::Grant(grant) => {
                 self.stats.grants_received += 1;
@@ -119,7 +143,7 @@ impl Endpoint {
             }
             Body::Resend(resend) => {
                 self.stats.resends_received += 1;
-                self.handle_resend(now, rx.from, peer, rpc, common, resend)
+                self.handle_resend(now, &received, resend)
             }
             Body::RpcUnknown(reason) => {
                 self.stats.unknowns_received += 1;
@@ -148,7 +172,7 @@ impl Endpoint {
             }
             Body::NeedAck => {
                 self.stats.need_acks_received += 1;
-                self.handle_need_ack(now, rx.from, peer, rpc, common)
+                self.handle_need_ack(now, &received)
             }
             Body::Ack(acks) => {
                 self.stats.acks_received += 1;
@@ -156,7 +180,7 @@ impl Endpoint {
             }
             Body::Start(start) => {
                 self.stats.starts_received += 1;
-                self.handle_start(now, rx, peer, rpc, common, start)
+                self.handle_start(now, &received, start)
             }
         }
         .map(|()| None)
@@ -189,28 +213,24 @@ impl Endpoint {
             && !self.peers[rpc.peer].is_ours()
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one packet's parts, and where its payload goes")]
     fn handle_data(
         &mut self,
         now: Time,
-        rx: &RxPacket<'_>,
-        peer: Option<u32>,
-        rpc: Result<u32, DropCause>,
-        common: &Common,
+        packet: &ReceivedPacket<'_>,
         data: &Data,
         payload: &Payload<'_>,
         sink: &mut impl Reassembly,
     ) -> Result<Option<RunCursor>, DropCause> {
+        let &ReceivedPacket { peer, rpc, common, .. } = packet;
         if let (Some(peer), Some(ack)) = (peer, data.ack) {
             self.defer_ack(now, peer, ack.client_id);
         }
-        let is_request = common.sender_id & 1 == 0;
         let slot = match rpc {
             // The acknowledgement in this packet may have ended this very RPC.
             Ok(slot) if self.rpcs.get(slot as usize).is_some_and(|rpc| rpc.id == common.sender_id ^ 1) => {
                 slot
             }
-            Err(_) if is_request => self.open_server_rpc(now, rx, peer, common, data)?,
+            Err(_) if packet.is_from_client() => self.open_server_rpc(now, packet, data)?,
             Ok(_) => return Err(drop_as!(drop_unknown_rpc)),
             Err(counter) => return Err(counter), // RECV-11
         };
@@ -227,11 +247,10 @@ impl Endpoint {
     fn check_request(
         &mut self,
         now: Time,
-        rx: &RxPacket<'_>,
-        peer: Option<u32>,
-        common: &Common,
+        packet: &ReceivedPacket<'_>,
         data: &Data,
     ) -> Result<(), DropCause> {
+        let &ReceivedPacket { rx, peer, common, .. } = packet;
         // Only a host that announces its incarnation can send a reason. Without a reason, the client would
         // send the request again at once.
         let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
@@ -239,7 +258,7 @@ impl Endpoint {
             self.send_unknown(rx.from, common, UnknownReason::OwnerGone); // HOST-10
             return Err(drop_as!(drop_owner_gone));
         }
-        let id = common.sender_id | 1;
+        let id = packet.server_id();
         // Only an RPC of the peer's earlier epoch can still exist here, while those are being ended.
         let peer_of_earlier = peer.filter(|&peer| self.peers[peer].reaped);
         if let Some(slot) = peer_of_earlier.and_then(|peer| self.tables.ids.server(peer, id)) {
@@ -282,13 +301,12 @@ impl Endpoint {
     pub(super) fn open_server_rpc(
         &mut self,
         now: Time,
-        rx: &RxPacket<'_>,
-        peer: Option<u32>,
-        common: &Common,
+        packet: &ReceivedPacket<'_>,
         data: &Data,
     ) -> Result<u32, DropCause> {
-        self.check_request(now, rx, peer, common, data)?;
-        let id = common.sender_id | 1;
+        let &ReceivedPacket { rx, peer, common, .. } = packet;
+        self.check_request(now, packet, data)?;
+        let id = packet.server_id();
         // LIMIT-4: a quarter is reserved for responses.
         let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
         let sender = Sender { addr: rx.from, peer, common, cutoff_version: data.cutoff_version };

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use homa_trace::EventKind;
 
+use super::receive::ReceivedPacket;
 use super::state::Endpoint;
 use crate::backoff::backed_off;
 use crate::contract::{DoneReason, RpcError};
@@ -339,14 +340,11 @@ impl Endpoint {
     pub(super) fn handle_resend(
         &mut self,
         now: Time,
-        from: SocketAddr,
-        peer: Option<u32>,
-        rpc: Result<u32, DropCause>,
-        common: &Common,
+        packet: &ReceivedPacket<'_>,
         resend: &Resend,
     ) -> Result<(), DropCause> {
-        let Ok(slot) = rpc else {
-            return self.answer_unknown_resend(now, from, peer, common);
+        let Ok(slot) = packet.rpc else {
+            return self.answer_unknown_resend(now, packet.rx.from, packet.peer, packet.common);
         };
         self.note_requested(now, slot, resend.offset);
         let rpc = &mut self.rpcs[slot as usize];

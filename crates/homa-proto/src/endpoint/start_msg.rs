@@ -1,5 +1,6 @@
 //! Messages that START_MSG opens, in both directions (PROTOCOL.md DIALECT).
 
+use super::receive::ReceivedPacket;
 use super::state::Endpoint;
 use crate::contract::RxPacket;
 use crate::dialect::{Belief, Dialect};
@@ -8,7 +9,7 @@ use crate::message_out::Opening;
 use crate::rpc::{Rpc, RpcInput, RpcState};
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
-use crate::wire::{self, Body, Common, Evidence, Grant, Packet, Start};
+use crate::wire::{self, Body, Evidence, Grant, Packet, Start};
 
 impl Endpoint {
     /// What a packet without our mark, or with it from a peer that was believed to be another implementation,
@@ -139,21 +140,17 @@ impl Endpoint {
     pub(super) fn handle_start(
         &mut self,
         now: Time,
-        rx: &RxPacket<'_>,
-        peer: Option<u32>,
-        rpc: Result<u32, DropCause>,
-        common: &Common,
+        packet: &ReceivedPacket<'_>,
         start: &Start,
     ) -> Result<(), DropCause> {
         let length = start.message_length;
         if length > self.config.max_message {
             return Err(drop_as!(drop_start_too_large));
         }
-        let is_request = common.sender_id & 1 == 0;
-        let slot = match rpc {
+        let slot = match packet.rpc {
             Ok(slot) => slot,
-            Err(_) if is_request => {
-                if self.has_run(now, peer, common.sender_id | 1) {
+            Err(_) if packet.is_from_client() => {
+                if self.has_run(now, packet.peer, packet.server_id()) {
                     return Err(drop_as!(drop_start_finished)); // AMO-1, AMO-3
                 }
                 let opening = wire::Data {
@@ -165,7 +162,7 @@ impl Endpoint {
                     offset: 0,
                     response_limit: None,
                 };
-                self.open_server_rpc(now, rx, peer, common, &opening)?
+                self.open_server_rpc(now, packet, &opening)?
             }
             Err(cause) => return Err(cause), // RECV-11
         };
