@@ -26,13 +26,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Packets taken in, of all types, good or bad.
+    /// Packets received, of all types, valid or not.
     packets_received,
     /// Packets given out to be sent.
     packets_sent,
-    /// Payload bytes of DATA packets taken in, duplicates included.
+    /// Payload bytes of DATA packets received, duplicates included.
     data_bytes_received,
-    /// Payload bytes of DATA packets given out, retransmissions included.
+    /// Payload bytes of DATA packets sent, retransmissions included.
     data_bytes_sent,
     /// DATA packets received.
     data_received,
@@ -48,7 +48,7 @@ counters! {
     resends_received,
     /// RESEND packets sent.
     resends_sent,
-    /// Paths to which packets became smaller, since long ones did not arrive.
+    /// Paths to which packets became smaller, because long ones did not arrive.
     paths_narrowed,
     /// RPC_UNKNOWN packets received.
     unknowns_received,
@@ -72,7 +72,7 @@ counters! {
     acks_sent,
     /// START_MSG packets received.
     starts_received,
-    /// START_MSG packets received of messages that had begun.
+    /// START_MSG packets received for messages that had already begun.
     starts_repeated,
     /// START_MSG packets sent.
     starts_sent,
@@ -87,16 +87,16 @@ counters! {
     retransmits,
     /// RESENDs answered in part or by BUSY, because their peer's retransmission budget was used up.
     resends_over_budget,
-    /// Requests begun by our clients.
+    /// Requests started by our clients.
     requests_started,
-    /// Requests handed to our servers.
+    /// Requests delivered to our servers.
     requests_delivered,
-    /// Requests handed to our servers before they were whole; each that arrives counts as delivered when it
-    /// is.
+    /// Requests delivered to our servers before they were complete. Each also counts as delivered once
+    /// complete.
     requests_taken_early,
-    /// Responses handed to our clients.
+    /// Responses delivered to our clients.
     responses_delivered,
-    /// Responses begun by our servers.
+    /// Responses started by our servers.
     responses_started,
     /// Client RPCs that ended in an error.
     rpcs_failed,
@@ -104,62 +104,61 @@ counters! {
     rpcs_timed_out,
     /// RPCs aborted by their caller.
     rpcs_aborted,
-    /// Requests begun again after RPC_UNKNOWN.
+    /// Requests restarted after RPC_UNKNOWN.
     requests_restarted,
-    /// Server RPCs freed because their client was silent too long.
+    /// Server RPCs freed because their client was silent for too long.
     clients_silent,
-    /// Times that the packets of a peer showed another dialect than before.
+    /// Times that a peer's packets showed another dialect than before.
     dialect_changes,
-    /// Peers that were seen to restart.
+    /// Restarts of peers.
     peer_restarts,
-    /// RESENDs that ask a peer who it is.
+    /// RESENDs sent to challenge a peer to prove its incarnation.
     challenges_sent,
     /// Peers forgotten to make room.
     peers_evicted,
-    /// Requests of unproven peers given up half-way to make room for others.
+    /// Half-received requests of unproven peers that were evicted to make room for others.
     strangers_displaced,
     /// Times the cutoffs changed.
     cutoff_changes,
-    /// Round-trip times measured.
+    /// Round-trip time samples.
     rtt_samples,
-    /// Requests that limit what their response may send unasked.
+    /// Requests that limit the unscheduled bytes of their response.
     requests_limited,
     /// Changes of the announced limit of unscheduled bytes.
     incast_limit_changes,
-    /// Messages whose unscheduled bytes did not come and were asked for again.
+    /// Messages whose unscheduled bytes were lost and requested again.
     unscheduled_reclaimed,
-    /// Messages that lost their grants and their place to others, because too little of what was granted
+    /// Messages that lost their grants and their place to others, because too few of the granted bytes
     /// arrived.
     messages_stalled,
     /// Packets that had to wait for the pacer.
     pacer_waits,
-    /// Times that messages here began to wait because another endpoint of this host had a shorter one waiting
+    /// Times that messages here began to wait because a shorter one of another endpoint of this host waited
     /// for the uplink.
     uplink_left_to_others,
-    /// 1 when the uplink's rate is unknown and the pacer does not pace.
+    /// 1 if the uplink's rate is unknown and the pacer does not pace.
     pacer_off,
     /// Finished ids forgotten early because the table was full.
     finished_forgotten,
     /// Dropped: not a valid Homa packet.
     drop_invalid,
-    /// Dropped: DATA, or part of it, that had arrived before.
+    /// Dropped: DATA whose bytes had all arrived before.
     drop_duplicate,
-    /// Dropped: a request that has run and is finished, or a RESEND for it from a peer that could not be told
-    /// so.
+    /// Dropped: a request that has finished, or a RESEND for it from a peer that reads no reason.
     drop_finished,
-    /// Dropped: a request when the table of finished ids is full.
+    /// Dropped: a request while the table of finished ids is full.
     drop_finished_full,
-    /// Dropped: for an RPC that does not exist (any more).
+    /// Dropped: for an RPC that does not exist, or no longer exists.
     drop_unknown_rpc,
     /// Dropped: a request for a port with no server.
     drop_no_port,
-    /// Dropped: sent again, of a request that may have run in a process that is gone.
+    /// Dropped: retransmitted, of a request that may have run in a process that is gone.
     drop_owner_gone,
     /// Dropped: from another peer than the RPC's.
     drop_wrong_peer,
     /// Dropped: of an earlier incarnation of the peer.
     drop_stale_incarnation,
-    /// Dropped: of a later incarnation of the peer, which has not answered yet whether that is its own.
+    /// Dropped: of a later incarnation of the peer that is not proven yet.
     drop_unproven_incarnation,
     /// Dropped: message longer than `max_message`.
     drop_too_large,
@@ -169,11 +168,11 @@ counters! {
     drop_start_empty,
     /// Dropped: START_MSG of a message longer than `max_message`.
     drop_start_too_large,
-    /// Dropped: START_MSG whose length differs from that known of the message.
+    /// Dropped: START_MSG whose length differs from the known length of the message.
     drop_start_mismatch,
-    /// Dropped: START_MSG of a request that has run and is finished.
+    /// Dropped: START_MSG of a request that has finished.
     drop_start_finished,
-    /// Dropped: a packet whose form no single dialect has.
+    /// Dropped: a packet whose form belongs to no single dialect.
     drop_mixed_forms,
     /// Dropped: `max_rpcs` reached.
     drop_rpc_limit,
@@ -191,20 +190,20 @@ counters! {
     drop_gap_limit,
     /// Dropped: a control packet of ours, `max_control_packets` reached.
     drop_control_limit,
-    /// Dropped: a control packet of ours for a peer that is not proven, and had three times as many bytes as
+    /// Dropped: a control packet of ours for an unproven peer that has been sent three times the bytes that
     /// it sent.
     drop_unproven_limit,
     /// Dropped: a RESEND, `max_retransmits` reached.
     drop_retransmit_limit,
-    /// Dropped: makes no sense in the RPC's state (a grant beyond the message, say).
+    /// Dropped: has no meaning in the RPC's state, such as a grant while no message is being sent.
     drop_nonsense,
-    /// Reports of unreachable ports dropped because too many were being worked off; a RESEND will cause
-    /// another.
+    /// Reports of unreachable ports that were dropped because too many are being processed. A RESEND will
+    /// cause another.
     reports_dropped,
-    /// Reports of unreachable peers and ports that quote no request of ours, so that the peer is asked before
+    /// Reports of unreachable peers and ports that quote no request of ours. The peer is challenged before
     /// they are believed.
     reports_doubted,
-    /// Acknowledgements forgotten because too many waited; the server will ask.
+    /// Acknowledgements forgotten because too many waited; the server will send NEED_ACK.
     acks_forgotten,
 }
 
