@@ -117,7 +117,7 @@ counters! {
     /// Peers forgotten to make room.
     peers_evicted,
     /// Half-received requests of unproven peers that were evicted to make room for others.
-    strangers_displaced,
+    unproven_evicted,
     /// Times the cutoffs changed.
     cutoff_changes,
     /// Round-trip time samples.
@@ -127,7 +127,7 @@ counters! {
     /// Changes of the announced limit of unscheduled bytes.
     incast_limit_changes,
     /// Messages whose unscheduled bytes were lost and requested again.
-    unscheduled_reclaimed,
+    unscheduled_lost,
     /// Messages that lost their grants and their place to others, because too few of the granted bytes
     /// arrived.
     messages_stalled,

@@ -190,7 +190,7 @@ fn a_flood_of_forged_packets_breaks_no_bound_and_the_others_go_on() {
         );
     }
     for (bitten, what) in [
-        (server.strangers_displaced, "room was short"),
+        (server.unproven_evicted, "room was short"),
         (server.drop_invalid, "packets that are none"),
         (server.drop_unknown_rpc, "RPCs that are not there"),
         (server.drop_no_port, "ports that nobody has"),
@@ -224,6 +224,6 @@ fn a_stranger_is_served_in_a_flood_of_first_packets() {
         }
         network.run_for(US);
     }
-    assert!(network.host(SERVER).endpoint().unwrap().stats().strangers_displaced > 10_000);
+    assert!(network.host(SERVER).endpoint().unwrap().stats().unproven_evicted > 10_000);
     assert_eq!(network.host(1).app().cookies(), [0]);
 }

@@ -258,7 +258,7 @@ fn run(options: Options) -> Result<bool, Box<dyn Error + Send + Sync>> {
             most.incoming_bytes.load(Ordering::Relaxed),
             most.resident_bytes.load(Ordering::Relaxed),
         );
-        println!("requests of strangers that made room: {}", stats.strangers_displaced);
+        println!("requests of unproven peers that were evicted: {}", stats.unproven_evicted);
         Ok(most.within_bounds() && failed + quiet_failed == 0)
     })
 }

@@ -91,7 +91,7 @@ impl Endpoint {
 
     fn displace_slot(&mut self, now: Time, slot: u32) {
         let peer = self.rpcs[slot as usize].peer;
-        self.stats.strangers_displaced += 1;
+        self.stats.unproven_evicted += 1;
         self.end_server(now, slot, DoneReason::ClientSilent);
         self.peers.forget(peer, now, &self.config);
     }

@@ -32,7 +32,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.receiving.grants.dirty = true;
-        self.stats.unscheduled_reclaimed += 1;
+        self.stats.unscheduled_lost += 1;
     }
 
     /// Packets arrived. If more bytes are in flight than grants alone could cause, they count as lost after

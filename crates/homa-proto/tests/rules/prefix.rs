@@ -56,7 +56,7 @@ fn half_open_requests_of_one_prefix_evict_none_of_another() {
             begin(&mut server, &flooder(n), 2, length);
         }
         assert!(honest.iter().all(|peer| rpcs_of(&server, peer) == 1));
-        assert!(server.stats().strangers_displaced > 1_000, "the prefix evicts its own");
+        assert!(server.stats().unproven_evicted > 1_000, "the prefix evicts its own");
         // Room is left for others that come later.
         (10..20).for_each(|n| whole(&mut server, &elsewhere(n), 2, 10));
         assert_eq!(server.requests().len(), 10);

@@ -384,7 +384,7 @@ impl App for Anything {
     }
 
     fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
-        let displaced = host.endpoint().stats().strangers_displaced;
+        let displaced = host.endpoint().stats().unproven_evicted;
         if reason == DoneReason::ClientSilent && self.displaced < displaced {
             // LIMIT-9: an honest client that is still unverified sends a displaced request again.
             self.displaced += 1;
