@@ -307,8 +307,8 @@ fn names_and_numbers_that_make_no_run_are_refused() {
         ),
         (&["--load", "0.97", "--transport", "oracle,tcp"], "acknowledgements of tcp"),
         (
-            &["--workload", "w2", "--warm-up", "60ms"],
-            "warm-up: 60.0 ms is longer than the measured 50.0 ms, and this load needs",
+            &["--workload", "w2", "--warm-up", "80ms"],
+            "warm-up: 80.0 ms is longer than the measured 50.0 ms, and this load needs",
         ),
         (&["--transport", "tcp", "--connections", "0"], "connections: must be at least 1, or message"),
         (&["--connections", "4"], "connections: it changes nothing without transport tcp or dctcp"),
