@@ -263,7 +263,7 @@ fn an_incast_has_senders_and_no_load() {
     let json: Value = serde_json::from_str(&stdout(&words)).expect("JSON");
     assert_eq!((&json["setup"]["senders"], &json["setup"]["load"]), (&Value::from(20), &Value::Null));
     assert_eq!(json["runs"][0]["started"], 60);
-    assert_refused(&[&words[..], &["--load", "0.5"]].concat(), "an incast has none");
+    assert_refused(&[&words[..], &["--load", "0.5"]].concat(), "an incast has no load");
 }
 
 #[test]
