@@ -112,7 +112,7 @@ pub struct Figures {
     pub pacer_waits_per_s: f64,
     /// Requests that the application has not taken, now.
     pub queued_requests: f64,
-    /// Their bytes, now.
+    /// Bytes of these requests, now.
     pub queued_bytes: f64,
     /// Bytes of incoming messages, now.
     pub incoming_bytes: f64,

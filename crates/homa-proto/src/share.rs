@@ -21,8 +21,8 @@
 //!   (`homa/payload/sparse`), not by claimed ones. Claims of a first packet lapse if the bytes do not arrive:
 //!   a message that arrives too slowly loses its grants and its place.
 //! - **A prefix of unproven addresses is one peer.** One sender has many addresses: UDP ports of its own, and
-//!   those that it can forge. Unproven peers count for their prefix too (`prefix`), which has a peer's share. At
-//!   the share a prefix evicts its own requests, so its honest peers still get through (`admission`).
+//!   those that it can forge. Unproven peers count for their prefix too (`prefix`), which has a peer's share.
+//!   At the share a prefix evicts its own requests, so its honest peers still get through (`admission`).
 //! - **A refused packet is dropped and counted**, in total by reason and for its peer (`PeerInfo::refused`).
 //!   Applications see no error, and honest peers send the packet again.
 

@@ -204,7 +204,8 @@ impl Bridge {
         let mut fds: Vec<PollFd<'_>> =
             fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let timeout = Timespec { tv_sec: 0, tv_nsec: LONGEST_SLEEP.as_nanos() as _ };
-        // An error is a signal, or the next read of the device reports it again.
+        // Errors are ignored: either a signal interrupted the wait, or the next read of the device fails as
+        // well.
         let _ = poll(&mut fds, Some(&timeout));
     }
 

@@ -116,7 +116,8 @@ fn kernel_path_mtu(to: std::net::SocketAddr) -> i32 {
     mtu
 }
 
-/// SEND-17: a forged report before the first packet to a peer reduced the path MTU through the kernel's cache.
+/// SEND-17: a forged report before the first packet to a peer reduced the path MTU through the kernel's
+/// cache.
 #[test]
 fn a_forged_report_before_the_first_packet_narrows_no_path() {
     if !enter_namespace() {

@@ -92,7 +92,7 @@ fn a_peer_that_asks_for_bytes_that_wait_to_be_sent_again_is_told_so() {
     let first = ask(&mut server);
     assert!(payload(&first) > 0 && payload(&first) < 30_000, "the pacer holds the rest back");
     assert!(!first.iter().any(|sent| sent.is(PacketType::Busy)));
-    ask(&mut server); // What has gone meanwhile is queued once more.
+    ask(&mut server); // The packets that the pacer has released since then are queued again.
     let busy = ask(&mut server);
     assert!(busy.iter().any(|sent| sent.is(PacketType::Busy)), "{busy:?}");
 }
@@ -139,7 +139,8 @@ fn a_long_window_does_not_make_the_share_of_one_peer_all_there_is() {
     assert!(granted_to(&server.take(), 3));
 }
 
-/// Bytes of a request of `n`, which is not proven; `unscheduled` of its `length` bytes are unscheduled.
+/// Delivers bytes of a request from the unproven peer `n`: a request of `length` bytes, of
+/// which the first `unscheduled` need no grant. Returns what the server sends.
 fn unproven_bytes(
     server: &mut Side,
     n: u8,

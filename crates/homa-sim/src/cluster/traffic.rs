@@ -124,11 +124,11 @@ fn means_of<const N: usize>(workload: &Workload, of: impl Fn(u32) -> [f64; N]) -
 /// Means over all messages of a cluster, in bytes of link time and their powers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LinkMeans {
-    /// Of a message, with all overhead.
+    /// The mean size of a message, with all overhead.
     pub(super) message: f64,
-    /// Of its square.
+    /// The mean of the size's square.
     pub(super) square: f64,
-    /// Of its cube.
+    /// The mean of the size's cube.
     pub(super) cube: f64,
     /// Of the grants of a message, one for each packet that starts beyond RTTbytes.
     pub(super) grants: f64,

@@ -138,7 +138,7 @@ impl Machine {
     fn packets_wait(&mut self, now: Time, core: Core) {
         let state = self.core(core);
         if state.is_at_packets() || state.deferred_until.is_some() && state.task == Task::Application {
-            return; // It looks for itself when it is done.
+            return; // The core itself looks for packets when its task ends.
         }
         self.pause(now, core);
         self.dispatch(now, core);

@@ -34,7 +34,8 @@ pub(super) fn is_outsider(host: usize) -> bool {
     host >= FIRST_OUTSIDER
 }
 
-/// Whether a host index is a stranger's: an honest peer that the victim does not know, and that sends one request.
+/// Whether a host index is a stranger's: an honest peer that the victim does not know, and that sends one
+/// request.
 pub(super) fn is_stranger(host: usize) -> bool {
     host >= FIRST_STRANGER
 }
@@ -170,8 +171,8 @@ impl HostilePeer {
         }
     }
 
-    /// DATA with one byte of a request of the hostile peer, at `offset`. Version 1 of the cutoffs is the one that
-    /// hosts begin with and verifies the peer (SHARE-3). Version 0 leaves it unverified.
+    /// DATA with one byte of a request of the hostile peer, at `offset`. Version 1 of the cutoffs is the one
+    /// that hosts begin with and verifies the peer (SHARE-3). Version 0 leaves it unverified.
     fn data(&self, id: u64, length: u32, offset: u32) -> Vec<u8> {
         self.byte((HOSTILE, (self.seed % 2) as u16), id, length, offset)
     }

@@ -19,8 +19,8 @@ const LEAP_NS: i64 = 2 * 86_400 * SEC as i64;
 /// Maximum lead of a clock where finished ids must be remembered: 30 s minus the longest delay (5 s), stall
 /// (4 s) and queue.
 const MAX_AHEAD_NS: i64 = 10 * SEC as i64;
-/// About two years in milliseconds. A few such steps stay within the half of all incarnations that counts as
-/// later.
+/// About two years in milliseconds. Half of all incarnations count as later than a given one, and a few such
+/// steps stay within that half.
 const YEARS_MS: i64 = 1 << 36;
 
 /// Number of faults of each kind.
