@@ -86,6 +86,8 @@ pub struct RxBurst {
     cap: BatchCap,
     /// See [`RxBurst::note_more`].
     more: bool,
+    /// See [`RxBurst::is_handed_over`].
+    handed_over: bool,
 }
 
 /// A packet that outlives its burst, in its original frame. Dropping it returns the frame to its driver.
@@ -144,6 +146,7 @@ impl RxBurst {
             times: Vec::new(),
             cap: RxBurst::full_cap(),
             more: false,
+            handed_over: false,
         }
     }
 
@@ -179,6 +182,18 @@ impl RxBurst {
         self.cap
     }
 
+    /// Notes that the packets of the burst came from another process.
+    pub(crate) fn note_handed_over(&mut self) {
+        self.handed_over = true;
+    }
+
+    /// Whether another process received these packets and handed them over to this one
+    /// ([`Exchange`](crate::Exchange)). They are not to be handed over again.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over
+    }
+
     /// Maximum number of datagrams that a driver receives at a time.
     pub(crate) fn max_packets(&self) -> usize {
         self.cap.take(BURST_PACKETS as u32) as usize
@@ -190,6 +205,7 @@ impl RxBurst {
         self.times.clear();
         self.end = 0;
         self.more = false;
+        self.handed_over = false;
         if let (false, Some(source)) = (self.frames.is_empty(), &self.source) {
             source.release(&self.frames);
             self.frames.clear();

@@ -18,6 +18,7 @@ use homa_pcap::write::{Packet, append, file_header};
 
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, UnreachableReport, dscp_byte};
+use crate::exchange::Exchange;
 use crate::filter::ReceiveFilter;
 use crate::socket::source_for;
 
@@ -301,6 +302,14 @@ impl<D: Driver> Driver for PcapDriver<D> {
 
     fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         self.inner.refuse(peer, packet);
+    }
+
+    fn peers_port(&self) -> Option<u16> {
+        self.inner.peers_port()
+    }
+
+    fn exchange(&mut self) -> Option<&mut dyn Exchange> {
+        self.inner.exchange()
     }
 
     fn link_mbps(&self) -> Option<u32> {

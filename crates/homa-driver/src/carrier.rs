@@ -5,6 +5,9 @@ use std::net::IpAddr;
 /// IP protocol number of Homa.
 pub const PROTOCOL_HOMA: u8 = 146;
 
+/// UDP port of Linux Homa's UDP form, at both ends (WIRE-27).
+pub const LINUX_UDP_PORT: u16 = 54_321;
+
 /// The protocol that carries Homa packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Carrier {

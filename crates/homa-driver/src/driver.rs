@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use crate::burst::RxBurst;
+use crate::exchange::Exchange;
 use crate::filter::ReceiveFilter;
 
 /// A packet to send. Header and payload are gathered when the packet is sent; they need not be contiguous.
@@ -233,6 +234,19 @@ pub trait Driver: Send {
         let _ = (peer, packet);
     }
 
+    /// The port that all peers of this path have in a [`SocketAddr`], if all processes of a network namespace
+    /// are one host to their peers: 0 in IP itself, which has no ports. `None` if the local address belongs to
+    /// this driver alone.
+    fn peers_port(&self) -> Option<u16> {
+        (self.local_addr().port() == 0).then_some(0)
+    }
+
+    /// The hand-over of packets to other processes, if one process receives the packets of all. `None` by
+    /// default.
+    fn exchange(&mut self) -> Option<&mut dyn Exchange> {
+        None
+    }
+
     /// Speed of the link in Mbit/s. `None` if the device has none or does not report it: loopback, veth and
     /// most virtual devices.
     fn link_mbps(&self) -> Option<u32>;
@@ -295,6 +309,12 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         (**self).refuse(peer, packet);
     }
+    fn peers_port(&self) -> Option<u16> {
+        (**self).peers_port()
+    }
+    fn exchange(&mut self) -> Option<&mut dyn Exchange> {
+        (**self).exchange()
+    }
     fn link_mbps(&self) -> Option<u32> {
         (**self).link_mbps()
     }
@@ -347,6 +367,12 @@ pub struct DriverStats {
     /// Packets that the kernel dropped before this driver could receive them, because the receive buffer was
     /// full.
     pub queue_drops: u64,
+    /// Packets received for other processes and handed over to them, where processes share a UDP port.
+    pub handed_over: u64,
+    /// Packets received for other processes that were dropped, because that process took none.
+    pub hand_over_drops: u64,
+    /// Packets that other processes received and handed over to this one; not part of `packets_in`.
+    pub taken_over: u64,
     /// Network reports (ICMP) of packets that did not arrive, for any reason.
     pub network_errors: u64,
     /// Packets that were accepted but could not be sent.
@@ -370,6 +396,9 @@ impl DriverStats {
             undivided: self.undivided + other.undivided,
             damaged: self.damaged + other.damaged,
             queue_drops: self.queue_drops + other.queue_drops,
+            handed_over: self.handed_over + other.handed_over,
+            hand_over_drops: self.hand_over_drops + other.hand_over_drops,
+            taken_over: self.taken_over + other.taken_over,
             network_errors: self.network_errors + other.network_errors,
             send_errors: SendErrors {
                 too_big: errors.too_big + others.too_big,

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`udp::UdpDriver`] | the payload of UDP | nothing |
 //! | [`raw::RawDriver`] | the payload of IP (protocol 146), as in Linux Homa | CAP_NET_RAW |
+//! | [`linux_udp::LinuxUdpDriver`] | the payload of UDP at port 54321, as in Linux Homa's UDP form | nothing |
 //! | [`packet::PacketDriver`] | either, through a mapped ring of one network device | CAP_NET_RAW |
 //! | [`xdp::XdpDriver`] | either, in the receive queues of one network device (AF_XDP) | CAP_NET_ADMIN and others |
 //!
@@ -93,10 +94,12 @@ pub mod capture;
 mod carrier;
 mod driver;
 mod ethtool;
+mod exchange;
 pub mod fault;
 mod filter;
 pub mod frames;
 mod l2;
+pub mod linux_udp;
 #[cfg(test)]
 mod memory;
 pub mod netdev;
@@ -108,12 +111,13 @@ pub mod udp;
 pub mod xdp;
 
 pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
-pub use carrier::{Carrier, PROTOCOL_HOMA};
+pub use carrier::{Carrier, LINUX_UDP_PORT, PROTOCOL_HOMA};
 pub use driver::{
     BufferSizes, Driver, DriverStats, IN_PLACE_HEADER_BYTES, SendErrors, SentPacket, TxPacket,
     UnreachableReport, UnreachableTarget,
 };
 pub use ethtool::{Coalescing, DeviceSettings, device_settings};
+pub use exchange::{Exchange, HandedPacket};
 pub use filter::ReceiveFilter;
 pub use l2::LinkError;
 pub use offload::put_offloads_off;

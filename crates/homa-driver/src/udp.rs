@@ -118,6 +118,7 @@ fn socket_config(config: &UdpConfig) -> SocketConfig {
         max_segmented_bytes: config.max_segmented_bytes,
         joins: false,
         silent: false,
+        v6_only: false,
     }
 }
 

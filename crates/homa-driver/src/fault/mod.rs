@@ -13,6 +13,7 @@ use homa_steer::batch::BatchCap;
 
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, UnreachableReport};
+use crate::exchange::Exchange;
 use crate::filter::ReceiveFilter;
 use delay_line::{DelayLine, Packet};
 
@@ -244,6 +245,14 @@ impl<D: Driver> Driver for FaultDriver<D> {
 
     fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         self.inner.refuse(peer, packet);
+    }
+
+    fn peers_port(&self) -> Option<u16> {
+        self.inner.peers_port()
+    }
+
+    fn exchange(&mut self) -> Option<&mut dyn Exchange> {
+        self.inner.exchange()
     }
 
     fn link_mbps(&self) -> Option<u32> {

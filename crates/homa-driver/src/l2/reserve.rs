@@ -51,6 +51,7 @@ impl Reservation {
             max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
             joins,
             silent: true,
+            v6_only: false,
         };
         let socket = PacketSocket::open(&config)?;
         Ok(Reservation { socket, asked_ms: 0 })

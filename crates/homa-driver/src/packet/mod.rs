@@ -203,7 +203,7 @@ impl PacketDriver {
         };
         Ok(PacketDriver {
             timed: false,
-            refuser: IcmpReporter::new(device.local().ip()),
+            refuser: IcmpReporter::new(Carrier::Ip, device.local().ip()),
             tx: Tx::new(sending, config.segmentation),
             device,
             socket,

@@ -8,7 +8,7 @@ use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use homa_pcap::ip::{IpAddresses, fold, sum};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::carrier::PROTOCOL_HOMA;
+use crate::carrier::{Carrier, LINUX_UDP_PORT, PROTOCOL_HOMA};
 use crate::socket::source_for;
 
 /// Maximum number of reports per second. A client whose report is dropped by this limit waits for its
@@ -19,12 +19,18 @@ const REPORTS_PER_SECOND: u32 = 100;
 /// Maximum number of reports sent at once.
 const REPORTS_AT_ONCE: u32 = 20;
 
+const PROTOCOL_UDP: u8 = 17;
+
+/// Bytes of a UDP header.
+const UDP_BYTES: usize = 8;
+
 /// Bytes of the refused packet that a report quotes: its common header, which has the ports and the RPC's id.
 const QUOTED_BYTES: usize = 28;
 
 /// Sends the reports of one driver.
 #[derive(Debug)]
 pub(crate) struct IcmpReporter {
+    carrier: Carrier,
     local: IpAddr,
     sockets: [Option<Socket>; 2],
     /// Reports that may be sent now, and the time since when more accrue.
@@ -33,8 +39,8 @@ pub(crate) struct IcmpReporter {
 }
 
 impl IcmpReporter {
-    pub(crate) fn new(local: IpAddr) -> IcmpReporter {
-        IcmpReporter { local, sockets: [None, None], left: REPORTS_AT_ONCE, since: Instant::now() }
+    pub(crate) fn new(carrier: Carrier, local: IpAddr) -> IcmpReporter {
+        IcmpReporter { carrier, local, sockets: [None, None], left: REPORTS_AT_ONCE, since: Instant::now() }
     }
 
     /// Reports to `peer` that its packet's port has no host. A report that cannot be sent counts as lost.
@@ -58,9 +64,11 @@ impl IcmpReporter {
             self.sockets[socket] = open(peer, self.local).ok();
         }
         if let Some(socket) = &self.sockets[socket] {
+            let ports = (self.carrier == Carrier::Udp).then_some([peer.port(), LINUX_UDP_PORT]);
+            let report = report(ip, ports, packet.len(), quoted);
             let mut peer = peer;
             peer.set_port(0);
-            let _ = socket.send_to(&report(ip, packet.len(), quoted), &SockAddr::from(peer));
+            let _ = socket.send_to(&report, &SockAddr::from(peer));
         }
     }
 
@@ -96,14 +104,22 @@ fn open(peer: SocketAddr, local: IpAddr) -> std::io::Result<Socket> {
 }
 
 /// Destination unreachable, port unreachable (RFC 792, RFC 4443), for a packet of `length` bytes that begins
-/// with `quoted`.
-fn report(ip: IpAddresses, length: usize, quoted: &[u8]) -> Vec<u8> {
+/// with `quoted`. `ports` are those of the UDP header in front of it, if there is one.
+fn report(ip: IpAddresses, ports: Option<[u16; 2]>, length: usize, quoted: &[u8]) -> Vec<u8> {
     let [kind, code] = match ip {
         IpAddresses::V4(..) => [3, 3],
         IpAddresses::V6(..) => [1, 4],
     };
     let mut report = vec![kind, code, 0, 0, 0, 0, 0, 0];
-    ip.append_header(&mut report, 0, PROTOCOL_HOMA, length);
+    match ports {
+        None => ip.append_header(&mut report, 0, PROTOCOL_HOMA, length),
+        Some(ports) => {
+            let length = length + UDP_BYTES;
+            ip.append_header(&mut report, 0, PROTOCOL_UDP, length);
+            // The sum over the whole packet is not known; nobody checks that of a quoted packet.
+            report.extend([ports[0], ports[1], length as u16, 0].into_iter().flat_map(u16::to_be_bytes));
+        }
+    }
     report.extend_from_slice(quoted);
     // The kernel fills in the checksum of ICMPv6, which covers addresses that only the kernel knows.
     if let IpAddresses::V4(..) = ip {
@@ -120,7 +136,7 @@ mod tests {
     #[test]
     fn reports_have_a_rate_and_a_burst() {
         let begin = Instant::now();
-        let mut refuser = IcmpReporter::new([127, 0, 0, 1].into());
+        let mut refuser = IcmpReporter::new(Carrier::Ip, [127, 0, 0, 1].into());
         refuser.since = begin;
         let at =
             |refuser: &mut IcmpReporter, after_ms| refuser.may_send(begin + Duration::from_millis(after_ms));
@@ -134,7 +150,7 @@ mod tests {
     #[test]
     fn both_checksums_of_an_ipv4_report_are_right() {
         let ip = IpAddresses::V4([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-        let report = report(ip, 1_480, &[7; 28]);
+        let report = report(ip, None, 1_480, &[7; 28]);
         assert_eq!(report.len(), 8 + 20 + 28);
         assert_eq!(
             (fold(sum(0, &report)), fold(sum(0, &report[8..28]))),

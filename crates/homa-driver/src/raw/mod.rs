@@ -105,6 +105,7 @@ impl RawDriver {
                 max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
                 joins: false,
                 silent: false,
+                v6_only: false,
             })
         };
         let mut sockets = vec![open(bind)?];
@@ -119,7 +120,7 @@ impl RawDriver {
             })?;
             poll = Some(watch);
         }
-        let (refuser, turn) = (IcmpReporter::new(bind.ip()), SocketIndex { number: 0, of: 1 });
+        let (refuser, turn) = (IcmpReporter::new(Carrier::Ip, bind.ip()), SocketIndex { number: 0, of: 1 });
         Ok(RawDriver { sockets, poll, next: 0, turn, filter: ReceiveFilter::accept_all(), refuser })
     }
 

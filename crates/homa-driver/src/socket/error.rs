@@ -27,6 +27,13 @@ pub enum BindError {
         /// The program that runs.
         program: String,
     },
+    /// Something that does not share it has the UDP port of Linux Homa.
+    #[error(
+        "UDP port {} on {} is taken and not shared: by Linux Homa (switch it off by net.homa.hijack_udp=0), or by a process of \
+         another user or at another address. Use a network namespace of its own, or end that process",
+        .0.port(), .0.ip()
+    )]
+    LinuxUdpTaken(SocketAddr),
     /// The host does not support the IP version.
     #[error("this host has no {}: bind to an address of the other IP version", if .0.is_ipv6() { "IPv6" } else { "IPv4" })]
     NoSuchFamily(SocketAddr),

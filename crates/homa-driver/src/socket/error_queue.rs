@@ -63,9 +63,27 @@ pub(crate) struct QuotedHeader {
 }
 
 impl QuotedHeader {
+    /// The quoted bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length.min(self.bytes.len())]
+    }
+
+    /// Quotes the beginning of a packet.
+    pub(crate) fn of(packet: &[u8]) -> QuotedHeader {
+        let mut quoted = QuotedHeader::default();
+        quoted.length = packet.len().min(quoted.bytes.len());
+        quoted.bytes[..quoted.length].copy_from_slice(&packet[..quoted.length]);
+        quoted
+    }
+
+    /// Source port of the Homa packet: the port of the process that sent it.
+    pub(crate) fn source_port(&self) -> Option<u16> {
+        self.bytes().get(..2).map(|b| u16::from_be_bytes([b[0], b[1]]))
+    }
+
     /// Destination port and `sender_id` of the Homa packet.
     pub(crate) fn port_and_id(&self) -> (Option<u16>, Option<u64>) {
-        let bytes = &self.bytes[..self.length.min(self.bytes.len())];
+        let bytes = self.bytes();
         let port = bytes.get(2..4).map(|b| u16::from_be_bytes([b[0], b[1]]));
         let id = bytes.get(20..28).and_then(|b| <[u8; 8]>::try_from(b).ok()).map(u64::from_be_bytes);
         (port, id)

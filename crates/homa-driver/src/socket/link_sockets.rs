@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::links::Link;
 use super::stall::StallDetector;
-use super::{BindError, PacketSocket, SocketConfig, steer};
+use super::{BindError, NetworkError, PacketSocket, SocketConfig, steer};
 use crate::carrier::Carrier;
 use crate::driver::{DriverStats, SentPacket, TxPacket, UnreachableReport};
 
@@ -104,6 +104,9 @@ impl LinkSockets {
         }
         if self.stamp_sent {
             socket.stamp_sent();
+        }
+        if main.shared_reports.is_some() {
+            socket.share_reports();
         }
         self.all.push(LinkSocket { link, socket, stall: StallDetector::default() });
         Ok(())
@@ -190,6 +193,11 @@ impl LinkSockets {
             link_socket.socket.read_reports();
             link_socket.socket.poll_unreachable()
         })
+    }
+
+    /// Like [`PacketSocket::take_shared_report`].
+    pub(super) fn take_shared_report(&mut self) -> Option<NetworkError> {
+        self.all.iter_mut().find_map(|link_socket| link_socket.socket.take_shared_report())
     }
 
     pub(super) fn poll_sent(&mut self) -> Option<SentPacket> {

@@ -15,7 +15,7 @@ use std::time::Instant;
 use super::link_sockets::LinkSockets;
 use super::links::Links;
 use super::stall::{LOOK_NS, RETRY_NS, StallDetector};
-use super::{BindError, PacketSocket, SocketConfig};
+use super::{BindError, NetworkError, PacketSocket, SocketConfig};
 use crate::driver::{DriverStats, SentPacket, TxPacket, UnreachableReport};
 
 /// Time without further attempts after further sockets could not be opened. Possible causes: no descriptors,
@@ -55,6 +55,11 @@ impl LinkedSocket {
     pub(crate) fn open_group(config: &SocketConfig, count: u32) -> Result<Vec<LinkedSocket>, BindError> {
         let group = PacketSocket::open_group(config, count)?;
         Ok(group.into_iter().map(|socket| LinkedSocket::new(socket, config, count > 1)).collect())
+    }
+
+    /// Uses a socket that is open already.
+    pub(crate) fn with(main: PacketSocket, config: &SocketConfig) -> LinkedSocket {
+        LinkedSocket::new(main, config, false)
     }
 
     fn new(main: PacketSocket, config: &SocketConfig, grouped: bool) -> LinkedSocket {
@@ -198,6 +203,12 @@ impl LinkedSocket {
     pub(crate) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         let report = self.main.poll_unreachable();
         report.or_else(|| self.link_sockets.as_mut()?.poll_unreachable())
+    }
+
+    /// Takes the oldest report that was not taken yet: see [`PacketSocket::share_reports`].
+    pub(crate) fn take_shared_report(&mut self) -> Option<NetworkError> {
+        let report = self.main.take_shared_report();
+        report.or_else(|| self.link_sockets.as_mut()?.take_shared_report())
     }
 
     /// Implements [`Driver::stamp_sent`](crate::Driver::stamp_sent).

@@ -26,18 +26,19 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::burst::RxBurst;
-use crate::carrier::{Carrier, PROTOCOL_HOMA};
+use crate::carrier::{Carrier, LINUX_UDP_PORT, PROTOCOL_HOMA};
 use crate::driver::{BufferSizes, DriverStats, SentPacket, TxPacket, UnreachableReport, UnreachableTarget};
 use address::AddressFamily;
 pub use error::BindError;
 use error::SOCKET_STEP;
-use error_queue::{Cause, NetworkError, Report};
+use error_queue::Report;
+pub(crate) use error_queue::{Cause, NetworkError, QuotedHeader};
 pub(crate) use linked::LinkedSocket;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
@@ -78,6 +79,23 @@ pub(crate) struct SocketConfig {
     pub(crate) joins: bool,
     /// Whether the socket receives nothing: a filter drops all packets.
     pub(crate) silent: bool,
+    /// Whether a socket bound to `[::]` leaves IPv4 to another socket; always so for raw IP.
+    pub(crate) v6_only: bool,
+}
+
+impl SocketConfig {
+    /// The IP versions that the socket can send to.
+    fn family(&self) -> AddressFamily {
+        match self.bind {
+            SocketAddr::V4(_) => AddressFamily::V4,
+            SocketAddr::V6(v6)
+                if self.carrier == Carrier::Udp && !self.v6_only && v6.ip().is_unspecified() =>
+            {
+                AddressFamily::Dual
+            }
+            SocketAddr::V6(_) => AddressFamily::V6,
+        }
+    }
 }
 
 /// A socket whose messages are Homa packets.
@@ -94,6 +112,8 @@ pub(crate) struct PacketSocket {
     /// RPCs whose packets a network report may quote.
     recent: RecentIds,
     unreachable: VecDeque<UnreachableReport>,
+    /// Reports of the network that other processes may need too, if they share the socket.
+    shared_reports: Option<VecDeque<NetworkError>>,
     sent_times: SentTimes,
     /// The flags of SO_TIMESTAMPING for received packets.
     receive_times: libc::c_uint,
@@ -115,11 +135,10 @@ impl PacketSocket {
         };
         let socket = Socket::new(Domain::for_address(address), kind.nonblocking().cloexec(), Some(protocol));
         let socket = socket.map_err(fail(SOCKET_STEP))?;
-        let family = match address {
-            SocketAddr::V4(_) => AddressFamily::V4,
-            SocketAddr::V6(v6) if carrier == Carrier::Udp && v6.ip().is_unspecified() => AddressFamily::Dual,
-            SocketAddr::V6(_) => AddressFamily::V6,
-        };
+        let family = config.family();
+        if config.v6_only && address.is_ipv6() {
+            socket.set_only_v6(true).map_err(fail("setting its options"))?;
+        }
         set_options(&socket, family).map_err(fail("setting its options"))?;
         if carrier == Carrier::Ip {
             tell_devices(&socket, family).map_err(fail("setting its options"))?;
@@ -138,7 +157,21 @@ impl PacketSocket {
         if carrier == Carrier::Ip && !config.silent {
             socket.detach_filter().map_err(fail("setting its filter"))?;
         }
-        let local = socket.local_addr().map_err(fail("reading its address"))?.as_socket().unwrap_or(address);
+        PacketSocket::new(socket, config, buffers)
+    }
+
+    /// Uses a bound socket that another process opened with the same options and shares with this one.
+    pub(crate) fn adopt(config: &SocketConfig, fd: OwnedFd) -> Result<PacketSocket, BindError> {
+        let socket = Socket::from(fd);
+        let fail = |source| BindError::new(config.carrier, config.bind, "sizing its buffers", source);
+        let buffers = size_buffers(&socket, config).map_err(fail)?;
+        PacketSocket::new(socket, config, buffers)
+    }
+
+    fn new(socket: Socket, config: &SocketConfig, buffers: BufferSizes) -> Result<PacketSocket, BindError> {
+        let (carrier, family, address) = (config.carrier, config.family(), config.bind);
+        let fail = |source| BindError::new(carrier, address, "reading its address", source);
+        let local = socket.local_addr().map_err(fail)?.as_socket().unwrap_or(address);
         Ok(PacketSocket {
             socket,
             carrier,
@@ -151,6 +184,7 @@ impl PacketSocket {
             paths: RefCell::new(PathMtus::new(carrier, local.ip())),
             recent: RecentIds::new(),
             unreachable: VecDeque::new(),
+            shared_reports: None,
             sent_times: SentTimes::default(),
             receive_times: 0,
             queue_drops: 0,
@@ -390,15 +424,35 @@ impl PacketSocket {
                 }
                 Some(Report::Error(error)) => error,
             };
-            match error.cause {
-                Cause::PortUnreachable | Cause::ProtocolUnreachable => self.note_unreachable(&error),
-                Cause::TooBig { .. } if error.local => self.paths.get_mut().refused(error.to, None),
-                Cause::TooBig { mtu } => self.note_narrow(&error, mtu),
-                Cause::Other => (),
+            self.note_report(&error);
+            if let Some(reports) = self.shared_reports.as_mut().filter(|_| !error.local)
+                && reports.len() < UNREACHABLE_MAX
+            {
+                reports.push_back(error);
             }
-            self.stats.network_errors += u64::from(!error.local);
         }
         self.stats.network_errors - before
+    }
+
+    /// Handles a network report, of this socket or handed over by another process that shares it.
+    pub(crate) fn note_report(&mut self, error: &NetworkError) {
+        match error.cause {
+            Cause::PortUnreachable | Cause::ProtocolUnreachable => self.note_unreachable(error),
+            Cause::TooBig { .. } if error.local => self.paths.get_mut().refused(error.to, None),
+            Cause::TooBig { mtu } => self.note_narrow(error, mtu),
+            Cause::Other => (),
+        }
+        self.stats.network_errors += u64::from(!error.local);
+    }
+
+    /// Keeps the network's reports for [`PacketSocket::take_shared_report`] from now on.
+    pub(crate) fn share_reports(&mut self) {
+        self.shared_reports.get_or_insert_default();
+    }
+
+    /// Takes the oldest report that was not taken yet.
+    pub(crate) fn take_shared_report(&mut self) -> Option<NetworkError> {
+        self.shared_reports.as_mut()?.pop_front()
     }
 
     /// Handles a router's report that packets are too long for its next link. Any host can send such a
@@ -416,6 +470,14 @@ impl PacketSocket {
 
     fn note_unreachable(&mut self, error: &NetworkError) {
         let target = match (self.carrier, error.cause, error.quoted.port_and_id()) {
+            // WIRE-30: at Linux Homa's UDP port the report is about the Homa port that it quotes, whether the
+            // peer's host has no such port or no UDP form.
+            (Carrier::Udp, Cause::PortUnreachable, (port, sender_id))
+                if self.local.port() == LINUX_UDP_PORT && error.to.port() == LINUX_UDP_PORT =>
+            {
+                let Some(port) = port else { return };
+                UnreachableTarget::Port { port, sender_id }
+            }
             (Carrier::Udp, Cause::PortUnreachable, (_, sender_id)) => UnreachableTarget::Peer { sender_id },
             (Carrier::Udp, ..) => return,
             (Carrier::Ip, Cause::PortUnreachable, (Some(port), sender_id)) => {

@@ -189,7 +189,7 @@ impl XdpDriver {
                 receiver,
                 queues,
                 umem: Arc::clone(&umem),
-                refuser: IcmpReporter::new(device.local().ip()),
+                refuser: IcmpReporter::new(Carrier::Ip, device.local().ip()),
                 device,
                 place,
                 stats: DriverStats::default(),

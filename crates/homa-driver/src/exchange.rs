@@ -1,0 +1,45 @@
+//! The hand-over of packets to other processes, as the user of a driver sees it.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// A packet to hand over, as it was received.
+#[derive(Clone, Copy, Debug)]
+pub struct HandedPacket<'a> {
+    /// Its sender.
+    pub from: SocketAddr,
+    /// As [`RxBurst::priority`](crate::RxBurst::priority).
+    pub priority: Option<u8>,
+    /// As [`RxBurst::received_at`](crate::RxBurst::received_at).
+    pub received_at: Option<u64>,
+    /// The packet, from its Homa header on.
+    pub bytes: &'a [u8],
+}
+
+/// The hand-over between the processes that share a path, of which one receives the packets of all. Each
+/// process is a member of a group and has a slot in it, 0 to 63. Sets of slots are the bits of a number.
+pub trait Exchange {
+    /// Identifies the shared path: processes with the same number receive the same packets. Never 0.
+    fn path(&self) -> u64;
+
+    /// Joins the group with this name as member `slot`.
+    ///
+    /// # Errors
+    /// The system refuses a socket.
+    fn join(&mut self, group: &str, slot: u32) -> io::Result<()>;
+
+    /// Hands a packet over to the processes with these slots. Packets may wait for further ones until
+    /// [`Exchange::flush`]. Packets that a process does not take are dropped and counted.
+    fn hand_over(&mut self, slots: u64, packet: &HandedPacket<'_>);
+
+    /// Sends what waits.
+    fn flush(&mut self);
+
+    /// This address's Homa port in the packet that the oldest network report quotes: the report concerns the
+    /// process that has this port. `None` if there is no report.
+    fn next_report(&mut self) -> Option<u16>;
+
+    /// Hands the oldest report over to the processes with these slots, or to none: this process has used every
+    /// report of its path already.
+    fn hand_over_report(&mut self, slots: u64);
+}
