@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use homa_driver::linux_udp::{LinuxUdpConfig, LinuxUdpDriver};
 use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
@@ -47,6 +48,10 @@ pub enum DriverChoice {
     /// IP itself (protocol 146), as in Linux Homa: for exchanging RPCs with a kernel. It needs the capability
     /// CAP_NET_RAW. A peer is an address; a UDP port in an address is ignored.
     Raw,
+    /// UDP port 54321 at both ends, as Linux Homa's UDP form (`net.homa.hijack_udp`): for exchanging RPCs with
+    /// a kernel where networks drop protocol 146. It needs no privileges. A peer is an address; a UDP port in
+    /// an address is ignored. All processes of a network namespace share the port.
+    LinuxUdp,
     /// A network device, whose packets are received through a ring in mapped memory: faster than a socket,
     /// for hosts on one device. It needs the capability CAP_NET_RAW. The wire format is that of UDP, or that
     /// of raw IP if [`PacketConfig::carrier`] says so. Peers may use any driver with that wire format.
@@ -82,7 +87,8 @@ impl HostConfig {
     /// Maximum number of [`endpoints`](HostConfig::endpoints).
     pub const MAX_ENDPOINTS: usize = MAX_ENDPOINTS as usize;
 
-    /// Maximum number of processes, or of their endpoints, that share an address over raw IP.
+    /// Maximum number of processes, or of their endpoints, that share an address over raw IP or in Linux
+    /// Homa's UDP form.
     pub const MAX_PROCESSES: usize = process_group::MAX_PROCESSES;
 
     /// The values of [`endpoint_policy`](HostConfig::endpoint_policy): policies that need only what a host
@@ -131,6 +137,10 @@ impl HostBuilder {
             DriverChoice::Raw => {
                 boxed(RawDriver::bind_group(&RawConfig { bind, ..config.raw.clone() }, count)?)
             }
+            DriverChoice::LinuxUdp => boxed(LinuxUdpDriver::bind_group(
+                &LinuxUdpConfig { bind, ..config.linux_udp.clone() },
+                count,
+            )?),
             DriverChoice::Packet => {
                 boxed(PacketDriver::open_group(&PacketConfig { bind, ..config.packet.clone() }, count)?)
             }
@@ -168,10 +178,10 @@ impl HostBuilder {
             protocol.first_cutoff_version = RandomState::new().build_hasher().finish() as u16;
         }
         protocol.link_mbps = protocol.link_mbps.or(first.link_mbps());
-        let segment = match local_addr.port() {
-            // Over raw IP all processes of this network namespace share the address.
-            0 => Some(Arc::new(join_segment(&config.segment_dir, local_addr.ip(), &mut protocol)?)),
-            _ => None,
+        let segment = match first.peers_port() {
+            // All processes of this network namespace share the address.
+            Some(_) => Some(Arc::new(join_segment(&config.segment_dir, local_addr.ip(), &mut protocol)?)),
+            None => None,
         };
         let placement = config.endpoint_policy.filter(|_| count > 1);
         let place =
@@ -237,7 +247,8 @@ host_config! {
         pub driver: DriverChoice = DriverChoice::default(),
         /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one. The default is
         /// port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all addresses
-        /// of both IP versions. For a device it is one of the device's addresses; it also selects the device
+        /// of both IP versions. In Linux Homa's UDP form the port is 54321, and `0.0.0.0` and `[::]` both mean
+        /// all addresses. For a device it is one of the device's addresses; it also selects the device
         /// if [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
         pub address: SocketAddr = SocketAddr::from(([0, 0, 0, 0], 0)),
         /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS). Each endpoint has a
@@ -256,7 +267,8 @@ host_config! {
         /// Over UDP the kernel steers packets to sockets. On a device it steers frames to rings
         /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]).
         /// Over raw IP the filter of each socket selects its packets ([`RawDriver::bind_group`]), and each
-        /// endpoint also counts as one of the [`MAX_PROCESSES`](HostConfig::MAX_PROCESSES).
+        /// endpoint also counts as one of the [`MAX_PROCESSES`](HostConfig::MAX_PROCESSES). So it does in
+        /// Linux Homa's UDP form, where all endpoints receive from one socket: more than one is of little use.
         pub endpoints: usize = 1,
         /// The policy that chooses the endpoint of each call for which a thread or task waits, and the
         /// endpoint of a client, if the host has several. It is one of
@@ -276,6 +288,9 @@ host_config! {
         /// Settings of the raw IP sockets; its `bind` is ignored in favour of
         /// [`address`](HostConfig::address).
         pub raw: RawConfig = RawConfig::default(),
+        /// Settings of Linux Homa's UDP form; its `bind` is ignored in favour of
+        /// [`address`](HostConfig::address).
+        pub linux_udp: LinuxUdpConfig = LinuxUdpConfig::default(),
         /// Settings of the driver of a device; its `bind` is ignored in favour of
         /// [`address`](HostConfig::address).
         pub packet: PacketConfig = PacketConfig::default(),
@@ -337,8 +352,8 @@ host_config! {
         /// Maximum bytes of requests that wait for `recv`, over all servers of the host; further requests are
         /// given up and counted.
         pub max_queued_request_bytes: u64 = 1 << 30,
-        /// Directory of the segment that the processes of a host share over raw IP: one file for each network
-        /// namespace. All processes must name the same directory, in memory rather than on a disk, which no
+        /// Directory of the segment that the processes of a host share over raw IP and in Linux Homa's UDP
+        /// form: one file for each network namespace. All processes must name the same directory, in memory rather than on a disk, which no
         /// other user can write to. The directory is created if it does not exist. The default is /run/homa
         /// for root, otherwise `homa` in `XDG_RUNTIME_DIR` if that is set, otherwise `/dev/shm/homa-UID`.
         pub segment_dir: PathBuf = process_group::default_dir(),

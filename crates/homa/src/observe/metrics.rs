@@ -203,7 +203,7 @@ impl Metrics {
     }
 }
 
-fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 18] {
+fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 21] {
     let errors = &stats.send_errors;
     [
         ("packets_out", stats.packets_out, "Packets sent."),
@@ -221,6 +221,13 @@ fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 18
             stats.queue_drops,
             "Packets dropped by the kernel because the receive buffer was full.",
         ),
+        ("handed_over", stats.handed_over, "Packets for other processes, handed over to them."),
+        (
+            "hand_over_drops",
+            stats.hand_over_drops,
+            "Packets for other processes dropped because the process took none.",
+        ),
+        ("taken_over", stats.taken_over, "Packets that other processes received and handed over."),
         ("network_errors", stats.network_errors, "Reports from the network that packets did not arrive."),
         ("send_too_big", errors.too_big, "Packets not sent because they were longer than the path takes."),
         ("send_refused", errors.refused, "Packets not sent because nobody listens at the peer."),

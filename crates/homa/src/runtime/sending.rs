@@ -24,16 +24,15 @@ pub(crate) struct Sending {
     datagrams: Datagrams,
     /// The last round of sending ended at its bound, and there may be more to send.
     pub(super) backlog: bool,
-    /// Packets travel in IP itself: peers have no ports, and the driver is given a filter for this host's
-    /// packets.
-    pub(super) ip_only: bool,
+    /// The port of all peers, if a peer is an address alone: see [`Driver::peers_port`].
+    pub(super) peers_port: Option<u16>,
     /// The peer whose largest packet was last reported to the endpoint, and when.
     pub(super) last_peer: Option<(SocketAddr, Time)>,
 }
 
 impl Sending {
-    pub(crate) fn new(ip_only: bool) -> Sending {
-        Sending { ip_only, ..Sending::default() }
+    pub(crate) fn new(peers_port: Option<u16>) -> Sending {
+        Sending { peers_port, ..Sending::default() }
     }
 
     /// Gives the unsent runs, `packets` packets in all, to the driver; returns how many packets it took.

@@ -8,6 +8,7 @@ pub(crate) mod host_lease;
 pub(crate) mod placement;
 pub(crate) mod process_group;
 pub(crate) mod processes;
+pub(crate) mod shared_socket;
 pub(crate) mod sync;
 
 use endpoint_group::GroupMember;

@@ -17,6 +17,7 @@ use crate::runtime::bundles::packets_of;
 use crate::tenancy::end_barrier::EndBarrier;
 use crate::tenancy::host_lease::HostLease;
 use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner, Segment};
+use crate::tenancy::shared_socket::{SharedSocket, port_of};
 
 /// How often a process checks on the others and shows that it is alive. This is a small part of the time
 /// after which a peer's RPC gives up, and costs fifty wake-ups a second of an idle host.
@@ -46,6 +47,8 @@ pub(crate) struct ProcessMember {
     filter: ReceiveFilter,
     /// Tracks what was received since the last end of a process.
     end_barrier: EndBarrier,
+    /// The UDP socket that processes share; `None` over raw IP, where each has its own.
+    pub(crate) socket: Option<SharedSocket>,
     /// Scratch memory: which packets of a burst belong to other processes.
     foreign: Vec<bool>,
 }
@@ -68,8 +71,11 @@ impl ProcessMember {
             .map_err(|source| HostError::System { what: "a receive filter", source })?;
         forget_queued(driver);
         endpoint.set_ids(0, 0);
+        let segment = Arc::clone(slots.member(index));
+        let system = |source| HostError::System { what: "a mailbox for packets", source };
+        let socket = SharedSocket::join(&segment, driver).map_err(system)?;
         Ok(ProcessMember {
-            segment: Arc::clone(slots.member(index)),
+            segment,
             slots,
             index,
             watch: LeaseWatch::default(),
@@ -78,6 +84,7 @@ impl ProcessMember {
             closing: Vec::new(),
             filter,
             end_barrier: EndBarrier::new(driver),
+            socket,
             foreign: Vec::new(),
         })
     }
@@ -107,7 +114,7 @@ impl ProcessMember {
     /// packet.
     fn owner_of(&self, packet: &[u8]) -> PacketOwner {
         // A packet too short to have a port counts as for port 0, which no process has.
-        match self.slots.owner_of(port_of(packet).unwrap_or(0)) {
+        match self.slots.owner_of(port_of(packet).unwrap_or(0), self.receives()) {
             // HOST-10: the filter lags behind. This packet may have arrived while the process that had the
             // port was alive, and may have run there. It cannot be told from a later packet, and the answer
             // that no process has the port would tell its client that it did not run. The client sends again,
@@ -128,7 +135,15 @@ impl ProcessMember {
 
     /// Notes the result of the poll.
     pub(crate) fn note_received(&mut self, burst: &RxBurst) {
-        self.end_barrier.note(burst);
+        // Handed-over packets show nothing of the queues from which packets are received.
+        if !burst.is_handed_over() {
+            self.end_barrier.note(burst);
+        }
+    }
+
+    /// Whether this process receives from the UDP socket that processes share; `None` over raw IP.
+    fn receives(&self) -> Option<bool> {
+        self.socket.as_ref().map(|socket| socket.receives)
     }
 
     /// The endpoints of this host that a packet concerns, given the route that its ids imply. No endpoint of
@@ -144,7 +159,7 @@ impl ProcessMember {
     pub(crate) fn note_owner_of(&self, packet: &[u8], endpoint: &mut Endpoint) {
         let Some(port) = port_of(packet) else { return };
         // A packet that was routed here is processed even if this endpoint has not settled.
-        if let PacketOwner::Unowned { orphan } = self.slots.owner_of(port) {
+        if let PacketOwner::Unowned { orphan } = self.slots.owner_of(port, self.receives()) {
             endpoint.note_lost_owner(port, if orphan { Time::NEVER } else { Time::ZERO });
         }
     }
@@ -220,8 +235,10 @@ impl ProcessMember {
     /// The driver accepts neither this filter nor an empty one.
     pub(crate) fn refilter(&mut self, driver: &mut dyn Driver) -> std::io::Result<()> {
         let (ports, others) = self.slots.ports();
-        // HOST-8: the leader answers for the ports that no process has.
-        let filter = ReceiveFilter::new(ports, self.slots.leads().then_some(others));
+        // HOST-8: one process answers for the ports that no process has: the leader, or the one that receives
+        // for all.
+        let answers = self.receives().unwrap_or_else(|| self.slots.leads());
+        let filter = ReceiveFilter::new(ports, answers.then_some(others));
         if filter == self.filter {
             return Ok(());
         }
@@ -232,6 +249,20 @@ impl ProcessMember {
         }
         self.filter = filter;
         Ok(())
+    }
+
+    /// Finds out whether this process is to receive from the shared UDP socket; returns whether that changed.
+    pub(crate) fn choose_receiver(&mut self, now: Time) -> bool {
+        let now_ns = self.monotonic_ns(now);
+        self.socket.as_mut().is_some_and(|socket| socket.choose_receiver(&self.slots, now_ns))
+    }
+
+    /// Hands received packets and reports over to the processes that they are for, if they share this
+    /// process's socket.
+    pub(crate) fn hand_over(&self, driver: &mut dyn Driver, burst: &RxBurst) {
+        if let Some(socket) = &self.socket {
+            socket.hand_over(&self.slots, driver, burst);
+        }
     }
 
     /// Does the work that is due every few tens of milliseconds.
@@ -247,7 +278,7 @@ impl ProcessMember {
         }
         self.next_tick = now + TICK_NS;
         self.release_ports(now, endpoint);
-        let changed = self.segment.tick(self.monotonic_ns(now), &mut self.watch);
+        let changed = self.segment.tick(self.monotonic_ns(now), &mut self.watch) | self.choose_receiver(now);
         if changed && let Err(error) = self.refilter(driver) {
             tracing::error!(%error, "the packet path takes no filter: new ports may get no packets");
         }
@@ -255,12 +286,6 @@ impl ProcessMember {
             lease.set_leader(endpoint, self.segment.is_leader());
         }
     }
-}
-
-/// The destination port of a Homa packet.
-fn port_of(packet: &[u8]) -> Option<u16> {
-    let bytes = packet.get(2..4)?;
-    Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
 /// Drops packets that came before the driver had a filter. Other processes have answered them, for ports that

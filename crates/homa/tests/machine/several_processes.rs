@@ -1,5 +1,5 @@
-//! Several processes that share one host's address over raw IP, against one peer. Each process is this test
-//! program again, with its role in its environment.
+//! Several processes that share one host's address, over raw IP and in Linux Homa's UDP form, against one peer.
+//! Each process is this test program again, with its role in its environment.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -12,25 +12,44 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use super::common::{PATIENCE, eventually, message, until_idle};
+use homa::driver::LINUX_UDP_PORT;
 use homa::error::{CallError, RecvError};
 use homa::{Bytes, DriverChoice, Host, HostBuilder, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, pair};
 
 const PORT: &str = "HOMA_TEST_PORT";
 const DIR: &str = "HOMA_TEST_SEGMENT_DIR";
+/// The driver of a process's host.
+const DRIVER: &str = "HOMA_TEST_DRIVER";
 /// Set for a process that reports when a request arrives, and does not answer.
 const HOLDS: &str = "HOMA_TEST_HOLDS";
 
 /// Lengths of one packet, of a few, some without grants, and some with many.
 const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
 
-fn config(ip: &str, segment_dir: &Path) -> HostBuilder {
-    let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    Host::builder().driver(DriverChoice::Raw).address(bind).segment_dir(segment_dir.to_owned())
-}
+/// The drivers whose processes share an address, and the UDP port of all peers.
+const DRIVERS: [(DriverChoice, u16); 2] = [(DriverChoice::Raw, 0), (DriverChoice::LinuxUdp, LINUX_UDP_PORT)];
 
-fn address(ip: &str, port: u16) -> ServerAddr {
-    ServerAddr::new(SocketAddr::new(ip.parse().unwrap(), 0), port)
+/// The driver of this test's hosts.
+#[derive(Clone, Copy)]
+struct Form(usize);
+
+const RAW: Form = Form(0);
+const UDP: Form = Form(1);
+
+impl Form {
+    fn of_environment() -> Form {
+        Form(std::env::var(DRIVER).unwrap().parse().unwrap())
+    }
+
+    fn config(self, ip: &str, segment_dir: &Path) -> HostBuilder {
+        let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
+        Host::builder().driver(DRIVERS[self.0].0).address(bind).segment_dir(segment_dir.to_owned())
+    }
+
+    fn address(self, ip: &str, port: u16) -> ServerAddr {
+        ServerAddr::new(SocketAddr::new(ip.parse().unwrap(), DRIVERS[self.0].1), port)
+    }
 }
 
 /// A request that contains its sender and number.
@@ -75,7 +94,8 @@ fn child() {
         io::stdout().flush().unwrap();
     };
     let dir = PathBuf::from(std::env::var(DIR).unwrap());
-    let host = config(V4[0], &dir).bind().unwrap();
+    let form = Form::of_environment();
+    let host = form.config(V4[0], &dir).bind().unwrap();
     let server = match host.server(port) {
         Ok(server) => server,
         Err(error) => return say(&error.to_string()),
@@ -100,7 +120,7 @@ fn child() {
             while !over.load(SeqCst) {
                 let request = request(port.into(), number);
                 let answer =
-                    client.call(address(V4[1], 99), request.clone()).timeout(PATIENCE).wait().unwrap();
+                    client.call(form.address(V4[1], 99), request.clone()).timeout(PATIENCE).wait().unwrap();
                 assert_eq!(answer, request);
                 number += 1;
             }
@@ -133,16 +153,23 @@ struct Process {
 
 impl Process {
     /// A process that serves and calls.
-    fn start(namespace: &Namespace, port: u16, dir: &Path) -> Process {
-        Process::with(namespace, port, dir, &[])
+    fn start(namespace: &Namespace, form: Form, port: u16, dir: &Path) -> Process {
+        Process::with(namespace, form, port, dir, &[])
     }
 
-    fn with(namespace: &Namespace, port: u16, dir: &Path, more: &'static [(&str, &str)]) -> Process {
+    fn with(
+        namespace: &Namespace,
+        form: Form,
+        port: u16,
+        dir: &Path,
+        more: &'static [(&str, &str)],
+    ) -> Process {
         let dir = dir.to_owned();
         namespace.run(move || {
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "several_processes::child", "--nocapture"])
-                .envs([(PORT, port.to_string().as_ref()), (DIR, dir.as_os_str())])
+                .envs([(PORT, port.to_string()), (DRIVER, form.0.to_string())])
+                .env(DIR, dir)
                 .envs(more.iter().copied())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -184,6 +211,7 @@ impl Drop for Process {
 
 /// The peer: an echo server, and a thread that calls each port of the shared host.
 struct Peer {
+    form: Form,
     host: Host,
     /// How often each request was executed, by its sender and number.
     executed: Arc<Mutex<HashMap<(u64, u64), u32>>>,
@@ -200,17 +228,17 @@ struct Caller {
 }
 
 impl Peer {
-    fn new(dir: &Path) -> Peer {
-        let host = config(V4[1], dir).bind().unwrap();
+    fn new(form: Form, dir: &Path) -> Peer {
+        let host = form.config(V4[1], dir).bind().unwrap();
         let executed = Arc::new(Mutex::new(HashMap::new()));
         let seen = Arc::clone(&executed);
         let look = move |bytes: &[u8]| *seen.lock().unwrap().entry(sender_of(bytes)).or_default() += 1;
         let served = echo(host.server(99).unwrap(), look);
-        Peer { host, executed, served, callers: Vec::new(), over: Arc::default() }
+        Peer { form, host, executed, served, callers: Vec::new(), over: Arc::default() }
     }
 
     fn call(&mut self, port: u16) {
-        self.callers.push(Caller::new(&self.host, port, &self.over));
+        self.callers.push(Caller::new(&self.host, self.form.address(V4[0], port), &self.over));
     }
 
     /// Number of executed calls of the process at this port.
@@ -238,7 +266,7 @@ impl Peer {
 }
 
 impl Caller {
-    fn new(host: &Host, port: u16, over: &Arc<AtomicBool>) -> Caller {
+    fn new(host: &Host, to: ServerAddr, over: &Arc<AtomicBool>) -> Caller {
         let (client, over) = (host.client().unwrap(), Arc::clone(over));
         let (answered, errors) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
         let (count, failed) = (Arc::clone(&answered), Arc::clone(&errors));
@@ -248,7 +276,7 @@ impl Caller {
                     return;
                 }
                 let request = request(7, number);
-                match client.call(address(V4[0], port), request.clone()).timeout(PATIENCE).wait() {
+                match client.call(to, request.clone()).timeout(PATIENCE).wait() {
                     Ok(answer) => {
                         assert_eq!(answer, request);
                         count.fetch_add(1, SeqCst);
@@ -297,23 +325,23 @@ fn executed_by_servers(dir: &Path, port: u16) -> (HashSet<u64>, Vec<u64>) {
 
 /// Three processes with servers and clients; the process at `victim` is killed under load, and another takes
 /// its port.
-fn one_is_killed(victim: usize) {
+fn one_is_killed(form: Form, victim: usize) {
     const PORTS: [u16; 3] = [101, 102, 103];
     let Some(namespaces) = pair(1_500) else { return };
-    let dir = Dir::new(&format!("victim-{victim}"));
+    let dir = Dir::new(&format!("victim-{victim}-{}", form.0));
     let mut peer = namespaces[1].run({
         let dir = dir.0.clone();
-        move || Peer::new(&dir)
+        move || Peer::new(form, &dir)
     });
     let mut processes: Vec<Option<Process>> = Vec::new();
     for port in PORTS {
-        let mut process = Process::start(&namespaces[0], port, &dir.0);
+        let mut process = Process::start(&namespaces[0], form, port, &dir.0);
         assert_eq!(process.hear(), "ready");
         processes.push(Some(process));
         peer.call(port);
     }
     // HOST-1: another process that wants a port gets the id of its owner.
-    let mut other = Process::start(&namespaces[0], 103, &dir.0);
+    let mut other = Process::start(&namespaces[0], form, 103, &dir.0);
     let owner = processes[2].as_ref().unwrap().child.id();
     assert_eq!(
         other.hear(),
@@ -340,7 +368,7 @@ fn one_is_killed(victim: usize) {
     });
     all_do(30, &others); // HOST-9
     // The killed process's port is free again.
-    let mut heir = Process::start(&namespaces[0], PORTS[victim], &dir.0);
+    let mut heir = Process::start(&namespaces[0], form, PORTS[victim], &dir.0);
     assert_eq!(heir.hear(), "ready");
     let before = peer.callers[victim].answered();
     eventually("calls to its successor", || peer.callers[victim].answered() >= before + 30);
@@ -382,35 +410,56 @@ fn one_is_killed(victim: usize) {
 
 #[test]
 fn a_process_that_is_killed_costs_the_others_nothing() {
-    one_is_killed(1);
+    one_is_killed(RAW, 1);
 }
 
 #[test]
 fn a_leader_that_is_killed_costs_the_others_nothing() {
-    one_is_killed(0);
+    one_is_killed(RAW, 0);
+}
+
+/// HOST-13: it has its own packets from the process that receives for all.
+#[test]
+fn a_process_that_shares_a_udp_port_and_is_killed_costs_the_others_nothing() {
+    one_is_killed(UDP, 1);
+}
+
+/// HOST-12: another process receives in its place.
+#[test]
+fn the_process_that_receives_for_all_is_killed_and_costs_the_others_nothing() {
+    one_is_killed(UDP, 0);
+}
+
+#[test]
+fn a_request_in_the_hands_of_a_process_that_dies_goes_to_no_other() {
+    a_process_dies_with_a_request(RAW);
+}
+
+#[test]
+fn a_request_in_the_hands_of_a_process_that_shares_a_udp_port_goes_to_no_other() {
+    a_process_dies_with_a_request(UDP);
 }
 
 /// HOST-10. The leader may answer for the port, or the next process at it. In both cases the client learns
 /// that its request may have run, and no other process runs it.
-#[test]
-fn a_request_in_the_hands_of_a_process_that_dies_goes_to_no_other() {
+fn a_process_dies_with_a_request(form: Form) {
     let Some(namespaces) = pair(1_500) else { return };
     for heir_at_once in [false, true] {
-        let dir = Dir::new(&format!("in-hand-{heir_at_once}"));
+        let dir = Dir::new(&format!("in-hand-{heir_at_once}-{}", form.0));
         let peer = namespaces[1].run({
             let dir = dir.0.clone();
-            move || Peer::new(&dir)
+            move || Peer::new(form, &dir)
         });
-        let mut leader = Process::start(&namespaces[0], 102, &dir.0);
+        let mut leader = Process::start(&namespaces[0], form, 102, &dir.0);
         assert_eq!(leader.hear(), "ready");
-        let mut victim = Process::with(&namespaces[0], 101, &dir.0, &[(HOLDS, "1")]);
+        let mut victim = Process::with(&namespaces[0], form, 101, &dir.0, &[(HOLDS, "1")]);
         assert_eq!(victim.hear(), "ready");
         let client = peer.host.client().unwrap();
-        let to = address(V4[0], 101);
+        let to = form.address(V4[0], 101);
         let call = client.call(to, request(7, 0)).start().unwrap();
         assert_eq!(victim.hear(), "got it");
         drop(victim); // kill -9
-        let mut heir = heir_at_once.then(|| Process::start(&namespaces[0], 101, &dir.0));
+        let mut heir = heir_at_once.then(|| Process::start(&namespaces[0], form, 101, &dir.0));
         assert_eq!(call.timeout(PATIENCE).wait(), Err(CallError::PeerRestarted { to }));
         match &mut heir {
             // A call that begins now has not run, and its error says so.

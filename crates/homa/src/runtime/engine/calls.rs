@@ -72,8 +72,8 @@ impl Engine {
             return Err(CallError::NoScope { to });
         }
         let mut to = to;
-        if self.sending.ip_only {
-            to.host.set_port(0); // ID-12
+        if let Some(port) = self.sending.peers_port {
+            to.host.set_port(port); // ID-12
         }
         if let Some(processes) = &self.tenancy.processes {
             processes.lease_ids(&mut self.endpoint);

@@ -24,7 +24,8 @@ impl Engine {
     /// Passes a network report about a peer to the other endpoints. Over raw IP the kernel has given it to
     /// each of them.
     pub(super) fn share_unreachable(&self, peer: SocketAddr, report: Unreachable) {
-        if let Some(member) = self.tenancy.group.as_ref().filter(|_| self.tenancy.processes.is_none()) {
+        let one_has_it = self.tenancy.processes.as_ref().is_none_or(|processes| processes.socket.is_some());
+        if let Some(member) = self.tenancy.group.as_ref().filter(|_| one_has_it) {
             member.share_unreachable(peer, report);
         }
     }

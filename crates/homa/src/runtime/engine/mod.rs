@@ -102,16 +102,16 @@ const PEER_REFRESH_NS: u64 = 10_000_000;
 
 impl Engine {
     pub(crate) fn new(mut endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Engine {
-        let ip_only = driver.local_addr().port() == 0;
-        if ip_only {
-            endpoint.refuse_bundles(); // WIRE-21: they are datagrams of UDP.
+        let peers_port = driver.peers_port();
+        if peers_port.is_some() {
+            endpoint.refuse_bundles(); // WIRE-21: they are datagrams of our own UDP.
         }
         Engine {
             driving: Driving::new(endpoint.config()),
             endpoint,
             driver,
             receiving: Receiving::new(),
-            sending: Sending::new(ip_only),
+            sending: Sending::new(peers_port),
             buffers: Buffers::default(),
             calls: Calls::new(limits.completions),
             requests: Requests::new(limits.queued_request_bytes),

@@ -47,6 +47,7 @@ impl Engine {
             return Err(error.into());
         }
         processes.port_opened(port);
+        processes.choose_receiver(now);
         // HOST-10: for as long as a client of the last owner may still send a RESEND.
         let inherited = bound.is_some_and(|bound| bound.inherited);
         let until = if inherited { now + self.endpoint.config().max_packet_lifetime_ns } else { Time::ZERO };

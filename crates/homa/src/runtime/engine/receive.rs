@@ -37,6 +37,7 @@ impl Engine {
         }
         if let Some(processes) = &mut self.tenancy.processes {
             processes.note_received(&self.receiving.burst);
+            processes.hand_over(&mut *self.driver, &self.receiving.burst);
         }
         if count > 0 && self.tenancy.processes.is_some() {
             let before = self.endpoint.stats().drop_no_port;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::SegmentError;
 use super::presence::Presence;
+use super::receiver::ReceiverWatch;
 use super::registry::PortClaim;
 use super::segment::{PacketOwner, Segment};
 
@@ -79,9 +80,31 @@ impl EndpointSlots {
         self.first().try_release(&unused)
     }
 
-    /// See [`Segment::owner_of`].
-    pub(crate) fn owner_of(&self, port: u16) -> PacketOwner {
-        self.first().owner_for(port, self.slots)
+    /// See [`Segment::owner_of`]. `receives`: whether these endpoints receive from a shared UDP socket; `None`
+    /// over raw IP, where the leader answers for ports that no process has.
+    pub(crate) fn owner_of(&self, port: u16, receives: Option<bool>) -> PacketOwner {
+        self.first().owner_for(port, self.slots, receives)
+    }
+
+    /// A bit for the slot of the other process that has the port and shares the UDP socket `path`; 0 if there
+    /// is none.
+    pub(crate) fn sharer(&self, port: u16, path: u64) -> u64 {
+        self.first().sharer(port, path) & !self.slots
+    }
+
+    /// A bit for the slot of each other process that shares the UDP socket `path`.
+    pub(crate) fn sharers(&self, path: u64) -> u64 {
+        self.first().sharers(path) & !self.slots
+    }
+
+    /// Whether no other process has ever shared the address.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.first().slots_used() == self.members.len()
+    }
+
+    /// Whether these endpoints receive from the UDP socket `path`: see [`Segment::receives`].
+    pub(crate) fn receives(&self, path: u64, now_ns: u64, watch: &mut ReceiverWatch) -> bool {
+        self.first().receives(self.slots, path, now_ns, watch)
     }
 
     /// The ports of these endpoints, and those of other processes, in ascending order.
@@ -111,11 +134,11 @@ mod tests {
         ours.bind(99).unwrap();
         others.bind(100).unwrap();
         assert_eq!(
-            [99, 100, 101].map(|port| ours.owner_of(port)),
+            [99, 100, 101].map(|port| ours.owner_of(port, None)),
             [PacketOwner::Own, PacketOwner::Foreign, PacketOwner::Unowned { orphan: false }]
         );
         assert_eq!(
-            [99, 100, 101].map(|port| others.owner_of(port)),
+            [99, 100, 101].map(|port| others.owner_of(port, None)),
             [PacketOwner::Foreign, PacketOwner::Own, PacketOwner::Foreign]
         );
         assert_eq!((ours.ports(), others.ports()), ((vec![99], vec![100]), (vec![100], vec![99])));
@@ -129,7 +152,7 @@ mod tests {
         ours.bind(99).unwrap();
         (0..2).for_each(|endpoint| ours.port_opened(endpoint, 99));
         assert!(ours.try_release(0, &[99]));
-        assert!(other.bind(99).is_err() && ours.owner_of(99) == PacketOwner::Own);
+        assert!(other.bind(99).is_err() && ours.owner_of(99, None) == PacketOwner::Own);
         assert!(ours.try_release(1, &[99]));
         assert_eq!(other.bind(99).unwrap(), PortClaim { inherited: false });
     }

@@ -19,7 +19,7 @@ pub const MAX_PROCESSES: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"homa-seg");
 
 /// Incremented whenever anything below changes its place or meaning.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// The size of the file in bytes.
 pub(super) const SIZE: usize = size_of::<Layout>();
@@ -138,6 +138,8 @@ pub(super) struct Slot {
     /// The process's shortest message that waits for the uplink, see [`uplink`](super::uplink); 0 if none
     /// waits.
     pub waiting: AtomicU64,
+    /// Identifies the UDP socket that the process shares with others of the same number; 0 over raw IP.
+    pub path: AtomicU64,
 }
 
 impl Slot {
@@ -149,6 +151,7 @@ impl Slot {
             lease: AtomicU64::new(0),
             wants: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            path: AtomicU64::new(0),
         }
     }
 }

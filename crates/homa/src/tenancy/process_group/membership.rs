@@ -209,7 +209,8 @@ impl Segment {
         } else {
             let stands_still = watch.standing(&self.map.pool, self.leader(), now_ns);
             let leads = self.leader();
-            if (leads.is_none() || leads == stands_still || leads.is_some_and(|slot| !self.is_alive(slot)))
+            let gone = |slot| !self.is_alive(slot) || self.should_replace(slot);
+            if (leads.is_none() || leads == stands_still || leads.is_some_and(gone))
                 && let Some(registry) = self.try_registry()
             {
                 registry.free_dead();

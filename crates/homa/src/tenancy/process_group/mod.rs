@@ -87,6 +87,7 @@ mod place;
 mod ports;
 mod presence;
 mod priorities;
+mod receiver;
 mod registry;
 mod segment;
 #[cfg(test)]
@@ -102,5 +103,6 @@ pub use layout::MAX_PROCESSES;
 pub(crate) use lease_share::{LeaseShare, LeaseWatch};
 pub(crate) use membership::{SegmentParameters, path_in};
 pub(crate) use place::default_dir;
+pub(crate) use receiver::ReceiverWatch;
 pub(crate) use registry::PortClaim;
 pub(crate) use segment::{FIRST_CLIENT_PORT, IDS_PER_LEASE, PacketOwner, Segment};

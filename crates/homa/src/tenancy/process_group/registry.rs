@@ -131,10 +131,14 @@ impl Registry<'_> {
         self.vacate(mine);
     }
 
-    /// Makes this process the leader if there is none, or if the leader is dead or makes no progress.
+    /// Makes this process the leader if there is none, or if the leader is dead or makes no progress. A process
+    /// over raw IP also replaces one over UDP, which receives none of the packets to answer.
     pub(super) fn lead(&self, stands_still: Option<usize>) {
         let leads = self.segment.leader();
-        if leads.is_some_and(|slot| Some(slot) != stands_still && self.segment.is_alive(slot)) {
+        let keeps = |slot| {
+            Some(slot) != stands_still && self.segment.is_alive(slot) && !self.segment.should_replace(slot)
+        };
+        if leads.is_some_and(keeps) {
             return;
         }
         self.segment.map.leader.store(self.segment.slot as u32 + 1, Release);
@@ -164,6 +168,7 @@ impl Registry<'_> {
             let used = segment.map.slots_used.load(Relaxed).max(slot as u32 + 1);
             segment.map.slots_used.store(used, Release);
             self.slot(slot).beat.store(0, Relaxed);
+            self.slot(slot).path.store(0, Relaxed);
             self.slot(slot).pid.store(pid, Release);
             self.changed();
             return Ok(slot);

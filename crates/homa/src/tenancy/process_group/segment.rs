@@ -98,14 +98,16 @@ impl Segment {
     /// The owner of packets to this port (HOST-7, HOST-8).
     #[cfg(test)]
     pub(crate) fn owner_of(&self, port: u16) -> PacketOwner {
-        self.owner_for(port, 1 << self.slot)
+        self.owner_for(port, 1 << self.slot, None)
     }
 
-    /// The same for the owners of the slots whose bits are set.
-    pub(super) fn owner_for(&self, port: u16, slots: u64) -> PacketOwner {
+    /// The same for the owners of the slots whose bits are set. `receives`: whether they receive from the
+    /// shared UDP socket, and so answer for ports that no process has; `None` over raw IP.
+    pub(super) fn owner_for(&self, port: u16, slots: u64, receives: Option<bool>) -> PacketOwner {
+        let answers = || receives.unwrap_or_else(|| self.is_led_by(slots));
         match self.table().mark(port) {
-            0 if self.is_led_by(slots) => PacketOwner::Unowned { orphan: false },
-            ORPHAN if self.is_led_by(slots) => PacketOwner::Unowned { orphan: true },
+            0 if answers() => PacketOwner::Unowned { orphan: false },
+            ORPHAN if answers() => PacketOwner::Unowned { orphan: true },
             0 | ORPHAN => PacketOwner::Foreign,
             owner if has_slot(slots, usize::from(owner) - 1) => PacketOwner::Own,
             _ => PacketOwner::Foreign,
