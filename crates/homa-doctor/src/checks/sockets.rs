@@ -1,5 +1,6 @@
 //! Checks of socket buffers, privileges, and kernel features of the packet paths.
 
+use homa_driver::LINUX_UDP_PORT;
 use homa_driver::udp::UdpConfig;
 
 use super::finding::{Finding, Severity};
@@ -27,7 +28,59 @@ pub fn check(host: &Host) -> Vec<Finding> {
         privileges(host),
         locked_memory(host),
         kernel(host),
+        linux_udp_port(host),
     ]
+}
+
+/// The UDP port of Linux Homa's UDP form, which is one of those that Linux gives to connecting sockets.
+fn linux_udp_port(host: &Host) -> Finding {
+    let (hijack, range, reserved) = (
+        "proc/sys/net/homa/hijack_udp",
+        "proc/sys/net/ipv4/ip_local_port_range",
+        "proc/sys/net/ipv4/ip_local_reserved_ports",
+    );
+    let port = LINUX_UDP_PORT;
+    let finding =
+        Finding::fine("linux_udp_port", "UDP port 54321 is kept for --driver linux-udp").source(NOT_MEASURED);
+    if let Ok(on) = host.root.number(hijack)
+        && on != 0
+    {
+        return finding.read(hijack, &on.to_string()).is(
+            Severity::Note,
+            "Linux Homa has UDP port 54321: --driver linux-udp cannot begin in this network namespace",
+            "sysctl -w net.homa.hijack_udp=0",
+        );
+    }
+    let (given, kept) = match (host.root.read(range), host.root.read(reserved)) {
+        (Ok(given), Ok(kept)) => (given, kept),
+        (Err(error), _) | (_, Err(error)) => {
+            return finding
+                .read(range, &error)
+                .unknown("whether another program may get it is not known", "");
+        }
+    };
+    let finding = finding.read(range, &given).read(reserved, &kept);
+    if !has_port(&given.split_whitespace().collect::<Vec<_>>().join("-"), port) {
+        return finding;
+    }
+    if has_port(&kept, port) {
+        return finding;
+    }
+    let list = if kept.is_empty() { port.to_string() } else { format!("{kept},{port}") };
+    finding.is(
+        Severity::Note,
+        "any program may be given UDP port 54321 for a moment, and --driver linux-udp cannot begin meanwhile",
+        &format!("sysctl -w net.ipv4.ip_local_reserved_ports={list}"),
+    )
+}
+
+/// Whether a list of ports and ranges, as in `8080,9000-9100`, has this port.
+fn has_port(list: &str, port: u16) -> bool {
+    list.split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u16>();
+        matches!((number(first), number(last)), (Ok(first), Ok(last)) if (first..=last).contains(&port))
+    })
 }
 
 fn buffer(host: &Host, which: &str, wanted: usize, source: &'static str, why: &str) -> Finding {
@@ -199,6 +252,27 @@ mod tests {
         );
         assert_eq!(one(&[(STATUS, "CapEff: 000001ffffffffff")], "capabilities").severity, Severity::Fine);
         assert_eq!(one(&[], "capabilities").severity, Severity::Unknown);
+    }
+
+    #[test]
+    fn the_port_of_the_udp_form_is_to_be_kept() {
+        let range = ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999");
+        let reserved = "proc/sys/net/ipv4/ip_local_reserved_ports";
+        let of = |files: &[(&str, &str)]| one(files, "linux_udp_port");
+        for (kept, command) in [("", "54321"), ("8080,9000-9100", "8080,9000-9100,54321")] {
+            let found = of(&[range, (reserved, kept)]);
+            assert_eq!(found.severity, Severity::Note);
+            let command = format!("sysctl -w net.ipv4.ip_local_reserved_ports={command}");
+            assert_eq!(found.command, Some(command));
+        }
+        for kept in ["54321", "8080,54000-54999"] {
+            assert_eq!(of(&[range, (reserved, kept)]).severity, Severity::Fine, "{kept}");
+        }
+        let narrow = ("proc/sys/net/ipv4/ip_local_port_range", "32768\t50000");
+        assert_eq!(of(&[narrow, (reserved, "")]).severity, Severity::Fine);
+        assert_eq!(of(&[]).severity, Severity::Unknown);
+        let kernel = of(&[range, (reserved, "54321"), ("proc/sys/net/homa/hijack_udp", "1")]);
+        assert_eq!(kernel.command.as_deref(), Some("sysctl -w net.homa.hijack_udp=0"));
     }
 
     #[test]
