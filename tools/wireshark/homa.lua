@@ -2,7 +2,7 @@
 --
 -- It knows Homa as IP protocol 146, over UDP, and hijacked TCP (TCP segments that only Homa sends: SYN and RST together, and Homa's urgent
 -- pointer). Field names are those of PROTOCOL.md with "homa." before them. Over UDP, packets are recognised by what they look like, and the
--- port in the preferences is always taken for Homa. A UDP datagram may hold several packets, a bundle: each packet
+-- port in the preferences and 54321 (Linux Homa's UDP form) are always taken for Homa. A UDP datagram may hold several packets, a bundle: each packet
 -- has a Homa tree of its own.
 
 local IP_PROTOCOL = 146
@@ -11,6 +11,8 @@ local HIJACK_FLAGS = 0x06
 local HIJACK_URGENT = 0xb97d
 local OURS_URGENT = 0x484d
 local UDP_PORT = 14600
+-- Linux Homa's UDP form has this port at both ends.
+local LINUX_UDP_PORT = 54321
 -- Wireshark's number for UDP in pinfo.port_type.
 local UDP_PORT_TYPE = 3
 local IN_SEQUENCE = 0xffffffff
@@ -467,9 +469,12 @@ ip:add(TCP_PROTOCOL, hijack)
 local udp = DissectorTable.get("udp.port")
 local port = UDP_PORT
 udp:add(port, homa)
+udp:add(LINUX_UDP_PORT, homa)
 function homa.prefs_changed()
   if port ~= homa.prefs.udp_port then
-    udp:remove(port, homa)
+    if port ~= LINUX_UDP_PORT then
+      udp:remove(port, homa)
+    end
     port = homa.prefs.udp_port
     udp:add(port, homa)
   end

@@ -48,9 +48,10 @@ struct Setting {
 }
 
 /// Drivers by their names.
-const DRIVERS: [(&str, DriverChoice); 4] = [
+const DRIVERS: [(&str, DriverChoice); 5] = [
     ("udp", DriverChoice::Udp),
     ("raw", DriverChoice::Raw),
+    ("linux-udp", DriverChoice::LinuxUdp),
     ("packet", DriverChoice::Packet),
     ("xdp", DriverChoice::Xdp),
 ];
@@ -75,7 +76,7 @@ const SETTINGS: [Setting; 19] = [
     Setting {
         name: "driver",
         meaning: "The driver of packets: udp, without privileges; raw, raw IP (protocol 146) like Linux \
-                  Homa, needs CAP_NET_RAW; packet, a network device, needs CAP_NET_RAW; xdp, the receive \
+                  Homa, needs CAP_NET_RAW; linux-udp, UDP port 54321 like Linux Homa's UDP form; packet, a network device, needs CAP_NET_RAW; xdp, the receive \
                   queues of a device (AF_XDP), needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. Peers need \
                   the same protocol: udp, packet and xdp all use UDP.",
         get: |config| name_of(&DRIVERS, config.driver),
@@ -114,7 +115,8 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "segment-dir",
-        meaning: "The directory of the file by which processes share an address over raw IP; it must be \
+        meaning: "The directory of the file by which processes share an address over raw IP and with \
+                  the driver linux-udp; it must be \
                   the same for all of them, and in memory. The command homa has no such option.",
         get: |config| config.segment_dir.display().to_string(),
         set: |config, text| {
@@ -441,7 +443,7 @@ mod tests {
     fn wrong_values_are_named_with_the_remedy() {
         for (name, value, remedy) in [
             ("color", "red", "choose bind, driver, "),
-            ("driver", "tcp", "choose udp or raw or packet or xdp"),
+            ("driver", "tcp", "choose udp or raw or linux-udp or packet or xdp"),
             ("bind", "here", "10.0.0.7:14600"),
             ("queues", "3-1", "0-3,6"),
             ("endpoints", "65", "1 to 64"),

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use homa::driver::LINUX_UDP_PORT;
 use homa::error::{CallError, RecvError, ReplyError};
 use homa::kernel_api::ReadinessFd;
 use homa::{Host, Request, ServerAddr};
@@ -79,7 +80,8 @@ impl Socket {
     /// `to` is NULL or valid for reads.
     unsafe fn server(&self, to: *const homa_address, length: usize) -> Result<ServerAddr, Failure> {
         // SAFETY: `to` is NULL or valid for reads by the function's own requirement.
-        let to = unsafe { object(to, "to") }?.server(self.host.local_addr().port() == 0)?;
+        let to = unsafe { object(to, "to") }?
+            .server(matches!(self.host.local_addr().port(), 0 | LINUX_UDP_PORT))?;
         // Checked before the bytes are copied.
         if length > self.max_message as usize {
             return Err(CallError::MessageTooLarge { length, limit: self.max_message }.into());

@@ -55,12 +55,12 @@ pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Optio
     config.xdp.mode = mode.into();
 }
 
-/// The address to which client host `number`, counted from 0, binds to reach a server at `to`. Over raw IP
-/// and loopback every host gets its own address, because only the address distinguishes hosts there.
+/// The address to which client host `number`, counted from 0, binds to reach a server at `to`. Over loopback,
+/// with a driver whose processes share an address, every host gets its own address, because only the address distinguishes hosts there.
 /// Otherwise the address is arbitrary.
 pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
     let ip: IpAddr = match to {
-        IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {
+        IpAddr::V4(to) if driver.shares_address() && to.is_loopback() => {
             let mut last = number.wrapping_add(2);
             if to == Ipv4Addr::new(127, 0, 0, last) {
                 last = 1;
@@ -73,7 +73,7 @@ pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
     match driver {
         // The address selects the device.
         Driver::Packet | Driver::Xdp => SocketAddr::new(source_for(to).unwrap_or(ip), 0),
-        Driver::Udp | Driver::Raw => SocketAddr::new(ip, 0),
+        Driver::Udp | Driver::Raw | Driver::LinuxUdp => SocketAddr::new(ip, 0),
     }
 }
 
@@ -85,21 +85,22 @@ fn source_for(to: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The bind address of client port `number` for bare packets, counted from 1 over all client hosts. Over raw
-/// IP and loopback each port has its own address, different from those of Homa hosts.
+/// The bind address of client port `number` for bare packets, counted from 1 over all client hosts. Over
+/// loopback, with a driver whose processes share an address, each port has its own address, different from those of Homa hosts.
 ///
 /// # Errors
-/// More than one port over raw IP to another machine: there every port needs an address of its own.
+/// More than one port to another machine with such a driver: there every port needs an address of its own.
 pub fn bare_client_bind(driver: Driver, to: IpAddr, number: u16) -> Result<SocketAddr> {
     let ip = match to {
-        IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {
+        IpAddr::V4(to) if driver.shares_address() && to.is_loopback() => {
             let [high, low] = number.to_be_bytes();
             Ipv4Addr::new(127, 1, high, low).into()
         }
         _ => {
             ensure!(
-                driver != Driver::Raw || number == 1,
-                "over raw IP each address is a single client port of bare packets: use --ports 1 --clients 1"
+                !driver.shares_address() || number == 1,
+                "with --driver {} each address is a single client port of bare packets: use --ports 1 --clients 1",
+                driver.name()
             );
             return Ok(client_bind(driver, to, 0));
         }
@@ -117,6 +118,8 @@ mod tests {
             client_bind(driver, to.parse().expect("an address"), number).to_string()
         };
         assert_eq!(bind(Driver::Udp, "127.0.0.1", 3), "0.0.0.0:0");
+        assert_eq!(bind(Driver::LinuxUdp, "127.0.0.1", 0), "127.0.0.2:0");
+        assert_eq!(bind(Driver::LinuxUdp, "10.0.0.1", 7), "0.0.0.0:0");
         assert_eq!(bind(Driver::Raw, "10.0.0.1", 0), "0.0.0.0:0");
         assert_eq!(bind(Driver::Raw, "fd00::1", 0), "[::]:0");
         assert_eq!(bind(Driver::Raw, "127.0.0.1", 0), "127.0.0.2:0");

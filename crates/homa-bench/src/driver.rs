@@ -28,6 +28,10 @@ pub enum Driver {
     /// Directly over IP (protocol 146), as Linux Homa; needs CAP_NET_RAW: root, or `setcap cap_net_raw+ep` on
     /// this program
     Raw,
+    /// UDP port 54321 at both ends, as Linux Homa's UDP form (net.homa.hijack_udp), without privileges
+    #[serde(rename = "linux-udp")]
+    #[strum(serialize = "linux-udp")]
+    LinuxUdp,
     /// UDP packets directly through a network device: two thirds of the round trip; needs CAP_NET_RAW
     Packet,
     /// UDP packets directly from the device's receive queues (AF_XDP); needs CAP_NET_RAW, CAP_NET_ADMIN and
@@ -50,6 +54,20 @@ impl Driver {
     pub fn name(self) -> &'static str {
         self.into()
     }
+
+    /// Whether a host is an address alone, which all processes of a network namespace share.
+    pub fn shares_address(self) -> bool {
+        self.peers_port().is_some()
+    }
+
+    /// The port in the addresses of all peers, if a host is an address alone; 0 over raw IP.
+    pub fn peers_port(self) -> Option<u16> {
+        match self {
+            Driver::Raw => Some(0),
+            Driver::LinuxUdp => Some(homa_driver::LINUX_UDP_PORT),
+            Driver::Udp | Driver::Packet | Driver::Xdp => None,
+        }
+    }
 }
 
 impl From<Driver> for homa::DriverChoice {
@@ -57,6 +75,7 @@ impl From<Driver> for homa::DriverChoice {
         match driver {
             Driver::Udp => homa::DriverChoice::Udp,
             Driver::Raw => homa::DriverChoice::Raw,
+            Driver::LinuxUdp => homa::DriverChoice::LinuxUdp,
             Driver::Packet => homa::DriverChoice::Packet,
             Driver::Xdp => homa::DriverChoice::Xdp,
         }

@@ -25,6 +25,7 @@ use crate::values::{Queues, message_bytes, positive, queues};
 Examples:
   homa call 127.0.0.1:14600 --text hello
   homa call --driver raw 10.0.0.1/99 --size 500000  in IP protocol 146, to Linux Homa too; as root
+  homa call --driver linux-udp 10.0.0.1/99          at UDP port 54321, to Linux Homa's UDP form too
   homa call 10.0.0.1 --trace c.trace                and a time trace of it
   homa call 10.0.0.1 --size 500000 --link-mbps 10000 --metrics
                                                     and the counters and the state of the peer
@@ -43,8 +44,8 @@ pub struct CallArgs {
     /// Where the kernel runs the program of --driver xdp
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = choice::<XdpMode>())]
     pub xdp_mode: XdpMode,
-    /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has
-    /// no UDP port
+    /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99. Raw IP has
+    /// no UDP port, and with --driver linux-udp it is always 54321
     #[arg(value_name = "ADDR")]
     pub addr: String,
     /// Send the content of this file
@@ -110,8 +111,8 @@ struct CallOutcome {
 /// Makes the call, and prints or saves the response.
 pub fn run(args: &CallArgs) -> Result<()> {
     let mut to = server(&args.addr)?;
-    if args.driver == Driver::Raw {
-        to.host.set_port(0);
+    if let Some(port) = args.driver.peers_port() {
+        to.host.set_port(port);
     }
     let request = request(args)?;
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));

@@ -29,6 +29,7 @@ use crate::values::{DEFAULT_POLL_US, Queues, message_bytes, poll_us, queues, wak
 Examples:
   homa serve --bind 0.0.0.0:14600 --protocol homa,tcp --server-ports 2
   homa serve --driver raw --bind 10.0.0.1           in IP protocol 146, for Linux Homa too; as root
+  homa serve --linux-udp                            at UDP port 54321, for Linux Homa's UDP form too
   homa serve --driver packet --interface eth0       for any peer over UDP, but faster; as root
   homa serve --link-mbps 10000 --metrics            prints counters and a table of peers at the end
   homa serve --metrics 127.0.0.1:9100               also serves them to Prometheus, `homa top` and `homa metrics`
@@ -39,6 +40,9 @@ pub struct ServeArgs {
     /// Driver of Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
+    /// The same as --driver linux-udp
+    #[arg(long, conflicts_with = "driver")]
+    pub linux_udp: bool,
     /// The network device for --driver packet or xdp [default: the one with the address of --bind]
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
@@ -48,7 +52,8 @@ pub struct ServeArgs {
     /// Where the kernel runs the program of --driver xdp
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = choice::<XdpMode>())]
     pub xdp_mode: XdpMode,
-    /// Address and UDP port of the Homa host (over raw IP the port has no meaning for Homa). TCP listens on
+    /// Address and UDP port of the Homa host (over raw IP and with --driver linux-udp the port has no meaning
+    /// for Homa). TCP listens on
     /// the same port number (further server ports on the following numbers), gRPC and plain UDP 1000 above,
     /// QUIC 2000 above. Port 0: any free ports
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:14600")]
@@ -112,7 +117,7 @@ impl ServeArgs {
     fn options(&self) -> Result<ServerOptions> {
         Ok(ServerOptions {
             protocols: self.protocol.clone(),
-            driver: self.driver,
+            driver: if self.linux_udp { Driver::LinuxUdp } else { self.driver },
             interface: self.interface.clone(),
             queues: self.queues.as_ref().map(|queues| queues.0.clone()),
             xdp_mode: self.xdp_mode,

@@ -6,8 +6,8 @@
 //! port equals its Homa port. The owner of the UDP port owns the Homa port. The kernel assigns UDP ports
 //! among all processes of the machine, and frees those of a process that dies.
 //!
-//! Over raw IP all sockets of a process are ports of one host. Processes share the ports by the shared memory
-//! of the process group.
+//! Over raw IP, and in Linux Homa's UDP form, all sockets of a process are ports of one host. Processes share
+//! the ports by the shared memory of the process group.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use homa::driver::LINUX_UDP_PORT;
 use homa::driver::udp::BindError;
 use homa::error::{HostError, SegmentError};
 use homa::kernel_api::Socket;
@@ -49,7 +50,7 @@ pub(crate) struct Hosts {
     config: HostConfig,
     /// A message may begin while messages in flight have fewer bytes than this.
     send_memory: u64,
-    /// The single host of the process, over raw IP.
+    /// The single host of the process, with a driver whose processes share an address.
     shared: Mutex<Option<Arc<Host>>>,
     /// The next client port to try.
     next_client: AtomicU16,
@@ -77,6 +78,7 @@ impl Hosts {
     pub(crate) fn address(&self, ip: IpAddr, scope: u32, port: u16) -> ServerAddr {
         let udp = match self.config.driver {
             DriverChoice::Raw => 0,
+            DriverChoice::LinuxUdp => LINUX_UDP_PORT,
             _ => udp_port(port),
         };
         let host = match ip.to_canonical() {
@@ -92,7 +94,7 @@ impl Hosts {
         // Threads that start here must not take the program's signals.
         let _signals = signals::BlockedSignals::all();
         let _making = OwnDescriptors::begin();
-        if self.config.driver == DriverChoice::Raw {
+        if matches!(self.config.driver, DriverChoice::Raw | DriverChoice::LinuxUdp) {
             let host = self.shared_host()?;
             let socket = Arc::new(open_at(&host, port).map_err(|error| refusal(&error))?);
             return Ok(TransportSocket { socket, host });
@@ -166,6 +168,8 @@ pub(crate) fn refusal(error: &HostError) -> Refusal {
         HostError::Port(PortError::NoneFree) | HostError::Segment(SegmentError::NoClientPort) => {
             return Refusal::new(libc::EADDRNOTAVAIL, "all client ports are open");
         }
+        // As the kernel says where its UDP port is taken.
+        HostError::Bind(BindError::LinuxUdpTaken(_)) => libc::EADDRINUSE,
         HostError::Bind(BindError::NoCapability { .. }) => libc::EPERM,
         HostError::Bind(BindError::NoSuchFamily(_)) => libc::EAFNOSUPPORT,
         HostError::System { source, .. } | HostError::Bind(BindError::Socket { source, .. }) => {

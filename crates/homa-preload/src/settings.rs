@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use homa::{DriverChoice, HostConfig};
 
-/// The driver: `udp` (the default) or `raw`.
+/// The driver: `udp` (the default), `raw` or `linux-udp`.
 const DRIVER: &str = "HOMA_DRIVER";
 
 /// The silence after which an RPC is given up. It depends on other settings.
@@ -16,7 +16,7 @@ const TIMEOUT: &str = "HOMA_TIMEOUT_TICKS";
 /// Maximum number of unanswered RESENDs: the counter is a byte.
 const MOST_RESENDS: u32 = 255;
 
-/// The directory of the memory that processes share over raw IP: see [`HostConfig::segment_dir`].
+/// The directory of the memory that processes share over raw IP and in the UDP form: see [`HostConfig::segment_dir`].
 const SEGMENT_DIR: &str = "HOMA_SEGMENT_DIR";
 
 /// Variables of this project that are no settings of a host.
@@ -73,7 +73,7 @@ const SETTINGS: [(&str, Set); 21] = [
 ];
 
 /// The sysctls without an equivalent: queues, buffers and cores of the kernel, and its own tests.
-const WITHOUT_MEANING: [&str; 33] = [
+const WITHOUT_MEANING: [&str; 34] = [
     "accept_bits",
     "action",
     "bpage_lease_usecs",
@@ -88,6 +88,7 @@ const WITHOUT_MEANING: [&str; 33] = [
     "gro_policy",
     "gso_force_software",
     "hijack_tcp",
+    "hijack_udp",
     "homa_share",
     "max_dead_buffs",
     "max_grantable_rpcs",
@@ -196,7 +197,8 @@ fn apply(config: &mut HostConfig, name: &str, value: &str) -> Result<(), String>
         config.driver = match value {
             "udp" => DriverChoice::Udp,
             "raw" => DriverChoice::Raw,
-            _ => return Err(format!("{name}={value} is ignored: use udp or raw")),
+            "linux-udp" => DriverChoice::LinuxUdp,
+            _ => return Err(format!("{name}={value} is ignored: use udp, raw or linux-udp")),
         };
         return Ok(());
     }
@@ -277,8 +279,13 @@ mod tests {
             ("HOMA_LINK_SPEED", "1"),
             ("HOMA_UNSCHED_CUTOFFS", "1 2"),
         ]);
-        let about =
-            ["udp or raw", "no equivalent", "not a number", "no net.homa.link_speed", "eight numbers"];
+        let about = [
+            "udp, raw or linux-udp",
+            "no equivalent",
+            "not a number",
+            "no net.homa.link_speed",
+            "eight numbers",
+        ];
         assert_eq!(complaints.len(), about.len());
         assert!(
             complaints.iter().zip(about).all(|(complaint, about)| complaint.contains(about)),

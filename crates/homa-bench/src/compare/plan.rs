@@ -8,7 +8,6 @@ use homa_workload::Workload;
 
 use super::options::{Load, Options};
 use crate::compare::results::Config;
-use crate::driver::Driver;
 use crate::engine::load::Pace;
 use crate::peers;
 use crate::protocol::Protocol;
@@ -71,9 +70,10 @@ impl Plan {
         let slice = duration / slices;
         let servers_here = if options.servers.is_empty() { usize::from(options.server_threads) } else { 0 };
         ensure!(
-            options.driver != Driver::Raw || options.servers.is_empty() || options.clients == 1,
-            "--clients {}: over raw IP an address is one host; use --ports for more client ports",
-            options.clients
+            !options.driver.shares_address() || options.servers.is_empty() || options.clients == 1,
+            "--clients {}: with --driver {} an address is one host; use --ports for more client ports",
+            options.clients,
+            options.driver.name()
         );
         let load = options.load;
         let client_ports = options.ports.unwrap_or(match load {
@@ -167,6 +167,7 @@ fn share(ports: usize, threads: usize) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::compare::options::RemoteServer;
+    use crate::driver::Driver;
     use crate::workloads::Truncation;
 
     fn options() -> Options {

@@ -11,7 +11,6 @@ use super::options::RemoteServer;
 use crate::addresses::{FIRST_HOMA_PORT, bind_at, offset};
 use crate::compare::plan::Plan;
 use crate::compare::{CpuSplit, Placement};
-use crate::driver::Driver;
 use crate::protocol::Protocol;
 use crate::recording::file_in;
 use crate::server::{Report, ServerOptions, ServerProcess};
@@ -99,8 +98,8 @@ impl Servers {
 fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
     let from = &plan.options;
     let ip = match (protocol, from.driver) {
-        // Over raw IP each address is one host, and Homa's server has the default one.
-        (Protocol::Udp, Driver::Raw) => Ipv4Addr::new(127, 0, 1, 1),
+        // Each address is one host, and Homa's server has the default one.
+        (Protocol::Udp, driver) if driver.shares_address() => Ipv4Addr::new(127, 0, 1, 1),
         _ => Ipv4Addr::LOCALHOST,
     };
     let is_homa = protocol == Protocol::Homa;

@@ -48,7 +48,8 @@ impl Subject {
 
     /// Whether only root can open its driver.
     pub fn needs_root(&self) -> bool {
-        matches!(self.protocol, Protocol::Homa | Protocol::Udp) && self.driver != Driver::Udp
+        matches!(self.protocol, Protocol::Homa | Protocol::Udp)
+            && !matches!(self.driver, Driver::Udp | Driver::LinuxUdp)
     }
 
     /// Whether its driver needs a network device, which loopback does not provide.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use homa_driver::Driver as PacketPath;
+use homa_driver::linux_udp::{LinuxUdpConfig, LinuxUdpDriver};
 use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
@@ -40,6 +41,10 @@ fn open(driver: Driver, bind: SocketAddr, offload: bool) -> Result<Box<dyn Packe
         Driver::Raw => {
             let config = RawConfig { bind, ..RawConfig::default() };
             Box::new(RawDriver::bind(&config).with_context(failed)?)
+        }
+        Driver::LinuxUdp => {
+            let config = LinuxUdpConfig { bind, segmentation: offload, ..LinuxUdpConfig::default() };
+            Box::new(LinuxUdpDriver::bind(&config).with_context(failed)?)
         }
         Driver::Packet => {
             let config = PacketConfig { bind, segmentation: offload, ..PacketConfig::default() };

@@ -46,9 +46,10 @@ impl RawBaselineServer {
     /// Binds all ports and starts the threads.
     pub fn start(config: RawBaselineServerConfig) -> Result<RawBaselineServer> {
         ensure!(
-            config.driver != Driver::Raw || config.ports == 1,
-            "--server-ports {}: bare packets directly over IP have no ports; use --driver udp",
-            config.ports
+            !config.driver.shares_address() || config.ports == 1,
+            "--server-ports {}: with --driver {} bare packets have no ports of their own; use --driver udp",
+            config.ports,
+            config.driver.name()
         );
         let served = Arc::new(AtomicU64::new(0));
         let mut addrs = Vec::new();

@@ -36,6 +36,7 @@ impl HomaServer {
         let host = Host::builder().config(config).bind().with_context(|| match options.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
             Driver::Raw => format!("cannot serve Homa over raw IP at {}", bind.ip()),
+            Driver::LinuxUdp => format!("cannot serve Homa in Linux Homa's UDP form at {}", bind.ip()),
             Driver::Packet | Driver::Xdp => format!("cannot serve Homa through a device at UDP {bind}"),
         })?;
         let host = Arc::new(host);

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 
 use super::options::ServerOptions;
-use crate::driver::Driver;
 use crate::peers::{self, PeerServer};
 use crate::protocol::Protocol;
 use crate::raw_baseline::server::{RawBaselineServer, RawBaselineServerConfig};
@@ -33,8 +32,9 @@ impl OtherServer {
             Protocol::Grpc | Protocol::Quic => OtherServer::Peer(peers::start(protocol, config)?),
             Protocol::Udp => {
                 ensure!(
-                    driver != Driver::Raw || !options.protocols.contains(&Protocol::Homa),
-                    "over raw IP each address is one host: serve bare packets alone (--protocol udp), or with another --bind"
+                    !driver.shares_address() || !options.protocols.contains(&Protocol::Homa),
+                    "with --driver {} each address is one host: serve bare packets alone (--protocol udp), or with another --bind",
+                    driver.name()
                 );
                 let offload = options.offload;
                 OtherServer::Bare(RawBaselineServer::start(RawBaselineServerConfig {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use homa::ServerAddr;
+use homa::driver::LINUX_UDP_PORT;
 use homa_pcap::frame::{Content, Datagram};
 use homa_proto::wire::{self, Body, DecodeError, OURS_MAGIC, Packet, PacketType};
 
@@ -219,7 +220,7 @@ impl<'a> Selection<'a> {
 
     fn is_homa_port(&self, port: u16) -> bool {
         if self.args.udp_ports.is_empty() {
-            port == ServerAddr::DEFAULT_UDP_PORT
+            port == ServerAddr::DEFAULT_UDP_PORT || port == LINUX_UDP_PORT
         } else {
             self.args.udp_ports.contains(&port)
         }

@@ -21,7 +21,7 @@ pub use item::ItemCategory as PacketKind;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples: homa decode trouble.pcap --rpc 4242\n          \
-                        tcpdump -i eth0 -w - 'proto 146 or udp port 14600' | homa decode -\n\
+                        tcpdump -i eth0 -w - 'proto 146 or udp port 14600 or udp port 54321' | homa decode -\n\
                         Each line: time, source > destination, priority, type, RPC id (odd from the server), and the \
                         fields of the type; ranges exclude their end. Hosts are ADDRESS/HOMA_PORT over IP protocol 146, \
                         ADDRESS:UDP_PORT/HOMA_PORT over UDP. Packets that share a datagram have a line each, with \
@@ -42,7 +42,7 @@ pub struct DecodeArgs {
     #[arg(long = "type", value_name = "LIST", value_delimiter = ',', value_parser = packet_kind)]
     pub types: Vec<PacketKind>,
     /// UDP port of Homa hosts, can be given several times; packets of other UDP ports are then ignored
-    /// [default: 14600, and all packets in the format of ours]
+    /// [default: 14600, 54321, and all packets in the format of ours]
     #[arg(long = "udp-port", value_name = "N")]
     pub udp_ports: Vec<u16>,
     /// Times of day in UTC, not seconds since the first packet

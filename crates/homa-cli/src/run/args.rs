@@ -9,6 +9,8 @@ pub enum Carrier {
     Udp,
     /// Raw IP, for peers with the kernel's Homa; needs CAP_NET_RAW
     Raw,
+    /// UDP port 54321, for peers with the kernel's Homa in its UDP form, without privileges
+    LinuxUdp,
 }
 
 impl Carrier {
@@ -17,6 +19,7 @@ impl Carrier {
         match self {
             Carrier::Udp => "udp",
             Carrier::Raw => "raw",
+            Carrier::LinuxUdp => "linux-udp",
         }
     }
 }
@@ -26,6 +29,8 @@ impl Carrier {
 Examples:
   homa run -- ./server --port 4000                  on the kernel's Homa if it exists, else over UDP
   homa run --driver raw -- ./client 10.0.0.7 4000   never on the kernel's
+  homa run --driver linux-udp -- ./client 10.0.0.7 4000
+                                                    with Linux Homa where networks drop IP protocol 146
   HOMA_MAX_INCOMING=400000 homa run ./server        the sysctls net.homa.* by name
 
 Over UDP a server at Homa port N is at UDP port 14501 + N. The exit code is that of the program.")]

@@ -39,7 +39,7 @@ const KERNEL: &str = "kernel";
 struct Plan {
     /// File of the program.
     program: PathBuf,
-    /// `kernel`, `udp` or `raw`.
+    /// `kernel`, `udp`, `raw` or `linux-udp`.
     homa: &'static str,
     /// The library to preload; none on the kernel's Homa.
     library: Option<PathBuf>,
@@ -151,7 +151,7 @@ mod tests {
     fn the_kernels_homa_is_used_where_it_is_and_nobody_said_otherwise() {
         assert_eq!(choose(None, || true), "kernel");
         assert_eq!(choose(None, || false), "udp");
-        for carrier in [Carrier::Udp, Carrier::Raw] {
+        for carrier in [Carrier::Udp, Carrier::Raw, Carrier::LinuxUdp] {
             assert_eq!(choose(Some(carrier), || panic!("nobody need ask the kernel")), carrier.name());
         }
     }

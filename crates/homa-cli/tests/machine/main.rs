@@ -7,6 +7,7 @@ mod bench_bridge;
 mod bench_switch;
 #[path = "../common/mod.rs"]
 mod common;
+mod linux_udp;
 mod rack;
 mod rack_refusals;
 mod raw;

@@ -1,5 +1,5 @@
-//! C programs that were written for Linux Homa, with the library preloaded, over raw IP between two network
-//! namespaces that a veth joins.
+//! C programs that were written for Linux Homa, with the library preloaded, over raw IP and in Linux Homa's UDP
+//! form, between two network namespaces that a veth joins.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,21 +7,34 @@ use std::process::Command;
 use super::common::{Running, preloaded, program, run};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
-fn raw(program: &Path, args: &[&str]) -> Command {
-    let mut command = preloaded(program, args);
-    // A directory apart from that of other hosts on this machine.
-    command.env("HOMA_DRIVER", "raw").env("HOMA_SEGMENT_DIR", env!("CARGO_TARGET_TMPDIR"));
-    command
+/// A driver whose processes share an address, and what the kernel says where the peer's machine has no Homa:
+/// its report of a UDP port names no protocol.
+#[derive(Clone, Copy)]
+struct Form {
+    driver: &'static str,
+    no_homa: &'static str,
 }
 
-fn server_in(namespace: &Namespace, program: &Path, args: &[&str]) -> Running {
-    let command = raw(program, args);
-    namespace.run(move || Running::server(command))
-}
+const FORMS: [Form; 2] =
+    [Form { driver: "raw", no_homa: "EPROTONOSUPPORT" }, Form { driver: "linux-udp", no_homa: "ENOTCONN" }];
 
-fn run_in(namespace: &Namespace, program: &Path, args: &[&str]) -> String {
-    let command = raw(program, args);
-    namespace.run(move || run(command))
+impl Form {
+    fn command(self, program: &Path, args: &[&str]) -> Command {
+        let mut command = preloaded(program, args);
+        // A directory apart from that of other hosts on this machine.
+        command.env("HOMA_DRIVER", self.driver).env("HOMA_SEGMENT_DIR", env!("CARGO_TARGET_TMPDIR"));
+        command
+    }
+
+    fn server_in(self, namespace: &Namespace, program: &Path, args: &[&str]) -> Running {
+        let command = self.command(program, args);
+        namespace.run(move || Running::server(command))
+    }
+
+    fn run_in(self, namespace: &Namespace, program: &Path, args: &[&str]) -> String {
+        let command = self.command(program, args);
+        namespace.run(move || run(command))
+    }
 }
 
 fn setting() -> Option<([Namespace; 2], PathBuf)> {
@@ -31,66 +44,79 @@ fn setting() -> Option<([Namespace; 2], PathBuf)> {
 #[test]
 fn programs_of_two_machines_call_each_other_over_both_ip_versions() {
     let Some((([here, there], program), waits)) = setting().zip(program("waits")) else { return };
-    for ips in [V4, V6] {
-        let _echo = server_in(&there, &program, &["echo", ips[1], "4000", "2"]);
-        run_in(&here, &program, &["sizes", ips[1], "4000"]);
-        run_in(&here, &program, &["threads", ips[1], "4000", "8", "20", "30"]);
-        run_in(&here, &waits, &["polls", ips[1], "4000"]);
-        run_in(&here, &program, &["copies", ips[1], "4000"]);
-        run_in(&here, &program, &["execs", ips[1], "4000"]);
+    for form in FORMS {
+        for ips in [V4, V6] {
+            let _echo = form.server_in(&there, &program, &["echo", ips[1], "4000", "2"]);
+            form.run_in(&here, &program, &["sizes", ips[1], "4000"]);
+            form.run_in(&here, &program, &["threads", ips[1], "4000", "8", "20", "30"]);
+            form.run_in(&here, &waits, &["polls", ips[1], "4000"]);
+            form.run_in(&here, &program, &["copies", ips[1], "4000"]);
+            form.run_in(&here, &program, &["execs", ips[1], "4000"]);
+        }
     }
 }
 
 #[test]
 fn calls_end_as_the_kernel_has_them_end() {
     let Some(([here, there], program)) = setting() else { return };
-    {
-        let _silent = server_in(&there, &program, &["swallow", V4[1], "4000"]);
-        run_in(&here, &program, &["aborts", V4[1], "4000"]);
-        // The machine runs Homa, and the port has no server.
-        assert_eq!(run_in(&here, &program, &["fails", V4[1], "4001"]), "sent\nENOTCONN\n");
+    for form in FORMS {
+        {
+            let _silent = form.server_in(&there, &program, &["swallow", V4[1], "4000"]);
+            form.run_in(&here, &program, &["aborts", V4[1], "4000"]);
+            // The machine runs Homa, and the port has no server.
+            assert_eq!(form.run_in(&here, &program, &["fails", V4[1], "4001"]), "sent\nENOTCONN\n");
+        }
+        // With its last process, Homa no longer runs on that machine.
+        assert_eq!(
+            form.run_in(&here, &program, &["fails", V4[1], "4000"]),
+            format!("sent\n{}\n", form.no_homa)
+        );
     }
-    // With its last process, Homa no longer runs on that machine.
-    assert_eq!(run_in(&here, &program, &["fails", V4[1], "4000"]), "sent\nEPROTONOSUPPORT\n");
 }
 
 #[test]
 fn processes_share_the_ports_of_a_machine_and_the_dead_give_theirs_back() {
     let Some(([here, there], program)) = setting() else { return };
-    let mut one = server_in(&there, &program, &["swallow", V4[1], "4000"]);
-    let _other = server_in(&there, &program, &["echo", V4[1], "4001", "1"]);
-    let taken = raw(&program, &["echo", V4[1], "4000", "1"]);
-    let output = there.run(move || { taken }.output().unwrap());
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && errors.contains("Address already in use"), "{errors}");
+    for form in FORMS {
+        let mut one = form.server_in(&there, &program, &["swallow", V4[1], "4000"]);
+        let _other = form.server_in(&there, &program, &["echo", V4[1], "4001", "1"]);
+        let taken = form.command(&program, &["echo", V4[1], "4000", "1"]);
+        let output = there.run(move || { taken }.output().unwrap());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("Address already in use"), "{errors}");
 
-    let waits = raw(&program, &["fails", V4[1], "4000"]);
-    let mut waits = here.run(move || Running::start(waits));
-    assert_eq!((waits.line(), one.line()), ("sent".to_owned(), "taken".to_owned()));
-    one.kill();
-    assert_eq!(waits.line(), "ENOTCONN");
-    run_in(&here, &program, &["sizes", V4[1], "4001"]);
-    let _again = server_in(&there, &program, &["echo", V4[1], "4000", "1"]);
-    run_in(&here, &program, &["round-trips", V4[1], "4000", "100", "20", "0"]);
+        let waits = form.command(&program, &["fails", V4[1], "4000"]);
+        let mut waits = here.run(move || Running::start(waits));
+        assert_eq!((waits.line(), one.line()), ("sent".to_owned(), "taken".to_owned()));
+        one.kill();
+        assert_eq!(waits.line(), "ENOTCONN");
+        form.run_in(&here, &program, &["sizes", V4[1], "4001"]);
+        let _again = form.server_in(&there, &program, &["echo", V4[1], "4000", "1"]);
+        form.run_in(&here, &program, &["round-trips", V4[1], "4000", "100", "20", "0"]);
+    }
 }
 
 #[test]
 fn sockets_accept_requests_while_they_are_told_to_bound_or_not() {
     let Some(([here, there], program)) = setting() else { return };
-    for ips in [V4, V6] {
-        run_in(&there, &program, &["serves", ips[1], "4000"]);
-        let mut server = server_in(&there, &program, &["echo-unbound", ips[1]]);
-        // Another process, for the ports without a server.
-        let _other = server_in(&there, &program, &["swallow", ips[1], "4002"]);
-        let port = server.line();
-        run_in(&here, &program, &["sizes", ips[1], &port]);
-        server.kill();
-        assert_eq!(run_in(&here, &program, &["fails", ips[1], &port]), "sent\nENOTCONN\n");
+    for form in FORMS {
+        for ips in [V4, V6] {
+            form.run_in(&there, &program, &["serves", ips[1], "4000"]);
+            let mut server = form.server_in(&there, &program, &["echo-unbound", ips[1]]);
+            // Another process, for the ports without a server.
+            let _other = form.server_in(&there, &program, &["swallow", ips[1], "4002"]);
+            let port = server.line();
+            form.run_in(&here, &program, &["sizes", ips[1], &port]);
+            server.kill();
+            assert_eq!(form.run_in(&here, &program, &["fails", ips[1], &port]), "sent\nENOTCONN\n");
+        }
     }
 }
 
 #[test]
 fn wrong_arguments_get_the_kernels_errors() {
     let Some(([here, _], errors)) = pair(1_500).zip(program("errors")) else { return };
-    run_in(&here, &errors, &[]);
+    for form in FORMS {
+        form.run_in(&here, &errors, &[]);
+    }
 }

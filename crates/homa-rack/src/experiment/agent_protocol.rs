@@ -96,7 +96,7 @@ impl Setup {
 
     /// The UDP port of the peers; 0 over raw IP, which has no ports.
     pub fn port_at_peer(&self) -> u16 {
-        if self.driver == Driver::Raw { 0 } else { self.udp_port }
+        self.driver.peers_port().unwrap_or(self.udp_port)
     }
 }
 
