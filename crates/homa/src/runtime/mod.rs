@@ -50,11 +50,12 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | parts: types, tables, decisions; each gets the parts that it needs as arguments | `calls`, `requests`, `receiving`, `sending`, `waiters`, `driving`, and those that they consist of |
-//! | `Engine`: the state of an endpoint behind its lock | `engine`, one file of methods for each concept |
+//! | parts: types, tables, decisions | `calls`, `requests`, `receiving`, `sending`, `waiters`, `driving`, ... |
+//! | `Engine`: the state behind the lock | `engine`: one file of methods for each concept |
 //! | what takes the lock | `shared_engine`, `wait`, `progress_thread`, `async_driver`, `copy_and_send` |
 //!
-//! Nothing in a lower layer names anything in a higher one.
+//! A part gets the other parts that it needs as arguments. Nothing in a lower layer names anything in a
+//! higher one.
 
 #[cfg(feature = "tokio")]
 pub(crate) mod async_driver;
