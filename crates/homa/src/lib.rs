@@ -147,9 +147,6 @@
 mod api;
 #[cfg(feature = "kernel-api")]
 pub mod kernel_api;
-#[cfg(not(feature = "kernel-api"))]
-#[allow(dead_code, reason = "the engine keeps the tables of sockets, which only the feature opens")]
-mod kernel_api;
 #[cfg(doctest)]
 mod misuse;
 mod observe;

@@ -18,6 +18,7 @@ use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use homa_trace::{Clock, MonotonicClock, Trace};
 
+use crate::api::endpoints::Endpoints;
 use crate::api::error::HostError;
 use crate::api::host::Host;
 use crate::observe::freeze::FreezeState;
@@ -27,7 +28,6 @@ use crate::runtime::wake_chooser::WakeChooser;
 use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
 use crate::tenancy::endpoint_policies::ENDPOINT_POLICIES;
-use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::host_lease::{HostLease, LeaseSource};
 use crate::tenancy::placement::Placement;
 use crate::tenancy::process_group::{

@@ -13,6 +13,7 @@ use homa_proto::RpcKey;
 
 use crate::api::address::ServerAddr;
 use crate::api::client::Client;
+use crate::api::endpoints::PortAt;
 use crate::api::error::CallError;
 use crate::runtime::async_driver;
 use crate::runtime::calls::{self, CallOwner, CallTicket};
@@ -21,7 +22,6 @@ use crate::runtime::shared_engine::{EngineGuard, SharedEngine};
 use crate::runtime::timers::TimeLimit;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
-use crate::tenancy::endpoints::PortAt;
 
 /// A call of a server, made by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
 ///

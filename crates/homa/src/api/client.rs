@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::address::ServerAddr;
+use crate::api::endpoints::PortAt;
 use crate::runtime::shared_engine::SharedEngine;
-use crate::tenancy::endpoints::PortAt;
 use crate::tenancy::placement::Placement;
 
 /// A client port of a [`Host`](crate::Host). Clones share it; when the last clone is dropped, its open calls

@@ -10,6 +10,7 @@ use homa_driver::BufferSizes;
 use homa_proto::{PeerInfo, PortError};
 
 use crate::api::client::Client;
+use crate::api::endpoints::Endpoints;
 use crate::api::error::HostError;
 use crate::api::server::Server;
 use crate::observe::freeze::FreezeState;
@@ -18,7 +19,6 @@ use crate::runtime::engine::Phase;
 use crate::runtime::progress_thread;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
-use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::process_group::{EndpointSlots, FIRST_CLIENT_PORT};
 
 /// One address of this machine (over UDP: an address and a UDP port) and the protocol's state for it. All

@@ -35,6 +35,7 @@ pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod completions;
 pub(crate) mod early;
+pub(crate) mod endpoints;
 pub mod error;
 pub(crate) mod host;
 pub(crate) mod port_handle;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
+use crate::api::endpoints::Endpoints;
 use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoint_group::exchange::RequestExchange;
-use crate::tenancy::endpoints::Endpoints;
 
 pub(crate) struct PortHandle {
     pub(super) endpoints: Arc<Endpoints>,

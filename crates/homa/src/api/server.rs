@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::early::EarlyDelivery;
+use crate::api::endpoints::Endpoints;
 use crate::api::error::{HostError, RecvError};
 use crate::api::port_handle::{PortHandle, WaitSites};
 use crate::api::request::Request;
 use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::wait;
 use crate::tenancy::endpoint_group::exchange::{RequestExchange, WaitOutcome};
-use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::process_group::PortClaim;
 
 /// A server port of a [`Host`](crate::Host). Clones share the port and its requests. When the last clone and

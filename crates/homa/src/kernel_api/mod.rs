@@ -5,19 +5,12 @@
 //! [`Host::socket`](crate::Host::socket) opens a [`Socket`]. A [`ReadinessFd`] shows by a descriptor whether
 //! there is something to receive. [`MessageMemory`] lends the memory in which messages are received.
 
-#[cfg(feature = "kernel-api")]
 mod readiness;
 pub(crate) mod socket;
-#[cfg(feature = "kernel-api")]
 mod socket_pair;
 
-#[cfg(feature = "kernel-api")]
 pub use crate::payload::memory::{Lender, Lent, MessageMemory};
-#[cfg(feature = "kernel-api")]
+pub use crate::runtime::socket_outcome::{CallInfo, Outcome, ReturnedReply};
 pub use readiness::ReadinessFd;
-#[cfg(feature = "kernel-api")]
 pub use socket::arrival::Arrival;
-#[cfg(feature = "kernel-api")]
 pub use socket::handle::Socket;
-#[cfg(feature = "kernel-api")]
-pub use socket::outcome::{CallInfo, Outcome, ReturnedReply};

@@ -10,8 +10,8 @@ use slab::Slab;
 
 use crate::api::address::ServerAddr;
 use crate::api::error::CallError;
-use crate::kernel_api::socket::state::SocketCall;
 use crate::observe::stages::TraceKey;
+use crate::runtime::sockets::SocketCall;
 
 /// The calls and client ports of an endpoint.
 pub(crate) struct Calls {

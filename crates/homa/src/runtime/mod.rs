@@ -80,6 +80,16 @@ pub(crate) mod requests;
 pub(crate) mod sending;
 pub(crate) mod shared_engine;
 pub(crate) mod sleep;
+#[cfg_attr(
+    not(feature = "kernel-api"),
+    allow(dead_code, reason = "the engine keeps the tables of sockets, which only the feature opens")
+)]
+pub(crate) mod socket_outcome;
+#[cfg_attr(
+    not(feature = "kernel-api"),
+    allow(dead_code, reason = "the engine keeps the tables of sockets, which only the feature opens")
+)]
+pub(crate) mod sockets;
 pub(crate) mod task_queue;
 pub(crate) mod task_wake;
 pub(crate) mod timers;

@@ -1,7 +1,7 @@
 //! What a socket receives.
 
-use super::outcome::{Outcome, ReturnedReply};
 use crate::api::request::Request;
+use crate::runtime::socket_outcome::{Outcome, ReturnedReply};
 
 /// A message or event that a [`Socket`](crate::kernel_api::Socket) receives.
 #[derive(Debug)]

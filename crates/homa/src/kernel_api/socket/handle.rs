@@ -16,10 +16,9 @@ use bytes::Bytes;
 use homa_proto::{RpcInfo, Time, wire};
 
 use super::arrival::Arrival;
-use super::outcome::{CallInfo, Outcome};
-use super::state::SocketCall;
 use super::take::take_arrival;
 use crate::api::address::ServerAddr;
+use crate::api::endpoints::Endpoints;
 use crate::api::error::{CallError, HostError, RecvError, ReplyError};
 use crate::api::host::Host;
 use crate::api::request::Request;
@@ -31,10 +30,11 @@ use crate::runtime::calls::CallOwner;
 use crate::runtime::copy_and_send;
 use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::shared_engine::SharedEngine;
+use crate::runtime::socket_outcome::{CallInfo, Outcome};
+use crate::runtime::sockets::SocketCall;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoint_group::exchange::{RequestExchange, WaitOutcome};
-use crate::tenancy::endpoints::Endpoints;
 use crate::tenancy::process_group::FIRST_CLIENT_PORT;
 
 /// A port that calls and answers, and whose responses and requests wait in one place: a socket as in Linux
@@ -578,7 +578,7 @@ mod tests {
 
     use homa_proto::DoneReason;
 
-    use super::super::outcome::ReturnedReply;
+    use crate::runtime::socket_outcome::ReturnedReply;
 
     use super::*;
 

@@ -1,10 +1,5 @@
-//! Sockets: their handle, what they receive, and the engine's state of them.
+//! Sockets: their handle, and what they receive. Their state in an endpoint is in `homa/runtime/sockets`.
 
-#[cfg(feature = "kernel-api")]
 pub(crate) mod arrival;
-#[cfg(feature = "kernel-api")]
 pub(crate) mod handle;
-pub(crate) mod outcome;
-pub(crate) mod state;
-#[cfg(feature = "kernel-api")]
 mod take;

@@ -38,7 +38,6 @@ use std::task::Waker;
 use homa_driver::Driver;
 use homa_proto::{Endpoint, Time};
 
-use crate::kernel_api::socket::state::Sockets;
 use crate::observe::metrics::Counters;
 use crate::observe::stages::Tracing;
 use crate::payload::buffers::Buffers;
@@ -47,6 +46,7 @@ use crate::runtime::driving::Driving;
 use crate::runtime::receiving::Receiving;
 use crate::runtime::requests::{Requests, ServerPort};
 use crate::runtime::sending::Sending;
+use crate::runtime::sockets::Sockets;
 use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::Waiters;
 use crate::tenancy::Tenancy;

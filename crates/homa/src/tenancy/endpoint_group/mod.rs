@@ -18,7 +18,7 @@
 //! # Several endpoints, one host
 //!
 //! A host has one endpoint, and so one lock, by default. `HostConfig::endpoints` makes it several
-//! (`homa/tenancy/endpoints`), each with a packet path, a lock, a progress thread and the threads that happen
+//! (`homa/api/endpoints`), each with a packet path, a lock, a progress thread and the threads that happen
 //! to wait at it. To its peers it is still one host.
 //!
 //! - **An RPC belongs to one endpoint, by its id** (`wire/route`: half of the lower 32 bits, modulo the

@@ -10,8 +10,8 @@ use foldhash::fast::FixedState;
 use homa_proto::{RpcKey, Time};
 use slab::Slab;
 
-use super::outcome::ReturnedReply;
 use crate::api::error::CallError;
+use crate::runtime::socket_outcome::ReturnedReply;
 use crate::tenancy::endpoint_group::exchange::ExchangeOffer;
 
 /// The sockets of an endpoint.
