@@ -93,7 +93,7 @@ fn a_device_takes_one_program_and_its_traffic_goes_on() {
     for hold in [AttachLifetime::Device, AttachLifetime::Process] {
         let error = attach(&pair[1], config(PolicyName::RssHash), hold).unwrap_err().to_string();
         assert!(
-            error.contains("v1 runs the XDP program homa_steer") && error.contains("detach v1"),
+            error.contains("v1 already runs the XDP program homa_steer") && error.contains("detach v1"),
             "{error}"
         );
     }
@@ -155,7 +155,7 @@ fn two_devices_have_one_state_and_either_both_are_steered_or_none() {
     let on_other = pair[1].run(|| homa_steer_xdp::status("w1")).unwrap();
     assert!(on_other.packets() >= 3, "{on_other:?}");
     pair[1].run(|| homa_steer_xdp::detach("v1")).unwrap();
-    assert!(both(["v1", "w1"]).unwrap_err().to_string().contains("w1 runs the XDP program"));
+    assert!(both(["v1", "w1"]).unwrap_err().to_string().contains("w1 already runs the XDP program"));
     assert_eq!(pair[1].run(homa_steer_xdp::steered).unwrap(), ["w1"], "v1 was let go again");
 }
 
