@@ -402,8 +402,11 @@ impl PendingMessage {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // A forked child has a copy of the descriptor until it executes its program. No process is to connect
-        // to that copy.
+        // A forked child has copies of the descriptors until it executes its program. No process is to connect
+        // to such a copy, or to hand packets over to it.
         let _ = self.listener.shutdown(Shutdown::Both);
+        for connection in self.connections.iter().flatten() {
+            let _ = connection.socket.shutdown(Shutdown::Both);
+        }
     }
 }

@@ -26,6 +26,18 @@ fn bind(ip: &str) -> Result<LinuxUdpDriver, BindError> {
     LinuxUdpDriver::bind(&LinuxUdpConfig { bind, ..LinuxUdpConfig::default() })
 }
 
+/// Binds to a port that was freed a moment ago: children that other tests have just forked may have copies of
+/// its socket.
+fn bind_freed(ip: &str) -> LinuxUdpDriver {
+    let begin = Instant::now();
+    loop {
+        match bind(ip) {
+            Ok(driver) => return driver,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+        }
+    }
+}
+
 /// A driver that does not receive from the socket, as member `slot` of a group.
 fn member(slot: u32) -> LinuxUdpDriver {
     let mut driver = bind("127.0.0.1").unwrap();
@@ -106,11 +118,11 @@ fn a_port_that_is_not_shared_is_an_error() {
         let other = UdpSocket::bind(("127.0.0.1", LINUX_UDP_PORT)).unwrap();
         assert!(matches!(bind("127.0.0.1"), Err(BindError::LinuxUdpTaken(address)) if address == here()));
         drop(other);
-        let one = bind("127.0.0.1").unwrap();
+        let one = bind_freed("127.0.0.1");
         // The port at one address stands in the way of all.
         assert!(matches!(bind("0.0.0.0"), Err(BindError::LinuxUdpTaken(_))));
         drop(one);
-        let all = bind("0.0.0.0").unwrap();
+        let all = bind_freed("0.0.0.0");
         let part = bind("127.0.0.3").unwrap();
         assert_eq!(part.local_addr(), SocketAddr::from(([127, 0, 0, 3], LINUX_UDP_PORT)));
         drop((all, part));
