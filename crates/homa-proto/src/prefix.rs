@@ -16,7 +16,6 @@ use std::num::NonZeroU32;
 use foldhash::fast::FixedState;
 use slab::Slab;
 
-use crate::incast::PeerEstimate;
 use crate::lists::{Links, List};
 use crate::share::{Refusal, Share};
 
@@ -77,8 +76,6 @@ struct Prefix {
     held: Held,
     /// Requests that are arriving, the longest silent first.
     arriving: List,
-    /// Estimate of the unscheduled bytes that its unproven peers would have sent recently (SHARE-8).
-    claims: PeerEstimate,
 }
 
 /// The prefixes of all unproven peers.
@@ -118,8 +115,8 @@ impl Prefixes {
     pub(crate) fn add_peer(&mut self, ip: IpAddr) -> PrefixId {
         let key = key_of(ip);
         let prefix = *self.by_key.entry(key).or_insert_with(|| {
-            let (held, claims) = (Held::default(), PeerEstimate::default());
-            PrefixId::new(self.slots.insert(Prefix { key, held, arriving: List::EMPTY, claims }))
+            let prefix = Prefix { key, held: Held::default(), arriving: List::EMPTY };
+            PrefixId::new(self.slots.insert(prefix))
         });
         self.slots[prefix.slot()].held.peers += 1;
         prefix
@@ -143,7 +140,7 @@ impl Prefixes {
         self.slots[prefix.slot()].held.bytes += bytes;
     }
 
-    /// A request that is charged for `bytes` has ended, or its peer is proven.
+    /// A request that is charged for `bytes` has ended.
     #[cold]
     pub(crate) fn remove_rpc(&mut self, prefix: PrefixId, bytes: u64) {
         let held = &mut self.slots[prefix.slot()].held;
@@ -168,11 +165,6 @@ impl Prefixes {
             self.slots.remove(prefix.slot());
             self.by_key.remove(&key);
         }
-    }
-
-    /// The estimate for the unproven peers of a prefix.
-    pub(crate) fn claims(&mut self, prefix: PrefixId) -> &mut PeerEstimate {
-        &mut self.slots[prefix.slot()].claims
     }
 
     /// Moves an arriving request to the end of its prefix's list.

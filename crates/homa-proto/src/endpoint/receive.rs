@@ -406,10 +406,7 @@ impl Endpoint {
         if is_client {
             self.receiving.unscheduled_quota.observe(unscheduled);
         } else {
-            let claims = match self.peers[peer].prefix {
-                Some(prefix) => self.peers.prefixes.claims(prefix),
-                None => &mut self.peers[peer].claims,
-            };
+            let claims = &mut self.peers[peer].claims;
             self.receiving.incast_estimator.observe(now, unscheduled, claims, &self.config);
         }
         Ok(())
@@ -430,9 +427,9 @@ impl Endpoint {
         rpc.incoming.length = length;
         if !is_client {
             self.peers[rpc.peer].request_bytes += charge(length);
-        }
-        if let Some(prefix) = rpc.incoming.prefix {
-            self.peers.prefixes.charge(prefix, charge(length));
+            if let Some(prefix) = rpc.incoming.prefix {
+                self.peers.prefixes.charge(prefix, charge(length));
+            }
         }
         Ok(())
     }

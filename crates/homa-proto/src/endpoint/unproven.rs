@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use super::state::Endpoint;
 use crate::contract::DoneReason;
-use crate::message_in::charge;
 use crate::rpc::RpcState;
 use crate::time::Time;
 
@@ -20,37 +19,20 @@ impl Endpoint {
         }
     }
 
-    /// Records a packet of an incomplete request.
+    /// Records a packet of an incomplete request. If its peer has been proven since the request began, the
+    /// request is evicted for no other one. It stays in the class of unproven peers.
     pub(super) fn note_unproven_packet(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let Some(prefix) = rpc.incoming.prefix else { return };
-        let (peer, state) = (rpc.peer, rpc.state);
-        if self.receiving.cutoffs.proves(self.peers[peer].cutoffs_kept) {
-            self.mark_served(peer); // SHARE-3
-        }
-        if self.peers[peer].served {
-            self.leave_prefix(slot);
-        } else if state == RpcState::RequestArriving {
+        if self.peers[rpc.peer].served {
+            self.not_arriving(slot);
+        } else if rpc.state == RpcState::RequestArriving {
             self.receiving.unproven.note_packet(slot);
             self.peers.prefixes.note_packet(prefix, slot);
         }
     }
 
-    /// The peer of a request was proven after the request had begun: it counts for no prefix any more, and
-    /// does not make room.
-    #[cold]
-    fn leave_prefix(&mut self, slot: u32) {
-        self.not_arriving(slot);
-        let rpc = &mut self.rpcs[slot as usize];
-        let Some(prefix) = rpc.incoming.prefix else { return };
-        let counted = rpc.incoming.counted;
-        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
-        rpc.incoming.prefix = None;
-        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, counted);
-        self.peers.prefixes.remove_rpc(prefix, charge(rpc.incoming.length));
-    }
-
-    /// A request is whole, or ends.
+    /// A request is complete or ends, or its peer is proven: it is evicted for no other request.
     pub(super) fn not_arriving(&mut self, slot: u32) {
         if self.receiving.unproven.contains(slot) {
             self.receiving.unproven.remove(slot);

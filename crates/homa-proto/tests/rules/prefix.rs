@@ -175,22 +175,6 @@ fn claims_of_one_prefix_leave_half_of_the_grants_to_others() {
     assert!(server.take().iter().any(granted));
 }
 
-/// SHARE-8: what unproven peers of one prefix claimed to send unasked limited what all peers send.
-#[test]
-fn first_packets_of_one_prefix_are_no_incast() {
-    let begin = |of: fn(u16) -> Forger| {
-        let config = Config { link_mbps: Some(25_000), ..Config::default() };
-        let mut server = Side::new(1, config);
-        for n in 0..200 {
-            begin(&mut server, &of(n), 2, 1_000_000);
-            server.pass(10_000);
-        }
-        server.endpoint.unsched_limit()
-    };
-    assert_eq!(begin(flooder), None);
-    assert!(begin(|n| elsewhere(n as u8)).is_some());
-}
-
 /// LIMIT-9: a request that began before its peer was proven made room as if the peer were not.
 #[test]
 fn a_request_of_a_peer_that_is_proven_meanwhile_makes_no_room() {
