@@ -12,6 +12,6 @@ mod speaker;
 mod swarm;
 
 pub use self::model::Quirks;
-pub use self::pair::{PairPlan, PairReport, run_pair};
+pub use self::pair::{CallTimes, PairPlan, PairReport, run_pair};
 pub use self::speaker::{Kernel, Speaker, TrafficCounts};
 pub use self::swarm::{PAIR_LOSSES, PAIR_SIZES, pair_plan, pair_swarm, pairings};

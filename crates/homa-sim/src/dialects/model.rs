@@ -18,6 +18,7 @@ use super::format::{
 };
 use super::node::{CLIENT_PORT, Finished, Node, SERVER_PORT, pattern, pattern_holds};
 use super::speaker::{Kernel, TrafficCounts};
+use crate::payload::mix;
 
 const TICK_NS: u64 = 1_000_000;
 /// Ticks without a packet before the first RESEND, and between two of them.
@@ -44,8 +45,10 @@ pub struct Quirks {
     pub repeats_grant: bool,
     /// Dialect 2 answers RPC_UNKNOWN by the bytes instead of START_MSG.
     pub unknown_sends_data: bool,
-    /// Time that the server takes to execute a request.
+    /// Minimum time that the server takes to execute a request.
     pub service_ns: u64,
+    /// The server takes up to this much longer, evenly distributed.
+    pub service_spread_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -369,9 +372,10 @@ impl KernelModel {
             return;
         }
         rpc.stage = Stage::Serving;
-        rpc.serve_at = now + self.quirks.service_ns;
+        let service_ns = self.quirks.service_ns + mix(mix(id)) % (self.quirks.service_spread_ns + 1);
+        rpc.serve_at = now + service_ns;
         *self.executed.entry(id).or_insert(0) += 1;
-        if self.quirks.service_ns == 0 {
+        if service_ns == 0 {
             self.respond(id);
         }
     }
@@ -520,7 +524,7 @@ impl KernelModel {
 }
 
 impl Node for KernelModel {
-    fn call(&mut self, _: u64, token: u64, length: u32) {
+    fn call(&mut self, _: u64, token: u64, length: u32) -> u64 {
         let id = self.next_id;
         self.next_id += 2;
         let rpc = Rpc {
@@ -534,6 +538,7 @@ impl Node for KernelModel {
         };
         self.rpcs.insert(id, rpc);
         self.open(id, length);
+        id
     }
 
     fn receive(&mut self, now: u64, bytes: &[u8]) {

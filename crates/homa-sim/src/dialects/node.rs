@@ -21,8 +21,8 @@ pub(super) struct Finished {
 
 /// The interface of a speaker in a pairing. Times are in nanoseconds.
 pub(super) trait Node {
-    /// Calls the peer's server with a request of `length` bytes.
-    fn call(&mut self, now: u64, token: u64, length: u32);
+    /// Calls the peer's server with a request of `length` bytes. Returns the client's id of the RPC.
+    fn call(&mut self, now: u64, token: u64, length: u32) -> u64;
     fn receive(&mut self, now: u64, bytes: &[u8]);
     fn next_timer(&self) -> Option<u64>;
     fn timer(&mut self, now: u64);
@@ -129,11 +129,15 @@ impl Ours {
 }
 
 impl Node for Ours {
-    fn call(&mut self, now: u64, token: u64, length: u32) {
+    fn call(&mut self, now: u64, token: u64, length: u32) -> u64 {
         let now = Time::from_ns(now);
         let options = CallOptions { cookie: token, ..CallOptions::default() };
         match self.endpoint.send_request(now, self.client_port, self.peer, SERVER_PORT, length, options) {
-            Ok(rpc) => drop(self.calls.insert(rpc, self.endpoint.rpc_id(rpc).unwrap_or_default())),
+            Ok(rpc) => {
+                let id = self.endpoint.rpc_id(rpc).unwrap_or_default();
+                self.calls.insert(rpc, id);
+                id
+            }
             Err(error) => panic!("a call of {length} bytes is refused: {error}"),
         }
     }

@@ -7,6 +7,7 @@ use homa_proto::Config;
 use rand::Rng;
 use rand_pcg::Pcg64;
 
+use super::format::{DATA, u64_at};
 use super::model::{KernelModel, Quirks};
 use super::node::{Node, Ours};
 use super::speaker::{Speaker, TrafficCounts};
@@ -40,6 +41,8 @@ pub struct PairPlan {
     pub bytes: u32,
     /// Lost packets per thousand.
     pub loss: u32,
+    /// Number of the call of which every packet sent for the first time by the client is lost.
+    pub lost_request: Option<u64>,
     /// Whether the addresses are IPv6.
     pub ipv6: bool,
     /// Number of calls.
@@ -50,6 +53,30 @@ pub struct PairPlan {
     pub quirks: Quirks,
     /// Whether [`homa_proto::Endpoint::check`] is called after each step.
     pub checks: bool,
+}
+
+/// Durations of calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallTimes {
+    /// Number of calls.
+    pub calls: u64,
+    /// Sum of their durations, in nanoseconds.
+    pub sum_ns: u64,
+    /// Longest of them, in nanoseconds.
+    pub longest_ns: u64,
+}
+
+impl CallTimes {
+    /// The mean duration, in nanoseconds; 0 without calls.
+    pub fn mean_ns(&self) -> u64 {
+        self.sum_ns / self.calls.max(1)
+    }
+
+    fn add(&mut self, other: &CallTimes) {
+        self.calls += other.calls;
+        self.sum_ns += other.sum_ns;
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
 }
 
 /// Results of a pairing.
@@ -67,6 +94,12 @@ pub struct PairReport {
     pub lost: u64,
     /// Longest time of a call, in nanoseconds.
     pub longest_ns: u64,
+    /// Calls without a lost DATA packet.
+    pub undisturbed: CallTimes,
+    /// Calls with a lost packet of the request.
+    pub request_lost: CallTimes,
+    /// Calls with lost packets of the response alone.
+    pub response_lost: CallTimes,
     /// Time of the first call after the kernel changed, in nanoseconds.
     pub after_change_ns: u64,
     /// Descriptions of all violations.
@@ -95,9 +128,21 @@ impl PairReport {
         }
         self.lost += other.lost;
         self.longest_ns = self.longest_ns.max(other.longest_ns);
+        self.undisturbed.add(&other.undisturbed);
+        self.request_lost.add(&other.request_lost);
+        self.response_lost.add(&other.response_lost);
         self.after_change_ns = self.after_change_ns.max(other.after_change_ns);
         self.problems.extend(other.problems.iter().cloned());
     }
+}
+
+/// A call that has not ended.
+#[derive(Clone, Copy)]
+struct OpenCall {
+    id: u64,
+    began: u64,
+    /// Whether DATA of the request, and of the response, was lost.
+    lost: [bool; 2],
 }
 
 const CLIENT: usize = 0;
@@ -114,8 +159,10 @@ struct Pair {
     /// Time at which each sender's link becomes free.
     free_at: [u64; 2],
     report: PairReport,
-    /// Start of each open call.
-    open: BTreeMap<u64, u64>,
+    /// Open calls by their number.
+    open: BTreeMap<u64, OpenCall>,
+    /// Numbers of the open calls by the client's RPC id.
+    by_id: BTreeMap<u64, u64>,
     started: u64,
 }
 
@@ -166,6 +213,7 @@ pub fn run_pair(plan: PairPlan) -> PairReport {
         free_at: [0; 2],
         report: PairReport::default(),
         open: BTreeMap::new(),
+        by_id: BTreeMap::new(),
         started: 0,
     };
     match plan.then {
@@ -186,8 +234,9 @@ impl Pair {
         let limit = self.now + CALL_LIMIT_NS;
         loop {
             while self.started < until && self.open.len() < self.plan.at_once.max(1) as usize {
-                self.open.insert(self.started, self.now);
-                self.nodes[CLIENT].call(self.now, self.started, self.plan.bytes);
+                let id = self.nodes[CLIENT].call(self.now, self.started, self.plan.bytes);
+                self.open.insert(self.started, OpenCall { id, began: self.now, lost: [false; 2] });
+                self.by_id.insert(id, self.started);
                 self.started += 1;
             }
             self.transmit();
@@ -235,11 +284,19 @@ impl Pair {
             }
         }
         for finished in self.nodes[CLIENT].finished() {
-            let Some(began) = self.open.remove(&finished.token) else {
+            let Some(call) = self.open.remove(&finished.token) else {
                 self.report.problems.push(format!("call {} ends twice", finished.token));
                 continue;
             };
-            self.report.longest_ns = self.report.longest_ns.max(self.now - began);
+            self.by_id.remove(&call.id);
+            let took_ns = self.now - call.began;
+            self.report.longest_ns = self.report.longest_ns.max(took_ns);
+            let times = match call.lost {
+                [true, _] => &mut self.report.request_lost,
+                [false, true] => &mut self.report.response_lost,
+                [false, false] => &mut self.report.undisturbed,
+            };
+            times.add(&CallTimes { calls: 1, sum_ns: took_ns, longest_ns: took_ns });
             match finished.answer {
                 Some(length) if length == self.plan.bytes => self.report.completed += 1,
                 Some(length) => self.report.problems.push(format!("a response of {length} bytes")),
@@ -257,8 +314,9 @@ impl Pair {
                 let wire_ns = (bytes.len() as u64 + LINK_OVERHEAD) * 1_000 / BYTES_PER_US;
                 self.free_at[from] = self.free_at[from].max(self.now) + wire_ns;
                 let arrival = self.free_at[from] + PROPAGATION_NS;
-                if self.rng.random_range(0..1_000) < self.plan.loss {
-                    self.report.lost += 1;
+                let is_lost = self.rng.random_range(0..1_000) < self.plan.loss;
+                if is_lost || self.is_chosen(from, &bytes) {
+                    self.lose(from, &bytes);
                     continue;
                 }
                 if self.rng.random_bool(DUPLICATION) {
@@ -269,6 +327,23 @@ impl Pair {
                 let late = if is_late { self.rng.random_range(0..REORDER_NS) } else { 0 };
                 self.fly(arrival + late, 1 - from, bytes);
             }
+        }
+    }
+
+    /// Whether the plan has this packet of one request lost.
+    fn is_chosen(&self, from: usize, bytes: &[u8]) -> bool {
+        let is_first_copy = || bytes[11] == DATA && bytes[48] == 0;
+        self.plan.lost_request.is_some_and(|chosen| {
+            from == CLIENT && is_first_copy() && self.by_id.get(&u64_at(bytes, 20)) == Some(&chosen)
+        })
+    }
+
+    /// A packet is lost.
+    fn lose(&mut self, from: usize, bytes: &[u8]) {
+        self.report.lost += 1;
+        let call = self.by_id.get(&(u64_at(bytes, 20) & !1)).and_then(|call| self.open.get_mut(call));
+        if let Some(call) = call.filter(|_| bytes[11] == DATA) {
+            call.lost[from] = true;
         }
     }
 

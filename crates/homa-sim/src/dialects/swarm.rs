@@ -60,7 +60,9 @@ pub fn pair_plan(seed: u64) -> PairPlan {
             // A server that computes for longer than the RESEND interval, in runs whose RESENDs are not
             // limited.
             service_ns: if loss > 0 && rng.random_range(0..4) == 0 { 12_000_000 } else { 0 },
+            service_spread_ns: 0,
         },
+        lost_request: None,
         checks: (seed / 63).is_multiple_of(CHECK_EVERY),
     }
 }
