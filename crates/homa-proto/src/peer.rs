@@ -8,6 +8,7 @@ use foldhash::fast::FixedState;
 use slab::Slab;
 
 use crate::ack::WaitingAcks;
+use crate::answer_time::AnswerTime;
 use crate::challenge::Challenge;
 use crate::config::Config;
 use crate::contract::Bundle;
@@ -99,6 +100,8 @@ pub(crate) struct Peer {
     need_acks: RateLimit,
     /// How often the space between RESENDs to the peer has doubled, because they were in vain.
     vain: u8,
+    /// How long the peer takes to answer a request.
+    pub answers: AnswerTime,
     /// Bytes of control packets that the peer may be sent while it is unproven (SHARE-9).
     pub credit: u32,
     /// Estimate of the unscheduled bytes that the peer would have sent recently (SHARE-8).
@@ -161,6 +164,7 @@ impl Peer {
             asked: RateLimit::default(),
             need_acks: RateLimit::default(),
             vain: 0,
+            answers: AnswerTime::UNKNOWN,
             credit: 0,
             claims: PeerEstimate::default(),
             resend_budget: Budget::FULL,
@@ -257,6 +261,7 @@ impl Peer {
             self.cutoffs_kept = 0;
             self.bundle_endpoints = 0;
             self.belief = Belief::UNKNOWN; // DIALECT-3
+            self.answers = AnswerTime::UNKNOWN;
         }
         self.acks.clear();
     }

@@ -12,8 +12,8 @@ const US: u64 = 1_000;
 const MS: f64 = 1e6;
 /// Bytes of a request and of a response: one packet each, so that a lost packet is a lost message.
 const BYTES: u32 = 100;
-const SEEDS: u64 = 8;
-const CALLS: u32 = 2_000;
+const SEEDS: u64 = 16;
+const CALLS: u32 = 1_000;
 
 /// Name, and minimum and spread of the service time in microseconds.
 const SERVERS: [(&str, u64, u64); 6] = [

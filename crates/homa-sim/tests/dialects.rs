@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use homa_sim::dialects::{
-    Kernel, PAIR_LOSSES, PAIR_SIZES, PairPlan, PairReport, Speaker, pair_plan, pair_swarm, pairings, run_pair,
+    Kernel, PAIR_LOSSES, PAIR_SIZES, PairPlan, PairReport, Quirks, Speaker, pair_plan, pair_swarm, pairings,
+    run_pair,
 };
+
+const KERNELS: [Kernel; 3] = [Kernel::One, Kernel::Two, Kernel::Three];
 
 // DIALECT-4 to DIALECT-10
 #[test]
@@ -34,7 +37,6 @@ fn every_pairing_completes_and_asks_for_nothing_that_was_not_lost() {
 // DIALECT-3, DIALECT-5
 #[test]
 fn a_change_of_kernel_loses_no_call_and_costs_about_one_interval() {
-    const KERNELS: [Kernel; 3] = [Kernel::One, Kernel::Two, Kernel::Three];
     // One RESEND interval of ours, one of the kernel's, and the exchange itself.
     const MOST_NS: u64 = 12_000_000;
     for (before, after) in KERNELS.into_iter().flat_map(|one| KERNELS.map(|other| (one, other))) {
@@ -50,5 +52,38 @@ fn a_change_of_kernel_loses_no_call_and_costs_about_one_interval() {
                 assert!(report.after_change_ns < MOST_NS, "{} ns: {plan:#?}", report.after_change_ns);
             }
         }
+    }
+}
+
+/// Calls of one packet to a kernel whose server takes 1 to 10 ms.
+fn calls_to_slow(kernel: Kernel, at_once: u32, loss: u32) -> PairReport {
+    let quirks = Quirks { service_ns: 1_000_000, service_spread_ns: 9_000_000, ..Quirks::default() };
+    let (client, server) = (Speaker::Ours, Speaker::Kernel(kernel));
+    let plan = PairPlan { client, server, then: None, bytes: 100, loss, quirks, ..pair_plan(5) };
+    let report = run_pair(PairPlan { calls: 2_000, at_once, checks: false, ..plan });
+    assert!(report.problems.is_empty() && report.failed == 0, "{plan:#?}: {report:#?}");
+    report
+}
+
+// RESEND-23
+#[test]
+fn a_slow_kernel_is_asked_about_one_call_in_200_at_most_if_nothing_is_lost() {
+    for (kernel, at_once) in KERNELS.into_iter().flat_map(|kernel| [(kernel, 1), (kernel, 8)]) {
+        let report = calls_to_slow(kernel, at_once, 0);
+        let resends = report.client.resends;
+        assert!(200 * resends <= report.completed, "{kernel:?}, {at_once} at once: {resends} RESENDs");
+    }
+}
+
+// RESEND-24
+#[test]
+fn lost_requests_to_a_slow_kernel_are_found_after_the_interval_while_losses_go_on() {
+    for kernel in KERNELS {
+        let report = calls_to_slow(kernel, 1, 20);
+        let (lost, undisturbed) = (report.request_lost, report.undisturbed);
+        assert!(lost.calls > 20, "{report:#?}");
+        // The interval of 5 ms, ticks, and what is lost once more. The first loss is found later.
+        let found_ns = lost.mean_ns() - undisturbed.mean_ns();
+        assert!(found_ns < 7_000_000, "{kernel:?}: {found_ns} ns");
     }
 }

@@ -156,6 +156,7 @@ impl Endpoint {
                 self.stats.busys_received += 1;
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record_with(EventKind::BusyReceived, rpc.id, 0, 0, peer_number(rpc.peer), 0);
+                self.peers[rpc.peer].answers.note_busy(now, rpc, self.config.resend_interval_ns); // RESEND-23
                 // PEER-3, RESEND-18: the peer is alive and busy; reset the tries.
                 (rpc.quiet_since, rpc.tries) = (now, 0);
                 self.peers[rpc.peer].asked_in_vain(&self.config); // RESEND-22
@@ -472,6 +473,8 @@ impl Endpoint {
         }
         if data.retransmit {
             self.peers[rpc.peer].asked_with_reason();
+        } else if rpc.backoff > 0 {
+            self.peers[rpc.peer].answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
         }
         rpc.progressed(now); // PEER-3
         let incoming = &mut rpc.incoming;
@@ -643,6 +646,8 @@ impl Endpoint {
                     let had_request = rpc.requested.any() || rpc.outgoing.granted > rpc.outgoing.unscheduled;
                     if had_request {
                         self.forget_dialect(peer); // DIALECT-3: the host has lost its memory.
+                    } else {
+                        self.peers[peer].answers.note_loss(); // RESEND-24
                     }
                     let unscheduled = self.unscheduled_to(peer, u32::MAX);
                     let rpc = &mut self.rpcs[slot as usize];

@@ -89,6 +89,9 @@ impl Endpoint {
     fn resend_due(&self, slot: u32) -> Time {
         let rpc = &self.rpcs[slot as usize];
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
+        if rpc.backoff == 0 && rpc.awaits_answer() {
+            return self.peers[rpc.peer].answers.first_resend(rpc.quiet_since, floor); // RESEND-23
+        }
         rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff)
     }
 
@@ -97,6 +100,9 @@ impl Endpoint {
         let due = self.resend_due(slot);
         let rpc = &self.rpcs[slot as usize];
         if now < due {
+            if rpc.backoff == 0 && now >= rpc.quiet_since + self.config.resend_interval_ns {
+                self.peers[rpc.peer].answers.prolong();
+            }
             self.waits.timers.arm(slot, due);
         // RESEND-6, PEER-12
         } else if u32::from(rpc.tries) >= self.config.max_resends {
@@ -185,6 +191,9 @@ impl Endpoint {
         let highest = self.config.num_priorities - 1;
         let reopens = self.awaits_first_grant(slot) && self.rpcs[slot as usize].state == RpcState::Requesting;
         let rpc = &mut self.rpcs[slot as usize];
+        if rpc.backoff == 0 && rpc.awaits_answer() {
+            self.peers[rpc.peer].answers.ask(now);
+        }
         let overflowed =
             self.receiving.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
         rpc.asked_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;

@@ -184,8 +184,9 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.first = FirstPacket::Start;
         rpc.asked_in_part = false;
-        rpc.progressed(now); // PEER-3
         let peer = rpc.peer;
+        self.peers[peer].answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
+        rpc.progressed(now); // PEER-3
         if let Some(state) = rpc.state.after(RpcInput::ResponseBytes) {
             rpc.state = state;
             self.response_began(now, slot); // RECV-8: a server answers a whole request.

@@ -1,7 +1,7 @@
 //! RESEND: times and contents of RESENDs, and the answers to them.
 
 use homa_proto::wire::{Body, PacketType, Resend, UnknownReason};
-use homa_proto::{Config, Event, MS, RpcError, SEC};
+use homa_proto::{Config, Dialect, Event, MS, RpcError, SEC};
 
 use super::kit::{Sent, Side, addr, exchange, kernel, ours, pair};
 
@@ -169,6 +169,117 @@ fn many_rpcs_that_wait_for_a_slow_server_do_not_slow_it_further() {
     let (silent, slow) = (asked_in_a_second(false), asked_in_a_second(true));
     assert!(silent > 4_000, "nothing says that it is only slow: one in 200 us: {silent}");
     assert!((100..300).contains(&slow), "one in 6.4 ms, once it is known: {slow}");
+}
+
+/// A call to the kernel at `addr(2)`, whose server answers after `service_ns` and says BUSY before. Returns
+/// how long after the request the RESENDs were sent, in ms.
+fn call_slow_kernel(client: &mut Side, service_ns: u64) -> Vec<u64> {
+    let rpc = client.call(addr(2), 100);
+    let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
+    client.take();
+    let began = client.now;
+    let mut asked = Vec::new();
+    while client.now < began + service_ns {
+        for sent in client.pass(MS / 4).iter().filter(|sent| sent.is(PacketType::Resend)) {
+            asked.push(sent.at.since(began) / MS);
+            client.hear(addr(2), &server.packet(id, Body::Busy));
+        }
+    }
+    client.hear(addr(2), &server.whole(id, 100));
+    client.take();
+    assert!(matches!(client.events()[..], [Event::Response { .. }]));
+    asked
+}
+
+/// A call whose request is lost: when the first RESEND was sent, in ms. The kernel knows nothing of the
+/// request, gets it again, and answers at once.
+fn call_losing_request(client: &mut Side) -> u64 {
+    let rpc = client.call(addr(2), 100);
+    let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
+    client.take();
+    let began = client.now;
+    let asked = loop {
+        if let Some(sent) = client.pass(MS / 4).first() {
+            break sent.at.since(began) / MS;
+        }
+        assert!(client.now < began + SEC, "no RESEND");
+    };
+    client.hear(addr(2), &server.unknown(id, UnknownReason::Unknown));
+    assert!(client.take()[0].is(PacketType::Data));
+    client.hear(addr(2), &server.whole(id, 100));
+    client.events();
+    asked
+}
+
+/// RESEND-23.
+#[test]
+fn a_server_known_to_be_slow_is_not_asked_before_it_can_have_answered() {
+    let mut client = Side::new(1, Config::default());
+    assert_eq!(call_slow_kernel(&mut client, 8 * MS), [5], "nothing is known of it");
+    for call in 0..400 {
+        assert_eq!(call_slow_kernel(&mut client, 8 * MS), [0; 0], "call {call}");
+    }
+    // A silent server is asked after three intervals at the latest, and then as often as any.
+    call_slow_kernel(&mut client, 14 * MS);
+    let asked = call_slow_kernel(&mut client, 60 * MS);
+    assert!(asked[0].abs_diff(15) <= 1 && asked[1].abs_diff(25) <= 1, "{asked:?}");
+    assert_eq!(call_slow_kernel(&mut client, 8 * MS), [5], "its answers take too long");
+    // Of another peer nothing is known.
+    client.call(addr(3), 100);
+    let other = client.pass(6 * MS);
+    assert_eq!(resends(&other).len(), 1);
+}
+
+/// RESEND-23: the server's application has no part in a grant, nor in the rest of a response.
+#[test]
+fn what_is_missing_of_a_message_is_requested_after_the_interval_from_a_slow_server_too() {
+    let mut client = Side::new(1, Config { wire_dialect: Dialect::Two, ..Config::default() });
+    call_slow_kernel(&mut client, 12 * MS);
+    client.call(addr(2), 500_000);
+    assert!(client.take()[0].is(PacketType::Start));
+    assert!(client.pass(6 * MS).iter().any(|sent| sent.is(PacketType::Start)), "DIALECT-5");
+    let mut client = Side::new(1, Config::default());
+    call_slow_kernel(&mut client, 12 * MS);
+    let rpc = client.call(addr(2), 100);
+    let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
+    client.take();
+    client.hear(addr(2), &server.data(id, 3_000, 3_000, (0, 1_000)));
+    assert_eq!(resends(&client.pass(6 * MS)).len(), 1, "the rest of the response");
+}
+
+/// RESEND-24.
+#[test]
+fn after_a_loss_a_slow_server_is_asked_as_early_as_any() {
+    let mut client = Side::new(1, Config::default());
+    call_slow_kernel(&mut client, 10 * MS);
+    let late = call_losing_request(&mut client);
+    assert!(late > 5, "nothing was lost before: {late}");
+    assert_eq!(call_losing_request(&mut client), 5);
+    // Of the RESENDs in vain that follow 256 are early.
+    let early = (0..300).filter(|_| call_slow_kernel(&mut client, 10 * MS) == [5]).count();
+    assert_eq!(early, 256);
+}
+
+/// RESEND-25.
+#[test]
+fn an_answer_shows_nothing_of_the_server_if_the_request_or_it_was_sent_again() {
+    let mut client = Side::new(1, Config::default());
+    let rpc = client.call(addr(2), 100);
+    let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
+    client.pass(3 * MS);
+    client.hear(addr(2), &server.resend(id, 0, Some(100)));
+    client.pass(9 * MS);
+    client.hear(addr(2), &server.whole(id, 100));
+    client.events();
+    let rpc = client.call(addr(2), 100);
+    let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
+    client.pass(9 * MS);
+    let mut again = server.whole(id, 100);
+    let Body::Data(data) = &mut again.body else { panic!("{again} is no DATA") };
+    data.retransmit = true;
+    client.hear(addr(2), &again);
+    client.events();
+    assert_eq!(call_slow_kernel(&mut client, 8 * MS), [5]);
 }
 
 /// RESEND-8, RESEND-9, RESEND-10, RESEND-21.
