@@ -285,7 +285,7 @@ fn a_homa_port_has_one_form() {
         let raw = Host::builder().driver(DriverChoice::Raw).segment_dir(segment_dir.into()).bind().unwrap();
         let udp = config("0.0.0.0").bind().unwrap();
         let server = raw.server(99).unwrap();
-        let refused = udp.server(99).err().expect("it is taken");
+        let refused = udp.server(99).expect_err("it is taken");
         assert!(matches!(refused, HostError::Segment(SegmentError::PortTaken { port: 99, .. })), "{refused}");
         drop(server);
         eventually("the port is free", || udp.server(99).is_ok());
@@ -298,7 +298,7 @@ fn a_port_that_is_taken_and_not_shared_is_an_error_that_names_the_causes() {
     let Some(namespace) = namespace() else { return };
     namespace.run(|| {
         let other = std::net::UdpSocket::bind(("0.0.0.0", LINUX_UDP_PORT)).unwrap();
-        let error = config("0.0.0.0").bind().err().expect("it is taken");
+        let error = config("0.0.0.0").bind().expect_err("it is taken");
         assert!(matches!(error, HostError::Bind(BindError::LinuxUdpTaken(_))), "{error}");
         assert!(error.to_string().contains("net.homa.hijack_udp"), "{error}");
         drop(other);

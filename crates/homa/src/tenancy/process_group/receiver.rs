@@ -128,7 +128,9 @@ mod tests {
         elsewhere.share_path(PATH + 1).unwrap();
         let mut watch = ReceiverWatch::default();
         assert!(elsewhere.receives(1 << elsewhere.slot, PATH + 1, 0, &mut watch));
-        (other.bind(99).unwrap(), raw.bind(100).unwrap(), elsewhere.bind(101).unwrap());
+        other.bind(99).unwrap();
+        raw.bind(100).unwrap();
+        elsewhere.bind(101).unwrap();
         assert_eq!([99, 100, 101, 102].map(|port| one.sharer(port, PATH)), [1 << other.slot, 0, 0, 0]);
         assert_eq!(one.sharers(PATH), 1 << one.slot | 1 << other.slot);
     }
