@@ -217,7 +217,7 @@ pub trait Driver: Send {
     fn poll_unreachable(&mut self) -> Option<UnreachableReport>;
 
     /// Sets which packets this host accepts. [`Driver::receive`] may omit other packets, or return them cut
-    /// after their header; [`ReceiveFilter::takes`] distinguishes them. A driver returns all packets until
+    /// after their header; [`ReceiveFilter::accepts`] distinguishes them. A driver returns all packets until
     /// the first call. By default nothing is filtered: for paths that no other process shares.
     ///
     /// # Errors

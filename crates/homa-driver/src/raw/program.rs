@@ -90,7 +90,7 @@ type PortRange = (u16, PortAction);
 
 /// The program for a filter. `ipv4`: packets begin with an IPv4 header; `turn`: the socket's position among
 /// several. If the ports form so many ranges that the program would be too long (some 680 ports with gaps
-/// between them), it passes every packet. The receiver then filters by [`ReceiveFilter::takes`].
+/// between them), it passes every packet. The receiver then filters by [`ReceiveFilter::accepts`].
 pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     choose_by_port(begin(ipv4, turn), filter).unwrap_or_else(|| pass_own(ipv4, turn))
 }
