@@ -658,7 +658,7 @@ fn the_metrics_of_a_call_do_not_disturb_its_answer() {
     assert_clean(&output);
     assert_eq!(output.stdout, b"hello\n");
     let text = stderr(&output);
-    for part in ["5 bytes", "counters that are not 0:", "Requests begun by our clients.", "unscheduled"] {
+    for part in ["5 bytes", "counters that are not 0:", "Requests started by our clients.", "unscheduled"] {
         assert!(text.contains(part), "{part}:\n{text}");
     }
     assert!(text.contains(server.homa.trim_end_matches("/99")), "{text}");
