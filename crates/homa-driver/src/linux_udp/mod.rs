@@ -30,6 +30,7 @@ mod message;
 mod names;
 mod port;
 
+use std::borrow::{Borrow, BorrowMut};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,7 +46,7 @@ use crate::exchange::Exchange;
 use crate::filter::ReceiveFilter;
 use crate::raw::icmp_report::IcmpReporter;
 pub use crate::socket::BindError;
-use crate::socket::{LinkedSocket, MAX_SEGMENTED_BYTES, PacketSocket, SocketConfig};
+use crate::socket::{LinkedSocket, MAX_SEGMENTED_BYTES, PacketSocket, SocketConfig, by_version};
 use crate::udp::{MAX_PACKET_BYTES, UdpConfig};
 use exchange::SocketExchange;
 use port::PortOffer;
@@ -95,6 +96,18 @@ struct SharedSocket {
     /// Missing in all drivers of a group but the first.
     _offer: Option<PortOffer>,
     config: SocketConfig,
+}
+
+impl Borrow<LinkedSocket> for SharedSocket {
+    fn borrow(&self) -> &LinkedSocket {
+        &self.socket
+    }
+}
+
+impl BorrowMut<LinkedSocket> for SharedSocket {
+    fn borrow_mut(&mut self) -> &mut LinkedSocket {
+        &mut self.socket
+    }
 }
 
 /// Linux Homa's UDP form, as the [module](self) describes.
@@ -212,13 +225,6 @@ impl LinuxUdpDriver {
         Ok(())
     }
 
-    /// Index of the socket that reaches an address of this version; if none does, of the one that will count
-    /// the failure.
-    fn socket_for(&self, to: IpAddr) -> usize {
-        let reaches = |shared: &SharedSocket| shared.config.bind.is_ipv4() == to.is_ipv4();
-        self.sockets.iter().position(reaches).unwrap_or(0)
-    }
-
     fn receive_from_sockets(&mut self, burst: &mut RxBurst) -> io::Result<()> {
         let mut more = false;
         for _ in 0..self.sockets.len() {
@@ -239,37 +245,9 @@ impl LinuxUdpDriver {
     fn take_handed_over(&mut self, burst: &mut RxBurst) {
         self.exchange.receive(burst);
         while let Some(report) = self.exchange.take_handed_report() {
-            let socket = self.socket_for(report.to.ip());
+            let socket = by_version::socket_for(&self.sockets, report.to.ip());
             self.sockets[socket].socket.main.note_report(&report);
         }
-    }
-
-    fn offer(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
-        if let [shared] = &mut self.sockets[..] {
-            return shared.socket.send(packets);
-        }
-        if packets.is_empty() {
-            // Each socket does its due work.
-            self.sockets.iter_mut().try_for_each(|shared| shared.socket.send(packets).map(|_| ()))?;
-        }
-        let mut taken = 0;
-        while taken < packets.len() {
-            let left = &packets[taken..];
-            let socket = self.socket_for(left[0].to.ip());
-            let run = left.iter().take_while(|packet| self.socket_for(packet.to.ip()) == socket).count();
-            match self.sockets[socket].socket.send(&left[..run]) {
-                Ok(sent) => {
-                    taken += sent;
-                    if sent < run {
-                        break;
-                    }
-                }
-                // The next call returns the error again; this one must return the number of accepted packets.
-                Err(error) if taken == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(taken)
     }
 }
 
@@ -311,12 +289,12 @@ impl Driver for LinuxUdpDriver {
     }
 
     fn max_packet(&self, to: SocketAddr) -> usize {
-        self.sockets[self.socket_for(to.ip())].socket.max_packet(to)
+        self.sockets[by_version::socket_for(&self.sockets, to.ip())].socket.max_packet(to)
     }
 
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         // WIRE-29: each packet goes to the port that its peer has shown, 54321 or another.
-        let taken = self.offer(packets)?;
+        let taken = by_version::send(&mut self.sockets, packets)?;
         self.retry_at = (taken < packets.len()).then(|| Instant::now() + RETRY);
         Ok(taken)
     }

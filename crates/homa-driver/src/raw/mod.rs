@@ -18,7 +18,7 @@ pub(crate) mod icmp_report;
 pub(crate) mod program;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::burst::RxBurst;
@@ -26,7 +26,7 @@ use crate::carrier::Carrier;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, UnreachableReport};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
-use crate::socket::{LinkedSocket, SocketConfig, watch_all};
+use crate::socket::{LinkedSocket, SocketConfig, by_version, watch_all};
 use icmp_report::IcmpReporter;
 use program::SocketIndex;
 
@@ -148,13 +148,6 @@ impl RawDriver {
         (0..of).map(driver).collect()
     }
 
-    /// Index of the socket that reaches an address of this version; if none does, of the one that will count
-    /// the failure.
-    fn socket_for(&self, to: IpAddr) -> usize {
-        let reaches = |socket: &LinkedSocket| socket.main.local_addr().is_ipv4() == to.is_ipv4();
-        self.sockets.iter().position(reaches).unwrap_or(0)
-    }
-
     fn attach(&self, filter: &ReceiveFilter) -> io::Result<()> {
         for socket in &self.sockets {
             let ipv4 = socket.main.local_addr().is_ipv4();
@@ -180,35 +173,11 @@ impl Driver for RawDriver {
     }
 
     fn max_packet(&self, to: SocketAddr) -> usize {
-        self.sockets[self.socket_for(to.ip())].max_packet(to)
+        self.sockets[by_version::socket_for(&self.sockets, to.ip())].max_packet(to)
     }
 
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
-        if let [socket] = &mut self.sockets[..] {
-            return socket.send(packets);
-        }
-        if packets.is_empty() {
-            // Each socket does its due work.
-            self.sockets.iter_mut().try_for_each(|socket| socket.send(packets).map(|_| ()))?;
-        }
-        let mut taken = 0;
-        while taken < packets.len() {
-            let left = &packets[taken..];
-            let socket = self.socket_for(left[0].to.ip());
-            let run = left.iter().take_while(|packet| self.socket_for(packet.to.ip()) == socket).count();
-            match self.sockets[socket].send(&left[..run]) {
-                Ok(sent) => {
-                    taken += sent;
-                    if sent < run {
-                        break;
-                    }
-                }
-                // The next call returns the error again; this one must return the number of accepted packets.
-                Err(error) if taken == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(taken)
+        by_version::send(&mut self.sockets, packets)
     }
 
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {

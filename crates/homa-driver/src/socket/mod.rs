@@ -2,6 +2,7 @@
 //! path MTUs.
 
 mod address;
+pub(crate) mod by_version;
 mod call;
 mod control;
 pub(crate) mod error;

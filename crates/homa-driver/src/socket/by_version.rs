@@ -1,0 +1,48 @@
+//! The sockets of a driver that has one for each IP version.
+
+use std::borrow::{Borrow, BorrowMut};
+use std::io;
+use std::net::IpAddr;
+
+use super::linked::LinkedSocket;
+use crate::driver::TxPacket;
+
+/// Index of the socket that reaches an address of this version; if none does, of the one that will count the
+/// failure.
+pub(crate) fn socket_for<S: Borrow<LinkedSocket>>(sockets: &[S], to: IpAddr) -> usize {
+    let reaches = |socket: &S| socket.borrow().main.local_addr().is_ipv4() == to.is_ipv4();
+    sockets.iter().position(reaches).unwrap_or(0)
+}
+
+/// Implements [`Driver::send`](crate::Driver::send): passes each run of packets of one IP version to its
+/// socket.
+pub(crate) fn send<S: BorrowMut<LinkedSocket>>(
+    sockets: &mut [S],
+    packets: &[TxPacket<'_>],
+) -> io::Result<usize> {
+    if let [socket] = sockets {
+        return socket.borrow_mut().send(packets);
+    }
+    if packets.is_empty() {
+        // Each socket does its due work.
+        sockets.iter_mut().try_for_each(|socket| socket.borrow_mut().send(packets).map(|_| ()))?;
+    }
+    let mut taken = 0;
+    while taken < packets.len() {
+        let left = &packets[taken..];
+        let socket = socket_for(sockets, left[0].to.ip());
+        let run = left.iter().take_while(|packet| socket_for(sockets, packet.to.ip()) == socket).count();
+        match sockets[socket].borrow_mut().send(&left[..run]) {
+            Ok(sent) => {
+                taken += sent;
+                if sent < run {
+                    break;
+                }
+            }
+            // The next call returns the error again; this one must return the number of accepted packets.
+            Err(error) if taken == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(taken)
+}
