@@ -255,7 +255,7 @@ fn after_a_loss_a_slow_server_is_asked_as_early_as_any() {
     let late = call_losing_request(&mut client);
     assert!(late > 5, "nothing was lost before: {late}");
     assert_eq!(call_losing_request(&mut client), 5);
-    // Of the RESENDs in vain that follow 256 are early.
+    // The first 256 of the RESENDs in vain that follow are sent early.
     let early = (0..300).filter(|_| call_slow_kernel(&mut client, 10 * MS) == [5]).count();
     assert_eq!(early, 256);
 }
