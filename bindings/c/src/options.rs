@@ -61,7 +61,7 @@ const XDP_MODES: [(&str, XdpMode); 3] =
 
 const FLAGS: [(&str, bool); 2] = [("true", true), ("false", false)];
 
-const SETTINGS: [Setting; 19] = [
+const SETTINGS: [Setting; 20] = [
     Setting {
         name: "bind",
         meaning: "The IP address of the host, and its UDP port if the driver uses one, as in \
@@ -198,6 +198,17 @@ const SETTINGS: [Setting; 19] = [
             protocol.max_incoming_bytes = protocol.max_incoming_bytes.max(room);
             protocol.max_outgoing_bytes = protocol.max_outgoing_bytes.max(room);
             config.max_queued_request_bytes = config.max_queued_request_bytes.max(room);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "max-resends",
+        meaning: "RESENDs that a call sends without any answer before it fails because its server is down, 1 \
+                  to 255. They are at most 50 ms apart. More of them suit servers that may stand still for \
+                  seconds. The command homa has no such option.",
+        get: |config| config.protocol.max_resends.to_string(),
+        set: |config, text| {
+            config.protocol.max_resends = number(text, 1, u8::MAX.into())? as u32;
             Ok(())
         },
     },
@@ -419,6 +430,7 @@ mod tests {
             ("batch-cap", "4"),
             ("low-latency", "true"),
             ("link-mbps", "25000"),
+            ("max-resends", "255"),
             ("max-message", "100000000"),
             ("linger-ms", "9"),
             ("trace-records", "0"),

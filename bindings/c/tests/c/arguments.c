@@ -33,6 +33,7 @@ static void of_options(void) {
     FAILS(homa_options_set(options, "poll_us", "1"), HOMA_ARGUMENT, "no option \"poll_us\": choose bind, driver");
     FAILS(homa_options_set(options, "driver", "tcp"), HOMA_ARGUMENT, "udp or raw or linux-udp or packet or xdp");
     FAILS(homa_options_set(options, "max-message", "0"), HOMA_ARGUMENT, "1 to 2147483647");
+    FAILS(homa_options_set(options, "max-resends", "256"), HOMA_ARGUMENT, "1 to 255");
     NULLS(homa_option_list(NULL, 1, &count), "into");
     CHECK(count == 0);
     OK(homa_option_list(NULL, 0, NULL));

@@ -31,6 +31,7 @@ Host host() {
     ok(homa_options_new(&made));
     Options options(made);
     ok(homa_options_set(options.get(), "bind", "127.0.0.1:0"));
+    ok(homa_options_set(options.get(), "max-resends", "255"));
     ok(homa_host_open(options.get(), &opened));
     return Host(opened);
 }
