@@ -24,7 +24,7 @@
 //! - **RESENDs queue at their peer** (`resend`, `peer`). An RPC that was silent for too long joins its peer's
 //!   queue, and the peer's timer serves the queue at a bounded rate. Without the queue, all RPCs of a lost
 //!   peer would send RESENDs at once.
-//! - **Silence is tracked per peer** (`resend`, `reap`). A server frees the RPCs of a client that sends no
+//! - **Silence is tracked per peer** (`silence`, `reap`). A server frees the RPCs of a client that sends no
 //!   packet at all. One timer per peer detects this, not one per RPC. A client that waits for grants from
 //!   this host has nothing to send, so it is probed with NEED_ACK before it counts as silent.
 //! - **Finished ids in blocks** (`finished`). At-most-once execution requires remembering ids after their
@@ -60,7 +60,7 @@
 //! | dialects | `dialect`: what is believed of a peer | `start_msg`: messages that START_MSG opens |
 //! | RPCs | `rpc`: states and the one table of transitions; `rpc_table`: slots, and keys that go stale; `rpc_ids`, `port_rpcs`: RPCs by id and by port | `rpcs`: how RPCs enter the tables, and how they end |
 //! | ports | `ports`: which are open, and which accept requests | `ports` |
-//! | peers | `peer`: what is known of each, and which can be forgotten | |
+//! | peers | `peer`: what is known of each, and which can be forgotten; `silence`: when a silent one is probed, and when its RPCs end | |
 //! | incarnations | `wire/incarnation`; `challenge`: how a peer proves one; `incarnation_end` | `incarnation_change` |
 //! | ids | `ids`: one counter, shifted for each peer; `keys`: secrets from the seed | `ids` |
 //! | several processes | | `host`: resources shared with other endpoints at the same address |
@@ -120,6 +120,7 @@ mod rpc_ids;
 mod rpc_table;
 mod rtt;
 mod share;
+mod silence;
 mod srpt;
 mod stats;
 mod time;

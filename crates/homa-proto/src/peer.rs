@@ -22,6 +22,7 @@ use crate::prefix::{self, PrefixId, Prefixes};
 use crate::rate_limit::RateLimit;
 use crate::rtt::{self, Rtt};
 use crate::share::{Budget, Refusal, Share};
+use crate::silence::Silence;
 use crate::time::{SEC, Time};
 use crate::unreachable::SuspectReport;
 use crate::wire::{Incarnation, PRIORITIES, owner_of};
@@ -70,11 +71,8 @@ pub(crate) struct Peer {
     pub restarts: u32,
     /// Why the last epoch ended.
     pub epoch_end: IncarnationEnd,
-    /// When the last packet came from the peer; before the first, when this entry was created.
-    pub last_packet_at: Time,
-    /// The earliest start of the peer's silence: before, this host itself stood still and sent no probe
-    /// (PEER-5).
-    pub awake_since: Time,
+    /// How long the peer has sent no packet (PEER-5).
+    pub silence: Silence,
     /// Whether any packet ever came from the peer.
     pub has_sent: bool,
     /// The peer's dialect, as far as its packets without our mark have shown it.
@@ -108,8 +106,6 @@ pub(crate) struct Peer {
     pub claims: PeerEstimate,
     /// Budget of bytes that the peer may have sent again (SHARE-4).
     pub resend_budget: Budget,
-    /// When the peer may next be probed (PEER-5).
-    pub probe_at: Time,
     /// Largest Homa packet on the path to the peer, as determined by `path`.
     pub max_packet: u32,
     pub path: Path,
@@ -149,8 +145,7 @@ impl Peer {
             epoch: 0,
             restarts: 0,
             epoch_end: IncarnationEnd::Restarted,
-            last_packet_at: now,
-            awake_since: Time::ZERO,
+            silence: Silence::new(now),
             has_sent: false,
             belief: Belief::UNKNOWN,
             cutoffs: [0; PRIORITIES],
@@ -168,7 +163,6 @@ impl Peer {
             credit: 0,
             claims: PeerEstimate::default(),
             resend_budget: Budget::FULL,
-            probe_at: Time::ZERO,
             max_packet,
             path: Path::new(max_packet),
             bundle_endpoints: 0,
@@ -207,7 +201,11 @@ impl Peer {
 
     /// What is believed of the peer's dialect, unless that is too old (DIALECT-3).
     pub(crate) fn believed(&self, now: Time) -> Belief {
-        if now.since(self.last_packet_at) >= DIALECT_MEMORY_NS { Belief::UNKNOWN } else { self.belief }
+        if now.since(self.silence.last_packet_at()) >= DIALECT_MEMORY_NS {
+            Belief::UNKNOWN
+        } else {
+            self.belief
+        }
     }
 
     /// Whether Linux Homa may be behind the peer's address: over raw IP, or at the port of its UDP form.
@@ -232,15 +230,10 @@ impl Peer {
         Some(Bundle { endpoint, max_bytes: self.max_packet })
     }
 
-    /// The time since which the peer has been silent, as far as that counts against it (PEER-5).
-    pub(crate) fn silent_since(&self) -> Time {
-        self.last_packet_at.max(self.awake_since)
-    }
-
     /// Whether forgetting the peer would lose nothing (PEER-11).
     fn is_forgettable(&self, now: Time, config: &Config) -> bool {
         // A peer that still needs an acknowledgement would have requested it long before.
-        let unwanted = now.since(self.last_packet_at) >= config.max_packet_lifetime_ns;
+        let unwanted = now.since(self.silence.last_packet_at()) >= config.max_packet_lifetime_ns;
         self.rpc_count == 0
             && !self.reaped
             && !self.ends_silent

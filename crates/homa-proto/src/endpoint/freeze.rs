@@ -33,7 +33,7 @@ impl Endpoint {
     pub fn freeze_peers(&mut self) -> usize {
         let recent = self.peers.iter().filter(|(_, peer)| peer.has_sent);
         let mut recent: Vec<(Reverse<u64>, u32)> =
-            recent.map(|(slot, peer)| (Reverse(peer.last_packet_at.as_ns()), slot)).collect();
+            recent.map(|(slot, peer)| (Reverse(peer.silence.last_packet_at().as_ns()), slot)).collect();
         recent.sort_unstable();
         recent.truncate(MAX_FREEZE_PEERS);
         for &(_, peer) in &recent {

@@ -36,7 +36,7 @@ impl Endpoint {
         if announced == known.incarnation && matches!(packet.body, Body::Data(_)) {
             known.bundle_endpoints = packet.common.bundle_endpoints; // WIRE-23
         }
-        known.last_packet_at = now;
+        known.silence.note_packet(now);
         known.has_sent = true;
         Ok(Some(peer))
     }
@@ -114,7 +114,7 @@ impl Endpoint {
         let answers = answers || is_newer;
         // A delayed packet of an earlier incarnation may carry the id of an RPC that continues in this one,
         // but no packet is this late (PEER-8).
-        let silent_ns = now.since(self.peers[peer].last_packet_at);
+        let silent_ns = now.since(self.peers[peer].silence.last_packet_at());
         let none_is_late = silent_ns > self.config.max_packet_lifetime_ns;
         if answers || names_request && (is_newer || !self.peers[peer].proven || none_is_late) {
             self.replace_incarnation(now, peer, packet, answers);

@@ -29,7 +29,7 @@ impl Endpoint {
         if known.rpc_count == 0 && end != IncarnationEnd::Restarted {
             return;
         }
-        let last_packet_at = known.last_packet_at;
+        let last_packet_at = known.silence.last_packet_at();
         known.end_epoch(end);
         self.stats.peer_restarts += u64::from(end == IncarnationEnd::Restarted);
         let silent_ms = self.now.since(last_packet_at) / MS;
@@ -77,12 +77,12 @@ impl Endpoint {
             }
             *budget -= 1;
             let known = &self.peers[peer];
-            let silent = now.since(known.silent_since()) >= self.config.client_silence_ns;
+            let silent = now.since(known.silence.since()) >= self.config.client_silence_ns;
             let cursor = self.lifetimes.reaper.silent_cursor.take();
             // The RPC at the cursor ended meanwhile and left the list: begin again.
             let cursor = cursor.filter(|&slot| self.tables.peer_rpcs.list_of(slot) == Some(peer));
             let Some(slot) = cursor.or(known.rpcs.head()).filter(|_| silent && known.server_rpcs > 0) else {
-                let next = known.silent_since() + self.config.client_silence_ns;
+                let next = known.silence.since() + self.config.client_silence_ns;
                 if known.server_rpcs > 0 {
                     self.waits.peer_timers.arm_by(peer, next);
                 }

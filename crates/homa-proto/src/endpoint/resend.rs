@@ -13,17 +13,10 @@ use crate::message_in::{FirstPacket, MAX_LOST_RANGES, MAX_RANGES, UnscheduledSta
 use crate::peer::peer_number;
 use crate::rpc::RpcState;
 use crate::share::Refill;
+use crate::silence::SilenceAction;
 use crate::stats::{DropCause, drop_as};
-use crate::time::{MS, Time};
+use crate::time::Time;
 use crate::wire::{Body, Common, Resend, UnknownReason};
-
-/// A silent client is probed in the second half of the silence that ends its RPCs. A whole silence would hold
-/// this many probes: enough that packet losses do not end its RPCs.
-const PROBES_PER_SILENCE: u64 = 12;
-
-/// Only silences of at least this length are extended if this host itself stood still. Probe intervals of
-/// shorter ones would be shorter than the timers' ticks.
-const LEAST_PATIENCE_NS: u64 = 100 * MS;
 
 /// A proven peer's retransmission budget gains one packet for each round of RESENDs; an unproven peer's gains
 /// one packet for this many rounds.
@@ -228,38 +221,22 @@ impl Endpoint {
         }
         self.serve_resends(now, peer);
         self.judge_report(now, peer);
-        let known = &self.peers[peer];
+        let known = &mut self.peers[peer];
         if known.server_rpcs == 0 {
             return;
         }
-        let silence = self.config.client_silence_ns;
-        let (half, probe_every) = (silence / 2, silence / PROBES_PER_SILENCE);
-        let probe_due = known.probe_at.max(known.silent_since() + half);
-        let stood_still = silence >= LEAST_PATIENCE_NS
-            && now.since(probe_due) >= probe_every
-            && known.awake_since <= known.last_packet_at
-            && !known.ends_silent;
-        if stood_still {
-            // No probe was sent in time, and the peer's packets may be unread here. Restart the second half
-            // of the silence, in which the peer is probed; once per silence.
-            self.peers[peer].awake_since = Time::from_ns(now.as_ns() - half);
-        } else if now.since(known.silent_since()) >= silence {
-            if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
-                self.lifetimes.reaper.end_silent(peer); // PEER-5
+        match known.silence.check(now, self.config.client_silence_ns, known.ends_silent) {
+            SilenceAction::Wait(next) => self.waits.peer_timers.arm_by(peer, next),
+            SilenceAction::Probe(next) => {
+                self.probe_client(peer);
+                self.waits.peer_timers.arm_by(peer, next);
             }
-            return;
+            SilenceAction::End => {
+                if !std::mem::replace(&mut known.ends_silent, true) {
+                    self.lifetimes.reaper.end_silent(peer); // PEER-5
+                }
+            }
         }
-        let since = self.peers[peer].silent_since();
-        if now.since(since) < half {
-            self.waits.peer_timers.arm_by(peer, since + half);
-            return;
-        }
-        // The timer also fires, much more often, for due RESENDs.
-        if now >= self.peers[peer].probe_at {
-            self.probe_client(peer);
-            self.peers[peer].probe_at = now + probe_every;
-        }
-        self.waits.peer_timers.arm_by(peer, self.peers[peer].probe_at.min(since + silence));
     }
 
     /// Probes a silent client with NEED_ACK: a client that waits for grants from this host has nothing to

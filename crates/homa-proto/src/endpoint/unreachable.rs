@@ -73,7 +73,8 @@ impl Endpoint {
     /// Handles the timer of a peer with a doubtful report: checks whether any packet came from it since.
     pub(super) fn judge_report(&mut self, now: Time, peer: u32) {
         let Some(suspect) = self.peers[peer].suspect_report else { return };
-        match suspect.verdict(now, self.peers[peer].last_packet_at, self.config.resend_interval_ns) {
+        match suspect.verdict(now, self.peers[peer].silence.last_packet_at(), self.config.resend_interval_ns)
+        {
             Verdict::Refuted => self.peers[peer].suspect_report = None,
             Verdict::Believed => self.accept_report(peer, suspect.target),
             Verdict::Open => self.challenge_suspect(now, peer),

@@ -1,0 +1,121 @@
+//! The silence of a client: when it is probed, and when its RPCs end (PROTOCOL.md PEER-5).
+
+use crate::time::{MS, Time};
+
+/// A silent client is probed in the second half of the silence that ends its RPCs. A whole silence would hold
+/// this many probes: enough that packet losses do not end its RPCs.
+const PROBES_PER_SILENCE: u64 = 12;
+
+/// Only silences of at least this length are extended if this host itself stood still. Probe intervals of
+/// shorter ones would be shorter than the timers' ticks.
+const LEAST_PATIENCE_NS: u64 = 100 * MS;
+
+/// How long a peer has sent no packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// When the last packet came from the peer; before the first, when the peer was added.
+    last_packet_at: Time,
+    /// The earliest start of the silence: before, this host itself stood still and sent no probe.
+    awake_since: Time,
+    /// When the peer may next be probed.
+    probe_at: Time,
+}
+
+/// What is due for a peer that may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SilenceAction {
+    /// Nothing before this time.
+    Wait(Time),
+    /// A probe now, and the next check at this time.
+    Probe(Time),
+    /// The end of the peer's RPCs.
+    End,
+}
+
+impl Silence {
+    /// The silence of a peer that is added now.
+    pub(crate) fn new(now: Time) -> Silence {
+        Silence { last_packet_at: now, awake_since: Time::ZERO, probe_at: Time::ZERO }
+    }
+
+    /// A packet of the peer arrived.
+    pub(crate) fn note_packet(&mut self, now: Time) {
+        self.last_packet_at = now;
+    }
+
+    /// When the last packet came from the peer; before the first, when the peer was added.
+    pub(crate) fn last_packet_at(&self) -> Time {
+        self.last_packet_at
+    }
+
+    /// The time since which the peer has been silent, as far as that counts against it.
+    pub(crate) fn since(&self) -> Time {
+        self.last_packet_at.max(self.awake_since)
+    }
+
+    /// Checks a client whose RPCs end after a silence of `limit_ns`. `ends` is set if they are being ended.
+    pub(crate) fn check(&mut self, now: Time, limit_ns: u64, ends: bool) -> SilenceAction {
+        let (half_ns, probe_every_ns) = (limit_ns / 2, limit_ns / PROBES_PER_SILENCE);
+        let probe_due = self.probe_at.max(self.since() + half_ns);
+        let stood_still = limit_ns >= LEAST_PATIENCE_NS
+            && now.since(probe_due) >= probe_every_ns
+            && self.awake_since <= self.last_packet_at
+            && !ends;
+        if stood_still {
+            // No probe was sent in time, and the peer's packets may be unread here. Restart the second half
+            // of the silence, in which the peer is probed; once per silence.
+            self.awake_since = Time::from_ns(now.as_ns() - half_ns);
+        } else if now.since(self.since()) >= limit_ns {
+            return SilenceAction::End;
+        }
+        let since = self.since();
+        if now.since(since) < half_ns {
+            return SilenceAction::Wait(since + half_ns);
+        }
+        // The timer also fires, much more often, for due RESENDs.
+        let probes = now >= self.probe_at;
+        if probes {
+            self.probe_at = now + probe_every_ns;
+        }
+        let next = self.probe_at.min(since + limit_ns);
+        if probes { SilenceAction::Probe(next) } else { SilenceAction::Wait(next) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT_NS: u64 = 1_200 * MS;
+
+    fn at(ms: u64) -> Time {
+        Time::from_ns(ms * MS)
+    }
+
+    // PEER-5
+    #[test]
+    fn a_silent_client_is_probed_in_the_second_half_and_ends_with_the_whole() {
+        use SilenceAction::{End, Probe, Wait};
+        let mut silence = Silence::new(at(0));
+        let mut check = |ms| silence.check(at(ms), LIMIT_NS, false);
+        assert_eq!((check(100), check(600), check(650)), (Wait(at(600)), Probe(at(700)), Wait(at(700))));
+        for ms in [700, 800, 900, 1_000, 1_100] {
+            assert_eq!(check(ms), Probe(at(ms + 100)));
+        }
+        assert_eq!((check(1_199), check(1_200)), (Wait(at(1_200)), End));
+        silence.note_packet(at(1_200));
+        assert_eq!(silence.check(at(1_300), LIMIT_NS, false), Wait(at(1_800)));
+    }
+
+    // PEER-5
+    #[test]
+    fn a_host_that_stood_still_begins_the_second_half_again_once() {
+        use SilenceAction::{End, Probe};
+        let mut silence = Silence::new(at(0));
+        assert_eq!(silence.check(at(5_000), LIMIT_NS, false), Probe(at(5_100)));
+        assert_eq!(silence.since(), at(4_400));
+        assert_eq!(silence.check(at(9_000), LIMIT_NS, false), End);
+        let mut ending = Silence::new(at(0));
+        assert_eq!(ending.check(at(5_000), LIMIT_NS, true), End);
+    }
+}
