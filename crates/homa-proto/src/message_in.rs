@@ -60,7 +60,7 @@ pub(crate) struct MessageIn {
     /// Bytes granted and not received, as counted against `max_incoming`; 0 while the sender is silent.
     pub counted: u32,
     /// Value of `received` at the last progress check.
-    pub looked_at: u32,
+    pub received_at_check: u32,
     /// The message came too slowly: it is neither counted nor granted to until this many bytes have arrived.
     /// 0: it does not stall (SHARE-7).
     pub stalled_until: u32,
@@ -117,10 +117,10 @@ impl MessageIn {
     /// While the unscheduled bytes count as lost, no bytes are expected. The message then stalls only if some
     /// bytes trickle in all the same.
     pub(crate) fn stalls(&mut self) -> bool {
-        let came = self.received - self.looked_at;
+        let came = self.received - self.received_at_check;
         let outstanding = self.outstanding();
         let fresh = std::mem::take(&mut self.fresh);
-        self.looked_at = self.received;
+        self.received_at_check = self.received;
         if self.is_stalled() || self.unscheduled_state == UnscheduledState::Lost && came == 0 {
             return false;
         }

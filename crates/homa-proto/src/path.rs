@@ -18,45 +18,45 @@ const SMALLER_FOR_NS: u64 = 600 * SEC;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     /// Longest packet as set by the caller.
-    told: u32,
+    configured: u32,
     /// Longest packet since longer ones did not arrive, and the time of that; `u32::MAX`: they arrive.
     smaller: u32,
     smaller_since: Time,
     /// When a message with a full packet was last known to have arrived.
-    pub full_arrived: Time,
+    pub full_packet_arrived_at: Time,
     /// Whether the path is in the queue of paths that the caller must check.
-    in_question: bool,
+    check_pending: bool,
 }
 
 impl Path {
-    pub(crate) fn new(told: u32) -> Path {
+    pub(crate) fn new(configured: u32) -> Path {
         Path {
-            told,
+            configured,
             smaller: u32::MAX,
             smaller_since: Time::ZERO,
-            full_arrived: Time::ZERO,
-            in_question: false,
+            full_packet_arrived_at: Time::ZERO,
+            check_pending: false,
         }
     }
 
     /// Longest packet to send.
     pub(crate) fn longest(&self) -> u32 {
-        self.told.min(self.smaller)
+        self.configured.min(self.smaller)
     }
 
     /// Sets the longest packet as determined by the caller, 57 to 65535 bytes.
-    pub(crate) fn set_told(&mut self, bytes: u32) {
-        self.told = bytes.clamp(DATA_HEADER_LEN as u32 + 1, 65_535);
+    pub(crate) fn set_configured(&mut self, bytes: u32) {
+        self.configured = bytes.clamp(DATA_HEADER_LEN as u32 + 1, 65_535);
     }
 
     /// The caller must check the path. Returns whether it must be queued for that.
-    pub(crate) fn question(&mut self) -> bool {
-        !std::mem::replace(&mut self.in_question, true)
+    pub(crate) fn request_check(&mut self) -> bool {
+        !std::mem::replace(&mut self.check_pending, true)
     }
 
     /// The path leaves the queue. Returns whether it was in it.
-    pub(crate) fn take_question(&mut self) -> bool {
-        std::mem::take(&mut self.in_question)
+    pub(crate) fn take_check(&mut self) -> bool {
+        std::mem::take(&mut self.check_pending)
     }
 
     /// The same bytes were lost `repeats` times in a row, in packets of `longest` bytes. If the path counts
@@ -95,7 +95,7 @@ mod tests {
         assert!(!path.narrow(at(1), 3, path.longest()), "no smaller packets are tried");
         assert!(!path.widen(at(SMALLER_FOR_NS)));
         assert!(path.widen(at(1 + SMALLER_FOR_NS)) && !path.widen(at(2 + SMALLER_FOR_NS)));
-        path.set_told(1_480);
+        path.set_configured(1_480);
         assert_eq!(path.longest(), 1_480);
     }
 
@@ -103,6 +103,6 @@ mod tests {
     #[test]
     fn a_path_is_queued_once_until_it_is_taken() {
         let mut path = Path::new(1_480);
-        assert!(path.question() && !path.question() && path.take_question() && !path.take_question());
+        assert!(path.request_check() && !path.request_check() && path.take_check() && !path.take_check());
     }
 }

@@ -41,10 +41,11 @@ const DIALECT_MEMORY_NS: u64 = 300 * SEC;
 /// implementation answers.
 const KERNEL_UDP_PORT: u16 = 54_321;
 
-/// The space between rounds of RESENDs. `vain` is the number of RESENDs in vain, minus those that brought
-/// bytes (RESEND-22).
-fn spacing(config: &Config, vain: u8) -> u64 {
-    let doubled = config.resend_spacing_ns.saturating_mul(1_u64.checked_shl(vain.into()).unwrap_or(u64::MAX));
+/// The space between rounds of RESENDs. `doublings` is the number of RESENDs in vain, minus those that
+/// brought bytes (RESEND-22).
+fn spacing(config: &Config, doublings: u8) -> u64 {
+    let doubled =
+        config.resend_spacing_ns.saturating_mul(1_u64.checked_shl(doublings.into()).unwrap_or(u64::MAX));
     doubled.min(config.resend_spacing_max_ns.max(config.resend_spacing_ns))
 }
 
@@ -93,11 +94,11 @@ pub(crate) struct Peer {
     /// RPCs for which a RESEND is due, in the order in which they became due.
     pub resends: List,
     /// Rate of RESENDs to the peer (RESEND-7).
-    asked: RateLimit,
+    resend_rate: RateLimit,
     /// Rate of NEED_ACKs to the peer (RESEND-22).
-    need_acks: RateLimit,
+    need_ack_rate: RateLimit,
     /// How often the space between RESENDs to the peer has doubled, because they were in vain.
-    vain: u8,
+    doublings: u8,
     /// How long the peer takes to answer a request.
     pub answers: AnswerTime,
     /// Bytes of control packets that the peer may be sent while it is unproven (SHARE-9).
@@ -156,9 +157,9 @@ impl Peer {
             cutoffs_kept: 0,
             acks: WaitingAcks::default(),
             resends: List::EMPTY,
-            asked: RateLimit::default(),
-            need_acks: RateLimit::default(),
-            vain: 0,
+            resend_rate: RateLimit::default(),
+            need_ack_rate: RateLimit::default(),
+            doublings: 0,
             answers: AnswerTime::UNKNOWN,
             credit: 0,
             claims: PeerEstimate::default(),
@@ -275,44 +276,44 @@ impl Peer {
 
     /// When the next RESEND may go; `BURST` of them may go at once after a pause.
     pub(crate) fn next_resend(&self, now: Time, config: &Config) -> Time {
-        self.asked.next(now, self.resend_spacing(config))
+        self.resend_rate.next(now, self.resend_spacing(config))
     }
 
     /// Takes one NEED_ACK from the rate; returns whether it may go now. NEED_ACKs are spaced as RESENDs are:
     /// a peer that does not acknowledge most often has not received the requested bytes.
     pub(crate) fn take_need_ack(&mut self, now: Time, config: &Config) -> bool {
         let space_ns = self.resend_spacing(config);
-        self.need_acks.take_if_due(now, space_ns)
+        self.need_ack_rate.take_if_due(now, space_ns)
     }
 
     /// Takes one RESEND from the rate; returns whether it may go now.
     pub(crate) fn take_resend(&mut self, now: Time, config: &Config) -> bool {
         let space_ns = self.resend_spacing(config);
-        self.asked.take_if_due(now, space_ns)
+        self.resend_rate.take_if_due(now, space_ns)
     }
 
     fn resend_spacing(&self, config: &Config) -> u64 {
-        spacing(config, self.vain)
+        spacing(config, self.doublings)
     }
 
     /// A RESEND to the peer was in vain: the peer had nothing to repeat, like a host that gets too little CPU
     /// time. More RESENDs would make that worse. An unanswered RESEND is weaker evidence: grants of silent
     /// senders are taken back by sending RESEND to each.
-    pub(crate) fn asked_in_vain(&mut self, config: &Config) {
-        if spacing(config, self.vain + 1) > spacing(config, self.vain) {
-            self.vain += 1;
+    pub(crate) fn count_useless_resend(&mut self, config: &Config) {
+        if spacing(config, self.doublings + 1) > spacing(config, self.doublings) {
+            self.doublings += 1;
         }
     }
 
     /// A RESEND to the peer brought missing bytes.
-    pub(crate) fn asked_with_reason(&mut self) {
-        self.vain = self.vain.saturating_sub(1);
+    pub(crate) fn count_useful_resend(&mut self) {
+        self.doublings = self.doublings.saturating_sub(1);
     }
 
     /// Counts a RESEND that is sent now.
     pub(crate) fn resent(&mut self, now: Time, config: &Config) {
         let space_ns = self.resend_spacing(config);
-        self.asked.take(now, space_ns);
+        self.resend_rate.take(now, space_ns);
     }
 }
 
@@ -534,16 +535,16 @@ mod tests {
         };
         let mut spaces = Vec::new();
         for _ in 0..7 {
-            peer.asked_in_vain(&config);
+            peer.count_useless_resend(&config);
             spaces.push(space(&mut peer));
         }
         assert_eq!(spaces, [200, 400, 800, 1_600, 3_000, 3_000, 3_000]);
-        peer.asked_with_reason();
+        peer.count_useful_resend();
         assert_eq!(space(&mut peer), 1_600);
-        (0..9).for_each(|_| peer.asked_with_reason());
+        (0..9).for_each(|_| peer.count_useful_resend());
         assert_eq!(space(&mut peer), 100);
         let none = Config { resend_spacing_ns: 0, ..config };
-        (0..1_000).for_each(|_| peer.asked_in_vain(&none));
+        (0..1_000).for_each(|_| peer.count_useless_resend(&none));
         assert_eq!((peer.resend_spacing(&none), peer.resend_spacing(&config)), (0, 100));
     }
 

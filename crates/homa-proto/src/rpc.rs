@@ -73,14 +73,14 @@ pub(crate) struct Rpc {
     /// How many times the interval to the next one has doubled.
     pub backoff: u8,
     /// The peer sent RPC_UNKNOWN when the response had begun to arrive.
-    pub told_unknown: bool,
+    pub unknown_received: bool,
     /// A RESEND requested only a part of the response; its other unscheduled bytes are requested in turn
     /// (INCAST-5).
-    pub asked_in_part: bool,
+    pub requested_in_part: bool,
     /// The peer has sent a packet of this RPC.
     pub answered: bool,
     /// A RESEND was sent since the last RPC_UNKNOWN of the peer.
-    pub asked: bool,
+    pub resend_sent: bool,
     /// The application has received a part of the request before it was complete.
     pub taken_early: bool,
     /// When a packet of the RPC last arrived, or a RESEND or NEED_ACK was sent.
@@ -109,11 +109,11 @@ impl Rpc {
             state,
             tries: 0,
             backoff: 0,
-            told_unknown: false,
-            asked_in_part: false,
+            unknown_received: false,
+            requested_in_part: false,
             // For an arriving request, the request itself is a packet of the client.
             answered: !state.is_client(),
-            asked: false,
+            resend_sent: false,
             taken_early: false,
             quiet_since: now,
             progress_at: now,

@@ -175,9 +175,9 @@ impl Endpoint {
             let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
             // RESEND-3: if the next step is ours, there is nothing to request, and the server must not take
             // that for an end.
-            let asks = due && self.waits_for_peer(slot) && self.may_ask_now(now, slot);
-            let asks = asks && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
-            if due && !asks {
+            let requests = due && self.waits_for_peer(slot) && self.take_resend_now(now, slot);
+            let requests = requests && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+            if due && !requests {
                 self.send_busy(slot);
             }
             return Ok(());

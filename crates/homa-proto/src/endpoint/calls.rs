@@ -92,7 +92,7 @@ impl Endpoint {
         rpc.progressed(now);
         self.sending.outgoing_bytes += u64::from(length);
         self.stats.responses_started += 1;
-        self.tell_limit(now, slot, peer);
+        self.send_changed_limit(now, slot, peer);
         if length > unscheduled {
             self.open_long_message(slot); // DIALECT-4
         }

@@ -74,7 +74,7 @@ impl Endpoint {
         if has_room
             && reason == UnknownReason::Unknown
             && received.sender_id & 1 == 0
-            && !self.knows_limit(&to)
+            && !self.is_limit_known(&to)
         {
             let cutoffs = self.present_cutoffs();
             if self.take_credit(peer, &common, &cutoffs) {
@@ -89,7 +89,7 @@ impl Endpoint {
     }
 
     /// Whether there is no limit, or the peer's last DATA was already sent under it.
-    fn knows_limit(&self, from: &SocketAddr) -> bool {
+    fn is_limit_known(&self, from: &SocketAddr) -> bool {
         let peer = || self.peers.find(from);
         let kept = |peer| self.peers[peer].cutoffs_kept == self.receiving.cutoffs.version();
         let reads_none = |peer| self.dialect_of(peer) == Dialect::Three; // DIALECT-11
@@ -104,7 +104,7 @@ impl Endpoint {
         }
         let known = &mut self.peers[peer];
         let version = self.receiving.cutoffs.version();
-        if known.cutoffs_sent.is_some_and(|(at, told)| told == version && now.since(at) < CUTOFFS_SPACING_NS)
+        if known.cutoffs_sent.is_some_and(|(at, sent)| sent == version && now.since(at) < CUTOFFS_SPACING_NS)
         {
             return;
         }
@@ -115,11 +115,11 @@ impl Endpoint {
 
     /// INCAST-6: if the peer was not yet sent the present limit in an answer to its DATA, the limit goes with
     /// the next response.
-    pub(super) fn tell_limit(&mut self, now: Time, slot: u32, peer: u32) {
-        let told = self.peers[peer].cutoffs_sent.map(|(_, version)| version);
+    pub(super) fn send_changed_limit(&mut self, now: Time, slot: u32, peer: u32) {
+        let sent = self.peers[peer].cutoffs_sent.map(|(_, version)| version);
         if self.receiving.incast_estimator.limit().is_some()
             && self.peers[peer].is_ours()
-            && told != Some(self.receiving.cutoffs.version())
+            && sent != Some(self.receiving.cutoffs.version())
         {
             self.send_cutoffs(now, slot, peer);
         }

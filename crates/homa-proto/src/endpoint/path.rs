@@ -13,7 +13,7 @@ impl Endpoint {
     pub fn set_peer_max_packet(&mut self, peer: SocketAddr, bytes: u32) {
         if let Some(peer) = self.peers.find(&peer) {
             let known = &mut self.peers[peer];
-            known.path.set_told(bytes);
+            known.path.set_configured(bytes);
             known.max_packet = known.path.longest();
         }
     }
@@ -22,9 +22,9 @@ impl Endpoint {
     /// checks the path and reports its size by [`set_peer_max_packet`](Endpoint::set_peer_max_packet).
     /// `None`: there is no more. Call it after `handle_packets`.
     pub fn poll_path(&mut self) -> Option<SocketAddr> {
-        while let Some(peer) = self.sending.paths_in_question.pop_front() {
+        while let Some(peer) = self.sending.paths_to_check.pop_front() {
             // The slot may hold another peer by now.
-            if self.peers.contains(peer) && self.peers[peer].path.take_question() {
+            if self.peers.contains(peer) && self.peers[peer].path.take_check() {
                 return Some(self.peers[peer].addr);
             }
         }
@@ -32,23 +32,23 @@ impl Endpoint {
     }
 
     /// The peer requests bytes again that were already sent of the RPC's outgoing message.
-    pub(super) fn question_path(&mut self, now: Time, slot: u32) {
+    pub(super) fn request_path_check(&mut self, now: Time, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let known = &mut self.peers[rpc.peer];
         // SEND-15
-        let has_room = self.sending.paths_in_question.len() < self.config.max_peers as usize;
+        let has_room = self.sending.paths_to_check.len() < self.config.max_peers as usize;
         // A planted fault that the swarm must find: the present width of the path is never checked.
         #[cfg(homa_canary = "path_unquestioned")]
         let has_room = has_room && self.config.max_peers == 0;
-        if has_room && known.path.question() {
-            self.sending.paths_in_question.push_back(rpc.peer);
+        if has_room && known.path.request_check() {
+            self.sending.paths_to_check.push_back(rpc.peer);
         }
         // A planted fault that the swarm must find: packets never become smaller, however often they are
         // lost.
         #[cfg(homa_canary = "path_stays_wide")]
         let _ = std::mem::take(&mut rpc.requested.repeats);
         // SEND-16
-        if known.path.full_arrived > rpc.progress_at {
+        if known.path.full_packet_arrived_at > rpc.progress_at {
             return;
         }
         let longest = known.max_packet.min(rpc.outgoing.length.saturating_add(DATA_HEADER_LEN as u32));
@@ -63,7 +63,7 @@ impl Endpoint {
     /// Records that a message of `length` bytes to `peer` has arrived.
     pub(super) fn message_arrived(&mut self, now: Time, peer: u32, length: u32) {
         if length >= self.max_payload(peer) {
-            self.peers[peer].path.full_arrived = now;
+            self.peers[peer].path.full_packet_arrived_at = now;
         }
     }
 

@@ -35,7 +35,7 @@ impl Endpoint {
             Request::Repeated | Request::Between => {}
         }
         if !waits_here {
-            self.question_path(now, slot);
+            self.request_path_check(now, slot);
         }
     }
 

@@ -159,7 +159,7 @@ impl Endpoint {
                 self.peers[rpc.peer].answers.note_busy(now, rpc, self.config.resend_interval_ns); // RESEND-23
                 // PEER-3, RESEND-18: the peer is alive and busy; reset the tries.
                 (rpc.quiet_since, rpc.tries) = (now, 0);
-                self.peers[rpc.peer].asked_in_vain(&self.config); // RESEND-22
+                self.peers[rpc.peer].count_useless_resend(&self.config); // RESEND-22
                 Ok(())
             }
             Body::Cutoffs(cutoffs) => {
@@ -467,12 +467,12 @@ impl Endpoint {
             incoming.gaps.insert(start, end, max_gaps, write).map_err(|_| drop_as!(drop_gap_limit))?;
         if fresh == 0 {
             if data.retransmit {
-                self.peers[rpc.peer].asked_in_vain(&self.config); // RESEND-22
+                self.peers[rpc.peer].count_useless_resend(&self.config); // RESEND-22
             }
             return Err(drop_as!(drop_duplicate));
         }
         if data.retransmit {
-            self.peers[rpc.peer].asked_with_reason();
+            self.peers[rpc.peer].count_useful_resend();
         } else if rpc.backoff > 0 {
             self.peers[rpc.peer].answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
         }
@@ -503,7 +503,7 @@ impl Endpoint {
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         if outstanding == 0 {
             self.set_unscheduled_state(slot, UnscheduledState::Settled);
-        } else if begins && self.rpcs[slot as usize].asked_in_part {
+        } else if begins && self.rpcs[slot as usize].requested_in_part {
             self.mark_unscheduled_lost(slot);
         } else if begins && self.rpcs[slot as usize].incoming.first == FirstPacket::Data
             || self.rpcs[slot as usize].incoming.unscheduled_state == UnscheduledState::Lost
@@ -628,16 +628,16 @@ impl Endpoint {
             (RpcState::ResponseArriving, UnknownReason::Unknown) => {
                 // RESEND-14: most likely older than the response, and delayed. If not, RESENDs will go
                 // unanswered.
-                rpc.told_unknown = true;
+                rpc.unknown_received = true;
                 return Ok(());
             }
             // RESEND-14: a peer that sends RPC_UNKNOWN without a RESEND must not cause the request to be sent
             // repeatedly.
-            (RpcState::Requesting, UnknownReason::Unknown) if !rpc.asked => return Ok(()),
+            (RpcState::Requesting, UnknownReason::Unknown) if !rpc.resend_sent => return Ok(()),
             (RpcState::Requesting, UnknownReason::Unknown) => {
                 // The peer is alive. If it never accepts the request, RESENDs must become rarer and end at
                 // some time (PEER-1).
-                (rpc.answered, rpc.asked) = (true, false);
+                (rpc.answered, rpc.resend_sent) = (true, false);
                 rpc.quiet_since = now;
                 // While the request is still being sent, the server's answer is older than the packets in
                 // flight.
@@ -660,7 +660,7 @@ impl Endpoint {
                     self.peers[peer].rtt.spoil(rpc.id);
                     self.stats.requests_restarted += 1;
                     self.sending.retransmits.remove(slot);
-                    self.question_path(now, slot);
+                    self.request_path_check(now, slot);
                     self.make_ready(slot);
                 }
                 return Ok(());

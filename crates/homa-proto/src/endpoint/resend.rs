@@ -55,7 +55,7 @@ impl Endpoint {
         } else if rpc.state == RpcState::Responding && rpc.outgoing.all_sent() {
             self.need_ack_timer(now, slot);
         } else {
-            self.look_at_progress(slot);
+            self.check_progress(slot);
             if self.rpcs[slot as usize].outgoing.is_ready() || self.sending.retransmits.contains(slot) {
                 self.sender_timer(now, slot);
             } else if self.waits_for_peer(slot) {
@@ -114,7 +114,7 @@ impl Endpoint {
     }
 
     /// SHARE-7: a message whose bytes arrive too slowly must not keep others from grants.
-    fn look_at_progress(&mut self, slot: u32) {
+    fn check_progress(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if rpc.incoming.expects_bytes() && rpc.incoming.stalls() {
             self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
@@ -141,7 +141,7 @@ impl Endpoint {
         if rpc.state.is_client() {
             self.forget_dialect(rpc.peer); // DIALECT-3
             let rpc = &self.rpcs[slot as usize];
-            let error = if rpc.told_unknown { RpcError::ResponseLost } else { RpcError::Timeout };
+            let error = if rpc.unknown_received { RpcError::ResponseLost } else { RpcError::Timeout };
             self.end_with_error(slot, error);
         } else {
             self.end_server(now, slot, DoneReason::ClientSilent);
@@ -171,7 +171,7 @@ impl Endpoint {
             }
             self.peers[peer].resent(now, &self.config);
             self.note_timer(now, due, slot, TimerPurpose::Resend);
-            self.ask_again(now, slot);
+            self.send_resend_round(now, slot);
         }
         if !self.peers[peer].resends.is_empty() {
             let at = self.peers[peer].next_resend(now, &self.config);
@@ -180,7 +180,7 @@ impl Endpoint {
     }
 
     /// Sends a round of RESENDs, and doubles the time to wait for the answer.
-    fn ask_again(&mut self, now: Time, slot: u32) {
+    fn send_resend_round(&mut self, now: Time, slot: u32) {
         let highest = self.config.num_priorities - 1;
         let reopens = self.awaits_first_grant(slot) && self.rpcs[slot as usize].state == RpcState::Requesting;
         let rpc = &mut self.rpcs[slot as usize];
@@ -189,10 +189,10 @@ impl Endpoint {
         }
         let overflowed =
             self.receiving.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
-        rpc.asked_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
+        rpc.requested_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
         if reopens {
             self.reopen(slot); // DIALECT-5
-        } else if rpc.asked_in_part {
+        } else if rpc.requested_in_part {
             // INCAST-8: requesting every response in full after a queue overflow would overflow the queue
             // again. A first packet shows which bytes are missing.
             self.send_resend(slot, Some(0..self.config.min_unsched_bytes), highest);
@@ -205,7 +205,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.tries = rpc.tries.saturating_add(1);
         rpc.backoff = rpc.backoff.saturating_add(1);
-        rpc.asked |= !reopens;
+        rpc.resend_sent |= !reopens;
         rpc.quiet_since = now;
         // GRANT-11: the grants of a silent sender go to others until it sends again.
         self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
@@ -256,7 +256,7 @@ impl Endpoint {
 
     /// Takes one RESEND that is not due yet from the rate of the RPC's peer (RESEND-7). Returns whether the
     /// rate had room; the RESEND is then sent.
-    pub(super) fn may_ask_now(&mut self, now: Time, slot: u32) -> bool {
+    pub(super) fn take_resend_now(&mut self, now: Time, slot: u32) -> bool {
         self.peers[self.rpcs[slot as usize].peer].take_resend(now, &self.config)
     }
 
@@ -359,9 +359,10 @@ impl Endpoint {
             RpcState::RequestArriving => {
                 let lost = rpc.incoming.unscheduled_state == UnscheduledState::Lost;
                 // DIALECT-13: a RESEND from its server is no sign of life to a kernel.
-                let hears_only_busy = !self.peers[rpc.peer].is_ours();
-                let asks = !lost && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
-                if !asks || hears_only_busy {
+                let needs_busy = !self.peers[rpc.peer].is_ours();
+                let requests =
+                    !lost && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+                if !requests || needs_busy {
                     self.send_busy(slot); // RESEND-12
                 }
                 Ok(())
@@ -378,8 +379,8 @@ impl Endpoint {
         common: &Common,
     ) -> Result<(), DropCause> {
         let ran = common.sender_id & 1 == 0 && self.has_run(now, peer, common.sender_id | 1);
-        let tells_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
-        let reason = match (ran, tells_reason) {
+        let reads_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
+        let reason = match (ran, reads_reason) {
             (false, true) if self.is_owner_lost(now, common) => UnknownReason::OwnerGone, // HOST-10
             (false, _) => UnknownReason::Unknown,
             (true, true) => UnknownReason::Finished,

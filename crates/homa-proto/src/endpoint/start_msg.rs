@@ -183,7 +183,7 @@ impl Endpoint {
         self.claim_message(slot, length)?;
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.first = FirstPacket::Start;
-        rpc.asked_in_part = false;
+        rpc.requested_in_part = false;
         let peer = rpc.peer;
         self.peers[peer].answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
         rpc.progressed(now); // PEER-3

@@ -95,7 +95,7 @@ pub(super) struct Sending {
     /// When a packet was last returned for sending.
     pub last_sent: Time,
     /// Peers whose paths the caller must check.
-    pub paths_in_question: VecDeque<u32>,
+    pub paths_to_check: VecDeque<u32>,
 }
 
 /// Incoming messages, and what peers are permitted to send.
@@ -156,7 +156,7 @@ impl Sending {
             pacer: Pacer::new(config),
             outgoing_bytes: 0,
             last_sent: Time::ZERO,
-            paths_in_question: VecDeque::new(),
+            paths_to_check: VecDeque::new(),
         }
     }
 }

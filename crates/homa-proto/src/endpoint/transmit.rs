@@ -181,7 +181,7 @@ impl Endpoint {
         let bundle_endpoints = if peer.is_ours() { self.bundle_endpoints } else { 0 };
         let common = Common { bundle_endpoints, ..common };
         // INCAST-1, INCAST-7: for a kernel this field is padding, and must stay zero.
-        let tells_limit =
+        let has_limit =
             rpc.state.is_client() && rpc.response_limit != u32::MAX && (peer.is_ours() || !peer.has_sent);
         let data = Data {
             message_length: rpc.outgoing.length,
@@ -190,7 +190,7 @@ impl Endpoint {
             cutoff_version: peer.cutoff_version, // PRIO-5
             retransmit: part.retransmit,
             offset: part.offset,
-            response_limit: tells_limit.then_some(rpc.response_limit),
+            response_limit: has_limit.then_some(rpc.response_limit),
         };
         let needs_grant = rpc.outgoing.unscheduled < rpc.outgoing.length;
         if part.offset == 0
