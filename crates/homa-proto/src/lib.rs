@@ -60,7 +60,7 @@
 //! | dialects | `dialect`: what is believed of a peer | `start_msg`: messages that START_MSG opens |
 //! | RPCs | `rpc`: states and the one table of transitions; `rpc_table`: slots, and keys that go stale; `rpc_ids`, `port_rpcs`: RPCs by id and by port | `rpcs`: how RPCs enter the tables, and how they end |
 //! | ports | `ports`: which are open, and which accept requests | `ports` |
-//! | peers | `peer`: what is known of each, and which can be forgotten; `silence`: when a silent one is probed, and when its RPCs end | |
+//! | peers | `peer`: what is known of each, and its parts: incarnation, cutoffs, RESENDs, allowance, RPCs; `silence`: when a silent one is probed, and when its RPCs end; `peers`: which are known, and which can be forgotten | |
 //! | incarnations | `wire/incarnation`; `challenge`: how a peer proves one; `incarnation_end` | `incarnation_change` |
 //! | ids | `ids`: one counter, shifted for each peer; `keys`: secrets from the seed | `ids` |
 //! | several processes | | `host`: resources shared with other endpoints at the same address |
@@ -105,6 +105,7 @@ mod message_out;
 mod pacer;
 mod path;
 mod peer;
+mod peers;
 mod port_rpcs;
 mod ports;
 mod prefix;

@@ -19,6 +19,8 @@ const SMALLER_FOR_NS: u64 = 600 * SEC;
 pub(crate) struct Path {
     /// Longest packet as set by the caller.
     configured: u32,
+    /// The less of `configured` and `smaller`.
+    longest: u32,
     /// Longest packet since longer ones did not arrive, and the time of that; `u32::MAX`: they arrive.
     smaller: u32,
     smaller_since: Time,
@@ -32,6 +34,7 @@ impl Path {
     pub(crate) fn new(configured: u32) -> Path {
         Path {
             configured,
+            longest: configured,
             smaller: u32::MAX,
             smaller_since: Time::ZERO,
             full_packet_arrived_at: Time::ZERO,
@@ -41,12 +44,17 @@ impl Path {
 
     /// Longest packet to send.
     pub(crate) fn longest(&self) -> u32 {
-        self.configured.min(self.smaller)
+        self.longest
+    }
+
+    fn update_longest(&mut self) {
+        self.longest = self.configured.min(self.smaller);
     }
 
     /// Sets the longest packet as determined by the caller, 57 to 65535 bytes.
     pub(crate) fn set_configured(&mut self, bytes: u32) {
         self.configured = bytes.clamp(DATA_HEADER_LEN as u32 + 1, 65_535);
+        self.update_longest();
     }
 
     /// The caller must check the path. Returns whether it must be queued for that.
@@ -65,6 +73,7 @@ impl Path {
         let smaller = SMALLER.iter().find(|&&smaller| smaller < longest);
         let Some(&smaller) = smaller.filter(|_| repeats >= LOST_BEFORE_SMALLER) else { return false };
         (self.smaller, self.smaller_since) = (smaller, now);
+        self.update_longest();
         true
     }
 
@@ -73,6 +82,7 @@ impl Path {
         let widens = self.smaller != u32::MAX && now.since(self.smaller_since) >= SMALLER_FOR_NS;
         if widens {
             self.smaller = u32::MAX;
+            self.update_longest();
         }
         widens
     }

@@ -15,10 +15,14 @@ const LEAST_PATIENCE_NS: u64 = 100 * MS;
 pub(crate) struct Silence {
     /// When the last packet came from the peer; before the first, when the peer was added.
     last_packet_at: Time,
+    /// Whether any packet ever came from the peer.
+    has_sent: bool,
     /// The earliest start of the silence: before, this host itself stood still and sent no probe.
     awake_since: Time,
     /// When the peer may next be probed.
     probe_at: Time,
+    /// Whether the peer is in the reaper's queue of silent clients.
+    pub ends: bool,
 }
 
 /// What is due for a peer that may be silent.
@@ -35,12 +39,24 @@ pub(crate) enum SilenceAction {
 impl Silence {
     /// The silence of a peer that is added now.
     pub(crate) fn new(now: Time) -> Silence {
-        Silence { last_packet_at: now, awake_since: Time::ZERO, probe_at: Time::ZERO }
+        Silence {
+            last_packet_at: now,
+            has_sent: false,
+            awake_since: Time::ZERO,
+            probe_at: Time::ZERO,
+            ends: false,
+        }
     }
 
     /// A packet of the peer arrived.
     pub(crate) fn note_packet(&mut self, now: Time) {
         self.last_packet_at = now;
+        self.has_sent = true;
+    }
+
+    /// Whether any packet ever came from the peer.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.has_sent
     }
 
     /// When the last packet came from the peer; before the first, when the peer was added.
@@ -53,14 +69,14 @@ impl Silence {
         self.last_packet_at.max(self.awake_since)
     }
 
-    /// Checks a client whose RPCs end after a silence of `limit_ns`. `ends` is set if they are being ended.
-    pub(crate) fn check(&mut self, now: Time, limit_ns: u64, ends: bool) -> SilenceAction {
+    /// Checks a client whose RPCs end after a silence of `limit_ns`.
+    pub(crate) fn check(&mut self, now: Time, limit_ns: u64) -> SilenceAction {
         let (half_ns, probe_every_ns) = (limit_ns / 2, limit_ns / PROBES_PER_SILENCE);
         let probe_due = self.probe_at.max(self.since() + half_ns);
         let stood_still = limit_ns >= LEAST_PATIENCE_NS
             && now.since(probe_due) >= probe_every_ns
             && self.awake_since <= self.last_packet_at
-            && !ends;
+            && !self.ends;
         if stood_still {
             // No probe was sent in time, and the peer's packets may be unread here. Restart the second half
             // of the silence, in which the peer is probed; once per silence.
@@ -97,14 +113,14 @@ mod tests {
     fn a_silent_client_is_probed_in_the_second_half_and_ends_with_the_whole() {
         use SilenceAction::{End, Probe, Wait};
         let mut silence = Silence::new(at(0));
-        let mut check = |ms| silence.check(at(ms), LIMIT_NS, false);
+        let mut check = |ms| silence.check(at(ms), LIMIT_NS);
         assert_eq!((check(100), check(600), check(650)), (Wait(at(600)), Probe(at(700)), Wait(at(700))));
         for ms in [700, 800, 900, 1_000, 1_100] {
             assert_eq!(check(ms), Probe(at(ms + 100)));
         }
         assert_eq!((check(1_199), check(1_200)), (Wait(at(1_200)), End));
         silence.note_packet(at(1_200));
-        assert_eq!(silence.check(at(1_300), LIMIT_NS, false), Wait(at(1_800)));
+        assert_eq!(silence.check(at(1_300), LIMIT_NS), Wait(at(1_800)));
     }
 
     // PEER-5
@@ -112,10 +128,10 @@ mod tests {
     fn a_host_that_stood_still_begins_the_second_half_again_once() {
         use SilenceAction::{End, Probe};
         let mut silence = Silence::new(at(0));
-        assert_eq!(silence.check(at(5_000), LIMIT_NS, false), Probe(at(5_100)));
+        assert_eq!(silence.check(at(5_000), LIMIT_NS), Probe(at(5_100)));
         assert_eq!(silence.since(), at(4_400));
-        assert_eq!(silence.check(at(9_000), LIMIT_NS, false), End);
-        let mut ending = Silence::new(at(0));
-        assert_eq!(ending.check(at(5_000), LIMIT_NS, true), End);
+        assert_eq!(silence.check(at(9_000), LIMIT_NS), End);
+        let mut ending = Silence { ends: true, ..Silence::new(at(0)) };
+        assert_eq!(ending.check(at(5_000), LIMIT_NS), End);
     }
 }

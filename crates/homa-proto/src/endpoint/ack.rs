@@ -14,7 +14,7 @@ impl Endpoint {
     /// Queues the acknowledgement of a finished client RPC: its server may free it when a packet has carried
     /// that (ACK-1).
     pub(super) fn queue_ack(&mut self, rpc: &EndedRpc) {
-        if rpc.epoch != self.peers[rpc.peer].epoch {
+        if rpc.epoch != self.peers[rpc.peer].incarnation.epoch() {
             return;
         }
         if !rpc.is_complete {

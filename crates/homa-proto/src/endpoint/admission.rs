@@ -95,7 +95,7 @@ impl Endpoint {
         match (refusal, peer) {
             (Some(Refusal::Bound), _) => Err(drop_as!(drop_finished_full)), // AMO-6
             (Some(Refusal::Share), Some(peer)) => {
-                self.peers[peer].refused += 1;
+                self.peers[peer].allowance.refused += 1;
                 Err(drop_as!(drop_peer_share))
             }
             _ if self.is_proven(sender) || self.within_prefix_share(now, sender.addr.ip(), bytes, limit) => {
@@ -107,7 +107,7 @@ impl Endpoint {
 
     /// Whether the sender of a request is proven, as far as its request shows.
     fn is_proven(&self, sender: &Sender<'_>) -> bool {
-        sender.peer.is_some_and(|peer| self.peers[peer].served)
+        sender.peer.is_some_and(|peer| self.peers[peer].allowance.proven)
             || self.receiving.cutoffs.proves(sender.cutoff_version)
     }
 
@@ -119,7 +119,7 @@ impl Endpoint {
         // Requests that made room may have been the last ones of this peer.
         let peer = self.peers.find(&addr);
         if let Some(peer) = peer {
-            self.peers[peer].refused += 1;
+            self.peers[peer].allowance.refused += 1;
         }
         // DIALECT-11
         if peer.is_none_or(|peer| self.dialect_of(peer) != Dialect::Three) {
@@ -143,8 +143,9 @@ impl Endpoint {
     /// other bounds.
     fn refusal(&self, peer: Option<u32>, bytes: u64, limit: u64) -> Option<Refusal> {
         let known = peer.map(|peer| &self.peers[peer]);
-        let own =
-            known.map_or((0, 0, 0), |peer| (peer.server_rpcs, peer.request_bytes, peer.finished_blocks));
+        let own = known.map_or((0, 0, 0), |peer| {
+            (peer.rpcs.servers(), peer.rpcs.request_bytes, peer.rpcs.finished_blocks)
+        });
         let (rpcs, request_bytes, blocks) = own;
         if let Err(refusal) = self.lifetimes.finished.admit(blocks) {
             return Some(refusal);

@@ -39,12 +39,12 @@ impl Endpoint {
         let peer = self.find_or_add_peer(now, to).ok_or(SendError::LimitReached { name: "max_peers" })?;
         self.widen_path(now, peer);
         let known = &self.peers[peer];
-        if length > KERNEL_MAX_MESSAGE && known.has_sent && !known.is_ours() {
+        if length > KERNEL_MAX_MESSAGE && known.silence.has_sent() && !known.is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
         let slot = self.rpcs.next_slot();
         let id = self.take_id(peer, slot).ok_or(SendError::NoIds)?; // ID-3: one counter for all ports.
-        let epoch = self.peers[peer].epoch;
+        let epoch = self.peers[peer].incarnation.epoch();
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let limit = self.receiving.unscheduled_quota.next(now, &self.config, unlimited);
         self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
@@ -175,7 +175,7 @@ impl Endpoint {
     /// Unscheduled bytes that a message to `peer` may send (SEND-1), at most `limit`.
     pub(super) fn unscheduled_to(&self, peer: u32, limit: u32) -> u32 {
         let known = &self.peers[peer];
-        let limit = whole_packets(limit.min(known.unsched_limit), self.max_payload(peer));
+        let limit = whole_packets(limit.min(known.cutoffs.unsched_limit()), self.max_payload(peer));
         known.unsched_bytes(&self.config).min(limit)
     }
 }

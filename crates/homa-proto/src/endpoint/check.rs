@@ -33,7 +33,7 @@ impl Endpoint {
             assert_eq!(found, Some(slot), "the id of {rpc:?} leads to it");
             assert!(self.tables.port_rpcs.contains(rpc.port, slot), "{rpc:?} is found by its port");
             let watched = self.waits.timers.is_armed(slot) || self.waits.resend_links.list_of(slot).is_some();
-            let ends = rpc.epoch != self.peers[rpc.peer].epoch;
+            let ends = rpc.epoch != self.peers[rpc.peer].incarnation.epoch();
             assert!(
                 !self.waits.timers.is_armed(slot) || rpc.state != RpcState::InService,
                 "a timer left over: {rpc:?}"
@@ -83,10 +83,10 @@ impl Endpoint {
     fn check_prefixes(&self, arriving: usize) {
         let mut held: BTreeMap<PrefixId, Held> = BTreeMap::new();
         for (_, peer) in self.peers.iter() {
-            if let Some(prefix) = peer.prefix {
+            if let Some(prefix) = peer.allowance.prefix {
                 let held = held.entry(prefix).or_default();
                 held.peers += 1;
-                held.blocks += peer.finished_blocks;
+                held.blocks += peer.rpcs.finished_blocks;
             }
         }
         for (_, rpc) in self.rpcs.iter() {
@@ -104,20 +104,20 @@ impl Endpoint {
         let mut rpcs = 0;
         let mut blocks = 0;
         for (slot, peer) in self.peers.iter() {
-            let count = self.tables.peer_rpcs.check(&peer.rpcs, slot);
-            assert_eq!(count, peer.rpc_count as usize, "RPCs of {}", peer.addr);
+            let count = self.tables.peer_rpcs.check(&peer.rpcs.list, slot);
+            assert_eq!(count, peer.rpcs.count() as usize, "RPCs of {}", peer.addr);
             rpcs += count;
-            let served = self.tables.peer_rpcs.iter(&peer.rpcs).map(|rpc| &self.rpcs[rpc as usize]);
+            let served = self.tables.peer_rpcs.iter(&peer.rpcs.list).map(|rpc| &self.rpcs[rpc as usize]);
             let served: Vec<_> = served.filter(|rpc| !rpc.state.is_client()).collect();
             let servers = served.len();
             let bytes: u64 = served.iter().map(|rpc| charge(rpc.incoming.length)).sum();
-            assert_eq!(bytes, peer.request_bytes, "bytes of requests of {}", peer.addr);
-            assert_eq!(servers, peer.server_rpcs as usize, "server RPCs of {}", peer.addr);
-            let watched = self.waits.peer_timers.is_armed(slot) || peer.ends_silent;
+            assert_eq!(bytes, peer.rpcs.request_bytes, "bytes of requests of {}", peer.addr);
+            assert_eq!(servers, peer.rpcs.servers() as usize, "server RPCs of {}", peer.addr);
+            let watched = self.waits.peer_timers.is_armed(slot) || peer.silence.ends;
             assert!(servers == 0 || watched, "{} is watched for silence", peer.addr);
-            let queued = self.waits.resend_links.check(&peer.resends, slot);
+            let queued = self.waits.resend_links.check(&peer.resends.queue, slot);
             assert!(queued == 0 || self.waits.peer_timers.is_armed(slot), "RESENDs to {} go on", peer.addr);
-            blocks += peer.finished_blocks as usize;
+            blocks += peer.rpcs.finished_blocks as usize;
         }
         assert_eq!(rpcs, self.rpcs.len(), "every RPC has a peer");
         assert_eq!(blocks, self.lifetimes.finished.len(), "every block of finished ids has a peer");

@@ -12,10 +12,6 @@ use crate::peer::peer_number;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, UnknownReason};
 
-/// Minimum time between two CUTOFFS to one peer: the first answers cross with DATA that was sent before they
-/// arrived.
-const CUTOFFS_SPACING_NS: u64 = 1_000_000;
-
 impl Endpoint {
     /// The header of a packet of this host (ID-7).
     pub(super) fn common(&self, source_port: u16, dest_port: u16, sender_id: u64) -> Common {
@@ -36,8 +32,8 @@ impl Endpoint {
     /// packet may be sent. An address that is no peer has no credit, and gets answers alone, none of which
     /// has more than three times the bytes of the packet that it answers.
     pub(super) fn take_credit(&mut self, peer: Option<u32>, common: &Common, body: &Body) -> bool {
-        let Some(peer) = peer.filter(|&peer| !self.peers[peer].served) else { return true };
-        let may = self.peers[peer].may_have(wire::encode(common, body).as_slice().len());
+        let Some(peer) = peer.filter(|&peer| !self.peers[peer].allowance.proven) else { return true };
+        let may = self.peers[peer].allowance.take_credit(wire::encode(common, body).as_slice().len());
         self.stats.drop_unproven_limit += u64::from(!may);
         may
     }
@@ -91,7 +87,7 @@ impl Endpoint {
     /// Whether there is no limit, or the peer's last DATA was already sent under it.
     fn is_limit_known(&self, from: &SocketAddr) -> bool {
         let peer = || self.peers.find(from);
-        let kept = |peer| self.peers[peer].cutoffs_kept == self.receiving.cutoffs.version();
+        let kept = |peer| self.peers[peer].cutoffs.kept == self.receiving.cutoffs.version();
         let reads_none = |peer| self.dialect_of(peer) == Dialect::Three; // DIALECT-11
         self.receiving.incast_estimator.limit().is_none()
             || peer().is_some_and(|peer| kept(peer) || reads_none(peer))
@@ -102,24 +98,19 @@ impl Endpoint {
         if self.dialect_of(peer) == Dialect::Three {
             return; // DIALECT-11
         }
-        let known = &mut self.peers[peer];
-        let version = self.receiving.cutoffs.version();
-        if known.cutoffs_sent.is_some_and(|(at, sent)| sent == version && now.since(at) < CUTOFFS_SPACING_NS)
-        {
-            return;
+        if self.peers[peer].cutoffs.take_if_due(now, self.receiving.cutoffs.version()) {
+            let cutoffs = self.present_cutoffs();
+            self.send_control(slot, cutoffs);
         }
-        known.cutoffs_sent = Some((now, version));
-        let cutoffs = self.present_cutoffs();
-        self.send_control(slot, cutoffs);
     }
 
     /// INCAST-6: if the peer was not yet sent the present limit in an answer to its DATA, the limit goes with
     /// the next response.
     pub(super) fn send_changed_limit(&mut self, now: Time, slot: u32, peer: u32) {
-        let sent = self.peers[peer].cutoffs_sent.map(|(_, version)| version);
+        let known = &self.peers[peer];
         if self.receiving.incast_estimator.limit().is_some()
-            && self.peers[peer].is_ours()
-            && sent != Some(self.receiving.cutoffs.version())
+            && known.is_ours()
+            && !known.cutoffs.were_sent(self.receiving.cutoffs.version())
         {
             self.send_cutoffs(now, slot, peer);
         }

@@ -31,7 +31,7 @@ impl Endpoint {
     /// The packets go with the other control packets, before all messages. The caller must freeze this host's
     /// own trace.
     pub fn freeze_peers(&mut self) -> usize {
-        let recent = self.peers.iter().filter(|(_, peer)| peer.has_sent);
+        let recent = self.peers.iter().filter(|(_, peer)| peer.silence.has_sent());
         let mut recent: Vec<(Reverse<u64>, u32)> =
             recent.map(|(slot, peer)| (Reverse(peer.silence.last_packet_at().as_ns()), slot)).collect();
         recent.sort_unstable();
@@ -39,7 +39,8 @@ impl Endpoint {
         for &(_, peer) in &recent {
             let known = &self.peers[peer];
             // Use the ports of any RPC with the peer, so that a filter lets the packet through.
-            let rpc = self.tables.peer_rpcs.iter(&known.rpcs).next().map(|slot| &self.rpcs[slot as usize]);
+            let rpc =
+                self.tables.peer_rpcs.iter(&known.rpcs.list).next().map(|slot| &self.rpcs[slot as usize]);
             let (port, peer_port, id) = rpc.map_or((0, 0, 0), |rpc| (rpc.port, rpc.peer_port, rpc.id));
             let (to, common) = (known.addr, self.common(port, peer_port, id));
             self.queue_control((to, Some(peer)), &common, &Body::Freeze);

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use super::state::Endpoint;
 use crate::contract::RxPacket;
 use crate::incarnation_end::IncarnationEnd;
+use crate::peer::{ChangeEvidence, IncarnationChange};
 use crate::ports::FIRST_CLIENT_PORT;
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
@@ -24,20 +25,19 @@ impl Endpoint {
         packet: &Packet,
     ) -> Result<Option<u32>, DropCause> {
         let Some(peer) = self.peers.find(&rx.from) else { return Ok(None) };
-        if !self.peers[peer].served {
-            self.peers[peer].earn(rx.wire_len); // SHARE-9
+        let known = &mut self.peers[peer];
+        if !known.allowance.proven {
+            known.allowance.earn(rx.wire_len); // SHARE-9
         }
         let announced = packet.common.incarnation;
-        let known = &self.peers[peer];
-        if announced != known.incarnation || announced.is_none() || known.belief.is_known() {
+        if !known.incarnation.is(announced) || announced.is_none() || known.belief.is_known() {
             self.handle_change(now, rx, peer, packet)?;
         }
         let known = &mut self.peers[peer];
-        if announced == known.incarnation && matches!(packet.body, Body::Data(_)) {
+        if known.incarnation.is(announced) && matches!(packet.body, Body::Data(_)) {
             known.bundle_endpoints = packet.common.bundle_endpoints; // WIRE-23
         }
         known.silence.note_packet(now);
-        known.has_sent = true;
         Ok(Some(peer))
     }
 
@@ -52,7 +52,7 @@ impl Endpoint {
     ) -> Result<(), DropCause> {
         let announced = packet.common.incarnation;
         // PEER-10
-        if announced != self.peers[peer].incarnation && !announced.is_none() {
+        if !self.peers[peer].incarnation.is(announced) && !announced.is_none() {
             self.compare_incarnations(now, rx.from, peer, packet)?;
         }
         if announced.is_none() || self.peers[peer].belief.is_known() {
@@ -66,7 +66,7 @@ impl Endpoint {
         let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
         let known = self.peers.find(&packet.from).map(|peer| &self.peers[peer]);
         let Ok(decoded) = wire::decode(packet.bytes, wire_len) else { return false };
-        known.is_some_and(|known| known.proven && decoded.common.incarnation == known.incarnation)
+        known.is_some_and(|known| known.incarnation.has_proven(decoded.common.incarnation))
     }
 
     /// Like [`handle_foreign`](Endpoint::handle_foreign), for a packet whose incarnation [is
@@ -78,11 +78,10 @@ impl Endpoint {
             && let Some(peer) = self.peers.find(&packet.from)
             && !decoded.common.incarnation.is_none()
         {
-            let (announced, known) = (decoded.common.incarnation, &mut self.peers[peer]);
-            known.proven = true;
-            if known.incarnation.is_none() {
-                known.incarnation = announced;
-            } else if announced != known.incarnation {
+            let (announced, known) = (decoded.common.incarnation, &mut self.peers[peer].incarnation);
+            known.prove_elsewhere();
+            known.note_first(announced);
+            if !known.is(announced) {
                 self.replace_incarnation(now, peer, &decoded, false);
             }
         }
@@ -99,29 +98,23 @@ impl Endpoint {
         packet: &Packet,
     ) -> Result<(), DropCause> {
         let common = &packet.common;
-        let (announced, known) = (common.incarnation, self.peers[peer].incarnation);
         let answers = self.answers_challenge(peer, packet);
         let names_request = self.find_rpc(Some(peer), common.sender_id).is_ok() && common.sender_id & 1 == 1;
-        if known.is_none() {
-            // PEER-9
-            self.peers[peer].incarnation = announced;
-            self.peers[peer].proven = answers || names_request;
-            return Ok(());
-        }
-        let is_newer = announced.is_newer_than(known);
-        // A planted fault that the swarm must find: a newer incarnation is accepted without proof.
-        #[cfg(homa_canary = "restart_unproven")]
-        let answers = answers || is_newer;
-        // A delayed packet of an earlier incarnation may carry the id of an RPC that continues in this one,
-        // but no packet is this late (PEER-8).
-        let silent_ns = now.since(self.peers[peer].silence.last_packet_at());
+        let known = &mut self.peers[peer];
+        let silent_ns = now.since(known.silence.last_packet_at());
         let none_is_late = silent_ns > self.config.max_packet_lifetime_ns;
-        if answers || names_request && (is_newer || !self.peers[peer].proven || none_is_late) {
-            self.replace_incarnation(now, peer, packet, answers);
-            return Ok(());
-        }
+        let evidence = ChangeEvidence { answers, names_request, none_is_late };
+        let refusal = match known.incarnation.compare(common.incarnation, evidence) {
+            IncarnationChange::First => return Ok(()),
+            IncarnationChange::Replaced => {
+                self.replace_incarnation(now, peer, packet, answers);
+                return Ok(());
+            }
+            IncarnationChange::Unproven => drop_as!(drop_unproven_incarnation),
+            IncarnationChange::Stale => drop_as!(drop_stale_incarnation),
+        };
         if matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0 {
-            self.peers[peer].challenge.add_claim(common);
+            known.incarnation.challenge.add_claim(common);
         }
         // The packet may be a challenge. Two hosts that each know an earlier incarnation of the other would
         // otherwise drop each other's challenges for ever. The answer goes first: if there is room for only
@@ -134,22 +127,22 @@ impl Endpoint {
         };
         self.challenge(now, peer, common.dest_port, common.source_port);
         answered?;
-        Err(if is_newer { drop_as!(drop_unproven_incarnation) } else { drop_as!(drop_stale_incarnation) })
+        Err(refusal)
     }
 
     /// PEER-6, PEER-7: the incarnation of `packet` is proven.
     fn replace_incarnation(&mut self, now: Time, peer: u32, packet: &Packet, answers: bool) {
         self.handle_deferred_acks(now);
         // The earlier incarnation may not have come from the peer. The peer then still has our requests.
-        let survivors = if self.peers[peer].proven {
+        let survivors = if self.peers[peer].incarnation.is_proven() {
             self.answered_by_new_incarnation(peer, packet).into_iter().collect()
         } else {
             self.requests_to(peer)
         };
         self.end_peer_epoch(peer, IncarnationEnd::Restarted);
         let announced = packet.common.incarnation;
-        let known = &mut self.peers[peer];
-        (known.incarnation, known.proven) = (announced, true);
+        let known = &mut self.peers[peer].incarnation;
+        known.replace(announced);
         let claims = known.challenge.take_claims();
         if !answers {
             known.challenge.end();
@@ -175,23 +168,23 @@ impl Endpoint {
     /// Our open requests of the present epoch of a peer.
     fn requests_to(&self, peer: u32) -> Vec<u32> {
         let known = &self.peers[peer];
-        if known.rpc_count == known.server_rpcs {
+        if known.rpcs.count() == known.rpcs.servers() {
             return Vec::new();
         }
         let is_ours = |&slot: &u32| {
             let rpc = &self.rpcs[slot as usize];
-            rpc.state.is_client() && rpc.epoch == known.epoch
+            rpc.state.is_client() && rpc.epoch == known.incarnation.epoch()
         };
-        self.tables.peer_rpcs.iter(&known.rpcs).filter(is_ours).collect()
+        self.tables.peer_rpcs.iter(&known.rpcs.list).filter(is_ours).collect()
     }
 
     /// Moves an RPC into the present epoch of its peer; it is then the youngest of the peer's RPCs.
     fn carry_over(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let peer = &mut self.peers[rpc.peer];
-        rpc.epoch = peer.epoch;
-        self.tables.peer_rpcs.remove(&mut peer.rpcs, slot);
-        self.tables.peer_rpcs.push_back(&mut peer.rpcs, rpc.peer, slot);
+        rpc.epoch = peer.incarnation.epoch();
+        self.tables.peer_rpcs.remove(&mut peer.rpcs.list, slot);
+        self.tables.peer_rpcs.push_back(&mut peer.rpcs.list, rpc.peer, slot);
     }
 
     /// Requests a request whose packet was dropped while nothing was proven, so that it need not wait for the
@@ -215,17 +208,17 @@ impl Endpoint {
     /// it with RPC_UNKNOWN and the same id; a peer of this implementation adds its incarnation (PEER-16).
     /// `port` is used if it is open here.
     pub(super) fn challenge(&mut self, now: Time, peer: u32, port: u16, peer_port: u16) {
-        if !self.peers[peer].challenge.take_if_due(now, self.config.resend_spacing_ns) {
+        if !self.peers[peer].incarnation.challenge.take_if_due(now, self.config.resend_spacing_ns) {
             return;
         }
-        if !self.peers[peer].challenge.is_open() {
+        if !self.peers[peer].incarnation.challenge.is_open() {
             let id = self.unpredictable_id();
-            self.peers[peer].challenge.open(id);
+            self.peers[peer].incarnation.challenge.open(id);
         }
         let Some(port) = self.own_port(peer, port) else { return };
         self.stats.challenges_sent += 1;
         // Ids in a server's packets have bit 0 set.
-        let id = self.peers[peer].challenge.id() | u64::from(port < FIRST_CLIENT_PORT);
+        let id = self.peers[peer].incarnation.challenge.id() | u64::from(port < FIRST_CLIENT_PORT);
         let common = self.common(port, peer_port, id);
         self.queue_resend_of_all(peer, &common);
     }
@@ -246,30 +239,26 @@ impl Endpoint {
         if self.tables.ports.is_open(port) {
             return Some(port);
         }
-        let oldest = self.peers[peer].rpcs.head().map(|slot| self.rpcs[slot as usize].port);
+        let oldest = self.peers[peer].rpcs.list.head().map(|slot| self.rpcs[slot as usize].port);
         oldest.or_else(|| self.tables.ports.any_open())
     }
 
     fn answers_challenge(&self, peer: u32, packet: &Packet) -> bool {
         matches!(packet.body, Body::RpcUnknown(_))
-            && self.peers[peer].challenge.is_of(packet.common.sender_id)
+            && self.peers[peer].incarnation.challenge.is_of(packet.common.sender_id)
     }
 
     /// Handles the answer to a challenge; returns whether the packet is one. Its incarnation is already
     /// stored as the peer's.
     pub(super) fn take_answer(&mut self, peer: Option<u32>, packet: &Packet) -> bool {
         let Some(peer) = peer.filter(|&peer| self.answers_challenge(peer, packet)) else { return false };
-        let known = &mut self.peers[peer];
-        known.proven |= packet.common.incarnation == known.incarnation && known.is_ours();
-        known.challenge.end();
-        known.challenge.take_claims();
+        self.peers[peer].incarnation.note_answer(packet.common.incarnation);
         self.mark_served(peer); // SHARE-3
         true
     }
 
     /// The peer has sent the id of a request of ours, together with the known incarnation.
     pub(super) fn prove_incarnation(&mut self, peer: u32, announced: Incarnation) {
-        let known = &mut self.peers[peer];
-        known.proven |= announced == known.incarnation;
+        self.peers[peer].incarnation.prove(announced);
     }
 }

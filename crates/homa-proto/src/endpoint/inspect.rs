@@ -37,12 +37,12 @@ impl Endpoint {
             addr: known.addr,
             is_ours: known.is_ours(),
             dialect: known.dialect(self.now, &self.config),
-            rpcs: known.rpc_count,
+            rpcs: known.rpcs.count(),
             rtt_ns: known.rtt.min_ns(),
             unsched_bytes: self.unscheduled_to(peer, u32::MAX),
-            unsched_limit: (known.unsched_limit != u32::MAX).then_some(known.unsched_limit),
-            max_packet: known.max_packet,
-            refused: known.refused,
+            unsched_limit: Some(known.cutoffs.unsched_limit()).filter(|&limit| limit != u32::MAX),
+            max_packet: known.path.longest(),
+            refused: known.allowance.refused,
         })
     }
 

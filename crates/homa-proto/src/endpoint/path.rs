@@ -12,9 +12,7 @@ impl Endpoint {
     /// before: retransmissions are cut to the new size.
     pub fn set_peer_max_packet(&mut self, peer: SocketAddr, bytes: u32) {
         if let Some(peer) = self.peers.find(&peer) {
-            let known = &mut self.peers[peer];
-            known.path.set_configured(bytes);
-            known.max_packet = known.path.longest();
+            self.peers[peer].path.set_configured(bytes);
         }
     }
 
@@ -51,11 +49,10 @@ impl Endpoint {
         if known.path.full_packet_arrived_at > rpc.progress_at {
             return;
         }
-        let longest = known.max_packet.min(rpc.outgoing.length.saturating_add(DATA_HEADER_LEN as u32));
+        let longest = known.path.longest().min(rpc.outgoing.length.saturating_add(DATA_HEADER_LEN as u32));
         if !known.path.narrow(now, rpc.requested.repeats, longest) {
             return;
         }
-        known.max_packet = known.path.longest();
         rpc.requested.repeats = 0;
         self.stats.paths_narrowed += 1;
     }
@@ -69,9 +66,6 @@ impl Endpoint {
 
     /// Tries long packets to `peer` again if it is time for that (SEND-16).
     pub(super) fn widen_path(&mut self, now: Time, peer: u32) {
-        let known = &mut self.peers[peer];
-        if known.path.widen(now) {
-            known.max_packet = known.path.longest();
-        }
+        self.peers[peer].path.widen(now);
     }
 }

@@ -26,17 +26,17 @@ impl Endpoint {
     /// one.
     pub(super) fn end_peer_epoch(&mut self, peer: u32, end: IncarnationEnd) {
         let known = &mut self.peers[peer];
-        if known.rpc_count == 0 && end != IncarnationEnd::Restarted {
+        if known.rpcs.count() == 0 && end != IncarnationEnd::Restarted {
             return;
         }
         let last_packet_at = known.silence.last_packet_at();
         known.end_epoch(end);
         self.stats.peer_restarts += u64::from(end == IncarnationEnd::Restarted);
         let silent_ms = self.now.since(last_packet_at) / MS;
-        let count = known.rpc_count;
+        let count = known.rpcs.count();
         let silent_ms = silent_ms.min(u64::from(u32::MAX)) as u32;
         self.trace.record_with(EventKind::PeerTimeout, 0, silent_ms, count, peer_number(peer), 0);
-        if count > 0 && !std::mem::replace(&mut self.peers[peer].reaped, true) {
+        if count > 0 && !std::mem::replace(&mut self.peers[peer].rpcs.reaped, true) {
             self.lifetimes.reaper.peers.push_back(peer);
         }
     }
@@ -58,7 +58,7 @@ impl Endpoint {
             budget -= 1;
             let Some(slot) = self.oldest_of_earlier_epoch(peer) else {
                 self.lifetimes.reaper.peers.pop_front();
-                self.peers[peer].reaped = false;
+                self.peers[peer].rpcs.reaped = false;
                 continue;
             };
             self.end_of_earlier_epoch(now, slot);
@@ -81,13 +81,14 @@ impl Endpoint {
             let cursor = self.lifetimes.reaper.silent_cursor.take();
             // The RPC at the cursor ended meanwhile and left the list: begin again.
             let cursor = cursor.filter(|&slot| self.tables.peer_rpcs.list_of(slot) == Some(peer));
-            let Some(slot) = cursor.or(known.rpcs.head()).filter(|_| silent && known.server_rpcs > 0) else {
+            let Some(slot) = cursor.or(known.rpcs.list.head()).filter(|_| silent && known.rpcs.servers() > 0)
+            else {
                 let next = known.silence.since() + self.config.client_silence_ns;
-                if known.server_rpcs > 0 {
+                if known.rpcs.servers() > 0 {
                     self.waits.peer_timers.arm_by(peer, next);
                 }
                 self.lifetimes.reaper.silent.pop_front();
-                self.peers[peer].ends_silent = false;
+                self.peers[peer].silence.ends = false;
                 continue;
             };
             self.lifetimes.reaper.silent_cursor = self.tables.peer_rpcs.next(slot);
@@ -100,14 +101,14 @@ impl Endpoint {
     /// RPCs are in their peer's list by age, so those of an earlier epoch come first.
     fn oldest_of_earlier_epoch(&self, peer: u32) -> Option<u32> {
         let known = &self.peers[peer];
-        let slot = known.rpcs.head()?;
-        (self.rpcs[slot as usize].epoch != known.epoch).then_some(slot)
+        let slot = known.rpcs.list.head()?;
+        (self.rpcs[slot as usize].epoch != known.incarnation.epoch()).then_some(slot)
     }
 
     /// Ends one RPC of an earlier epoch of its peer.
     pub(super) fn end_of_earlier_epoch(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        let end = self.peers[rpc.peer].epoch_end;
+        let end = self.peers[rpc.peer].incarnation.epoch_end();
         if rpc.state.is_client() {
             self.end_with_error(slot, end.client_error());
         } else {
@@ -139,7 +140,7 @@ impl Endpoint {
         if self.lifetimes.finished.insert(
             now,
             rpc.peer,
-            self.peers[rpc.peer].restarts,
+            self.peers[rpc.peer].incarnation.restarts(),
             rpc.id,
             &mut forgotten,
         ) {

@@ -156,10 +156,10 @@ impl Endpoint {
                 self.stats.busys_received += 1;
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record_with(EventKind::BusyReceived, rpc.id, 0, 0, peer_number(rpc.peer), 0);
-                self.peers[rpc.peer].answers.note_busy(now, rpc, self.config.resend_interval_ns); // RESEND-23
+                self.peers[rpc.peer].resends.answers.note_busy(now, rpc, self.config.resend_interval_ns); // RESEND-23
                 // PEER-3, RESEND-18: the peer is alive and busy; reset the tries.
                 (rpc.quiet_since, rpc.tries) = (now, 0);
-                self.peers[rpc.peer].count_useless_resend(&self.config); // RESEND-22
+                self.peers[rpc.peer].resends.count_useless(&self.config); // RESEND-22
                 Ok(())
             }
             Body::Cutoffs(cutoffs) => {
@@ -198,7 +198,7 @@ impl Endpoint {
         if rpc.peer != peer {
             return Err(drop_as!(drop_wrong_peer));
         }
-        if rpc.epoch != self.peers[peer].epoch {
+        if rpc.epoch != self.peers[peer].incarnation.epoch() {
             return Err(drop_as!(drop_unknown_rpc));
         }
         Ok(slot)
@@ -236,7 +236,7 @@ impl Endpoint {
             Err(counter) => return Err(counter), // RECV-11
         };
         let peer = self.rpcs[slot as usize].peer;
-        self.peers[peer].cutoffs_kept = data.cutoff_version;
+        self.peers[peer].cutoffs.kept = data.cutoff_version;
         if data.cutoff_version != self.receiving.cutoffs.version() {
             self.send_cutoffs(now, slot, peer); // PRIO-8, DIALECT-11
         }
@@ -261,7 +261,7 @@ impl Endpoint {
         }
         let id = packet.server_id();
         // Only an RPC of the peer's earlier epoch can still exist here, while those are being ended.
-        let peer_of_earlier = peer.filter(|&peer| self.peers[peer].reaped);
+        let peer_of_earlier = peer.filter(|&peer| self.peers[peer].rpcs.reaped);
         if let Some(slot) = peer_of_earlier.and_then(|peer| self.tables.ids.server(peer, id)) {
             self.end_of_earlier_epoch(now, slot);
         }
@@ -285,7 +285,9 @@ impl Endpoint {
 
     /// Whether the peer's request with this id has finished, as far as that is remembered.
     pub(super) fn has_run(&self, now: Time, peer: Option<u32>, id: u64) -> bool {
-        peer.is_some_and(|peer| self.lifetimes.finished.contains(now, peer, self.peers[peer].restarts, id))
+        peer.is_some_and(|peer| {
+            self.lifetimes.finished.contains(now, peer, self.peers[peer].incarnation.restarts(), id)
+        })
     }
 
     /// Whether nothing on this endpoint can take a packet of a request from `from`: its port accepts no
@@ -332,21 +334,18 @@ impl Endpoint {
             Refusal::Share => self.refuse_for_prefix(&sender),
         })?;
         let known = &mut self.peers[peer];
-        known.has_sent = true;
-        if known.incarnation.is_none() {
-            known.incarnation = common.incarnation;
-        }
-        if known.credit == 0 {
-            known.earn(rx.wire_len); // The peer was created by this packet and has earned nothing yet.
-        }
+        // The packet may have created the peer.
+        known.silence.note_packet(now);
+        known.incarnation.note_first(common.incarnation);
+        known.allowance.earn_first(rx.wire_len);
         if !known.is_ours() {
             self.learn_dialect(now, peer, rx); // The peer may be new.
         }
         // SHARE-3: only a host that received our CUTOFFS knows their version.
-        if !self.peers[peer].served && self.receiving.cutoffs.proves(data.cutoff_version) {
+        if !self.peers[peer].allowance.proven && self.receiving.cutoffs.proves(data.cutoff_version) {
             self.mark_served(peer);
         }
-        let epoch = self.peers[peer].epoch;
+        let epoch = self.peers[peer].incarnation.epoch();
         let slot = self.insert_rpc(Rpc {
             options: CallOptions {
                 readable_step: self.config.request_readable_step,
@@ -362,7 +361,7 @@ impl Endpoint {
             )
         });
         self.tables.ids.add_server(peer, id, slot);
-        if let Some(prefix) = self.peers[peer].prefix {
+        if let Some(prefix) = self.peers[peer].allowance.prefix {
             self.rpcs[slot as usize].incoming.prefix = Some(prefix);
             self.peers.prefixes.add_rpc(prefix);
             self.note_unproven_packet(slot);
@@ -407,7 +406,7 @@ impl Endpoint {
         if is_client {
             self.receiving.unscheduled_quota.observe(unscheduled);
         } else {
-            let claims = &mut self.peers[peer].claims;
+            let claims = &mut self.peers[peer].allowance.claims;
             self.receiving.incast_estimator.observe(now, unscheduled, claims, &self.config);
         }
         Ok(())
@@ -427,7 +426,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.length = length;
         if !is_client {
-            self.peers[rpc.peer].request_bytes += charge(length);
+            self.peers[rpc.peer].rpcs.request_bytes += charge(length);
             if let Some(prefix) = rpc.incoming.prefix {
                 self.peers.prefixes.charge(prefix, charge(length));
             }
@@ -467,14 +466,14 @@ impl Endpoint {
             incoming.gaps.insert(start, end, max_gaps, write).map_err(|_| drop_as!(drop_gap_limit))?;
         if fresh == 0 {
             if data.retransmit {
-                self.peers[rpc.peer].count_useless_resend(&self.config); // RESEND-22
+                self.peers[rpc.peer].resends.count_useless(&self.config); // RESEND-22
             }
             return Err(drop_as!(drop_duplicate));
         }
         if data.retransmit {
-            self.peers[rpc.peer].count_useful_resend();
+            self.peers[rpc.peer].resends.count_useful();
         } else if rpc.backoff > 0 {
-            self.peers[rpc.peer].answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
+            self.peers[rpc.peer].resends.answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
         }
         rpc.progressed(now); // PEER-3
         let incoming = &mut rpc.incoming;
@@ -647,7 +646,7 @@ impl Endpoint {
                     if had_request {
                         self.forget_dialect(peer); // DIALECT-3: the host has lost its memory.
                     } else {
-                        self.peers[peer].answers.note_loss(); // RESEND-24
+                        self.peers[peer].resends.answers.note_loss(); // RESEND-24
                     }
                     let unscheduled = self.unscheduled_to(peer, u32::MAX);
                     let rpc = &mut self.rpcs[slot as usize];
@@ -672,13 +671,7 @@ impl Endpoint {
 
     pub(super) fn handle_cutoffs(&mut self, peer: Option<u32>, cutoffs: &Cutoffs) -> Outcome {
         let peer = peer.ok_or(drop_as!(drop_unknown_rpc))?; // PRIO-12
-        let known = &mut self.peers[peer];
-        known.cutoffs = cutoffs.cutoffs;
-        known.cutoff_version = cutoffs.version;
-        // A host that does not announce its incarnation ignores the limit too, like any other peer
-        // (INCAST-7).
-        let limit = cutoffs.unsched_limit.filter(|_| !self.incarnation.is_none());
-        known.unsched_limit = limit.unwrap_or(u32::MAX);
+        self.peers[peer].cutoffs.receive(cutoffs, !self.incarnation.is_none());
         Ok(())
     }
 }

@@ -12,18 +12,10 @@ use crate::contract::{DoneReason, RpcError};
 use crate::message_in::{FirstPacket, MAX_LOST_RANGES, MAX_RANGES, UnscheduledState};
 use crate::peer::peer_number;
 use crate::rpc::RpcState;
-use crate::share::Refill;
 use crate::silence::SilenceAction;
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{Body, Common, Resend, UnknownReason};
-
-/// A proven peer's retransmission budget gains one packet for each round of RESENDs; an unproven peer's gains
-/// one packet for this many rounds.
-const UNPROVEN_ROUNDS: u64 = 16;
-
-/// Minimum burst, in full packets, that a peer may have sent again at once.
-const BURST_PACKETS: u64 = 64;
 
 /// Number of RPCs examined to find one to probe with.
 const PROBE_LOOKS: usize = 16;
@@ -46,7 +38,7 @@ impl Endpoint {
     /// Handles the timer of an RPC: the RPC's state determines whether anything is due.
     pub(super) fn rpc_timer(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        if rpc.epoch != self.peers[rpc.peer].epoch {
+        if rpc.epoch != self.peers[rpc.peer].incarnation.epoch() {
             self.end_of_earlier_epoch(now, slot);
         } else if rpc.state == RpcState::InService {
             // The application has the request, for as long as it takes.
@@ -83,7 +75,7 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
         if rpc.backoff == 0 && rpc.awaits_answer() {
-            return self.peers[rpc.peer].answers.first_resend(rpc.quiet_since, floor); // RESEND-23
+            return self.peers[rpc.peer].resends.answers.first_resend(rpc.quiet_since, floor); // RESEND-23
         }
         rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff)
     }
@@ -94,7 +86,7 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         if now < due {
             if rpc.backoff == 0 && now >= rpc.quiet_since + self.config.resend_interval_ns {
-                self.peers[rpc.peer].answers.prolong();
+                self.peers[rpc.peer].resends.answers.prolong();
             }
             self.waits.timers.arm(slot, due);
         // RESEND-6, PEER-12
@@ -103,8 +95,8 @@ impl Endpoint {
         } else {
             let peer = rpc.peer;
             let known = &mut self.peers[peer];
-            self.waits.resend_links.push_back(&mut known.resends, peer, slot);
-            let at = known.next_resend(now, &self.config);
+            self.waits.resend_links.push_back(&mut known.resends.queue, peer, slot);
+            let at = known.resends.next(now, &self.config);
             if at <= now {
                 self.serve_resends(now, peer);
             } else {
@@ -153,11 +145,11 @@ impl Endpoint {
     fn serve_resends(&mut self, now: Time, peer: u32) {
         for _ in 0..self.config.reap_limit {
             let known = &mut self.peers[peer];
-            let Some(slot) = known.resends.head() else { return };
-            if known.next_resend(now, &self.config) > now {
+            let Some(slot) = known.resends.queue.head() else { return };
+            if known.resends.next(now, &self.config) > now {
                 break;
             }
-            self.waits.resend_links.remove(&mut known.resends, slot);
+            self.waits.resend_links.remove(&mut known.resends.queue, slot);
             let due = self.resend_due(slot);
             if !self.waits_for_peer(slot) {
                 if self.rpcs[slot as usize].state != RpcState::InService {
@@ -169,12 +161,12 @@ impl Endpoint {
                 self.waits.timers.arm(slot, due);
                 continue;
             }
-            self.peers[peer].resent(now, &self.config);
+            self.peers[peer].resends.take(now, &self.config);
             self.note_timer(now, due, slot, TimerPurpose::Resend);
             self.send_resend_round(now, slot);
         }
-        if !self.peers[peer].resends.is_empty() {
-            let at = self.peers[peer].next_resend(now, &self.config);
+        if !self.peers[peer].resends.queue.is_empty() {
+            let at = self.peers[peer].resends.next(now, &self.config);
             self.waits.peer_timers.arm_by(peer, at.max(now));
         }
     }
@@ -185,7 +177,7 @@ impl Endpoint {
         let reopens = self.awaits_first_grant(slot) && self.rpcs[slot as usize].state == RpcState::Requesting;
         let rpc = &mut self.rpcs[slot as usize];
         if rpc.backoff == 0 && rpc.awaits_answer() {
-            self.peers[rpc.peer].answers.ask(now);
+            self.peers[rpc.peer].resends.answers.ask(now);
         }
         let overflowed =
             self.receiving.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
@@ -222,17 +214,17 @@ impl Endpoint {
         self.serve_resends(now, peer);
         self.judge_report(now, peer);
         let known = &mut self.peers[peer];
-        if known.server_rpcs == 0 {
+        if known.rpcs.servers() == 0 {
             return;
         }
-        match known.silence.check(now, self.config.client_silence_ns, known.ends_silent) {
+        match known.silence.check(now, self.config.client_silence_ns) {
             SilenceAction::Wait(next) => self.waits.peer_timers.arm_by(peer, next),
             SilenceAction::Probe(next) => {
                 self.probe_client(peer);
                 self.waits.peer_timers.arm_by(peer, next);
             }
             SilenceAction::End => {
-                if !std::mem::replace(&mut known.ends_silent, true) {
+                if !std::mem::replace(&mut known.silence.ends, true) {
                     self.lifetimes.reaper.end_silent(peer); // PEER-5
                 }
             }
@@ -245,9 +237,10 @@ impl Endpoint {
         // If we are the client of an RPC, our own RESENDs make the peer answer. A few examined RPCs therefore
         // find a server RPC, or none is needed.
         let known = &self.peers[peer];
-        let oldest = self.tables.peer_rpcs.iter(&known.rpcs).take(PROBE_LOOKS);
+        let oldest = self.tables.peer_rpcs.iter(&known.rpcs.list).take(PROBE_LOOKS);
         let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
-        if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].epoch == known.epoch) {
+        if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].epoch == known.incarnation.epoch())
+        {
             self.stats.need_acks_sent += 1;
             self.note_timer(self.now, self.now, slot, TimerPurpose::Probe);
             self.send_control(slot, Body::NeedAck);
@@ -257,7 +250,7 @@ impl Endpoint {
     /// Takes one RESEND that is not due yet from the rate of the RPC's peer (RESEND-7). Returns whether the
     /// rate had room; the RESEND is then sent.
     pub(super) fn take_resend_now(&mut self, now: Time, slot: u32) -> bool {
-        self.peers[self.rpcs[slot as usize].peer].take_resend(now, &self.config)
+        self.peers[self.rpcs[slot as usize].peer].resends.take_if_due(now, &self.config)
     }
 
     /// Requests the missing bytes (RESEND-4). Returns whether any are missing.
@@ -314,7 +307,7 @@ impl Endpoint {
         rpc.backoff = rpc.backoff.saturating_add(1);
         rpc.quiet_since = now;
         self.waits.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
-        if !self.peers[rpc.peer].take_need_ack(now, &self.config) {
+        if !self.peers[rpc.peer].resends.take_need_ack(now, &self.config) {
             return; // RESEND-22: it is sent at a later firing.
         }
         let rpc = &mut self.rpcs[slot as usize];
@@ -422,7 +415,7 @@ impl Endpoint {
         let added = self.sending.retransmits.add(slot, sent, resend.priority.min(highest));
         self.make_ready(slot);
         let peer = self.rpcs[slot as usize].peer;
-        self.peers[peer].resend_budget.give(bytes - added.unwrap_or(0));
+        self.peers[peer].allowance.resend_budget.give(bytes - added.unwrap_or(0));
         if added == Some(0) {
             self.send_busy(slot); // RESEND-10: they already wait their turn.
         }
@@ -436,40 +429,27 @@ impl Endpoint {
             return range;
         }
         let (now, peer) = (self.now, self.rpcs[slot as usize].peer);
-        let (refill, wanted) = (self.resend_refill(peer), range.end - range.start);
-        let budget = &mut self.peers[peer].resend_budget;
-        let taken = budget.take(now, wanted, refill);
+        let (payload, wanted) = (self.max_payload(peer), range.end - range.start);
+        let allowance = &mut self.peers[peer].allowance;
+        let refill = allowance.resend_refill(payload, &self.config);
+        let taken = allowance.resend_budget.take(now, wanted, refill);
         // A planted fault that the swarm must find: a peer's retransmissions are not limited.
         #[cfg(homa_canary = "resend_unlimited")]
         let taken = taken.max(wanted);
         if taken == wanted {
             return range;
         }
-        let payload = self.max_payload(peer).max(1);
-        let whole = taken - taken % payload;
-        self.peers[peer].resend_budget.give(taken - whole);
+        let whole = taken - taken % payload.max(1);
+        allowance.resend_budget.give(taken - whole);
+        allowance.refused += 1;
         self.stats.resends_over_budget += 1;
-        self.peers[peer].refused += 1;
         self.prove_by_challenge(now, slot);
         range.start..range.start + whole
     }
 
-    /// How a peer's retransmission budget refills. Its maximum is twice the bytes that may be in flight to a
-    /// host, so that a lost burst is repaired at once. It gains one packet for each round of RESENDs that the
-    /// peer may send (RESEND-7), and the bytes delivered to it.
-    fn resend_refill(&self, peer: u32) -> Refill {
-        let payload = self.max_payload(peer);
-        if !self.peers[peer].served {
-            let every_ns = self.config.resend_spacing_ns.saturating_mul(UNPROVEN_ROUNDS);
-            return Refill { most: BURST_PACKETS * u64::from(payload), bytes: payload.into(), every_ns };
-        }
-        let burst = (2 * u64::from(self.config.max_incoming)).max(BURST_PACKETS * u64::from(payload));
-        Refill { most: burst, bytes: payload.into(), every_ns: self.config.resend_spacing_ns }
-    }
-
     /// Credits the peer's retransmission budget with bytes that have arrived there.
     pub(super) fn delivered(&mut self, peer: u32, bytes: u32) {
-        self.peers[peer].resend_budget.give(bytes); // SHARE-4
+        self.peers[peer].allowance.resend_budget.give(bytes); // SHARE-4
     }
 
     pub(super) fn send_busy(&mut self, slot: u32) {

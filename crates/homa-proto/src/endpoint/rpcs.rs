@@ -27,7 +27,8 @@ impl Endpoint {
         self.stats.peers_evicted += u64::from(evicted);
         self.peers[peer].ids = self.ids.offset(addr, self.config.endpoints);
         self.waits.peer_timers.ensure(peer);
-        self.receiving.grants.set_prefix(peer, self.peers[peer].prefix); // The slot may hold a new peer.
+        // The slot may have held another peer.
+        self.receiving.grants.set_prefix(peer, self.peers[peer].allowance.prefix);
         Some(peer)
     }
 
@@ -49,10 +50,10 @@ impl Endpoint {
         }
         self.tables.port_rpcs.add(port, slot);
         let known = &mut self.peers[peer];
-        self.tables.peer_rpcs.push_back(&mut known.rpcs, peer, slot);
-        known.rpc_count += 1;
-        if !self.rpcs[slot as usize].state.is_client() {
-            known.server_rpcs += 1;
+        self.tables.peer_rpcs.push_back(&mut known.rpcs.list, peer, slot);
+        let is_client = self.rpcs[slot as usize].state.is_client();
+        known.rpcs.add(is_client);
+        if !is_client {
             self.waits.peer_timers.arm_by(peer, self.now + self.config.client_silence_ns / 2); // PEER-5
         }
         slot
@@ -75,16 +76,12 @@ impl Endpoint {
             self.peers.prefixes.remove_rpc(prefix, charged);
         }
         let peer = &mut self.peers[rpc.peer];
-        self.tables.peer_rpcs.remove(&mut peer.rpcs, slot);
-        peer.rpc_count -= 1;
+        self.tables.peer_rpcs.remove(&mut peer.rpcs.list, slot);
         if self.waits.resend_links.list_of(slot).is_some() {
-            self.waits.resend_links.remove(&mut peer.resends, slot);
+            self.waits.resend_links.remove(&mut peer.resends.queue, slot);
         }
         self.tables.ids.remove(rpc.peer, rpc.id);
-        if !rpc.state.is_client() {
-            peer.server_rpcs -= 1;
-            peer.request_bytes -= charged;
-        }
+        peer.rpcs.remove(rpc.state.is_client(), charged);
         self.sending.outgoing_bytes -= u64::from(rpc.outgoing.length);
         self.receiving.incoming_bytes -= charged;
         let ended = rpc.ended();

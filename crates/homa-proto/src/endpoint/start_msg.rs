@@ -36,7 +36,7 @@ impl Endpoint {
         if self.peers[peer].is_ours() && common.incarnation.is_none() && !names_request() {
             return Ok(());
         }
-        let restarted = self.peers[peer].cutoffs_kept != 0
+        let restarted = self.peers[peer].cutoffs.kept != 0
             && matches!(packet.body, Body::Data(data) if data.cutoff_version == 0);
         if restarted {
             self.forget_dialect(peer); // DIALECT-3
@@ -185,7 +185,7 @@ impl Endpoint {
         rpc.incoming.first = FirstPacket::Start;
         rpc.requested_in_part = false;
         let peer = rpc.peer;
-        self.peers[peer].answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
+        self.peers[peer].resends.answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
         rpc.progressed(now); // PEER-3
         if let Some(state) = rpc.state.after(RpcInput::ResponseBytes) {
             rpc.state = state;
@@ -228,7 +228,7 @@ impl Endpoint {
     /// uses our cutoffs, and so has no other way to show that it receives our packets (DIALECT-14).
     pub(super) fn prove_by_challenge(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, port, peer_port, .. } = &self.rpcs[slot as usize];
-        if !self.peers[peer].served && self.peers[peer].belief.is_known() {
+        if !self.peers[peer].allowance.proven && self.peers[peer].belief.is_known() {
             self.challenge(now, peer, port, peer_port);
         }
     }

@@ -14,7 +14,7 @@ use crate::incast::{IncastEstimator, UnscheduledQuota};
 use crate::keys::Keys;
 use crate::lists::Links;
 use crate::pacer::Pacer;
-use crate::peer::Peers;
+use crate::peers::Peers;
 use crate::port_rpcs::PortRpcs;
 use crate::ports::Ports;
 use crate::priority::Cutoffs;

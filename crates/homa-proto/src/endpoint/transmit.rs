@@ -8,7 +8,6 @@ use homa_trace::{EventKind, packet_word};
 use super::state::Endpoint;
 use crate::contract::{PayloadRange, Transmit};
 use crate::peer::peer_number;
-use crate::priority;
 use crate::rpc::RpcState;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Data};
@@ -64,7 +63,7 @@ impl Endpoint {
             #[cfg(homa_canary = "resend_first")]
             let slot = self.sending.retransmits.any().unwrap_or(slot);
             let rpc = &self.rpcs[slot as usize];
-            if rpc.epoch != self.peers[rpc.peer].epoch {
+            if rpc.epoch != self.peers[rpc.peer].incarnation.epoch() {
                 self.end_of_earlier_epoch(now, slot);
                 continue;
             }
@@ -92,7 +91,7 @@ impl Endpoint {
     }
 
     pub(super) fn max_payload(&self, peer: u32) -> u32 {
-        self.peers[peer].max_packet - DATA_HEADER_LEN as u32
+        self.peers[peer].path.longest() - DATA_HEADER_LEN as u32
     }
 
     /// SEND-6, SEND-7.
@@ -134,7 +133,7 @@ impl Endpoint {
         let (offset, len) = rpc.outgoing.next_packet(self.max_payload(rpc.peer));
         let priority = if offset < rpc.outgoing.unscheduled {
             let levels = self.config.num_priorities;
-            priority::unscheduled(&peer.cutoffs, peer.cutoff_version, rpc.outgoing.length, levels)
+            peer.cutoffs.unscheduled_priority(rpc.outgoing.length, levels)
         } else {
             rpc.outgoing.sched_priority
         };
@@ -181,13 +180,14 @@ impl Endpoint {
         let bundle_endpoints = if peer.is_ours() { self.bundle_endpoints } else { 0 };
         let common = Common { bundle_endpoints, ..common };
         // INCAST-1, INCAST-7: for a kernel this field is padding, and must stay zero.
-        let has_limit =
-            rpc.state.is_client() && rpc.response_limit != u32::MAX && (peer.is_ours() || !peer.has_sent);
+        let has_limit = rpc.state.is_client()
+            && rpc.response_limit != u32::MAX
+            && (peer.is_ours() || !peer.silence.has_sent());
         let data = Data {
             message_length: rpc.outgoing.length,
             incoming: rpc.outgoing.granted.max(rpc.outgoing.unscheduled),
-            ack: peer.acks.pop(),                // ACK-2
-            cutoff_version: peer.cutoff_version, // PRIO-5
+            ack: peer.acks.pop(),                   // ACK-2
+            cutoff_version: peer.cutoffs.version(), // PRIO-5
             retransmit: part.retransmit,
             offset: part.offset,
             response_limit: has_limit.then_some(rpc.response_limit),

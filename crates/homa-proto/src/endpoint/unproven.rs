@@ -24,7 +24,7 @@ impl Endpoint {
     pub(super) fn note_unproven_packet(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let Some(prefix) = rpc.incoming.prefix else { return };
-        if self.peers[rpc.peer].served {
+        if self.peers[rpc.peer].allowance.proven {
             self.not_arriving(slot);
         } else if rpc.state == RpcState::RequestArriving {
             self.receiving.unproven.note_packet(slot);

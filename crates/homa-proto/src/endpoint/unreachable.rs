@@ -37,7 +37,7 @@ impl Endpoint {
         let Some(slot) = rpc_id.and_then(|id| self.tables.ids.client(id)) else { return false };
         let rpc = &self.rpcs[slot as usize];
         rpc.peer == peer
-            && rpc.epoch == self.peers[peer].epoch
+            && rpc.epoch == self.peers[peer].incarnation.epoch()
             && !matches!(reported, MissingTarget::Port(port) if port != rpc.peer_port)
     }
 
@@ -51,7 +51,7 @@ impl Endpoint {
 
     fn suspect(&mut self, now: Time, peer: u32, reported: MissingTarget) {
         let known = &mut self.peers[peer];
-        if known.rpc_count == 0 {
+        if known.rpcs.count() == 0 {
             return;
         }
         self.stats.reports_doubted += 1;
@@ -64,7 +64,7 @@ impl Endpoint {
     /// Challenges a peer after a doubtful report. Every Homa answers a challenge, even if its servers are
     /// computing.
     fn challenge_suspect(&mut self, now: Time, peer: u32) {
-        let Some(oldest) = self.peers[peer].rpcs.head() else { return };
+        let Some(oldest) = self.peers[peer].rpcs.list.head() else { return };
         let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);
         self.challenge(now, peer, port, peer_port);
         self.waits.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
@@ -94,7 +94,7 @@ impl Endpoint {
     }
 
     fn note_refused_port(&mut self, known: u32, peer: SocketAddr, port: u16) {
-        let (until_id, cursor) = (self.ids.next(), self.peers[known].rpcs.head());
+        let (until_id, cursor) = (self.ids.next(), self.peers[known].rpcs.list.head());
         let has_room = self.lifetimes.refused_ports.add(peer, port, until_id, cursor);
         self.stats.reports_dropped += u64::from(!has_room);
     }
@@ -116,7 +116,7 @@ impl Endpoint {
             };
             if self.tables.peer_rpcs.list_of(slot) != Some(peer) {
                 // The RPC at the cursor ended meanwhile and left the list: begin again.
-                refused.cursor = self.peers[peer].rpcs.head();
+                refused.cursor = self.peers[peer].rpcs.list.head();
                 continue;
             }
             refused.cursor = self.tables.peer_rpcs.next(slot);

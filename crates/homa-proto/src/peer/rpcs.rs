@@ -1,0 +1,60 @@
+//! What a peer has in the tables of this host: its RPCs, and its finished ids.
+
+use crate::lists::List;
+
+/// The RPCs of one peer, and what is counted for them.
+#[derive(Debug)]
+pub(crate) struct PeerRpcs {
+    /// The peer's RPCs, oldest first.
+    pub list: List,
+    count: u32,
+    /// Number of these RPCs of which we are the server.
+    servers: u32,
+    /// Bytes of their requests, as counted among the incoming bytes.
+    pub request_bytes: u64,
+    /// Blocks of finished ids that refer to the peer.
+    pub finished_blocks: u32,
+    /// Whether the peer is in the reaper's queue of ended epochs.
+    pub reaped: bool,
+}
+
+impl PeerRpcs {
+    /// The peer has no RPC.
+    pub(crate) const NONE: PeerRpcs = PeerRpcs {
+        list: List::EMPTY,
+        count: 0,
+        servers: 0,
+        request_bytes: 0,
+        finished_blocks: 0,
+        reaped: false,
+    };
+
+    /// Counts an RPC that was added to the list.
+    pub(crate) fn add(&mut self, is_client: bool) {
+        self.count += 1;
+        self.servers += u32::from(!is_client);
+    }
+
+    /// An RPC has left the list. As a server, it was charged for `charged` bytes.
+    pub(crate) fn remove(&mut self, is_client: bool, charged: u64) {
+        self.count -= 1;
+        if !is_client {
+            self.servers -= 1;
+            self.request_bytes -= charged;
+        }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Number of the RPCs of which we are the server.
+    pub(crate) fn servers(&self) -> u32 {
+        self.servers
+    }
+
+    /// Whether nothing in the tables of this host belongs to the peer.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0 && !self.reaped && self.finished_blocks == 0
+    }
+}
