@@ -106,8 +106,8 @@ impl Rpc {
     /// How long the server of a call that has sent RESEND has had the request. `None` if that is unknown,
     /// because bytes of the request were sent again (RESEND-25).
     fn waited_for_answer(&self, now: Time) -> Option<u64> {
-        let is_known = self.backoff > 0 && self.awaits_answer() && self.outgoing.sent_before == 0;
-        is_known.then(|| now.since(self.progress_at))
+        let is_known = self.wait.backoff > 0 && self.awaits_answer() && self.outgoing.sent_before == 0;
+        is_known.then(|| now.since(self.wait.progress_at))
     }
 }
 
@@ -123,7 +123,9 @@ mod tests {
     fn asked() -> Rpc {
         let mut outgoing = MessageOut::new(100, 100);
         outgoing.next = 100;
-        Rpc { outgoing, backoff: 1, ..Rpc::new(Time::ZERO, 2, (0, 0), RpcState::Requesting, (1, 2)) }
+        let mut rpc = Rpc::new(Time::ZERO, 2, (0, 0), RpcState::Requesting, (1, 2));
+        (rpc.outgoing, rpc.wait.backoff) = (outgoing, 1);
+        rpc
     }
 
     fn at(ns: u64) -> Time {
@@ -208,7 +210,8 @@ mod tests {
         again.outgoing.sent_before = 100;
         let mut requested = asked();
         requested.requested.note(0);
-        let unasked = Rpc { backoff: 0, ..asked() };
+        let mut unasked = asked();
+        unasked.wait.backoff = 0;
         let begun = Rpc { state: RpcState::ResponseArriving, ..asked() };
         for rpc in [again, requested, unasked, begun] {
             let mut answers = AnswerTime::UNKNOWN;

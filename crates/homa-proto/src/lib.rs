@@ -70,7 +70,7 @@
 //! | grants | `grant`: which messages are granted how many bytes | `grant` |
 //! | priorities | `priority`: cutoffs for unscheduled bytes, ranks for scheduled ones | `control`: CUTOFFS |
 //! | order | `srpt`: by bytes left; `lists`: by slot | |
-//! | loss | `resend_mark`: whether a peer's RESENDs show progress; `backoff`, `rate_limit`, `answer_time`: when the next may go; `retransmit`: ranges to send again | `resend`: when to send RESEND, and how to answer one; `patience`: what counts as progress |
+//! | loss | `wait`: how long an RPC has waited for its peer; `resend_mark`: whether a peer's RESENDs show progress; `backoff`, `rate_limit`, `answer_time`: when the next may go; `retransmit`: ranges to send again | `resend`: when to send RESEND, and how to answer one; `patience`: what counts as progress |
 //! | queue overflow | `unscheduled_loss`: when unscheduled bytes count as lost | `unscheduled_loss`: which are requested first |
 //! | shares | `share`: how much one peer may take while others compete; `unproven`: which half-received requests are evicted first; `prefix`: what the unproven peers of one prefix hold together; `turns`: which of them has the last place for grants | `admission`: which new requests leave others their shares; `unproven` |
 //! | timers | `timer`: when to check again | `resend`: what an expired timer does |
@@ -130,6 +130,7 @@ mod turns;
 mod unproven;
 mod unreachable;
 mod unscheduled_loss;
+mod wait;
 pub mod wire;
 
 pub use config::{Config, ConfigError, FinishedPolicy, MAX_ENDPOINTS};

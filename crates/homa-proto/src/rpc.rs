@@ -5,6 +5,7 @@ use crate::message_in::MessageIn;
 use crate::message_out::MessageOut;
 use crate::resend_mark::ResendMark;
 use crate::time::Time;
+use crate::wait::RpcWait;
 
 /// The state of an RPC. A freed RPC has no state: it is not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,25 +69,10 @@ pub(crate) struct Rpc {
     /// The peer's epoch in which the RPC began.
     pub epoch: u32,
     pub state: RpcState,
-    /// RESENDs or NEED_ACKs since the last sign of the peer.
-    pub tries: u8,
-    /// How many times the interval to the next one has doubled.
-    pub backoff: u8,
-    /// The peer sent RPC_UNKNOWN when the response had begun to arrive.
-    pub unknown_received: bool,
-    /// A RESEND requested only a part of the response; its other unscheduled bytes are requested in turn
-    /// (INCAST-5).
-    pub requested_in_part: bool,
-    /// The peer has sent a packet of this RPC.
-    pub answered: bool,
-    /// A RESEND was sent since the last RPC_UNKNOWN of the peer.
-    pub resend_sent: bool,
     /// The application has received a part of the request before it was complete.
     pub taken_early: bool,
-    /// When a packet of the RPC last arrived, or a RESEND or NEED_ACK was sent.
-    pub quiet_since: Time,
-    /// Time of the last progress; before any, the start of the RPC.
-    pub progress_at: Time,
+    /// How long the RPC has waited for its peer.
+    pub wait: RpcWait,
     /// The RESENDs received for the outgoing message.
     pub requested: ResendMark,
     pub port: u16,
@@ -107,16 +93,9 @@ impl Rpc {
             peer,
             epoch,
             state,
-            tries: 0,
-            backoff: 0,
-            unknown_received: false,
-            requested_in_part: false,
-            // For an arriving request, the request itself is a packet of the client.
-            answered: !state.is_client(),
-            resend_sent: false,
             taken_early: false,
-            quiet_since: now,
-            progress_at: now,
+            // For an arriving request, the request itself is a packet of the client.
+            wait: RpcWait::new(now, !state.is_client()),
             requested: ResendMark::default(),
             port,
             peer_port,
@@ -140,28 +119,6 @@ impl Rpc {
             length: self.incoming.length,
             options: self.options,
         }
-    }
-
-    /// The peer has shown that it waits for us: the next RESEND waits for the whole interval.
-    pub(crate) fn sign_of_life(&mut self, now: Time) {
-        self.answered = true;
-        self.tries = 0;
-        self.backoff = 0;
-        self.quiet_since = now;
-    }
-
-    /// The RPC made progress: the next RESEND waits for the whole interval, and all timeouts restart.
-    pub(crate) fn progressed(&mut self, now: Time) {
-        self.answered = true;
-        self.tries = 0;
-        self.backoff = 0;
-        self.quiet_since = now;
-        self.progress_at = now;
-    }
-
-    /// When the RPC ends for lack of progress, whatever signs of life its peer sends.
-    pub(crate) fn stalled_at(&self, limit_ns: u64) -> Time {
-        self.progress_at + limit_ns
     }
 }
 

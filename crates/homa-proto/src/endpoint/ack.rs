@@ -172,7 +172,7 @@ impl Endpoint {
             // ACK-6: the server has sent everything. Bytes that are missing after half an interval are most
             // likely lost.
             let rpc = &self.rpcs[slot as usize];
-            let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
+            let due = now.since(rpc.wait.quiet_since) >= self.config.resend_interval_ns / 2;
             // RESEND-3: if the next step is ours, there is nothing to request, and the server must not take
             // that for an end.
             let requests = due && self.waits_for_peer(slot) && self.take_resend_now(now, slot);

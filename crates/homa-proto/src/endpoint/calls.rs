@@ -89,7 +89,7 @@ impl Endpoint {
         }
         rpc.state = rpc.state.after(RpcInput::Respond).ok_or(SendError::UnknownRpc)?;
         rpc.outgoing = MessageOut::new(length, unscheduled);
-        rpc.progressed(now);
+        rpc.wait.progressed(now);
         self.sending.outgoing_bytes += u64::from(length);
         self.stats.responses_started += 1;
         self.send_changed_limit(now, slot, peer);

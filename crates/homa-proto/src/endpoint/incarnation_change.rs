@@ -162,7 +162,7 @@ impl Endpoint {
         let answers = !matches!(packet.body, Body::RpcUnknown(_) | Body::Freeze | Body::Ack(_));
         let slot = self.find_rpc(Some(peer), packet.common.sender_id).ok()?;
         let rpc = &self.rpcs[slot as usize];
-        (answers && rpc.state.is_client() && !rpc.answered).then_some(slot)
+        (answers && rpc.state.is_client() && !rpc.wait.answered).then_some(slot)
     }
 
     /// Our open requests of the present epoch of a peer.

@@ -46,7 +46,7 @@ impl Endpoint {
         #[cfg(homa_canary = "path_stays_wide")]
         let _ = std::mem::take(&mut rpc.requested.repeats);
         // SEND-16
-        if known.path.full_packet_arrived_at > rpc.progress_at {
+        if known.path.full_packet_arrived_at > rpc.wait.progress_at {
             return;
         }
         let longest = known.path.longest().min(rpc.outgoing.length.saturating_add(DATA_HEADER_LEN as u32));

@@ -1,7 +1,6 @@
 //! How long an RPC waits: only progress restarts its timeouts (PROTOCOL.md PEER-3, PEER-14, PEER-15).
 
 use super::state::Endpoint;
-use crate::backoff::backed_off;
 use crate::resend_mark::Request;
 use crate::rpc::RpcState;
 use crate::time::{SEC, Time};
@@ -29,9 +28,9 @@ impl Endpoint {
         #[cfg(homa_canary = "resend_keeps_rpc")]
         let request = if request == Request::Repeated { Request::Beyond } else { request };
         match request {
-            Request::Beyond => rpc.progressed(now),
-            _ if rpc.state == RpcState::Responding => rpc.sign_of_life(now),
-            Request::Ahead => rpc.sign_of_life(now),
+            Request::Beyond => rpc.wait.progressed(now),
+            _ if rpc.state == RpcState::Responding => rpc.wait.sign_of_life(now),
+            Request::Ahead => rpc.wait.sign_of_life(now),
             Request::Repeated | Request::Between => {}
         }
         if !waits_here {
@@ -56,8 +55,8 @@ impl Endpoint {
     /// this for long.
     pub(super) fn watch(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        let pause_ns = now.since(rpc.progress_at).max(WATCH_NS);
-        let at = (now + pause_ns).min(rpc.stalled_at(self.config.max_stall_ns));
+        let pause_ns = now.since(rpc.wait.progress_at).max(WATCH_NS);
+        let at = (now + pause_ns).min(rpc.wait.stalled_at(self.config.max_stall_ns));
         self.waits.timers.arm(slot, at);
     }
 
@@ -67,20 +66,19 @@ impl Endpoint {
     pub(super) fn sender_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
         let rpc = &mut self.rpcs[slot as usize];
-        let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
-        let link_is_busy = self.sending.last_sent >= rpc.quiet_since || !self.sending.pacer.may_send(now);
+        let due = rpc.wait.due(floor, ceiling);
+        let link_is_busy =
+            self.sending.last_sent >= rpc.wait.quiet_since || !self.sending.pacer.may_send(now);
         if rpc.state != RpcState::Requesting || link_is_busy {
-            rpc.quiet_since = now;
+            rpc.wait.quiet_since = now;
             self.watch(now, slot);
         } else if now < due {
             self.waits.timers.arm(slot, due);
-        } else if u32::from(rpc.tries) >= self.config.max_resends {
+        } else if u32::from(rpc.wait.tries) >= self.config.max_resends {
             self.give_up(now, slot);
         } else {
-            rpc.tries = rpc.tries.saturating_add(1);
-            rpc.backoff = rpc.backoff.saturating_add(1);
-            rpc.quiet_since = now;
-            let due = now + backed_off(floor, ceiling, rpc.backoff);
+            rpc.wait.count_try(now);
+            let due = rpc.wait.due(floor, ceiling);
             self.waits.timers.arm(slot, due);
         }
     }

@@ -115,7 +115,7 @@ impl Endpoint {
             && !matches!(packet.body, Body::RpcUnknown(_))
         {
             let rpc = &mut self.rpcs[slot as usize];
-            rpc.answered = true;
+            rpc.wait.answered = true;
             let (peer, is_client) = (rpc.peer, rpc.state.is_client());
             if is_client {
                 self.prove_incarnation(peer, common.incarnation);
@@ -156,10 +156,10 @@ impl Endpoint {
                 self.stats.busys_received += 1;
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record_with(EventKind::BusyReceived, rpc.id, 0, 0, peer_number(rpc.peer), 0);
-                self.peers[rpc.peer].resends.answers.note_busy(now, rpc, self.config.resend_interval_ns); // RESEND-23
-                // PEER-3, RESEND-18: the peer is alive and busy; reset the tries.
-                (rpc.quiet_since, rpc.tries) = (now, 0);
-                self.peers[rpc.peer].resends.count_useless(&self.config); // RESEND-22
+                let resends = &mut self.peers[rpc.peer].resends;
+                resends.answers.note_busy(now, rpc, self.config.resend_interval_ns); // RESEND-23
+                rpc.wait.note_busy(now);
+                resends.count_useless(&self.config); // RESEND-22
                 Ok(())
             }
             Body::Cutoffs(cutoffs) => {
@@ -472,10 +472,11 @@ impl Endpoint {
         }
         if data.retransmit {
             self.peers[rpc.peer].resends.count_useful();
-        } else if rpc.backoff > 0 {
-            self.peers[rpc.peer].resends.answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
+        } else if rpc.wait.backoff > 0 {
+            let answers = &mut self.peers[rpc.peer].resends.answers;
+            answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
         }
-        rpc.progressed(now); // PEER-3
+        rpc.wait.progressed(now); // PEER-3
         let incoming = &mut rpc.incoming;
         incoming.received += fresh;
         incoming.granted = incoming.granted.max(incoming.gaps.end());
@@ -502,7 +503,7 @@ impl Endpoint {
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         if outstanding == 0 {
             self.set_unscheduled_state(slot, UnscheduledState::Settled);
-        } else if begins && self.rpcs[slot as usize].requested_in_part {
+        } else if begins && self.rpcs[slot as usize].wait.requested_in_part {
             self.mark_unscheduled_lost(slot);
         } else if begins && self.rpcs[slot as usize].incoming.first == FirstPacket::Data
             || self.rpcs[slot as usize].incoming.unscheduled_state == UnscheduledState::Lost
@@ -600,9 +601,9 @@ impl Endpoint {
         let before = rpc.outgoing.granted;
         if rpc.outgoing.grant(grant.offset) {
             if rpc.outgoing.may_send_new() {
-                rpc.progressed(now); // PEER-3
+                rpc.wait.progressed(now); // PEER-3
             } else {
-                rpc.sign_of_life(now);
+                rpc.wait.sign_of_life(now);
             }
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
             let (peer, more) = (rpc.peer, rpc.outgoing.granted - before);
@@ -627,17 +628,14 @@ impl Endpoint {
             (RpcState::ResponseArriving, UnknownReason::Unknown) => {
                 // RESEND-14: most likely older than the response, and delayed. If not, RESENDs will go
                 // unanswered.
-                rpc.unknown_received = true;
+                rpc.wait.unknown_received = true;
                 return Ok(());
             }
             // RESEND-14: a peer that sends RPC_UNKNOWN without a RESEND must not cause the request to be sent
             // repeatedly.
-            (RpcState::Requesting, UnknownReason::Unknown) if !rpc.resend_sent => return Ok(()),
+            (RpcState::Requesting, UnknownReason::Unknown) if !rpc.wait.resend_sent => return Ok(()),
             (RpcState::Requesting, UnknownReason::Unknown) => {
-                // The peer is alive. If it never accepts the request, RESENDs must become rarer and end at
-                // some time (PEER-1).
-                (rpc.answered, rpc.resend_sent) = (true, false);
-                rpc.quiet_since = now;
+                rpc.wait.note_unknown(now);
                 // While the request is still being sent, the server's answer is older than the packets in
                 // flight.
                 if !rpc.outgoing.is_ready() && rpc.outgoing.next > 0 {

@@ -7,7 +7,6 @@ use homa_trace::EventKind;
 
 use super::receive::ReceivedPacket;
 use super::state::Endpoint;
-use crate::backoff::backed_off;
 use crate::contract::{DoneReason, RpcError};
 use crate::message_in::{FirstPacket, MAX_LOST_RANGES, MAX_RANGES, UnscheduledState};
 use crate::peer::peer_number;
@@ -42,7 +41,7 @@ impl Endpoint {
             self.end_of_earlier_epoch(now, slot);
         } else if rpc.state == RpcState::InService {
             // The application has the request, for as long as it takes.
-        } else if now >= rpc.stalled_at(self.config.max_stall_ns) {
+        } else if now >= rpc.wait.stalled_at(self.config.max_stall_ns) {
             self.give_up(now, slot); // PEER-15
         } else if rpc.state == RpcState::Responding && rpc.outgoing.all_sent() {
             self.need_ack_timer(now, slot);
@@ -74,10 +73,11 @@ impl Endpoint {
     fn resend_due(&self, slot: u32) -> Time {
         let rpc = &self.rpcs[slot as usize];
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
-        if rpc.backoff == 0 && rpc.awaits_answer() {
-            return self.peers[rpc.peer].resends.answers.first_resend(rpc.quiet_since, floor); // RESEND-23
+        if rpc.wait.backoff == 0 && rpc.awaits_answer() {
+            let answers = &self.peers[rpc.peer].resends.answers;
+            return answers.first_resend(rpc.wait.quiet_since, floor); // RESEND-23
         }
-        rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff)
+        rpc.wait.due(floor, ceiling)
     }
 
     /// RESEND-1, RESEND-2: client and server use the same rules to request missing bytes.
@@ -85,12 +85,12 @@ impl Endpoint {
         let due = self.resend_due(slot);
         let rpc = &self.rpcs[slot as usize];
         if now < due {
-            if rpc.backoff == 0 && now >= rpc.quiet_since + self.config.resend_interval_ns {
+            if rpc.wait.backoff == 0 && now >= rpc.wait.quiet_since + self.config.resend_interval_ns {
                 self.peers[rpc.peer].resends.answers.prolong();
             }
             self.waits.timers.arm(slot, due);
         // RESEND-6, PEER-12
-        } else if u32::from(rpc.tries) >= self.config.max_resends {
+        } else if u32::from(rpc.wait.tries) >= self.config.max_resends {
             self.give_up(now, slot);
         } else {
             let peer = rpc.peer;
@@ -133,7 +133,7 @@ impl Endpoint {
         if rpc.state.is_client() {
             self.forget_dialect(rpc.peer); // DIALECT-3
             let rpc = &self.rpcs[slot as usize];
-            let error = if rpc.unknown_received { RpcError::ResponseLost } else { RpcError::Timeout };
+            let error = if rpc.wait.unknown_received { RpcError::ResponseLost } else { RpcError::Timeout };
             self.end_with_error(slot, error);
         } else {
             self.end_server(now, slot, DoneReason::ClientSilent);
@@ -176,15 +176,15 @@ impl Endpoint {
         let highest = self.config.num_priorities - 1;
         let reopens = self.awaits_first_grant(slot) && self.rpcs[slot as usize].state == RpcState::Requesting;
         let rpc = &mut self.rpcs[slot as usize];
-        if rpc.backoff == 0 && rpc.awaits_answer() {
+        if rpc.wait.backoff == 0 && rpc.awaits_answer() {
             self.peers[rpc.peer].resends.answers.ask(now);
         }
         let overflowed =
             self.receiving.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
-        rpc.requested_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
+        rpc.wait.requested_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
         if reopens {
             self.reopen(slot); // DIALECT-5
-        } else if rpc.requested_in_part {
+        } else if rpc.wait.requested_in_part {
             // INCAST-8: requesting every response in full after a queue overflow would overflow the queue
             // again. A first packet shows which bytes are missing.
             self.send_resend(slot, Some(0..self.config.min_unsched_bytes), highest);
@@ -195,10 +195,8 @@ impl Endpoint {
             self.request_missing(slot, highest, MAX_RANGES);
         }
         let rpc = &mut self.rpcs[slot as usize];
-        rpc.tries = rpc.tries.saturating_add(1);
-        rpc.backoff = rpc.backoff.saturating_add(1);
-        rpc.resend_sent |= !reopens;
-        rpc.quiet_since = now;
+        rpc.wait.count_try(now);
+        rpc.wait.resend_sent |= !reopens;
         // GRANT-11: the grants of a silent sender go to others until it sends again.
         self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.receiving.grants.dirty = true;
@@ -292,26 +290,25 @@ impl Endpoint {
     fn need_ack_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.need_ack_interval_ns, self.config.need_ack_interval_max_ns);
         let rpc = &self.rpcs[slot as usize];
-        let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
+        let due = rpc.wait.due(floor, ceiling);
         if now < due {
             self.waits.timers.arm(slot, due);
             return;
         }
-        let tries = u32::from(rpc.tries);
+        let tries = u32::from(rpc.wait.tries);
         self.note_timer(now, due, slot, TimerPurpose::NeedAck);
         if tries >= self.config.max_need_acks {
             self.end_server(now, slot, DoneReason::ClientSilent);
             return;
         }
         let rpc = &mut self.rpcs[slot as usize];
-        rpc.backoff = rpc.backoff.saturating_add(1);
-        rpc.quiet_since = now;
-        self.waits.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
+        rpc.wait.back_off(now);
+        self.waits.timers.arm(slot, rpc.wait.due(floor, ceiling));
         if !self.peers[rpc.peer].resends.take_need_ack(now, &self.config) {
             return; // RESEND-22: it is sent at a later firing.
         }
         let rpc = &mut self.rpcs[slot as usize];
-        rpc.tries = rpc.tries.saturating_add(1);
+        rpc.wait.tries = rpc.wait.tries.saturating_add(1);
         self.stats.need_acks_sent += 1;
         self.send_control(slot, Body::NeedAck);
     }
@@ -400,7 +397,7 @@ impl Endpoint {
         if resend.length.is_some() && outgoing.grant(end) {
             outgoing.sched_priority = resend.priority.min(highest);
             if rpc.outgoing.may_send_new() {
-                rpc.progressed(self.now);
+                rpc.wait.progressed(self.now);
             }
         }
         let sent = resend.offset..end.min(rpc.outgoing.next);

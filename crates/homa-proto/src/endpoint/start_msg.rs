@@ -131,7 +131,7 @@ impl Endpoint {
     /// Answers a RESEND for everything sent, when START_MSG alone was sent (DIALECT-6).
     pub(super) fn repeat_opening(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        let waited_ns = now.since(rpc.progress_at);
+        let waited_ns = now.since(rpc.wait.progress_at);
         let crossed = waited_ns < self.config.resend_interval_ns && self.dialect_of(rpc.peer) == Dialect::Two;
         if crossed { self.send_start(slot) } else { self.reopen(slot) }
     }
@@ -183,10 +183,10 @@ impl Endpoint {
         self.claim_message(slot, length)?;
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.first = FirstPacket::Start;
-        rpc.requested_in_part = false;
+        rpc.wait.requested_in_part = false;
         let peer = rpc.peer;
         self.peers[peer].resends.answers.note_late(now, rpc, self.config.resend_interval_ns); // RESEND-23
-        rpc.progressed(now); // PEER-3
+        rpc.wait.progressed(now); // PEER-3
         if let Some(state) = rpc.state.after(RpcInput::ResponseBytes) {
             rpc.state = state;
             self.response_began(now, slot); // RECV-8: a server answers a whole request.

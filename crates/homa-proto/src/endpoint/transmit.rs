@@ -150,10 +150,10 @@ impl Endpoint {
     pub(super) fn advance_message(&mut self, now: Time, slot: u32, len: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if !rpc.outgoing.is_sent_again() {
-            rpc.progress_at = now;
+            rpc.wait.progress_at = now;
         }
         rpc.outgoing.next += len;
-        rpc.quiet_since = now;
+        rpc.wait.quiet_since = now;
         if rpc.outgoing.is_ready() {
             let remaining = rpc.outgoing.remaining();
             self.sending.ready.place(slot, remaining);
@@ -167,7 +167,7 @@ impl Endpoint {
         if rpc.state == RpcState::Requesting {
             self.await_peer(now, slot);
         } else if rpc.outgoing.all_sent() {
-            (rpc.tries, rpc.backoff) = (0, 0);
+            (rpc.wait.tries, rpc.wait.backoff) = (0, 0);
             self.watch_within(now, slot, self.config.need_ack_interval_ns); // ACK-9
         }
     }

@@ -124,7 +124,7 @@ impl Endpoint {
             let count = self.peers[peer].ids.count(rpc.id, self.config.endpoints);
             if rpc.state.is_client() && rpc.peer_port == refused.port && refused.concerns(count) {
                 // The port was open and is gone, and the request with it.
-                let error = if rpc.answered { RpcError::PeerRestarted } else { RpcError::NoSuchPort };
+                let error = if rpc.wait.answered { RpcError::PeerRestarted } else { RpcError::NoSuchPort };
                 self.end_with_error(slot, error);
             }
         }

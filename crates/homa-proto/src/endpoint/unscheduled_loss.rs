@@ -83,7 +83,7 @@ impl Endpoint {
             rpc.incoming.fresh = true;
             self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
             self.request_missing(slot, self.config.max_sched_prio, MAX_LOST_RANGES);
-            self.rpcs[slot as usize].quiet_since = now;
+            self.rpcs[slot as usize].wait.quiet_since = now;
             self.await_peer(now, slot);
         }
         self.receiving.unscheduled_loss.leave_requests();
