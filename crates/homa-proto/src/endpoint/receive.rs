@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use homa_trace::{EventKind, Place, packet_word};
 
-use super::admission::Sender;
+use super::admission::NewRequest;
 use super::state::Endpoint;
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::dialect::KERNEL_MAX_MESSAGE;
@@ -312,8 +312,9 @@ impl Endpoint {
         let id = packet.server_id();
         // LIMIT-4: a quarter is reserved for responses.
         let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
-        let sender = Sender { addr: rx.from, peer, common, cutoff_version: data.cutoff_version };
-        self.within_share(now, &sender, charge(length), limit)?;
+        let (bytes, cutoff_version) = (charge(length), data.cutoff_version);
+        let request = NewRequest { addr: rx.from, peer, common, cutoff_version, bytes, limit };
+        self.within_share(now, &request)?;
         if !self.has_free_rpc() || !self.has_room(length, limit) {
             self.handle_deferred_acks(now);
         }
@@ -321,17 +322,17 @@ impl Endpoint {
         if !self.make_room(now, Endpoint::has_free_rpc) {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
-        if charge(length) > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
+        if bytes > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
             self.trace_full_buffer(id, peer, length, limit);
             return Err(drop_as!(drop_buffer_limit));
         }
-        let peer = match self.find_or_add_sender(now, &sender) {
-            Err(Refusal::Bound) if self.evict_unproven(now) => self.find_or_add_sender(now, &sender),
+        let peer = match self.find_or_add_sender(now, &request) {
+            Err(Refusal::Bound) if self.evict_unproven(now) => self.find_or_add_sender(now, &request),
             found => found,
         };
         let peer = peer.map_err(|refusal| match refusal {
             Refusal::Bound => drop_as!(drop_peer_limit),
-            Refusal::Share => self.refuse_for_prefix(&sender),
+            Refusal::Share => self.refuse_for_prefix(&request),
         })?;
         let known = &mut self.peers[peer];
         // The packet may have created the peer.
