@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use homa_sim::{FaultProfile, Load, NetworkConfig, Report, Simulation, SimulationConfig};
 use homa_workload::Workload;
 
+#[path = "support/seeds.rs"]
+mod seeds;
+
 const USAGE: &str = "usage: faults [--seeds A..B] [--rpcs N] [--workload NAME] [--outstanding N] [--loss P] \
                      [--duplication P] [--reordering P] [--corruption P] [--check N] [--threads N]";
 
@@ -40,7 +43,7 @@ impl Options {
         while let Some(name) = args.next() {
             let value = args.next().ok_or_else(|| format!("{name} wants a value"))?;
             match name.as_str() {
-                "--seeds" => options.seeds = seeds(&value)?,
+                "--seeds" => options.seeds = seeds::parse(&value)?,
                 "--rpcs" => options.rpcs = parse(&name, &value)?,
                 "--workload" => {
                     options.workload = Workload::named(&value).map_err(|error| error.to_string())?
@@ -91,13 +94,6 @@ impl Options {
 
 fn parse<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{name}: {value} is no such number"))
-}
-
-fn seeds(value: &str) -> Result<Range<u64>, String> {
-    let range = value.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
-    range
-        .filter(|range| !range.is_empty())
-        .ok_or_else(|| format!("--seeds {value}: want A..B with A below B"))
 }
 
 /// Runs one seed and prints its result; returns false on failure.

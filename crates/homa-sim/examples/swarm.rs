@@ -7,11 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use homa_proto::MS;
 use homa_sim::dialects::{PairReport, Speaker, pair_swarm};
 use homa_sim::{SwarmOptions, swarm};
+
+use progress::ProgressLines;
+
+#[path = "support/progress.rs"]
+mod progress;
+#[path = "support/seeds.rs"]
+mod seeds;
 
 const USAGE: &str = "\
 Runs everything that can go wrong, chosen by a seed, and looks at what is left.
@@ -64,7 +71,10 @@ impl Options {
                 text.parse::<u64>().map_err(|_| format!("{name}: {text} is no number from 0 to 2^64 - 1"))
             };
             match name.as_str() {
-                "--seeds" => (options.from, options.to) = seeds(&value()?)?,
+                "--seeds" => {
+                    let seeds = seeds::parse(&value()?)?;
+                    (options.from, options.to) = (seeds.start, seeds.end);
+                }
                 "--fresh" => {
                     options.from = fresh_base();
                     options.to = options.from.saturating_add(number(value()?)?);
@@ -139,16 +149,6 @@ fn fresh_base() -> u64 {
     now.as_micros() as u64
 }
 
-fn seeds(value: &str) -> Result<(u64, u64), String> {
-    let parse = |text: &str| text.parse::<u64>().ok();
-    let range = value
-        .split_once("..")
-        .and_then(|(from, to)| Some((parse(from)?, if to.is_empty() { u64::MAX } else { parse(to)? })));
-    range
-        .filter(|(from, to)| from < to)
-        .ok_or_else(|| format!("--seeds {value}: want A..B with A below B, or A.."))
-}
-
 /// Pairings: client, server, bytes of a message, lost packets per thousand.
 type Table = BTreeMap<(Speaker, Speaker, u32, u32), PairReport>;
 
@@ -183,23 +183,21 @@ struct Progress {
     failed: AtomicU64,
     stop: AtomicBool,
     begin: Instant,
-    /// The time of the last printed line.
-    told: Mutex<Instant>,
+    lines: ProgressLines,
 }
 
-/// Interval between two lines of progress.
-const TELL_EVERY: Duration = Duration::from_secs(5);
-
 impl Progress {
-    fn new(from: u64) -> Progress {
+    fn new(options: &Options) -> Progress {
+        let end = if options.to == u64::MAX { String::new() } else { options.to.to_string() };
+        let first = format!("seeds {}..{end} on {} threads", options.from, options.threads);
         Progress {
             table: Mutex::default(),
-            next: AtomicU64::new(from),
+            next: AtomicU64::new(options.from),
             ran: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             begin: Instant::now(),
-            told: Mutex::new(Instant::now()),
+            lines: ProgressLines::start(&first),
         }
     }
 
@@ -221,12 +219,7 @@ impl Progress {
                 self.stop.fetch_or(options.stop_at_failure, Ordering::Relaxed);
             }
             self.ran.fetch_add(1, Ordering::Relaxed);
-            if let Ok(mut told) = self.told.try_lock()
-                && told.elapsed() >= TELL_EVERY
-            {
-                *told = Instant::now();
-                println!("{}", self.line());
-            }
+            self.lines.update(|| self.line());
         }
     }
 }
@@ -243,9 +236,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let end = if options.to == u64::MAX { String::new() } else { options.to.to_string() };
-    println!("seeds {}..{end} on {} threads", options.from, options.threads);
-    let progress = Progress::new(options.from);
+    let progress = Progress::new(&options);
     std::thread::scope(|scope| {
         (0..options.threads).for_each(|_| drop(scope.spawn(|| progress.work(&options))));
     });

@@ -61,6 +61,12 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
+/// The place of a DATA packet's first byte in its message.
+pub(super) fn data_offset(bytes: &[u8]) -> u32 {
+    let segment_offset = u32_at(bytes, 52);
+    if segment_offset == MINUS_ONE { u32_at(bytes, 4) } else { segment_offset }
+}
+
 /// Minimum length of a packet of this type for this kernel; `None`: the kernel does not know the type.
 pub(super) fn least_bytes(kind: u8, kernel: Kernel) -> Option<usize> {
     let is_stripped = kernel == Kernel::Three;

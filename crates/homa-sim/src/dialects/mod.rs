@@ -8,6 +8,7 @@ mod format;
 mod model;
 mod node;
 mod pair;
+mod sent_ranges;
 mod speaker;
 mod swarm;
 

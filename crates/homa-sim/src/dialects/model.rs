@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::format::{
     ACK, BUSY, COMMON_BYTES, CUTOFFS, DATA, DATA_BYTES, GRANT, Head, MINUS_ONE, NEED_ACK, RESEND, START_MSG,
-    UNKNOWN, least_bytes, packet, put, u16_at, u32_at, u64_at,
+    UNKNOWN, data_offset, least_bytes, packet, put, u16_at, u32_at, u64_at,
 };
 use super::node::{CLIENT_PORT, Finished, Node, SERVER_PORT, pattern, pattern_holds};
 use super::speaker::{Kernel, TrafficCounts};
@@ -235,8 +235,6 @@ impl KernelModel {
             put(&mut bytes, 4, &offset.to_be_bytes());
         }
         bytes.extend((offset..end).map(|at| pattern(id, at)));
-        self.counts.bytes += u64::from(end - offset);
-        self.counts.bytes_twice += if again { u64::from(end - offset) } else { 0 };
         self.sent.push_back(bytes);
     }
 
@@ -319,12 +317,11 @@ impl KernelModel {
     }
 
     fn on_data(&mut self, now: u64, id: u64, bytes: &[u8]) {
-        let (len, incoming, segment_offset) = (u32_at(bytes, 28), u32_at(bytes, 32), u32_at(bytes, 52));
+        let (len, incoming, offset) = (u32_at(bytes, 28), u32_at(bytes, 32), data_offset(bytes));
         let (acked, version) = (u64_at(bytes, 36), u16_at(bytes, 46));
         if acked != 0 {
             self.rpcs.remove(&(acked | 1));
         }
-        let offset = if segment_offset == MINUS_ONE { u32_at(bytes, 4) } else { segment_offset };
         let payload = &bytes[DATA_BYTES..];
         if len == 0 || len > MAX_MESSAGE || offset >= len || payload.is_empty() {
             return;

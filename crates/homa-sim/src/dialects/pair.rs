@@ -7,9 +7,10 @@ use homa_proto::Config;
 use rand::Rng;
 use rand_pcg::Pcg64;
 
-use super::format::{DATA, u64_at};
+use super::format::{DATA, DATA_BYTES, data_offset, u64_at};
 use super::model::{KernelModel, Quirks};
 use super::node::{Node, Ours};
+use super::sent_ranges::SentRanges;
 use super::speaker::{Speaker, TrafficCounts};
 use crate::payload::random_numbers;
 
@@ -113,6 +114,13 @@ impl PairReport {
         (self.client.resends + self.server.resends) as f64 / calls as f64
     }
 
+    /// Durations of all calls.
+    pub fn times(&self) -> CallTimes {
+        let mut all = self.undisturbed;
+        [self.request_lost, self.response_lost].iter().for_each(|times| all.add(times));
+        all
+    }
+
     /// Adds the results of another run of the same pairing.
     pub fn add(&mut self, other: &PairReport) {
         self.completed += other.completed;
@@ -123,6 +131,7 @@ impl PairReport {
             sum.resends += of.resends;
             sum.bytes += of.bytes;
             sum.bytes_twice += of.bytes_twice;
+            sum.bytes_lost += of.bytes_lost;
             sum.dropped += of.dropped;
             sum.wrong += of.wrong;
         }
@@ -163,7 +172,14 @@ struct Pair {
     open: BTreeMap<u64, OpenCall>,
     /// Numbers of the open calls by the client's RPC id.
     by_id: BTreeMap<u64, u64>,
+    /// What each speaker has sent of each message: by sender and RPC id.
+    sent_ranges: BTreeMap<(usize, u64), SentRanges>,
     started: u64,
+}
+
+/// Bytes of its message that a packet carries; `None`: it is not DATA.
+fn payload_bytes(packet: &[u8]) -> Option<u32> {
+    (packet[11] == DATA).then(|| (packet.len() - DATA_BYTES) as u32)
 }
 
 fn addresses(ipv6: bool) -> [SocketAddr; 2] {
@@ -214,6 +230,7 @@ pub fn run_pair(plan: PairPlan) -> PairReport {
         report: PairReport::default(),
         open: BTreeMap::new(),
         by_id: BTreeMap::new(),
+        sent_ranges: BTreeMap::new(),
         started: 0,
     };
     match plan.then {
@@ -311,6 +328,7 @@ impl Pair {
     fn transmit(&mut self) {
         for from in [CLIENT, SERVER] {
             while let Some(bytes) = self.nodes[from].poll(self.now) {
+                self.count(from, &bytes);
                 let wire_ns = (bytes.len() as u64 + LINK_OVERHEAD) * 1_000 / BYTES_PER_US;
                 self.free_at[from] = self.free_at[from].max(self.now) + wire_ns;
                 let arrival = self.free_at[from] + PROPAGATION_NS;
@@ -330,6 +348,20 @@ impl Pair {
         }
     }
 
+    fn traffic(&mut self, of: usize) -> &mut TrafficCounts {
+        if of == CLIENT { &mut self.report.client } else { &mut self.report.server }
+    }
+
+    /// Counts the payload of a packet that is sent.
+    fn count(&mut self, from: usize, bytes: &[u8]) {
+        let Some(payload) = payload_bytes(bytes) else { return };
+        let (id, offset) = (u64_at(bytes, 20), data_offset(bytes));
+        let again = self.sent_ranges.entry((from, id)).or_default().add(offset, offset + payload);
+        let counts = self.traffic(from);
+        counts.bytes += u64::from(payload);
+        counts.bytes_twice += u64::from(again);
+    }
+
     /// Whether the plan has this packet of one request lost.
     fn is_chosen(&self, from: usize, bytes: &[u8]) -> bool {
         let is_first_copy = || bytes[11] == DATA && bytes[48] == 0;
@@ -341,8 +373,9 @@ impl Pair {
     /// A packet is lost.
     fn lose(&mut self, from: usize, bytes: &[u8]) {
         self.report.lost += 1;
+        self.traffic(from).bytes_lost += u64::from(payload_bytes(bytes).unwrap_or(0));
         let call = self.by_id.get(&(u64_at(bytes, 20) & !1)).and_then(|call| self.open.get_mut(call));
-        if let Some(call) = call.filter(|_| bytes[11] == DATA) {
+        if let Some(call) = call.filter(|_| payload_bytes(bytes).is_some()) {
             call.lost[from] = true;
         }
     }

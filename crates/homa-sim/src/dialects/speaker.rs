@@ -49,10 +49,12 @@ pub struct TrafficCounts {
     pub executed_again: u64,
     /// RESEND packets sent.
     pub resends: u64,
-    /// Payload bytes sent.
+    /// Payload bytes that it put on the link.
     pub bytes: u64,
-    /// Payload bytes marked as retransmitted.
+    /// Those of them that it had sent before, whatever its packets say of that.
     pub bytes_twice: u64,
+    /// Payload bytes that the link lost.
+    pub bytes_lost: u64,
     /// Packets of an unknown type, and invalid packets.
     pub dropped: u64,
     /// Messages whose bytes differ from those that were sent.
