@@ -11,19 +11,19 @@ use homa::error::{CallError, HostError, SegmentError};
 use homa::{DriverChoice, Host, HostBuilder, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
-fn config(ip: &str) -> HostBuilder {
+pub fn config(ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
     // Not the directory of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     Host::builder().driver(DriverChoice::LinuxUdp).address(bind).segment_dir(segment_dir)
 }
 
-fn driver(ip: &str) -> LinuxUdpDriver {
+pub fn driver(ip: &str) -> LinuxUdpDriver {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
     LinuxUdpDriver::bind(&LinuxUdpConfig { bind, ..LinuxUdpConfig::default() }).unwrap()
 }
 
-fn server(ip: &str, port: u16) -> ServerAddr {
+pub fn server(ip: &str, port: u16) -> ServerAddr {
     ServerAddr::new(SocketAddr::new(ip.parse().unwrap(), LINUX_UDP_PORT), port)
 }
 

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod linux_udp;
+mod linux_udp_kernel;
 mod narrow_path;
 mod packet;
 mod raw;

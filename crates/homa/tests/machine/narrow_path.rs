@@ -23,7 +23,7 @@ fn config(driver: DriverChoice, ip: &str) -> HostBuilder {
 /// SEND-15: hosts once sent packets of the old length for ever, and both sides' RESENDs kept the RPC alive.
 #[test]
 fn a_message_goes_on_over_a_path_that_has_become_narrower() {
-    for driver in [DriverChoice::Udp, DriverChoice::Raw] {
+    for driver in [DriverChoice::Udp, DriverChoice::Raw, DriverChoice::LinuxUdp] {
         for ips in [V4, V6] {
             let Some(namespaces) = pair(9_000) else { return };
             let echo = namespaces[1].run(move || Echo::with(config(driver, ips[1]), 1));
