@@ -8,6 +8,8 @@ use homa::error::CallError;
 use homa::{Host, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4};
 
+use super::Form;
+
 /// Lengths of the requests, which are echoed, in this order.
 const LENGTHS: [usize; 12] = [100, 100, 3_000, 100, 20_000, 100, 1, 100, 300_000, 100, 1_400, 100];
 
@@ -27,8 +29,13 @@ pub struct HonestCalls {
 }
 
 impl Client {
-    pub fn new(namespace: &Namespace, server: SocketAddr) -> Client {
-        let config = Host::builder().address(SocketAddr::new(V4[0].parse().unwrap(), 0));
+    pub fn new(namespace: &Namespace, form: Form, server: SocketAddr) -> Client {
+        // Not the directory of this machine's other hosts.
+        let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
+        let config = Host::builder()
+            .driver(form.driver())
+            .address(SocketAddr::new(V4[0].parse().unwrap(), 0))
+            .segment_dir(segment_dir);
         let host = namespace.run(move || config.bind().expect("a host"));
         Client { host, to: ServerAddr::new(server, 99) }
     }

@@ -1,10 +1,10 @@
 //! Hostile peers and forged packets together with an honest client, against a server in a separate process:
 //! SECURITY.md has the guarantees.
 //!
-//! Each attack sends [`RATE`] packets per second. All honest calls must be answered, and the server's memory
-//! must stay within a bound and return to its previous level. Times of honest calls are printed and not
-//! checked here: `cargo test -p homa-cli --test machine attack -- --ignored --nocapture` takes longer and
-//! prints the table.
+//! Each attack sends [`RATE`] packets per second, over each [`Form`] of UDP. All honest calls must be
+//! answered, and the server's memory must stay within a bound and return to its previous level. Times of
+//! honest calls are printed and not checked here: `cargo test -p homa-cli --test machine attack -- --ignored
+//! --nocapture` takes longer and prints the table.
 
 mod forged;
 mod honest;
@@ -13,6 +13,8 @@ mod peer;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use homa::DriverChoice;
+use homa::driver::LINUX_UDP_PORT;
 use homa_testkit::namespace::{V4, pair};
 
 use super::serve::Serve;
@@ -23,6 +25,42 @@ const RATE: u32 = 10_000;
 
 /// Address of an attacker that does not hide.
 pub const ATTACKER: &str = "10.146.0.3";
+
+/// Homa in UDP, as an attacker sends it without privileges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// UDP ports of the hosts' own.
+    Udp,
+    /// Linux Homa's UDP form: port 54321 at both ends.
+    LinuxUdp,
+}
+
+impl Form {
+    pub const ALL: [Form; 2] = [Form::Udp, Form::LinuxUdp];
+
+    /// The UDP port of a host that would have `port` in the first form.
+    pub fn port(self, port: u16) -> u16 {
+        match self {
+            Form::Udp => port,
+            Form::LinuxUdp => LINUX_UDP_PORT,
+        }
+    }
+
+    pub fn driver(self) -> DriverChoice {
+        match self {
+            Form::Udp => DriverChoice::Udp,
+            Form::LinuxUdp => DriverChoice::LinuxUdp,
+        }
+    }
+
+    /// The driver's name on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Form::Udp => "udp",
+            Form::LinuxUdp => "linux-udp",
+        }
+    }
+}
 
 /// Additional bytes that the server may hold: the maximum share of one peer, and the retained buffers.
 const MEMORY: u64 = 192 << 20;
@@ -63,6 +101,7 @@ pub fn run(attack: &mut dyn Attack, lasting: Duration) {
 /// The effects of an attack.
 struct Outcome {
     name: &'static str,
+    form: Form,
     /// Honest calls during the same packets sent elsewhere, and during the attack.
     control: HonestCalls,
     attacked: HonestCalls,
@@ -74,7 +113,8 @@ struct Outcome {
 
 impl Outcome {
     fn assert_harmless(&self) {
-        let Outcome { name, attacked, memory: [before, most, after], amplification, .. } = self;
+        let Outcome { attacked, memory: [before, most, after], amplification, .. } = self;
+        let name = format!("{} over {}", self.name, self.form.name());
         assert_eq!(
             attacked.failed,
             Vec::<String>::new(),
@@ -89,17 +129,18 @@ impl Outcome {
 }
 
 /// Runs an attack for this long, and sends the same packets to a socket that is not read.
-fn play(name: &'static str, lasting: Duration, make: fn(&Place) -> Box<dyn Attack>) -> Option<Outcome> {
+fn play((name, make): NamedAttack, form: Form, lasting: Duration) -> Option<Outcome> {
     let namespaces = pair(1_500)?;
     namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
-    let words = format!("serve --protocol homa --bind {}:14600", V4[1]);
+    let server_address = at(V4[1], form.port(14_600));
+    let words = format!("serve --protocol homa --driver {} --bind {server_address}", form.name());
     let (server, _) = Serve::start(&namespaces[1], &words);
     let sink = namespaces[1].run(|| UdpSocket::bind(at(V4[1], 0)).expect("a socket"));
     let elsewhere = sink.local_addr().expect("bound");
 
-    let client = honest::Client::new(&namespaces[0], at(V4[1], 14_600));
+    let client = honest::Client::new(&namespaces[0], form, server_address);
     let beside = |to: SocketAddr| {
-        let place = Place { attacked: to, client: client.address() };
+        let place = Place { form, attacked: to, client: client.address() };
         let mut attack = namespaces[0].run(move || make(&place));
         std::thread::scope(|scope| {
             let attacker = scope.spawn(|| {
@@ -114,7 +155,7 @@ fn play(name: &'static str, lasting: Duration, make: fn(&Place) -> Box<dyn Attac
     client.call_for(lasting / 4);
     let (control, _) = beside(elsewhere);
     let before = server.resident_bytes();
-    let (attacked, (to_attacker, from_attacker)) = beside(at(V4[1], 14_600));
+    let (attacked, (to_attacker, from_attacker)) = beside(server_address);
     let most = server.resident_bytes();
     let end = Instant::now() + Duration::from_secs(10);
     let mut after = most;
@@ -123,11 +164,12 @@ fn play(name: &'static str, lasting: Duration, make: fn(&Place) -> Box<dyn Attac
         after = server.resident_bytes();
     }
     let amplification = to_attacker as f64 / from_attacker.max(1) as f64;
-    Some(Outcome { name, control, attacked, memory: [before, most, after], amplification })
+    Some(Outcome { name, form, control, attacked, memory: [before, most, after], amplification })
 }
 
 /// The place of an attack.
 pub struct Place {
+    pub form: Form,
     pub attacked: SocketAddr,
     /// The honest client's host.
     pub client: SocketAddr,
@@ -154,37 +196,48 @@ pub const FORGERS: [NamedAttack; 4] = [
     ("forged-unreachable", |place| forged::attack(place, forged::unreachable)),
 ];
 
-fn play_all(attacks: &[NamedAttack], lasting: Duration) -> Vec<Outcome> {
-    attacks.iter().map_while(|&(name, make)| play(name, lasting, make)).collect()
+fn assert_all_harmless(attacks: &[NamedAttack], form: Form) {
+    let play = |&attack: &NamedAttack| play(attack, form, Duration::from_millis(400));
+    let outcomes: Vec<Outcome> = attacks.iter().map_while(play).collect();
+    outcomes.iter().for_each(Outcome::assert_harmless);
 }
 
 #[test]
 fn a_hostile_peer_harms_no_other() {
-    let outcomes = play_all(&PEERS, Duration::from_millis(400));
-    outcomes.iter().for_each(Outcome::assert_harmless);
+    assert_all_harmless(&PEERS, Form::Udp);
+}
+
+#[test]
+fn a_hostile_peer_harms_no_other_in_linux_homas_udp_form() {
+    assert_all_harmless(&PEERS, Form::LinuxUdp);
 }
 
 #[test]
 fn forged_packets_cost_no_more_than_lost_ones() {
-    let outcomes = play_all(&FORGERS, Duration::from_millis(400));
-    outcomes.iter().for_each(Outcome::assert_harmless);
+    assert_all_harmless(&FORGERS, Form::Udp);
 }
 
 #[test]
-#[ignore = "takes two minutes and prints figures"]
+fn forged_packets_cost_no_more_than_lost_ones_in_linux_homas_udp_form() {
+    assert_all_harmless(&FORGERS, Form::LinuxUdp);
+}
+
+#[test]
+#[ignore = "takes four minutes and prints figures"]
 fn attack_figures() {
     let attacks = [&PEERS[..], &FORGERS].concat();
     let mut outcomes = Vec::new();
     println!(
-        "{:26} {:>7} {:>7} {:>9} {:>9} {:>6} {:>8} {:>8} {:>8} {:>6}",
+        "{:36} {:>7} {:>7} {:>9} {:>9} {:>6} {:>8} {:>8} {:>8} {:>6}",
         "attack", "calls", "failed", "P99 us", "attacked", "ratio", "before", "most", "after", "ampl."
     );
-    for (name, make) in attacks {
-        let Some(outcome) = play(name, Duration::from_secs(4), make) else { return };
+    for (form, attack) in Form::ALL.into_iter().flat_map(|form| attacks.iter().map(move |&a| (form, a))) {
+        let Some(outcome) = play(attack, form, Duration::from_secs(4)) else { return };
+        let name = format!("{}, {}", attack.0, form.name());
         let [control, attacked] = [&outcome.control, &outcome.attacked].map(HonestCalls::short_p99_us);
         let [before, most, after] = outcome.memory.map(|bytes| bytes >> 20);
         println!(
-            "{name:26} {:>7} {:>7} {control:>9.0} {attacked:>9.0} {:>6.2} {before:>5} MB {most:>5} MB {after:>5} MB {:>6.2}",
+            "{name:36} {:>7} {:>7} {control:>9.0} {attacked:>9.0} {:>6.2} {before:>5} MB {most:>5} MB {after:>5} MB {:>6.2}",
             outcome.attacked.answered(),
             outcome.attacked.failed.len(),
             attacked / control,

@@ -2,15 +2,18 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use homa_proto::wire::{self, Ack, AckList, Body, Common, Data, Incarnation, Resend};
 
-use super::{ATTACKER, Attack, Place, at};
+use super::{ATTACKER, Attack, Form, Place, at};
 
 /// The port of the attacker's client.
 const CLIENT_PORT: u16 = 40_000;
 const SERVER_PORT: u16 = 99;
+
+/// Long enough for a port to become free on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Maximum message of Linux Homa.
 const LARGE: u32 = 1_000_000;
@@ -26,8 +29,21 @@ pub struct Peer {
     sent: u64,
 }
 
+/// The attacker's socket. The port of Linux Homa's UDP form may be taken for a moment: children that other
+/// tests have just forked may have a copy of the socket of the attack before.
+fn socket(form: Form) -> UdpSocket {
+    let begin = Instant::now();
+    loop {
+        match UdpSocket::bind(at(ATTACKER, form.port(0))) {
+            Ok(socket) => return socket,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "the attacker's socket: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 pub fn attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
-    let socket = UdpSocket::bind(at(ATTACKER, 0)).expect("the attacker's socket");
+    let socket = socket(place.form);
     socket.set_nonblocking(true).expect("a socket");
     let to = place.attacked;
     Box::new(Peer { socket, to, packet, begins_honestly: false, next_id: 1 << 20, sent: 0 })
@@ -35,7 +51,7 @@ pub fn attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
 
 /// The same attack by a peer that has been answered, and is therefore verified.
 pub fn proven_attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
-    let socket = UdpSocket::bind(at(ATTACKER, 0)).expect("the attacker's socket");
+    let socket = socket(place.form);
     let to = place.attacked;
     Box::new(Peer { socket, to, packet, begins_honestly: true, next_id: 1 << 20, sent: 0 })
 }

@@ -37,8 +37,8 @@ impl Window {
     /// Whether a call that began after this kill may end with `PeerRestarted`.
     ///
     /// A client that sent its request before the first packet of the new incarnation arrived cannot know
-    /// which incarnation it reached (PEER-6). Over raw IP a process that takes over a port does not know
-    /// which requests its predecessor ran, so that a lost packet has the same effect (HOST-10).
+    /// which incarnation it reached (PEER-6). Where processes share a host, one that takes over a port does
+    /// not know which requests its predecessor ran, so that a lost packet has the same effect (HOST-10).
     fn may_confuse(&self, failure: &Failure, stream: Stream) -> bool {
         let restarted = failure.outcome.code() == PEER_RESTARTED && self.cause == Cause::Kill;
         let end_ns = self.end_ns + Config::default().max_packet_lifetime_ns;
@@ -166,7 +166,7 @@ impl Audit {
             let kill = windows.iter().rposition(|window| window.may_confuse(failure, stream))?;
             // PEER-6: over UDP the stream's host knows the new incarnation by then.
             let first = self.confused.insert((stream.number, kill));
-            (first || stream.carrier == Carrier::Raw).then_some(Cause::Kill)
+            (first || stream.carrier.shares_host()).then_some(Cause::Kill)
         });
         let code = usize::from(failure.outcome.code());
         self.failures.entry(cause).or_default()[code] += 1;

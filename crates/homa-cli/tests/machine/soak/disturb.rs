@@ -7,7 +7,7 @@ use homa_testkit::namespace::{V4, await_path};
 use rand::Rng;
 use rand_pcg::Pcg64;
 
-use super::super::attack::{self, FORGERS, NamedAttack, PEERS, Place, at};
+use super::super::attack::{self, FORGERS, Form, NamedAttack, PEERS, Place, at};
 use super::audit::{Cause, Window};
 use super::ledger::now_ns;
 use super::process::{Carrier, Target};
@@ -53,11 +53,14 @@ impl Soak {
         [&PEERS[..], forgers].concat()
     }
 
-    /// Runs each attack once, so that the server has all retained buffers, and returns its memory.
+    /// Runs each attack once over each form, so that the server has all retained buffers, and returns its
+    /// memory.
     pub fn warm_up(&mut self) -> u64 {
         for attack in self.attacks() {
-            self.beside_attack(attack, WARM_UP, |_| {});
-            self.await_answers(1);
+            for form in Form::ALL {
+                self.beside_attack(attack, form, WARM_UP, |_| {});
+                self.await_answers(1);
+            }
         }
         std::thread::sleep(WARM_UP);
         self.steady.resident_bytes()
@@ -76,9 +79,10 @@ impl Soak {
         };
         let attacks = self.attacks();
         let attack = attacks[random.random_range(0..attacks.len())];
+        let form = Form::ALL[random.random_range(0..Form::ALL.len())];
         let lasting = Duration::from_millis(random.random_range(1_000..6_000));
         if random.random_range(0..2) == 0 {
-            self.beside_attack(attack, lasting, run);
+            self.beside_attack(attack, form, lasting, run);
         } else {
             run(self);
         }
@@ -89,11 +93,16 @@ impl Soak {
     pub fn beside_attack(
         &mut self,
         (name, make): NamedAttack,
+        form: Form,
         lasting: Duration,
         run: impl FnOnce(&mut Soak),
     ) {
-        let place =
-            Place { attacked: Target::Steady.address(Carrier::Udp), client: at(V4[0], CLIENT_UDP_PORT) };
+        let carrier = match form {
+            Form::Udp => Carrier::Udp,
+            Form::LinuxUdp => Carrier::LinuxUdp,
+        };
+        let client = at(V4[0], form.port(CLIENT_UDP_PORT));
+        let place = Place { form, attacked: Target::Steady.address(carrier), client };
         let mut attack = self.namespaces[0].run(move || make(&place));
         let status = std::sync::Arc::clone(&self.status);
         status.attack_begins(name);

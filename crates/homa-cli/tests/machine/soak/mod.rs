@@ -27,7 +27,7 @@ use homa_testkit::namespace::{Namespace, pair};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
-use super::attack::{ATTACKER, PEERS};
+use super::attack::{ATTACKER, Form, PEERS};
 use audit::{Audit, AuditedStream, Window};
 use child::Process;
 use disturb::Disturbance;
@@ -67,8 +67,8 @@ impl Soak {
         let namespaces = pair(1_500)?;
         namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
         let scratch = Scratch::new("soak");
-        let carriers =
-            if raw_ip(&namespaces[0]) { vec![Carrier::Udp, Carrier::Raw] } else { vec![Carrier::Udp] };
+        let mut carriers = vec![Carrier::Udp, Carrier::LinuxUdp];
+        carriers.extend(raw_ip(&namespaces[0]).then_some(Carrier::Raw));
         let site = Site { directory: scratch.0.clone(), carriers };
         let ledger = Ledger::open(&site.directory);
         let server = |target, life| Process::start(&namespaces[1], &site, &Role::Server { target, life });
@@ -203,7 +203,9 @@ fn calls_survive_a_kill_a_cut_an_mtu_change_and_an_attack() {
         soak.await_answers(1);
     }
     // Attacks by forged packets need raw IP.
-    soak.beside_attack(PEERS[0], Duration::from_millis(400), |_| {});
+    for form in Form::ALL {
+        soak.beside_attack(PEERS[0], form, Duration::from_millis(400), |_| {});
+    }
     let (audit, resident, _) = soak.end(Duration::from_secs(10), warm);
     println!("{audit}");
     audit.assert_clean();

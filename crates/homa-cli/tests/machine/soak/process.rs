@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use homa::driver::LINUX_UDP_PORT;
 use homa::error::ReplyError;
 use homa::{Client, DriverChoice, Host, Request, Server, ServerAddr};
 use homa_testkit::namespace::V4;
@@ -42,6 +43,14 @@ const SERVER_THREADS: usize = 2;
 pub enum Carrier {
     Udp,
     Raw,
+    LinuxUdp,
+}
+
+impl Carrier {
+    /// Whether all processes at an address are one host to their peers (HOST-1).
+    pub fn shares_host(self) -> bool {
+        self != Carrier::Udp
+    }
 }
 
 /// The two server processes.
@@ -54,16 +63,20 @@ pub enum Target {
 }
 
 impl Target {
-    fn homa_port(self) -> u16 {
-        match self {
-            Target::Steady => 99,
-            Target::Killed => 98,
+    /// HOST-1: over raw IP and in Linux Homa's UDP form the Homa ports are those of one host.
+    pub fn homa_port(self, carrier: Carrier) -> u16 {
+        match (carrier, self) {
+            (Carrier::Udp | Carrier::LinuxUdp, Target::Steady) => 99,
+            (Carrier::Udp | Carrier::LinuxUdp, Target::Killed) => 98,
+            (Carrier::Raw, Target::Steady) => 97,
+            (Carrier::Raw, Target::Killed) => 96,
         }
     }
 
     pub fn address(self, carrier: Carrier) -> SocketAddr {
         match (carrier, self) {
             (Carrier::Raw, _) => at(V4[1], 0),
+            (Carrier::LinuxUdp, _) => at(V4[1], LINUX_UDP_PORT),
             (Carrier::Udp, Target::Steady) => at(V4[1], 14_600),
             (Carrier::Udp, Target::Killed) => at(V4[1], 14_601),
         }
@@ -109,6 +122,7 @@ impl Site {
         let driver = match carrier {
             Carrier::Udp => DriverChoice::Udp,
             Carrier::Raw => DriverChoice::Raw,
+            Carrier::LinuxUdp => DriverChoice::LinuxUdp,
         };
         let segment_dir = self.directory.join("segments");
         Host::builder().driver(driver).address(bind).segment_dir(segment_dir).bind().expect("a host")
@@ -135,10 +149,10 @@ fn await_end() {
 fn serve(site: &Site, target: Target, life: u8) {
     let ledger = Arc::new(Ledger::open(&site.directory));
     let refused = Arc::new(Mutex::new(BTreeMap::new()));
-    let hosts: Vec<Host> =
-        site.carriers.iter().map(|&carrier| site.host(carrier, target.address(carrier))).collect();
-    for host in &hosts {
-        let server = host.server(target.homa_port()).expect("a server port");
+    let hosts: Vec<(Carrier, Host)> =
+        site.carriers.iter().map(|&carrier| (carrier, site.host(carrier, target.address(carrier)))).collect();
+    for (carrier, host) in &hosts {
+        let server = host.server(target.homa_port(*carrier)).expect("a server port");
         for _ in 0..SERVER_THREADS {
             let (server, ledger, refused) = (server.clone(), Arc::clone(&ledger), Arc::clone(&refused));
             std::thread::spawn(move || answer_all(&server, &ledger, life, &refused));
@@ -214,7 +228,7 @@ fn length(random: &mut Pcg64) -> usize {
 
 fn call_until(stop: &AtomicBool, stream: Stream, client: &Client, ledger: &Ledger, seed: u64) {
     let mut random = Pcg64::seed_from_u64(seed ^ u64::from(stream.number));
-    let to = ServerAddr::new(stream.target.address(stream.carrier), stream.target.homa_port());
+    let to = ServerAddr::new(stream.target.address(stream.carrier), stream.target.homa_port(stream.carrier));
     let ids = (0..).map(|number| CallId { stream: stream.number, number });
     for id in ids.take_while(|_| !stop.load(Ordering::Relaxed)) {
         let (request_bytes, response_bytes) = (length(&mut random), length(&mut random));
