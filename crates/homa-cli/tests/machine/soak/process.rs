@@ -39,6 +39,10 @@ const SLACK: Duration = Duration::from_secs(20);
 
 const SERVER_THREADS: usize = 2;
 
+/// RESENDs before a silent server counts as gone: about two seconds instead of half a second. Where processes
+/// share a socket, a call passes through four of them, each of which may wait for a processor.
+const MAX_RESENDS: u32 = 48;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Carrier {
     Udp,
@@ -125,7 +129,13 @@ impl Site {
             Carrier::LinuxUdp => DriverChoice::LinuxUdp,
         };
         let segment_dir = self.directory.join("segments");
-        Host::builder().driver(driver).address(bind).segment_dir(segment_dir).bind().expect("a host")
+        Host::builder()
+            .driver(driver)
+            .address(bind)
+            .segment_dir(segment_dir)
+            .configure(|config| config.protocol.max_resends = MAX_RESENDS)
+            .bind()
+            .expect("a host")
     }
 }
 
