@@ -91,6 +91,8 @@
 //! - **Polling drives the network** (`Socket::attend`): before the program sleeps in poll or a similar
 //!   function, the hooks wake the progress thread, which would otherwise start a tick later. The hooks take
 //!   no lock and allocate nothing, since signal handlers poll.
+//! - **Messages of one sendmmsg are sent together**, like those of `reply_all` in the Rust API: short ones for
+//!   one peer share packets.
 //! - **A UDP port follows from a Homa port** (`hosts`), since the program names no UDP port. Each socket has
 //!   its own host over UDP. The owner of the UDP port owns the Homa port, and the kernel frees it when the
 //!   process dies. No registry of our own (a file, or names in the abstract namespace) is needed. Over raw IP

@@ -104,11 +104,21 @@ pub(crate) struct Sending {
     pub(crate) signals: Option<signals::BlockedSignals>,
     /// Start and maximum duration of the wait.
     waits: Option<(Instant, Option<Duration>)>,
+    place: PlaceInBatch,
+}
+
+/// The place of a message among those of a sendmmsg, which are sent together.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PlaceInBatch {
+    /// Earlier messages may wait for this one.
+    pub(crate) follows: bool,
+    /// Another message follows.
+    pub(crate) more: bool,
 }
 
 impl Sending {
-    pub(crate) fn begin(socket: Arc<Socket>) -> Sending {
-        Sending { socket, signals: None, waits: None }
+    pub(crate) fn begin(socket: Arc<Socket>, place: PlaceInBatch) -> Sending {
+        Sending { socket, signals: None, waits: None, place }
     }
 
     /// Waits briefly for memory of messages in flight, which is freed when they end.
@@ -120,6 +130,9 @@ impl Sending {
         }
         if self.signals.is_none() {
             self.signals = signals::BlockedSignals::if_handled();
+        }
+        if std::mem::take(&mut self.place.follows) {
+            socket.side().flush();
         }
         TurnError::SleepBetweenTurns(SleepBetweenTurns::new(
             -1,
@@ -173,7 +186,7 @@ impl Socket {
         let to = SocketName::read(self.family, header.msg_name.cast(), header.msg_namelen)?;
         if args.id != 0 {
             self.await_memory(sending, flags)?;
-            self.send_answer(&header, &args, to)?;
+            self.send_answer(&header, &args, to, sending.place.more)?;
             self.room().note_sent();
             return Ok(0);
         }
@@ -215,7 +228,8 @@ impl Socket {
         loop {
             let side = self.side();
             let cookie = args.completion_cookie;
-            let text = match pieces.with(|pieces| side.start_pieces(to, pieces, cookie, private))? {
+            let more = sending.place.more;
+            let text = match pieces.with(|pieces| side.start_pieces(to, pieces, cookie, private, more))? {
                 Ok(id) => return Ok(id),
                 Err(CallError::LimitReached { .. }) if waits => return Err(sending.wait()),
                 Err(CallError::LimitReached { .. }) => return Err(Refusal::plain(libc::EAGAIN).into()),
@@ -229,7 +243,13 @@ impl Socket {
         }
     }
 
-    fn send_answer(&self, header: &msghdr, args: &SendArgs, to: SocketName) -> Result<(), Refusal> {
+    fn send_answer(
+        &self,
+        header: &msghdr,
+        args: &SendArgs,
+        to: SocketName,
+        more: bool,
+    ) -> Result<(), Refusal> {
         if args.completion_cookie != 0 {
             return Err(Refusal::new(libc::EINVAL, "an answer has no completion cookie"));
         }
@@ -240,7 +260,7 @@ impl Socket {
         // An error ends the request, as in the kernel.
         let pieces = GatherList::read(header)?;
         let side = self.side();
-        match pieces.with(|pieces| side.reply_pieces(rpc, pieces))? {
+        match pieces.with(|pieces| side.reply_pieces(rpc, pieces, more))? {
             Ok(()) | Err(ReplyError::ClientGone { .. } | ReplyError::Closed) => Ok(()),
             Err(ReplyError::LimitReached { .. }) => {
                 Err(Refusal::new(libc::ENOBUFS, "there is no memory for more answers"))

@@ -78,12 +78,16 @@ enum TurnCode {
 /// Runs a call in turns until it is over. `turn` gets the sleeping call, `None` at first, and whether a
 /// handler ended its sleep. It returns the call and the outcome of the turn.
 ///
-/// This is a cancellation point: when `turn` returns, no frame may have a destructor.
+/// This is a cancellation point, at its beginning only if `may_end`: when `turn` returns, no frame may have a
+/// destructor.
 pub(crate) fn call(
+    may_end: bool,
     turn: impl Fn(Option<SleepingCall>, bool) -> Result<(SleepingCall, TurnOutcome), Refusal>,
 ) -> isize {
-    // SAFETY: no frame on the stack has a destructor, up to the program's frames.
-    unsafe { pthread_testcancel() };
+    if may_end {
+        // SAFETY: no frame on the stack has a destructor, up to the program's frames.
+        unsafe { pthread_testcancel() };
+    }
     let (mut place, mut interrupted) = (None, false);
     loop {
         match one_turn(&turn, place, interrupted) {

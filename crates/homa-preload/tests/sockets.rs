@@ -208,7 +208,7 @@ fn calls_are_aborted_and_sockets_shut_down() {
 }
 
 #[test]
-fn several_messages_are_received_at_once() {
+fn several_messages_are_sent_and_received_at_once() {
     let Some(program) = program("program") else { return };
     let port = ports(1);
     let _echo = echo(&program, FAMILIES[0], port, "1");

@@ -122,12 +122,14 @@ fn what_is_lost_of_a_message_that_was_sent_from_where_it_lay_is_sent_again() {
                 let (request, mut rpc) = (rpc.take_payload(), Some(rpc));
                 let tag = (0..CALLS).find(|tag| request == message(length(*tag), *tag)).unwrap();
                 pass(length(tag + 1), tag + 1, &mut |pieces| {
-                    server.reply_pieces(rpc.take().unwrap(), pieces).unwrap();
+                    server.reply_pieces(rpc.take().unwrap(), pieces, false).unwrap();
                 });
             }
         });
         for tag in 0..CALLS {
-            pass(length(tag), tag, &mut |pieces| _ = client.start_pieces(to, pieces, tag, false).unwrap());
+            pass(length(tag), tag, &mut |pieces| {
+                _ = client.start_pieces(to, pieces, tag, false, false).unwrap()
+            });
             let Ok(Arrival::Outcome(outcome)) = client.recv(Some(PATIENCE)) else { panic!("it has an end") };
             assert!(outcome.result.unwrap() == message(length(tag + 1), tag + 1), "{tag} came back changed");
         }

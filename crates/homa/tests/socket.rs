@@ -694,13 +694,13 @@ fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
                 let tag = request.len() as u64;
                 assert!(request == message(request.len(), tag));
                 in_pieces(request.len(), tag + 1, &mut |pieces| {
-                    server.reply_pieces(rpc.take().unwrap(), pieces).unwrap();
+                    server.reply_pieces(rpc.take().unwrap(), pieces, false).unwrap();
                 });
             }
         });
         for length in [1, 100, 16_384, 40_000, 131_072, 200_001, 999_999, 1_000_000].repeat(5) {
             in_pieces(length, length as u64, &mut |pieces| {
-                client.start_pieces(to, pieces, 1, false).unwrap();
+                client.start_pieces(to, pieces, 1, false, false).unwrap();
             });
             assert!(outcome(&client).result.unwrap() == message(length, length as u64 + 1));
         }
@@ -709,7 +709,7 @@ fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
     // No host is there: the call may end while it is copied.
     for cookie in 0..20 {
         in_pieces(1_000_000, 1, &mut |pieces| {
-            client.start_pieces(to, pieces, cookie, false).unwrap();
+            client.start_pieces(to, pieces, cookie, false, false).unwrap();
         });
     }
     (0..20).for_each(|_| assert!(outcome(&client).result.is_err()));

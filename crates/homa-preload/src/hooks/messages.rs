@@ -12,7 +12,7 @@ use crate::ffi_border::{Refusal, answer_int, errno, set_errno};
 use crate::memory;
 use crate::real;
 use crate::receive::RecvCall;
-use crate::send::Sending;
+use crate::send::{PlaceInBatch, Sending};
 use crate::socket::Socket;
 use crate::turns::{self, SleepingCall};
 
@@ -27,7 +27,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
         // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::sendmsg(fd, message, flags) };
     }
-    send_in_turns(fd, message, flags)
+    send_in_turns(fd, message, flags, PlaceInBatch::default())
 }
 
 /// # Safety
@@ -41,12 +41,13 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
     receive_in_turns(fd, message, flags)
 }
 
-/// sendmsg on a Homa socket; a cancellation point.
-fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    turns::call(|call, interrupted| {
+/// sendmsg on a Homa socket; a cancellation point, except while earlier messages of a batch wait for this
+/// one.
+fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int, place: PlaceInBatch) -> ssize_t {
+    turns::call(!place.follows, |call, interrupted| {
         let mut sending = match call {
             Some(SleepingCall::Sending(sending)) => sending,
-            _ => Sending::begin(ProcessState::get().socket(fd)?),
+            _ => Sending::begin(ProcessState::get().socket(fd)?, place),
         };
         let step = Socket::send(&mut sending, message, flags, interrupted);
         let step = sending.socket.noting(step)?;
@@ -56,7 +57,7 @@ fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
 
 /// recvmsg on a Homa socket; a cancellation point.
 fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    turns::call(|call, interrupted| {
+    turns::call(true, |call, interrupted| {
         let mut receiving = match call {
             Some(SleepingCall::RecvCall(receiving)) => receiving,
             _ => RecvCall::begin(ProcessState::get().socket(fd)?),
@@ -73,17 +74,19 @@ fn each(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
-    mut body: impl FnMut(*mut msghdr, bool) -> ssize_t,
+    mut body: impl FnMut(*mut msghdr, PlaceInBatch) -> ssize_t,
 ) -> c_int {
     if answer_int(|| ProcessState::get().socket(fd).map(|_| 0)) < 0 {
         return -1;
     }
     let before = errno();
     let mut done = 0;
-    for at in 0..count.min(MOST_AT_ONCE) as usize {
+    let most = count.min(MOST_AT_ONCE) as usize;
+    for at in 0..most {
         let message = messages.wrapping_add(at);
+        let place = PlaceInBatch { follows: at > 0, more: at + 1 < most };
         // The header is the structure's first field.
-        let length = body(message.cast(), done > 0);
+        let length = body(message.cast(), place);
         if length < 0 {
             break;
         }
@@ -114,7 +117,14 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }
-    each(fd, messages, count, |message, _| send_in_turns(fd, message, flags))
+    let sent = each(fd, messages, count, |message, place| send_in_turns(fd, message, flags, place));
+    if sent != count.min(MOST_AT_ONCE) as c_int {
+        // Messages before the one that failed may still wait for it.
+        let before = errno();
+        answer_int(|| ProcessState::get().socket(fd).map(|socket| socket.side().flush()).map(|()| 0));
+        set_errno(before);
+    }
+    sent
 }
 
 /// # Safety
@@ -141,7 +151,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         return -1;
     }
     let since = Instant::now();
-    let done = each(fd, messages, count, |message, some| {
+    let done = each(fd, messages, count, |message, PlaceInBatch { follows: some, .. }| {
         // Like the kernel, checks the timeout only between messages; a wait for one message may exceed it.
         if some && longest.is_some_and(|longest| since.elapsed() >= longest) {
             return -1;

@@ -441,6 +441,39 @@ static void at_once(const union address *to)
 	CHECK(recvmmsg(port.fd, several, 2, 0, &soon) == 1 && soon.tv_sec == 0 && soon.tv_nsec == 0);
 }
 
+/* Several messages in a sendmmsg: all are sent, also if one in the middle is refused. */
+static void sent_at_once(const union address *to)
+{
+	enum { COUNT = 8 };
+	struct port port = open_client(to->any.sa_family);
+	struct homa_sendmsg_args args[COUNT];
+	struct homa_recvmsg_args received;
+	struct mmsghdr several[COUNT];
+	struct iovec piece = {data, 100};
+	union address from;
+
+	memset(&received, 0, sizeof(received));
+	for (int bad = COUNT; bad >= 0; bad--) {
+		unsigned answered = 0, sent = bad < COUNT ? bad : COUNT;
+
+		for (unsigned i = 0; i < COUNT; i++) {
+			args[i] = (struct homa_sendmsg_args){0, i, 0, (int)i == bad};
+			several[i].msg_hdr = (struct msghdr){
+				.msg_name = (void *)to, .msg_namelen = length_of(to), .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &args[i]};
+		}
+		if (sent == 0)
+			FAILS(sendmmsg(port.fd, several, COUNT, 0), EINVAL);
+		else
+			CHECK(sendmmsg(port.fd, several, COUNT, 0) == (int)sent);
+		for (unsigned i = 0; i < sent; i++) {
+			received.id = 0;
+			CHECK(receive(port.fd, &received, &from, 0) == 100);
+			answered |= 1U << received.completion_cookie;
+		}
+		CHECK(answered == (1U << sent) - 1);
+	}
+}
+
 /* Copies of a descriptor are the same socket, which ends with the last one; a child has none of its parent's.
  * */
 static void copies(const union address *to)
@@ -655,7 +688,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "fails"))
 		fails(&to);
 	else if (!strcmp(what, "at-once"))
-		at_once(&to);
+		at_once(&to), sent_at_once(&to);
 	else if (!strcmp(what, "copies"))
 		copies(&to);
 	else if (!strcmp(what, "execs"))

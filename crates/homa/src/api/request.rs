@@ -99,7 +99,12 @@ impl Request {
     /// # Errors
     /// See [`ReplyError`]; the RPC is over in that case, too.
     pub fn reply(self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
-        self.reply_as(response.into(), |engine, now, (rpc, peer), response| {
+        self.reply_or_hold(response.into(), false)
+    }
+
+    /// Answers the request. With `more`, the answer may wait for the next message.
+    pub(crate) fn reply_or_hold(self, response: Bytes, more: bool) -> Result<(), ReplyError> {
+        self.reply_as(response, more, |engine, now, (rpc, peer), response| {
             engine.answer(now, rpc, peer, Outgoing::Whole(response))
         })
     }
@@ -108,6 +113,7 @@ impl Request {
     pub(crate) fn reply_as(
         mut self,
         response: Bytes,
+        more: bool,
         answer: impl FnOnce(&mut Engine, Time, (RpcKey, SocketAddr), Bytes) -> Result<(), ReplyError>,
     ) -> Result<(), ReplyError> {
         // Dropping a request that is not whole gives it up.
@@ -121,8 +127,7 @@ impl Request {
         if result.is_ok() {
             engine.note_answer(at, self.rpc, length);
         }
-        engine.flush(now);
-        engine.after_work(now);
+        engine.send_or_hold(now, more);
         result
     }
 

@@ -160,7 +160,7 @@ impl Socket {
         cookie: u64,
         private: bool,
     ) -> Result<u64, CallError> {
-        self.start_until(to, request, cookie, private, None)
+        self.start_until((to, request), (cookie, private), None, false)
     }
 
     /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up after `timeout`,
@@ -175,17 +175,16 @@ impl Socket {
         cookie: u64,
         timeout: Duration,
     ) -> Result<u64, CallError> {
-        self.start_until(to, request, cookie, false, Some(timeout))
+        self.start_until((to, request), (cookie, false), Some(timeout), false)
     }
 
     fn start_until(
         &self,
-        to: ServerAddr,
-        request: Bytes,
-        cookie: u64,
-        private: bool,
+        (to, request): (ServerAddr, Bytes),
+        (cookie, private): (u64, bool),
         timeout: Option<Duration>,
     ) -> Result<u64, CallError> {
+        more: bool,
         let SocketShard { shared, index: socket } = &self.members[self.home()];
         let (at, now) = shared.clock.look();
         let mut engine = shared.lock_since(at);
@@ -196,7 +195,7 @@ impl Socket {
         let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline, result: None };
         let from = (self.number, private);
         let id = engine.start_socket_call((at, now), from, to, Outgoing::Whole(request), owner);
-        engine.after_work(now);
+        engine.send_or_hold(now, more);
         id
     }
 
@@ -204,6 +203,9 @@ impl Socket {
     /// longer reads the pieces.
     ///
     /// # Errors
+    /// `more`: another message follows at once, with which this one may be sent; a long one is sent without
+    /// waiting. If none follows, the caller must call [`flush`](Socket::flush).
+    ///
     /// See [`CallError`].
     pub fn start_pieces(
         &self,
@@ -212,9 +214,10 @@ impl Socket {
         cookie: u64,
         private: bool,
     ) -> Result<u64, CallError> {
+        more: bool,
         let SocketShard { shared, index: socket } = &self.members[self.home()];
         if !copy_and_send::is_worth_it(shared, pieces) {
-            return self.start(to, self.message(pieces), cookie, private);
+            return self.start_until((to, self.message(pieces)), (cookie, private), None, more);
         }
         let (at, now) = shared.clock.look();
         let mut engine = shared.lock_since(at);
@@ -224,25 +227,36 @@ impl Socket {
         let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline: None, result: None };
         let from = (self.number, private);
         let id = copy_and_send::copy_and_send(shared, &mut engine, pieces, |engine, request| {
-            engine.start_socket_call((at, now), from, to, request, owner)
+            let id = engine.start_socket_call((at, now), from, to, request, owner);
+            engine.flush(now);
+            id
         });
         engine.after_work(shared.now());
         id
     }
 
     /// Like [`Request::reply`], with a copy of these pieces, in order. When this returns, the host no longer
-    /// reads the pieces.
+    /// reads the pieces. `more` is as in [`start_pieces`](Socket::start_pieces).
     ///
     /// # Errors
     /// See [`ReplyError`]; the RPC is over in that case, too.
-    pub fn reply_pieces(&self, rpc: Request, pieces: &[&[u8]]) -> Result<(), ReplyError> {
+    pub fn reply_pieces(&self, rpc: Request, pieces: &[&[u8]], more: bool) -> Result<(), ReplyError> {
         if !copy_and_send::is_worth_it(rpc.shared(), pieces) {
-            return rpc.reply(self.message(pieces));
+            return rpc.reply_or_hold(self.message(pieces), more);
         }
         rpc.reply_while_copying(pieces)
     }
 
     /// Like [`Request::reply`] to a request that came by this socket, with bytes that the caller must get
+    /// Sends messages that were started with `more`, as far as they were not sent yet.
+    pub fn flush(&self) {
+        for SocketShard { shared, .. } in &self.members {
+            let now = shared.now();
+            let mut engine = shared.lock();
+            engine.send_or_hold(now, false);
+        }
+    }
+
     /// back. The host reads the bytes until [`recv`](Socket::recv) returns [`Arrival::ReturnedReply`] with
     /// this cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet.
     /// After an error, the host no longer reads them when this returns.
@@ -257,7 +271,7 @@ impl Socket {
         let member =
             self.members.get(rpc.endpoint()).filter(|member| Arc::ptr_eq(rpc.shared(), &member.shared));
         let member = member.expect("the request came by this socket");
-        rpc.reply_as(response, |engine, now, rpc, response| {
+        rpc.reply_as(response, false, |engine, now, rpc, response| {
             engine.answer_lent(now, rpc, response, (member.index, cookie))
         })
     }

@@ -72,7 +72,7 @@ impl Engine {
         Ok(server)
     }
 
-    /// Starts a call of a socket, and sends what may be sent at once.
+    /// Starts a call of a socket. The caller flushes.
     pub(crate) fn start_socket_call(
         &mut self,
         (at, now): (u64, Time),
@@ -90,7 +90,6 @@ impl Engine {
         self.sockets.open[socket].calls.insert(id, call);
         self.sockets.deadlines.extend(deadline.map(|(until, _)| (until, call)));
         self.note_call(at, call, length);
-        self.flush(now);
         Ok(id)
     }
 
@@ -352,6 +351,22 @@ mod tests {
 
     use super::*;
     use crate::runtime::engine::testing::engine;
+
+    #[test]
+    fn messages_that_another_follows_are_sent_with_it() {
+        let (mut client, silent) = (engine(), engine());
+        let (socket, port) = client.open_socket(Time::ZERO, None, None).unwrap();
+        let to = ServerAddr::new(silent.driver.local_addr(), 9);
+        for more in [true, true, false] {
+            assert_eq!(client.driver.stats().packets_out, 0);
+            let owner = SocketCall { socket, id: 0, cookie: 0, private: false, deadline: None, result: None };
+            let request = Outgoing::Whole(Bytes::from_static(b"?"));
+            client.start_socket_call((0, Time::ZERO), (port, false), to, request, owner).unwrap();
+            client.send_or_hold(Time::ZERO, more);
+        }
+        let stats = client.driver.stats();
+        assert_eq!((stats.packets_out, stats.send_calls), (3, 1));
+    }
 
     #[test]
     fn a_host_wakes_for_a_deadline() {

@@ -116,6 +116,17 @@ impl Engine {
         !self.waiting.woken_targets.is_empty()
     }
 
+    /// Sends what may be sent now. With `more`, the caller sends another message at once, together with
+    /// this one.
+    pub(crate) fn send_or_hold(&mut self, now: Time, more: bool) {
+        if more {
+            self.progress_must_watch();
+            return;
+        }
+        self.flush(now);
+        self.after_work(now);
+    }
+
     /// Called by a thread that has sent packets without waiting. Wakes sleeping threads if they would now
     /// sleep too long, or if packets lack room to be sent and the sleepers do not watch for it.
     pub(crate) fn after_work(&mut self, now: Time) {
