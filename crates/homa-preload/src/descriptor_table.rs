@@ -150,6 +150,12 @@ impl ProcessState {
         }
     }
 
+    /// The Homa sockets that the program has in epoll sets.
+    pub(crate) fn all_in_epoll(&self) -> Vec<Arc<Socket>> {
+        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
+        sockets.iter().flatten().filter(|socket| socket.in_epoll.load(Relaxed)).map(Arc::clone).collect()
+    }
+
     fn glance(&self) -> Option<RwLockReadGuard<'_, Vec<Option<Arc<Socket>>>>> {
         match self.sockets.try_read() {
             Ok(sockets) => Some(sockets),

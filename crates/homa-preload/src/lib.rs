@@ -53,9 +53,13 @@
 //!   until the program unmaps memory (`munmap`).
 //! - poll shows a message without room in the program's buffers until a recvmsg has found that there is none:
 //!   one EAGAIN for each such message.
-//! - A signal handler may poll and use other descriptors. If it sends or receives on a Homa socket, or opens,
-//!   binds or closes one, it may deadlock with the thread that it interrupts. The same holds for a fault
-//!   handler (SIGSEGV, SIGABRT) that installs the program's first handler of another signal.
+//! - The progress thread drives for a thread that polls several Homa sockets over UDP, that is in select, or in
+//!   which a signal is blocked that has a handler; and in all threads if a handler has SA_NODEFER. Each burst of
+//!   packets then wakes two threads.
+//! - A signal handler may poll and use other descriptors, unless it has unblocked its own signal. If it
+//!   sends or receives on a Homa socket, or opens, binds or closes one, it may deadlock with the thread
+//!   that it interrupts. The same holds for a fault handler (SIGSEGV, SIGABRT) that installs the program's
+//!   first handler of another signal.
 //! - Programs that make system calls themselves do not work: static programs, and those written in Go. `homa
 //!   run` detects them.
 //! - A message is sent from the program's memory while sendmsg runs, and copied, since packets may be lost
@@ -88,9 +92,10 @@
 //!   intermediary. An eventfd can only show the former. It is written only if no thread waits for the message
 //!   itself: a program that blocks in recvmsg makes no additional system call. Each change of the receivable
 //!   messages is followed by a check under one lock, so that the last check sees all changes.
-//! - **Polling drives the network** (`Socket::attend`): before the program sleeps in poll or a similar
-//!   function, the hooks wake the progress thread, which would otherwise start a tick later. The hooks take
-//!   no lock and allocate nothing, since signal handlers poll.
+//! - **A thread in poll or epoll drives the network** (`polling`), as one in recvmsg does: while packets come,
+//!   and for as long after the last ones as recvmsg polls. Then it sleeps, and the progress thread drives,
+//!   which would otherwise start a tick later (`Socket::attend`). A signal handler that polls drives nothing,
+//!   takes no lock and allocates nothing; it is recognised by its signal, which is blocked while it runs.
 //! - **Messages of one sendmmsg are sent together**, like those of `reply_all` in the Rust API: short ones for
 //!   one peer share packets.
 //! - **A UDP port follows from a Homa port** (`hosts`), since the program names no UDP port. Each socket has
@@ -146,6 +151,7 @@ mod options;
 mod own_descriptors;
 mod pages;
 mod pending_message;
+mod polling;
 mod process;
 mod real;
 mod receive;

@@ -9,10 +9,24 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use libc::sigset_t;
 
 /// Whether the program has a handler for some signal.
 static HANDLED: AtomicBool = AtomicBool::new(false);
+
+/// The signals that have ever had a handler, faults included: a bit for each, from signal 1.
+static EVER_HANDLED: AtomicU64 = AtomicU64::new(0);
+
+/// The signals that have one now.
+static NOW_HANDLED: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a handler may run while its own signal is not blocked.
+static NESTS: AtomicBool = AtomicBool::new(false);
+
+/// Threads that drive in poll while no signal is blocked.
+static UNBLOCKED_TURNS: AtomicUsize = AtomicUsize::new(0);
 
 /// Signals for errors of the thread itself, which cannot be deferred.
 const OWN_FAULTS: [c_int; 6] =
@@ -28,16 +42,144 @@ pub(crate) fn note_action(signal: c_int, action: libc::sighandler_t) -> bool {
     is_handler
 }
 
+/// Records the action of a signal for threads that drive in poll. `nests`: the handler runs with its own
+/// signal unblocked. Returns whether it is the program's first handler.
+pub(crate) fn note_handler(signal: c_int, action: libc::sighandler_t, nests: bool) -> bool {
+    let Some(bit) = bit_of(signal) else { return false };
+    if action == libc::SIG_DFL || action == libc::SIG_IGN {
+        NOW_HANDLED.fetch_and(!bit, SeqCst);
+        return false;
+    }
+    if nests {
+        NESTS.store(true, SeqCst);
+    }
+    NOW_HANDLED.fetch_or(bit, SeqCst);
+    EVER_HANDLED.fetch_or(bit, SeqCst) == 0
+}
+
+fn bit_of(signal: c_int) -> Option<u64> {
+    (1..=64).contains(&signal).then(|| 1 << (signal - 1))
+}
+
+/// The signals of these bits.
+fn signals_of(bits: u64) -> impl Iterator<Item = c_int> {
+    (1..=64).filter(move |signal| bits >> (signal - 1) & 1 == 1)
+}
+
+fn contains(set: &sigset_t, signal: c_int) -> bool {
+    // SAFETY: the set is initialised, and the function only reads it.
+    unsafe { libc::sigismember(set, signal) == 1 }
+}
+
+/// Number of threads that drive in poll while no signal is blocked.
+pub(crate) fn unblocked_turns() -> usize {
+    UNBLOCKED_TURNS.load(SeqCst)
+}
+
+/// How a thread in poll holds off the signals that have handlers while it drives. It has no destructor, since
+/// the thread may end between its turns.
+#[derive(Clone, Copy)]
+pub(crate) struct HeldSignals {
+    /// The signals that had had handlers.
+    known: u64,
+    /// The thread's own mask, if signals were blocked.
+    before: Option<sigset_t>,
+}
+
+impl HeldSignals {
+    /// Blocks the signals that have handlers. `None` if the thread may run in a handler, which must not
+    /// drive: one of these signals is blocked already.
+    pub(crate) fn hold() -> Option<HeldSignals> {
+        let known = EVER_HANDLED.load(SeqCst);
+        if known == 0 {
+            return Some(HeldSignals { known, before: None });
+        }
+        if NESTS.load(SeqCst) {
+            return None;
+        }
+        // SAFETY: a signal set consists of numbers, and sigemptyset initialises it.
+        let mut handled: sigset_t = unsafe { std::mem::zeroed() };
+        let mut before = handled;
+        // SAFETY: both sets are valid, and the calls cannot fail with these arguments.
+        unsafe {
+            libc::sigemptyset(&mut handled);
+            for signal in signals_of(NOW_HANDLED.load(SeqCst)).filter(|signal| !OWN_FAULTS.contains(signal)) {
+                libc::sigaddset(&mut handled, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &handled, &mut before);
+        }
+        let held = HeldSignals { known, before: Some(before) };
+        if signals_of(known).any(|signal| contains(&before, signal)) {
+            held.release();
+            return None;
+        }
+        Some(held)
+    }
+
+    /// Restores the thread's mask.
+    pub(crate) fn release(&self) {
+        if let Some(before) = &self.before {
+            // SAFETY: the set is the thread's previous one, and the third argument may be NULL.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+        }
+    }
+
+    /// The mask with which the thread sleeps unless the program's call has one; null: the thread's own.
+    pub(crate) fn mask(&self) -> *const sigset_t {
+        self.before.as_ref().map_or(ptr::null(), ptr::from_ref)
+    }
+
+    /// Whether a signal has come that a sleep with this mask would admit.
+    pub(crate) fn has_pending(&self, mask: Option<&sigset_t>) -> bool {
+        if self.before.is_none() {
+            return false;
+        }
+        // SAFETY: a signal set consists of numbers, and sigpending initialises it.
+        let mut pending: sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set has room for the result.
+        let known = unsafe { libc::sigpending(&mut pending) } == 0;
+        let admits = |signal| !mask.is_some_and(|mask| contains(mask, signal));
+        known && signals_of(self.known).any(|signal| contains(&pending, signal) && admits(signal))
+    }
+
+    /// Begins a turn of driving.
+    pub(crate) fn begin_turn(&self) -> DrivingTurn {
+        // Counted before the check: who installs a handler later waits until this turn is over.
+        let counted = self.before.is_none();
+        UNBLOCKED_TURNS.fetch_add(usize::from(counted), SeqCst);
+        DrivingTurn { known: self.known, counted }
+    }
+}
+
+/// A turn of driving in poll.
+pub(crate) struct DrivingTurn {
+    known: u64,
+    counted: bool,
+}
+
+impl DrivingTurn {
+    /// Whether the program has installed another handler, whose signal is not blocked.
+    pub(crate) fn is_over(&self) -> bool {
+        EVER_HANDLED.load(SeqCst) != self.known
+    }
+}
+
+impl Drop for DrivingTurn {
+    fn drop(&mut self) {
+        UNBLOCKED_TURNS.fetch_sub(usize::from(self.counted), SeqCst);
+    }
+}
+
 /// Signals are blocked while this exists.
 pub(crate) struct BlockedSignals {
-    before: libc::sigset_t,
+    before: sigset_t,
 }
 
 impl BlockedSignals {
     /// Blocks all signals.
     pub(crate) fn all() -> BlockedSignals {
         // SAFETY: a signal set consists of numbers, and sigfillset initialises it.
-        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+        let mut all: sigset_t = unsafe { std::mem::zeroed() };
         let mut before = all;
         // SAFETY: both sets are valid, and the calls cannot fail with these arguments.
         unsafe {
@@ -56,7 +198,7 @@ impl BlockedSignals {
     }
 
     /// The thread's previous mask, with which it sleeps.
-    pub(crate) fn before(&self) -> libc::sigset_t {
+    pub(crate) fn before(&self) -> sigset_t {
         self.before
     }
 }

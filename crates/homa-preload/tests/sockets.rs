@@ -81,6 +81,54 @@ fn a_signal_ends_calls_that_waited_before_there_was_a_handler() {
     }
 }
 
+/// Lets threads poll the network for longer than a test lasts.
+fn that_drives(mut command: Command) -> Command {
+    command.env("HOMA_POLL_USECS", "900000000");
+    command
+}
+
+#[test]
+fn a_signal_ends_polls_that_waited_before_there_was_a_handler() {
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
+    let silent = ports(1);
+    let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
+    for by in ["1", "4"] {
+        let command = || client(&waits, "first-handler", FAMILIES[0], 1, &[&silent.to_string(), by]);
+        run(command());
+        run(that_drives(command()));
+    }
+}
+
+#[test]
+fn a_thread_in_poll_drives_the_network_itself() {
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
+    let silent = ports(1);
+    let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
+    run(that_drives(client(&waits, "polls-drive", FAMILIES[0], 1, &[&silent.to_string()])));
+}
+
+#[test]
+fn a_thread_that_drives_in_poll_ends_by_signals_time_limits_and_other_descriptors() {
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
+    for host in FAMILIES {
+        let silent = ports(1);
+        let _silent = Running::server(preloaded(&program, &["swallow", host, &silent.to_string()]));
+        for what in ["polls-end", "polls-others"] {
+            run(that_drives(client(&waits, what, host, 1, &[&silent.to_string()])));
+            run(client(&waits, what, host, 1, &[&silent.to_string()]));
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_drives_is_cancelled_as_one_that_sleeps() {
+    let Some((program, ends)) = program("program").zip(program("ends")) else { return };
+    let (port, silent) = (ports(1), ports(1));
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
+    run(that_drives(client(&ends, "cancels-driving", FAMILIES[0], port, &[&silent.to_string()])));
+}
+
 #[test]
 fn a_thread_that_is_cancelled_in_a_call_ends_and_leaves_its_socket_well() {
     let Some((program, ends)) = program("program").zip(program("ends")) else { return };

@@ -1,18 +1,22 @@
-//! poll, select and epoll. The kernel handles a Homa socket's descriptor itself. The hooks only start the
-//! progress thread's driving when the program goes to sleep, instead of a tick later.
+//! poll, select and epoll. The kernel handles a Homa socket's descriptor itself. In poll and epoll the
+//! thread first drives the network while packets come (`polling`). When the program goes
+//! to sleep, the hooks start the progress thread's driving, instead of a tick later.
 //!
 //! A signal handler may poll at any moment: no code here waits for a lock or allocates, since the interrupted
 //! thread may hold the lock or the allocator's. While another thread changes the table of sockets, driving
 //! starts a tick later.
 
 use std::ffi::c_int;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::descriptor_table::{ProcessState, any, is_homa};
 use crate::ffi_border::answer;
 use crate::memory;
+use crate::polling::{Polled, wait_in_turns};
 use crate::real;
 use crate::socket::Socket;
 
@@ -70,12 +74,50 @@ fn selected(count: c_int, read: *const fd_set) -> impl Iterator<Item = c_int> {
     (0..count).filter(move |fd| set.as_ref().is_some_and(|set| unsafe { libc::FD_ISSET(*fd, set) }))
 }
 
+/// A time limit in milliseconds; a negative one is none.
+fn limit_of_ms(timeout: c_int) -> Option<Duration> {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}
+
+/// The same for libc, rounded up: a wait must not end before its time.
+fn ms_of(limit: Option<Duration>) -> c_int {
+    let ms = |limit: Duration| limit.as_nanos().div_ceil(1_000_000);
+    limit.map_or(-1, |limit| c_int::try_from(ms(limit)).unwrap_or(c_int::MAX))
+}
+
+/// The time limit of a call: NULL is none. `None` if it is invalid, which the kernel reports.
+fn limit_of(timeout: *const timespec) -> Option<Option<Duration>> {
+    if timeout.is_null() {
+        return Some(None);
+    }
+    let timespec { tv_sec, tv_nsec } = memory::read(timeout).ok()?;
+    let nanos = u32::try_from(tv_nsec).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    Some(Some(Duration::new(u64::try_from(tv_sec).ok()?, nanos)))
+}
+
+/// The same for libc.
+fn timespec_of(limit: Duration) -> timespec {
+    let tv_sec = libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX);
+    timespec { tv_sec, tv_nsec: limit.subsec_nanos().into() }
+}
+
+/// poll and ppoll of a program that has Homa sockets.
+fn poll_in_turns(fds: *mut pollfd, count: nfds_t, limit: Option<Duration>, mask: *const sigset_t) -> c_int {
+    let attend = || attend_to(polled(fds, count));
+    wait_in_turns(Polled::Entries(fds, count), limit, mask, attend, |limit, mask| {
+        let limit = limit.map(timespec_of);
+        let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: the program's caller meets the requirements of poll, and the limit lives through the call.
+        unsafe { real::ppoll(fds, count, limit, mask) }
+    })
+}
+
 /// # Safety
 /// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     if any() {
-        attend_to(polled(fds, count));
+        return poll_in_turns(fds, count, limit_of_ms(timeout), ptr::null());
     }
     // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::poll(fds, count, timeout) }
@@ -90,8 +132,10 @@ pub unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if any() {
-        attend_to(polled(fds, count));
+    if any()
+        && let Some(limit) = limit_of(timeout)
+    {
+        return poll_in_turns(fds, count, limit, mask);
     }
     // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::ppoll(fds, count, timeout, mask) }
@@ -164,11 +208,18 @@ fn note_in_epoll(fd: c_int, event: Option<epoll_event>) {
     }
 }
 
-/// Drives the network while the program waits at an epoll set.
-fn attend_before_wait() {
-    if any() {
-        attend_to_epoll();
-    }
+/// epoll_wait and epoll_pwait of a program that has Homa sockets.
+fn epoll_in_turns(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> c_int {
+    wait_in_turns(Polled::Epoll(epoll), limit, mask, attend_to_epoll, |limit, mask| {
+        // SAFETY: the program's caller meets the requirements of epoll_pwait, for which a null mask is none.
+        unsafe { real::epoll_pwait(epoll, events, room, ms_of(limit), mask) }
+    })
 }
 
 /// # Safety
@@ -180,7 +231,9 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     room: c_int,
     timeout: c_int,
 ) -> c_int {
-    attend_before_wait();
+    if any() {
+        return epoll_in_turns(epoll, events, room, limit_of_ms(timeout), ptr::null());
+    }
     // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::epoll_wait(epoll, events, room, timeout) }
 }
@@ -195,7 +248,9 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    attend_before_wait();
+    if any() {
+        return epoll_in_turns(epoll, events, room, limit_of_ms(timeout), mask);
+    }
     // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) }
 }
@@ -210,7 +265,17 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    attend_before_wait();
+    if any()
+        && let Some(limit) = limit_of(timeout)
+    {
+        return wait_in_turns(Polled::Epoll(epoll), limit, mask, attend_to_epoll, |limit, mask| {
+            let limit = limit.map(timespec_of);
+            let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+            // SAFETY: the caller meets the requirements of the libc function, and the limit lives through
+            // the call.
+            unsafe { real::epoll_pwait2(epoll, events, room, limit, mask) }
+        });
+    }
     // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::epoll_pwait2(epoll, events, room, timeout, mask) }
 }

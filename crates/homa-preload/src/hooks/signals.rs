@@ -17,8 +17,11 @@ const RECALLS: u32 = 100;
 const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
 
 /// Called before the program sets the action of a signal. The first handler is announced to threads that
-/// already wait.
-fn note_action(signal: c_int, action: sighandler_t) {
+/// already wait. `nests`: the handler runs with its own signal unblocked.
+fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
+    if signals::note_handler(signal, action, nests) {
+        await_unblocked_turns();
+    }
     if !signals::note_action(signal, action) || RECALLED.load(SeqCst) {
         return;
     }
@@ -33,6 +36,17 @@ fn note_action(signal: c_int, action: sighandler_t) {
         state.inspect(|state| recall(state));
         Ok(0)
     });
+}
+
+/// Waits until no thread drives in poll with signals unblocked; such threads check for handlers in each
+/// round. It gives up after some attempts, since a thread may have no processor.
+fn await_unblocked_turns() {
+    for _ in 0..RECALLS {
+        if signals::unblocked_turns() == 0 {
+            return;
+        }
+        std::thread::sleep(BETWEEN_RECALLS);
+    }
 }
 
 /// Notifies all receiving threads so that they block their signals. It gives up after some attempts, since a
@@ -59,7 +73,7 @@ pub unsafe extern "C-unwind" fn sigaction(
     if !action.is_null()
         && let Ok(action) = memory::read(action)
     {
-        note_action(signal, action.sa_sigaction);
+        note_action(signal, action.sa_sigaction, action.sa_flags & libc::SA_NODEFER != 0);
     }
     // SAFETY: the caller meets the requirements of the libc function.
     unsafe { real::sigaction(signal, action, before) }
@@ -67,13 +81,13 @@ pub unsafe extern "C-unwind" fn sigaction(
 
 /// Defines the functions of libc that set a handler by its address alone.
 macro_rules! by_address {
-    ($($name:ident)*) => {
+    ($($name:ident($nests:literal))*) => {
         $(
             /// # Safety
             /// The requirements of the libc function of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(signal: c_int, action: sighandler_t) -> sighandler_t {
-                note_action(signal, action);
+                note_action(signal, action, $nests);
                 // SAFETY: the caller meets the requirements of the libc function.
                 unsafe { real::$name(signal, action) }
             }
@@ -81,4 +95,11 @@ macro_rules! by_address {
     };
 }
 
-by_address! { signal bsd_signal sysv_signal __sysv_signal sigset ssignal }
+by_address! {
+    signal(false)
+    bsd_signal(false)
+    sysv_signal(true)
+    __sysv_signal(true)
+    sigset(false)
+    ssignal(false)
+}

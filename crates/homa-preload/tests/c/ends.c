@@ -142,8 +142,9 @@ static void handle_nothing(int signal)
 	(void)signal;
 }
 
-/* Cancels a thread in each call, with and without a handler of some signal; the socket must be unaffected. */
-static void cancels(const union address *to)
+/* Cancels a thread in each call, with and without a handler of some signal; the socket must be unaffected. If
+ * threads poll for longer than the test lasts, they are cancelled while they drive the network. */
+static void cancels(const union address *to, int drives)
 {
 	prepare(to);
 	for (int handled = 0; handled < 2; handled++) {
@@ -151,7 +152,9 @@ static void cancels(const union address *to)
 			void *result;
 
 			start(what);
-			if (what != PENDING && what != NOT_WAITING)
+			if (drives)
+				usleep(1000);
+			else if (what != PENDING && what != NOT_WAITING)
 				await_sleep(waiter_id);
 			CHECK(pthread_cancel(waiter) == 0);
 			__atomic_store_n(&waiter_id, 0, __ATOMIC_SEQ_CST);
@@ -195,7 +198,9 @@ int main(int count, char **words)
 	union address to = address_of(words[2], atoi(words[3]));
 	silent = address_of(words[2], atoi(words[4]));
 	if (strcmp(words[1], "cancels") == 0)
-		cancels(&to);
+		cancels(&to, 0);
+	else if (strcmp(words[1], "cancels-driving") == 0)
+		cancels(&to, 1);
 	else if (strcmp(words[1], "exits") == 0)
 		exits(&to);
 	else

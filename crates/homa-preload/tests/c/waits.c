@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -189,9 +190,139 @@ static void signals(const union address *to, const union address *silent)
 		call(&port, to, 3000, i, &args);
 }
 
+/* Waits for a message of a descriptor for at most this time, by each of the calls that poll without blocking
+ * signals of their own. */
+static int polls_by(int by, int fd, int epoll, int ms)
+{
+	struct pollfd entry = {fd, POLLIN, 0};
+	struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+	struct epoll_event event;
+	sigset_t mask;
+
+	CHECK(pthread_sigmask(SIG_BLOCK, NULL, &mask) == 0);
+	switch (by) {
+	case 0:
+		return poll(&entry, 1, ms);
+	case 1:
+		return ppoll(&entry, 1, &time, NULL);
+	case 2:
+		return ppoll(&entry, 1, &time, &mask);
+	case 3:
+		return epoll_wait(epoll, &event, 1, ms);
+	case 4:
+		return epoll_pwait(epoll, &event, 1, ms, &mask);
+	default:
+		return epoll_pwait2(epoll, &event, 1, &time, NULL);
+	}
+}
+
+/* Each call that polls ends by a signal with a handler, and by its time limit; both while its thread drives the
+ * network, which it does here for longer than the test lasts. The mask is the same afterwards. */
+static void polls_end(const union address *silent)
+{
+	struct port port = open_client(silent->any.sa_family);
+	struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
+	int epoll = epoll_create1(0), pipes[2];
+	pthread_t self = pthread_self(), other;
+	sigset_t before, after;
+
+	end_if_it_hangs();
+	CHECK(pipe(pipes) == 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
+	send_request(port.fd, silent, "x", 1, 0, 0);
+	for (int handled = 0; handled < 2; handled++) {
+		for (int by = 0; by < 6; by++) {
+			CHECK(pthread_sigmask(SIG_BLOCK, NULL, &before) == 0);
+			CHECK(polls_by(by, port.fd, epoll, 3) == 0);
+			if (handled) {
+				disturbed = 0;
+				CHECK(pthread_create(&other, NULL, disturb, &self) == 0);
+				FAILS(polls_by(by, port.fd, epoll, 600000), EINTR);
+				disturbed = 1;
+				CHECK(pthread_join(other, NULL) == 0);
+			}
+			CHECK(pthread_sigmask(SIG_BLOCK, NULL, &after) == 0 && memcmp(&before, &after, sizeof(before)) == 0);
+		}
+		CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	}
+	/* Another descriptor ends it, too. */
+	struct pollfd both[2] = {{port.fd, POLLIN, 0}, {pipes[0], POLLIN, 0}};
+	CHECK(write(pipes[1], "x", 1) == 1);
+	CHECK(poll(both, 2, 600000) == 1 && both[1].revents == POLLIN);
+	event.data.fd = pipes[0];
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[0], &event) == 0);
+	CHECK(epoll_wait(epoll, &event, 1, 600000) == 1 && event.data.fd == pipes[0]);
+}
+
+static long sleeps(void)
+{
+	struct rusage usage;
+
+	CHECK(getrusage(RUSAGE_THREAD, &usage) == 0);
+	return usage.ru_nvcsw;
+}
+
+/* A thread in each call that polls drives the network itself, here until its time is over, and so does not sleep.
+ * (It may sleep for a lock, though not each time.) */
+static void polls_drive(const union address *silent)
+{
+	struct port port = open_client(silent->any.sa_family);
+	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
+	int epoll = epoll_create1(0);
+
+	end_if_it_hangs();
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
+	send_request(port.fd, silent, "x", 1, 0, 0);
+	for (int by = 0; by < 6; by++) {
+		for (int tries = 0;; tries++) {
+			long before = sleeps();
+
+			CHECK(polls_by(by, port.fd, epoll, 3) == 0);
+			if (sleeps() == before)
+				break;
+			CHECK(tries < 20000);
+		}
+	}
+}
+
+static void *write_later(void *argument)
+{
+	usleep(20000);
+	CHECK(write(*(int *)argument, "x", 1) == 1);
+	return NULL;
+}
+
+/* Another descriptor that becomes ready while a thread drives the network. */
+static void polls_others(const union address *silent)
+{
+	struct port port = open_client(silent->any.sa_family);
+	int epoll = epoll_create1(0), pipes[2];
+	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
+	char byte;
+
+	end_if_it_hangs();
+	CHECK(pipe(pipes) == 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
+	event.data.fd = pipes[0];
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[0], &event) == 0);
+	for (int i = 0; i < 4; i++) {
+		struct pollfd both[2] = {{port.fd, POLLIN, 0}, {pipes[0], POLLIN, 0}};
+		pthread_t other;
+
+		send_request(port.fd, silent, "x", 1, 0, 0);
+		CHECK(pthread_create(&other, NULL, write_later, &pipes[1]) == 0);
+		if (i % 2)
+			CHECK(poll(both, 2, 600000) == 1 && both[0].revents == 0 && both[1].revents == POLLIN);
+		else
+			CHECK(epoll_wait(epoll, &event, 1, 600000) == 1 && event.data.fd == pipes[0]);
+		CHECK(pthread_join(other, NULL) == 0 && read(pipes[0], &byte, 1) == 1);
+	}
+}
+
 struct waits {
 	struct port *port;
 	uint64_t private;
+	/* 0: in recvmsg, else in a call of polls_by. */
+	int by, epoll;
 	volatile int ended;
 };
 
@@ -204,7 +335,10 @@ static void *wait_for_signal(void *argument)
 
 	memset(&args, 0, sizeof(args));
 	args.id = waits->private;
-	FAILS(receive(waits->port->fd, &args, &from, 0), EINTR);
+	if (waits->by == 0)
+		FAILS(receive(waits->port->fd, &args, &from, 0), EINTR);
+	else
+		FAILS(polls_by(waits->by - 1, waits->port->fd, waits->epoll, 600000), EINTR);
 	waits->ended = 1;
 	return NULL;
 }
@@ -223,14 +357,18 @@ static void handle_in_child(void)
 
 /* Two threads already wait when the program installs its first handler, and then receive signals until their
    calls have ended. A thread may not have been notified when the first signal arrives. */
-static void first_handler(const union address *silent, int after_child)
+static void first_handler(const union address *silent, int after_child, int by)
 {
 	struct port port = open_client(silent->any.sa_family);
-	struct waits waits[2] = {{&port, 0, 0}, {&port, send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE), 0}};
+	int epoll = epoll_create1(0);
+	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
+	uint64_t private = send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE);
+	struct waits waits[2] = {{&port, 0, by, epoll, 0}, {&port, private, by, epoll, 0}};
 	struct sigaction action = {.sa_handler = handle};
 	pthread_t threads[2];
 
 	end_if_it_hangs();
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_create(&threads[i], NULL, wait_for_signal, &waits[i]) == 0);
 	/* The threads need some time to start; with too short a time the test proves less, and does not fail. */
@@ -442,6 +580,7 @@ static void poll_in_handler(int number)
 	struct pollfd entries[3] = {{polled[0], POLLIN, 0}, {polled[1], POLLIN | POLLRDNORM, 0}, {polled[3], POLLIN, 0}};
 	struct epoll_event event;
 	struct timeval none = {0, 0};
+	struct timespec soon = {0, 1000};
 	int error = errno;
 	fd_set set;
 
@@ -450,6 +589,7 @@ static void poll_in_handler(int number)
 	FD_SET(polled[0], &set);
 	FD_SET(polled[1], &set);
 	CHECK(poll(entries, 3, 0) >= 0 && epoll_wait(polled[2], &event, 1, 0) >= 0);
+	CHECK(ppoll(&entries[1], 1, &soon, NULL) >= 0 && epoll_pwait2(polled[2], &event, 1, &soon, NULL) >= 0);
 	CHECK(select(FD_SETSIZE, &set, NULL, NULL, &none) >= 0);
 	polls_done++;
 	errno = error;
@@ -507,9 +647,15 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "signals"))
 		signals(&to, &silent);
 	else if (!strcmp(what, "first-handler"))
-		first_handler(&silent, 0);
+		first_handler(&silent, 0, argc > 5 ? atoi(argv[5]) : 0);
 	else if (!strcmp(what, "first-handler-after-child"))
-		first_handler(&silent, 1);
+		first_handler(&silent, 1, 0);
+	else if (!strcmp(what, "polls-end"))
+		polls_end(&silent);
+	else if (!strcmp(what, "polls-others"))
+		polls_others(&silent);
+	else if (!strcmp(what, "polls-drive"))
+		polls_drive(&silent);
 	else if (!strcmp(what, "words"))
 		words(&to);
 	else if (!strcmp(what, "sets"))

@@ -9,6 +9,9 @@ use std::ptr;
 /// buffer, of 4,608 bytes, with its own overhead.
 const FILL_BYTES: usize = 2_048;
 
+/// Bytes to receive at a time from a readable end, which has one.
+const CLEARED_BYTES: usize = 16;
+
 /// The pair, with its polled end and the other end: see the [module](self).
 pub(crate) struct SocketPair {
     /// The polled end, or a copy of its descriptor.
@@ -47,13 +50,13 @@ impl SocketPair {
 
     /// Makes the polled end unreadable.
     pub(crate) fn clear(&self) {
-        while receive(&self.polled, &mut [0; 16]) {}
+        while receive(&self.polled, &mut [0; CLEARED_BYTES]) == CLEARED_BYTES {}
     }
 
     /// Makes the polled end writable, or unwritable.
     pub(crate) fn set_writable(&self, has_room: bool) {
         if has_room {
-            while receive(&self.other, &mut [0; FILL_BYTES]) {}
+            while receive(&self.other, &mut [0; FILL_BYTES]) > 0 {}
         } else {
             send(&self.polled, &[0; FILL_BYTES]);
         }
@@ -75,15 +78,15 @@ fn send(to: &OwnedFd, bytes: &[u8]) {
     unsafe { libc::syscall(libc::SYS_sendto, to.as_raw_fd(), bytes.as_ptr(), length, flags, none, 0_usize) };
 }
 
-/// Receives in the same way; returns whether any bytes were there.
-fn receive(from: &OwnedFd, room: &mut [u8]) -> bool {
+/// Receives in the same way; returns the number of bytes, fewer than `room` has if those were all.
+fn receive(from: &OwnedFd, room: &mut [u8]) -> usize {
     let (flags, length) = (libc::MSG_DONTWAIT, room.len());
     let none = ptr::null_mut::<libc::sockaddr>();
     // SAFETY: the room lives through the call, and no address is asked for.
     let received = unsafe {
         libc::syscall(libc::SYS_recvfrom, from.as_raw_fd(), room.as_mut_ptr(), length, flags, none, none)
     };
-    received > 0
+    usize::try_from(received).unwrap_or(0)
 }
 
 #[cfg(test)]

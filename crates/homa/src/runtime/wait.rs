@@ -146,6 +146,51 @@ fn lead<'a, T>(
     }
 }
 
+/// Drives the network for a thread that will sleep where only wakers reach it: while packets come or go,
+/// and for as long after the last ones as waiting threads poll. It ends earlier if a thread or task is to
+/// be woken, at `until`, or when `stop` returns true, which is called under the lock after each round.
+/// Returns whether to call it again: false if the network is quiet, or if another thread or task drives.
+#[cfg(feature = "kernel-api")]
+pub(crate) fn drive_awhile(shared: &SharedEngine, until: Time, mut stop: impl FnMut() -> bool) -> bool {
+    let mut engine = shared.lock();
+    let mut now = shared.now();
+    let mut quiet_since = engine.driving.last_activity;
+    if engine.waiting.has_leader()
+        || engine.driving.async_driver.is_running()
+        || now.since(quiet_since) >= shared.poll_ns
+    {
+        return false;
+    }
+    engine.waiting.leader = Some(WaitTarget::Descriptor);
+    engine.waiting.lead_handover.ended(now);
+    let mut last_round = (now, None);
+    let mut fruitless = 0_u32;
+    loop {
+        engine.note_not_running_since(last_round, now);
+        let busy = engine.drive(now);
+        if busy {
+            engine.waiting.wake_by.received(now);
+            quiet_since = now;
+            fruitless = 0;
+        }
+        engine.wake_waiters();
+        let quiet = now.since(quiet_since) >= shared.poll_ns;
+        if quiet || now >= until || !engine.waiting.wakes.is_empty() || stop() {
+            engine.waiting.leader = None;
+            engine.leave(now);
+            return !quiet;
+        }
+        last_round = (now, busy.then(|| engine.endpoint.trace().last_time()));
+        fruitless += 1;
+        drop(engine);
+        if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {
+            thread::yield_now();
+        }
+        engine = shared.lock_giving_way();
+        now = shared.now();
+    }
+}
+
 /// Sleeps in the kernel until a packet comes, a timer is due, or another thread notifies this one.
 fn leader_sleep<'a>(
     shared: &'a SharedEngine,

@@ -15,4 +15,7 @@ pub(crate) enum WaitTarget {
     Socket(usize),
     /// The end of the last answered RPC, while the host shuts down.
     Drained,
+    /// Nothing in the endpoint: the thread drives until a descriptor is ready.
+    #[cfg_attr(not(feature = "kernel-api"), allow(dead_code, reason = "only sockets have descriptors"))]
+    Descriptor,
 }

@@ -6,6 +6,7 @@
 //! which no thread waits in [`Socket::recv`], so that a descriptor can be made readable for them.
 
 mod accepting;
+mod driving;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -183,8 +184,8 @@ impl Socket {
         (to, request): (ServerAddr, Bytes),
         (cookie, private): (u64, bool),
         timeout: Option<Duration>,
-    ) -> Result<u64, CallError> {
         more: bool,
+    ) -> Result<u64, CallError> {
         let SocketShard { shared, index: socket } = &self.members[self.home()];
         let (at, now) = shared.clock.look();
         let mut engine = shared.lock_since(at);
@@ -202,10 +203,10 @@ impl Socket {
     /// Like [`start`](Socket::start), with a copy of these pieces, in order. When this returns, the host no
     /// longer reads the pieces.
     ///
-    /// # Errors
     /// `more`: another message follows at once, with which this one may be sent; a long one is sent without
     /// waiting. If none follows, the caller must call [`flush`](Socket::flush).
     ///
+    /// # Errors
     /// See [`CallError`].
     pub fn start_pieces(
         &self,
@@ -213,8 +214,8 @@ impl Socket {
         pieces: &[&[u8]],
         cookie: u64,
         private: bool,
-    ) -> Result<u64, CallError> {
         more: bool,
+    ) -> Result<u64, CallError> {
         let SocketShard { shared, index: socket } = &self.members[self.home()];
         if !copy_and_send::is_worth_it(shared, pieces) {
             return self.start_until((to, self.message(pieces)), (cookie, private), None, more);
@@ -247,7 +248,6 @@ impl Socket {
         rpc.reply_while_copying(pieces)
     }
 
-    /// Like [`Request::reply`] to a request that came by this socket, with bytes that the caller must get
     /// Sends messages that were started with `more`, as far as they were not sent yet.
     pub fn flush(&self) {
         for SocketShard { shared, .. } in &self.members {
@@ -257,6 +257,7 @@ impl Socket {
         }
     }
 
+    /// Like [`Request::reply`] to a request that came by this socket, with bytes that the caller must get
     /// back. The host reads the bytes until [`recv`](Socket::recv) returns [`Arrival::ReturnedReply`] with
     /// this cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet.
     /// After an error, the host no longer reads them when this returns.

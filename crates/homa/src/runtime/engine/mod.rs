@@ -156,6 +156,7 @@ impl Engine {
                 .filter(|server| server.socket.is_none())
                 .map_or(0, ServerPort::queue_len),
             WaitTarget::Socket(socket) => self.arrivals(socket),
+            WaitTarget::Descriptor => 0,
         }
     }
 
@@ -171,7 +172,7 @@ impl Engine {
             },
             WaitTarget::Reading(index) => self.requests.readings.get_mut(index)?.waker.take(),
             WaitTarget::Socket(socket) => self.sockets.open.get(socket)?.waker.clone(),
-            WaitTarget::Completions(_) | WaitTarget::Drained => None,
+            WaitTarget::Completions(_) | WaitTarget::Drained | WaitTarget::Descriptor => None,
         }
     }
 }

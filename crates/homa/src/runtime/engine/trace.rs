@@ -156,7 +156,7 @@ impl Engine {
                 let queue = self.requests.ports.get(server).map(|server| &server.queue);
                 queue.and_then(|queue| queue.back()).map(|queued| self.traced(queued.rpc))
             }
-            WaitTarget::Socket(_) | WaitTarget::Drained => None,
+            WaitTarget::Socket(_) | WaitTarget::Drained | WaitTarget::Descriptor => None,
         };
         found.unwrap_or_default()
     }

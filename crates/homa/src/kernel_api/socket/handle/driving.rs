@@ -1,0 +1,132 @@
+//! Driving by a thread that will sleep where only the waker reaches it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Socket;
+use crate::runtime::wait;
+
+impl Socket {
+    /// Drives the network in the calling thread, which will then sleep where only the
+    /// [waker](Socket::set_waker) reaches it: while packets come or go, and for as long after the last ones
+    /// as a waiting thread polls ([`HostConfig::poll`](crate::HostConfig::poll)). It ends earlier after
+    /// `longest`, when something may have arrived at a socket of the host, or when `stop` returns true.
+    /// `stop` is called under a lock of the host after each round, and must not use the host.
+    ///
+    /// Returns whether the caller should check again whether it still has to sleep, and if so call this
+    /// again. If this returns false, no packets are expected at the moment, or another thread drives; a
+    /// caller that sleeps then calls [`attend`](Socket::attend). It is always false on a host of several
+    /// endpoints.
+    pub fn drive_awhile(&self, longest: Duration, stop: impl FnMut() -> bool) -> bool {
+        let [member] = self.members.as_slice() else { return false };
+        wait::drive_awhile(&member.shared, member.shared.after(longest), stop)
+    }
+
+    /// Whether the other socket belongs to the same host, so that driving one drives both.
+    #[must_use]
+    pub fn shares_host(&self, other: &Socket) -> bool {
+        Arc::ptr_eq(&self.endpoints, &other.endpoints)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Mutex;
+    use std::sync::mpsc;
+    use std::task::{Wake, Waker};
+    use std::thread::{self, ThreadId};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::api::address::ServerAddr;
+    use crate::api::host::Host;
+    use crate::kernel_api::Arrival;
+
+    /// Longer than any wait of these tests.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn host(poll: Duration) -> Host {
+        Host::builder().address(SocketAddr::from(([127, 0, 0, 1], 0))).poll(poll).bind().unwrap()
+    }
+
+    /// Records the threads that call it.
+    #[derive(Default)]
+    struct Callers(Mutex<Vec<ThreadId>>);
+
+    impl Wake for Callers {
+        fn wake(self: Arc<Self>) {
+            self.0.lock().unwrap().push(thread::current().id());
+        }
+    }
+
+    #[test]
+    fn a_thread_that_drives_receives_the_answer_and_calls_the_waker_itself() {
+        let (there, host) = (host(Duration::ZERO), host(PATIENCE));
+        let server = there.server(9).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        let callers = Arc::new(Callers::default());
+        client.set_waker(Some(Waker::from(Arc::clone(&callers))));
+        let (drives, driven) = mpsc::channel();
+        let answers = thread::spawn(move || {
+            let rpc = server.recv().wait().unwrap();
+            // From here on the client's thread leads, and no other thread drives its host.
+            driven.recv().unwrap();
+            rpc.reply("answer").unwrap();
+            // The host ends once the client has acknowledged the answer.
+            (server, there)
+        });
+        client.start(to, Bytes::from_static(b"?"), 7, false).unwrap();
+        let mut told = false;
+        let stop = || {
+            if !std::mem::replace(&mut told, true) {
+                drives.send(()).unwrap();
+            }
+            false
+        };
+        assert!(client.drive_awhile(PATIENCE, stop), "it is not quiet");
+        assert_eq!(*callers.0.lock().unwrap(), [thread::current().id()]);
+        assert!(
+            matches!(client.recv(Some(Duration::ZERO)), Ok(Arrival::Outcome(outcome)) if outcome.cookie == 7)
+        );
+        drop(answers.join().unwrap());
+    }
+
+    #[test]
+    fn a_thread_that_drives_ends_when_it_is_told_to() {
+        let (there, host) = (host(Duration::ZERO), host(PATIENCE));
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let _server = there.server(9).unwrap();
+        let client = host.socket(None).unwrap();
+        client.start(to, Bytes::from_static(b"?"), 7, false).unwrap();
+        let mut rounds = 0;
+        let stop = || {
+            rounds += 1;
+            true
+        };
+        assert!(client.drive_awhile(PATIENCE, stop));
+        assert_eq!(rounds, 1);
+        // Its lead is over, and another thread may take it.
+        assert!(client.drive_awhile(Duration::ZERO, || false));
+    }
+
+    #[test]
+    fn a_thread_does_not_drive_where_nothing_is_expected_or_nobody_polls() {
+        let stop = || -> bool { panic!("there is no round") };
+        for poll in [Duration::ZERO, Duration::from_nanos(1)] {
+            let host = host(poll);
+            let socket = host.socket(None).unwrap();
+            thread::sleep(Duration::from_millis(1));
+            assert!(!socket.drive_awhile(PATIENCE, stop));
+        }
+    }
+
+    #[test]
+    fn sockets_of_one_host_are_told_from_those_of_another() {
+        let (one, other) = (host(Duration::ZERO), host(Duration::ZERO));
+        let sockets = [one.socket(None), one.socket(None), other.socket(None)].map(Result::unwrap);
+        assert!(sockets[0].shares_host(&sockets[1]) && !sockets[0].shares_host(&sockets[2]));
+    }
+}
