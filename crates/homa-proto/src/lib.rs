@@ -45,36 +45,47 @@
 //!
 //! # File by file
 //!
-//! All files are in `crates/homa-proto/src`. The folder `endpoint` holds the one type [`Endpoint`]: `state`
-//! has its fields, in groups (tables, ids, sending, receiving, waits, lifetimes), and each other file adds
-//! the methods of one concept. The parts stand beside the folder and know nothing of it: tables, queues,
-//! estimators, and pure functions that decide. A method looks at several parts, lets them decide, and queues
-//! packets and events.
+//! All files are in `crates/homa-proto/src`. The folder `endpoint` contains the one type [`Endpoint`]:
+//! `state` has its fields, in groups (tables, ids, sending, receiving, waits, lifetimes), and each other file
+//! adds the methods of one concept. The parts are outside the folder and do not depend on it: tables, queues,
+//! estimators, and pure functions that decide. A method reads several parts, calls their decision functions,
+//! and queues packets and events.
 //!
 //! | concept | parts | methods in `endpoint` |
 //! |---|---|---|
 //! | contract | `contract`: keys, events, errors, packets; `time` | `drive`: packets and times in, events out; `calls`: send, answer, abort |
 //! | settings, counters | `config`: each setting with the reason for its default; `stats`: a counter for each reason to drop a packet | |
 //! | inspection | `inspect`: progress of one RPC | `inspect` |
-//! | packets | `wire/packet`: types and ranges; `wire/raw`: layout; `wire/decode`, `wire/encode`; `wire/bundle`: several packets in one datagram; `wire/route`: which endpoint; `wire/evidence`: which dialect; `wire/fields`, `wire/display`: for tools | |
+//! | packets | `wire/packet`: types and ranges; `wire/raw`: layout; `wire/decode`, `wire/encode` | |
+//! | | `wire/bundle`: several packets in one datagram; `wire/route`: the endpoint that a packet is for | |
+//! | | `wire/evidence`: signs of a dialect; `wire/fields`, `wire/display`: for tools | |
 //! | dialects | `dialect`: what is believed of a peer | `start_msg`: messages that START_MSG opens |
-//! | RPCs | `rpc`: states and the one table of transitions; `rpc_table`: slots, and keys that go stale; `rpc_ids`, `port_rpcs`: RPCs by id and by port | `rpcs`: how RPCs enter the tables, and how they end |
+//! | RPCs | `rpc`: states and the one table of transitions; `rpc_table`: slots and their keys | `rpcs`: beginning and end of RPCs |
+//! | | `rpc_ids`, `port_rpcs`: RPCs by id and by port | |
 //! | ports | `ports`: which are open, and which accept requests | `ports` |
-//! | peers | `peer`: what is known of each, and its parts: incarnation, cutoffs, RESENDs, allowance, RPCs; `silence`: when a silent one is probed, and when its RPCs end; `peers`: which are known, and which can be forgotten | |
+//! | peers | `peer`: the state of one: incarnation, cutoffs, RESENDs, allowance, RPCs; `peers`: the table of all | |
+//! | | `silence`: when a silent peer is probed, and when its RPCs end | |
 //! | incarnations | `wire/incarnation`; `challenge`: how a peer proves one; `incarnation_end` | `incarnation_change` |
 //! | ids | `ids`: one counter, shifted for each peer; `keys`: secrets from the seed | `ids` |
 //! | several processes | | `host`: resources shared with other endpoints at the same address |
-//! | sending | `message_out`: which bytes may be sent; `ready`: which message is next; `pacer`: how much the link still has to send; `path`: packet size | `transmit`, `transmit_batching`: runs of packets; `control`: control packets; `path` |
+//! | sending | `message_out`: which bytes may be sent; `ready`: which message is next | `transmit`, `transmit_batching`: runs of packets |
+//! | | `pacer`: how much the link still has to send; `path`: packet size | `control`: control packets; `path` |
 //! | unscheduled bytes | `rtt`: how many bridge the round trip; `incast`: limits for many senders | `calls` |
-//! | receiving | `message_in`, `gaps`: which bytes have arrived; `receive_coalescing`: which packets only add bytes | `receive`: what each packet type does; `receive_coalescing` |
+//! | receiving | `message_in`, `gaps`: which bytes have arrived | `receive`: effect of each packet type |
+//! | | `receive_coalescing`: which packets only add bytes | `receive_coalescing` |
 //! | grants | `grant`: which messages are granted how many bytes | `grant` |
 //! | priorities | `priority`: cutoffs for unscheduled bytes, ranks for scheduled ones | `control`: CUTOFFS |
 //! | order | `srpt`: by bytes left; `lists`: by slot | |
-//! | loss | `wait`: how long an RPC has waited for its peer; `resend_mark`: whether a peer's RESENDs show progress; `backoff`, `rate_limit`, `answer_time`: when the next may go; `retransmit`: ranges to send again | `resend`: when to send RESEND, and how to answer one; `patience`: what counts as progress |
+//! | loss | `wait`: how long an RPC has waited for its peer; `retransmit`: ranges to send again | `resend`: when to send RESEND, and how to answer one |
+//! | | `resend_mark`: whether a peer's RESENDs show progress | |
+//! | | `backoff`, `rate_limit`, `answer_time`: when the next may go | `patience`: what counts as progress |
 //! | queue overflow | `unscheduled_loss`: when unscheduled bytes count as lost | `unscheduled_loss`: which are requested first |
-//! | shares | `share`: how much one peer may take while others compete; `unproven`: which half-received requests are evicted first; `prefix`: what the unproven peers of one prefix hold together; `turns`: which of them has the last place for grants | `admission`: which new requests leave others their shares; `unproven` |
+//! | shares | `share`: how much one peer may take while others compete | `admission`: which new requests leave others their shares |
+//! | | `unproven`: which half-received requests are evicted first | `unproven` |
+//! | | `prefix`: use of resources by the unproven peers of one prefix; `turns`: which of them is granted to | |
 //! | timers | `timer`: when to check again | `resend`: what an expired timer does |
-//! | the end | `ack`: waiting acknowledgements; `finished`: ids that must not run again; `reap`: what must be freed; `unreachable`: ICMP reports | `ack`, `reap`: freeing in portions; `unreachable`; `shrink`: freeing the memory of a peak |
+//! | the end | `ack`: waiting acknowledgements; `finished`: ids that must not run again | `ack`; `reap`: freeing in portions |
+//! | | `reap`: what must be freed; `unreachable`: ICMP reports | `shrink`: freeing the memory of a peak; `unreachable` |
 //! | traces | | `freeze` |
 //! | proof | `cost`: tests that a packet's work does not grow with the number of RPCs | `check`: all redundant state agrees |
 
