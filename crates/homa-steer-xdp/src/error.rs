@@ -19,17 +19,17 @@ pub enum SteeringError {
         have: Vec<String>,
     },
     /// The device existed when it was looked up, and is gone now.
-    #[error("interface {name} vanished: nothing of it is steered any more")]
+    #[error("interface {name} was removed: choose another one")]
     Vanished {
         /// The former name.
         name: String,
     },
     /// No device was named.
-    #[error("name a device: none is touched without that")]
+    #[error("no device is named: name a device")]
     NoDevice,
     /// The policy needs information that a program at a device does not have.
     #[error(
-        "{policy} cannot run at a device, where the loads of the cores are not known: choose one of {}",
+        "{policy} needs the loads of the cores, which a device does not know: choose one of {}",
         IN_KERNEL.map(|policy| policy.entry().name).join(", ")
     )]
     NotInKernel {
@@ -45,7 +45,7 @@ pub enum SteeringError {
         online: String,
     },
     /// The filter admits no packets.
-    #[error("a filter that admits nothing steers nothing: name one of {} at least", Filter::NAMES.join(", "))]
+    #[error("the filter admits nothing: name at least one of {}", Filter::NAMES.join(", "))]
     NothingToSteer,
     /// A number is out of its range.
     #[error("{setting} cannot be {value}: use {range}")]
@@ -59,7 +59,7 @@ pub enum SteeringError {
     },
     /// The process may not load programs.
     #[error(
-        "steering packets of {name} needs the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_SYS_ADMIN to inspect attached programs: run it as root; in a container or user namespace, root may lack them"
+        "steering packets of {name} needs the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_SYS_ADMIN to inspect programs: run it as the host's root, not in a user namespace"
     )]
     NoCapability {
         /// The device.
@@ -67,7 +67,7 @@ pub enum SteeringError {
     },
     /// The kernel does not support programs at devices, or maps of cores.
     #[error(
-        "this kernel cannot pass frames of {name} to other cores: that needs XDP and CPUMAP (Linux 5.15, CONFIG_BPF_SYSCALL)"
+        "steering packets of {name} needs XDP and CPUMAP: use Linux 5.15 or later with CONFIG_BPF_SYSCALL"
     )]
     NoCoreMap {
         /// The device.
@@ -75,7 +75,7 @@ pub enum SteeringError {
     },
     /// The device's driver does not support programs.
     #[error(
-        "interface {name} accepts no XDP program in its driver (its MTU is {mtu}; for a veth, that of the other end matters): use the generic mode, which any device has"
+        "interface {name} accepts no XDP program in its driver (MTU {mtu}; for a veth, the peer's counts, too): use the generic mode"
     )]
     NoNative {
         /// The device.
@@ -84,7 +84,7 @@ pub enum SteeringError {
         mtu: usize,
     },
     /// The device already runs a program.
-    #[error("interface {name} already runs the XDP program {program}, and supports only one: {remedy}")]
+    #[error("interface {name} already runs the XDP program {program}: {remedy}")]
     ProgramAttached {
         /// The device.
         name: String,
@@ -100,9 +100,7 @@ pub enum SteeringError {
         name: String,
     },
     /// The device runs a foreign program.
-    #[error(
-        "interface {name} is not steered: it runs the XDP program {program}, which is not one of homa steer"
-    )]
+    #[error("interface {name} is not steered: its XDP program {program} is not one of homa steer")]
     OtherProgram {
         /// The device.
         name: String,
@@ -110,9 +108,7 @@ pub enum SteeringError {
         program: String,
     },
     /// The program is of another version of this library.
-    #[error(
-        "interface {name} is steered by another version of this program: attach and detach with the same"
-    )]
+    #[error("interface {name} is steered by another version of this program: use that version to detach it")]
     OtherVersion {
         /// The device.
         name: String,

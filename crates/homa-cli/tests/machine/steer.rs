@@ -154,7 +154,7 @@ fn what_cannot_run_in_a_driver_is_refused_and_runs_generically() {
         "{said}"
     );
     assert!(said.contains("b0: rss-hash over cores 0, in the device's driver"), "{said}");
-    assert!(stderr(&output).contains("a0 accepts no XDP program in its driver (its MTU is 1500; for a veth"));
+    assert!(stderr(&output).contains("a0 accepts no XDP program in its driver (MTU 1500; for a veth"));
 }
 
 #[test]
