@@ -1,8 +1,10 @@
-//! Calls to model kernels whose server takes milliseconds: RESENDs per RPC, and how long a call takes that has lost a packet.
+//! Calls to model kernels whose server takes milliseconds: RESENDs per RPC, and how long a call takes that
+//! has lost a packet.
 //!
 //! `cargo run --release -p homa-sim --example slow_peers`
 //!
-//! The last column is the duration of one call whose request is lost after half of all calls, where no other packet is lost.
+//! The last column is the duration of one call whose request is lost after half of all calls, where no other
+//! packet is lost.
 
 use std::process::ExitCode;
 

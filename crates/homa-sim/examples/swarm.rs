@@ -143,7 +143,7 @@ impl Options {
     }
 }
 
-/// Random seeds, derived from the time: each second has a million.
+/// Random seeds, derived from the time: a range of a million for each second.
 fn fresh_base() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_micros() as u64

@@ -154,7 +154,7 @@ impl HostCtx<'_> {
         self.endpoint.close_port(self.clock(), port);
     }
 
-    /// Reports to the endpoint what ICMP would: that a host, or one of its ports, is unreachable.
+    /// Reports to the endpoint, as ICMP would, that a host or one of its ports is unreachable.
     pub fn report_unreachable(&mut self, host: usize, report: Unreachable) {
         self.endpoint.peer_unreachable(self.clock(), host_address(host), report);
     }

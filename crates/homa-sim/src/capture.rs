@@ -22,7 +22,7 @@ pub enum Fate {
 
 /// A captured packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Captured {
+pub struct CapturedPacket {
     /// Time of the event.
     pub at: Time,
     /// Index of the sending host.
@@ -33,7 +33,7 @@ pub struct Captured {
     pub priority: u8,
     /// The event.
     pub fate: Fate,
-    /// The decoded packet; `None`: it is no valid Homa packet.
+    /// The decoded packet; `None` if it is no valid Homa packet.
     pub packet: Option<Packet>,
 }
 
@@ -41,13 +41,13 @@ pub struct Captured {
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     pub(crate) on: bool,
-    pub(crate) packets: Vec<Captured>,
+    pub(crate) packets: Vec<CapturedPacket>,
 }
 
 impl Capture {
-    pub(crate) fn see(&mut self, at: Time, packet: &crate::packet::Packet<impl Body>, fate: Fate) {
+    pub(crate) fn record(&mut self, at: Time, packet: &crate::packet::Packet<impl Body>, fate: Fate) {
         if self.on {
-            self.packets.push(Captured {
+            self.packets.push(CapturedPacket {
                 at,
                 from: packet.info.from as usize,
                 to: packet.info.to as usize,

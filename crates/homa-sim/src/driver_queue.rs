@@ -26,7 +26,7 @@ pub(crate) enum Acceptance {
     /// The packet stays until the queue is removed.
     Kept,
     /// The queue is full.
-    Refused,
+    QueueFull,
 }
 
 /// A driver's queue for one destination.
@@ -54,7 +54,7 @@ impl DriverQueue {
                 self.kept.push(packet);
                 Acceptance::Kept
             }
-            Drain::Slow { .. } | Drain::Stopped => Acceptance::Refused,
+            Drain::Slow { .. } | Drain::Stopped => Acceptance::QueueFull,
         }
     }
 
@@ -74,7 +74,7 @@ mod tests {
         let now = Time::from_ns(5);
         let accepted: Vec<Acceptance> = (0..65).map(|packet| queue.accept(now, packet)).collect();
         let times = (1..=64).map(|n| Acceptance::At(Time::from_ns(5 + 10 * n)));
-        assert_eq!(accepted, times.chain([Acceptance::Refused]).collect::<Vec<_>>());
+        assert_eq!(accepted, times.chain([Acceptance::QueueFull]).collect::<Vec<_>>());
         assert_eq!(queue.accept(Time::from_ns(15), 65), Acceptance::At(Time::from_ns(655)));
     }
 

@@ -283,7 +283,7 @@ impl<W: World> Fabric<W> {
             None => self.enqueue(number, port),
             Some(Acceptance::At(at)) => self.queue.push(at, Event::Forward { packet: number, port }),
             Some(Acceptance::Kept) => {}
-            Some(Acceptance::Refused) => self.overflow(port, number),
+            Some(Acceptance::QueueFull) => self.overflow(port, number),
         }
     }
 
@@ -315,11 +315,11 @@ impl<W: World> Fabric<W> {
             self.free_bytes[switch] = self.free_bytes[switch] + before - queue.queued_bytes();
         }
         match admission {
-            Admission::Taken => {}
-            Admission::TakenFor(evicted) => {
+            Admission::Queued => {}
+            Admission::QueuedAfterDropping(evicted) => {
                 evicted.into_iter().for_each(|evicted| self.overflow(port, evicted));
             }
-            Admission::Refused => return self.overflow(port, number),
+            Admission::Dropped => return self.overflow(port, number),
         }
         self.depart(port);
     }
@@ -356,7 +356,7 @@ impl<W: World> Fabric<W> {
     }
 
     pub(crate) fn drop_packet(&mut self, number: u32, fate: Fate) {
-        self.capture.see(self.now, self.packets.get(number), fate);
+        self.capture.record(self.now, self.packets.get(number), fate);
         self.packets.release(number);
     }
 
@@ -389,7 +389,7 @@ impl<W: World> Fabric<W> {
         self.stats.sent += 1;
         let packet = self.packets.get(number);
         let (from, to) = (packet.info.from, packet.info.to);
-        self.capture.see(self.now, packet, Fate::Sent);
+        self.capture.record(self.now, packet, Fate::Sent);
         if !self.blocked.is_empty() && self.blocked.contains(&(from, to)) {
             self.faults.counts.blocked += 1;
             return self.drop_packet(number, Fate::Lost);

@@ -96,10 +96,10 @@ mod topology;
 mod transport;
 
 pub use app::{App, HostCtx, Reply};
-pub use capture::{Captured, Fate};
+pub use capture::{CapturedPacket, Fate};
 pub use cluster::{
-    Cluster, ClusterConfig, ClusterError, ClusterReport, Course, Demand, Exchange, Framing, LoadBasis,
-    Message, Messages, PriorityPlan, Progress, QueueLengths, SteadyState, Traffic, Unsteady,
+    Cluster, ClusterConfig, ClusterError, ClusterReport, Demand, Exchange, Framing, LoadBasis, Message,
+    Messages, PriorityPlan, Progress, QueueLengths, SteadyState, TimeSeries, Traffic, Unsteady,
 };
 pub use cores::{
     ApplicationCosts, BUILT_IN_COSTS, CacheCosts, CoreCounts, CoresConfig, CoresError, Costs, CostsError,

@@ -68,12 +68,11 @@ struct Waiting {
 /// The result of adding a packet to a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is queued.
-    Taken,
-    /// It is queued, and these packets were dropped for it.
-    TakenFor(Vec<u32>),
+    Queued,
+    /// The packet is queued, and these packets were dropped to make room.
+    QueuedAfterDropping(Vec<u32>),
     /// The packet does not fit and must be dropped.
-    Refused,
+    Dropped,
 }
 
 /// The sending end of a link.
@@ -157,18 +156,18 @@ impl Port {
     /// set.
     pub(crate) fn enqueue(&mut self, number: u32, packet: &PacketInfo, limit: u64) -> Admission {
         let bytes = self.cost(packet.wire_len);
-        let mut admission = Admission::Taken;
+        let mut admission = Admission::Queued;
         let queue = self.queue_of(packet.priority);
         let held = if self.limits_queues { self.bytes_of[queue] } else { self.queued_bytes };
         if held + bytes > limit {
             let evicted = self.evict(packet.rank, bytes, limit);
             if evicted.is_empty() {
-                return Admission::Refused;
+                return Admission::Dropped;
             }
-            admission = Admission::TakenFor(evicted);
+            admission = Admission::QueuedAfterDropping(evicted);
         }
         if !self.leaves_room(queue, bytes, limit) {
-            return Admission::Refused;
+            return Admission::Dropped;
         }
         let (wire_len, rank, flow) = (packet.wire_len, packet.rank, packet.flow);
         self.queues[queue].push_back(Waiting { packet: number, wire_len, rank, flow });
@@ -339,7 +338,7 @@ mod tests {
     fn enqueue(port: &mut Port, packet: u32, wire_len: u32, priority: u8) -> bool {
         let limit = port.config.queue_bytes;
         let info = PacketInfo { wire_len, priority, ..PacketInfo::default() };
-        port.enqueue(packet, &info, limit) == Admission::Taken
+        port.enqueue(packet, &info, limit) == Admission::Queued
     }
 
     #[test]
@@ -425,7 +424,7 @@ mod tests {
     fn the_smallest_rank_goes_first_by_the_oldest_packet_of_its_flow() {
         let mut port = port(Discipline::Rank);
         for (packet, rank, flow) in [(1, 30, 7), (2, 20, 8), (3, 10, 7), (4, 15, 8)] {
-            assert_eq!(ranked(&mut port, packet, rank, flow), Admission::Taken);
+            assert_eq!(ranked(&mut port, packet, rank, flow), Admission::Queued);
         }
         let order: Vec<u32> = (0..4).map(|_| port.depart(port.free_at()).unwrap().packet).collect();
         assert_eq!(order, [1, 3, 2, 4]);
@@ -435,10 +434,10 @@ mod tests {
     fn a_full_queue_of_ranks_drops_the_greatest() {
         let mut port = port(Discipline::Rank);
         for (packet, rank) in [(1, 30), (2, 50), (3, 40), (4, 50)] {
-            assert_eq!(ranked(&mut port, packet, rank, packet), Admission::Taken);
+            assert_eq!(ranked(&mut port, packet, rank, packet), Admission::Queued);
         }
-        assert_eq!(ranked(&mut port, 5, 50, 5), Admission::Refused);
-        assert_eq!(ranked(&mut port, 6, 10, 6), Admission::TakenFor(vec![4]));
+        assert_eq!(ranked(&mut port, 5, 50, 5), Admission::Dropped);
+        assert_eq!(ranked(&mut port, 6, 10, 6), Admission::QueuedAfterDropping(vec![4]));
         assert_eq!(port.queued_bytes(), 4_000);
     }
 
@@ -449,12 +448,12 @@ mod tests {
             [(1, 10, 2_990), (2, 60, 240), (3, 70, 240), (4, 5, 240), (5, 50, 240)]
         {
             let info = PacketInfo { wire_len, rank, flow: packet, ..PacketInfo::default() };
-            assert_eq!(port.enqueue(packet, &info, 4_000), Admission::Taken);
+            assert_eq!(port.enqueue(packet, &info, 4_000), Admission::Queued);
         }
         let long = PacketInfo { wire_len: 490, rank: 20, flow: 9, ..PacketInfo::default() };
-        assert_eq!(port.enqueue(6, &long, 4_000), Admission::TakenFor(vec![3, 2]));
+        assert_eq!(port.enqueue(6, &long, 4_000), Admission::QueuedAfterDropping(vec![3, 2]));
         let too_long = PacketInfo { wire_len: 740, rank: 20, flow: 10, ..PacketInfo::default() };
-        assert_eq!(port.enqueue(7, &too_long, 4_000), Admission::Refused);
+        assert_eq!(port.enqueue(7, &too_long, 4_000), Admission::Dropped);
         assert_eq!(port.queued_bytes(), 4_000);
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use homa_proto::{Config, RpcKey, Time};
 
 use crate::app::{App, HostCtx};
-use crate::capture::{Captured, Fate};
+use crate::capture::{CapturedPacket, Fate};
 use crate::driver_queue::{Drain, DriverQueue};
 use crate::fabric::{Event, Fabric, FabricConfig, FabricStats, MAX_HOSTS, SwitchConfig, World};
 use crate::fault::{FaultCounts, FaultProfile, PathLimit};
@@ -261,7 +261,7 @@ impl<A: App> Network<A> {
         if let HostEvent::Timeout { life, .. } = event
             && (state.life != life || !state.rearm(self.fabric.now))
         {
-            return; // A wish of an earlier incarnation, or one that an earlier wish replaced.
+            return; // The timeout belongs to an earlier incarnation, or was replaced by an earlier one.
         }
         self.fabric.queue.push(state.stalled_until, Event::Host(event));
     }
@@ -297,7 +297,7 @@ impl<A: App> Network<A> {
             return self.fabric.drop_packet(number, Fate::Overflow);
         }
         self.fabric.stats.delivered += 1;
-        self.fabric.capture.see(self.fabric.now, self.fabric.packets.get(number), Fate::Delivered);
+        self.fabric.capture.record(self.fabric.now, self.fabric.packets.get(number), Fate::Delivered);
         if self.stalled(to as u32) {
             return self.hosts[to].state.waiting.push(number);
         }
@@ -317,7 +317,7 @@ impl<A: App> Network<A> {
     /// Passes the packets in a host's card to the host, and returns their buffers to the network.
     fn receive(&mut self, host: usize) {
         if self.stalled(host as u32) {
-            return; // What is there is taken when the stall ends.
+            return; // Packets in the card are taken when the stall ends.
         }
         let host = &mut self.hosts[host];
         let packets = &mut self.fabric.packets;
@@ -450,7 +450,7 @@ impl<A: App> Network<A> {
     }
 
     /// The packets captured so far, if [`NetworkConfig::capture`] is set.
-    pub fn captured(&self) -> &[Captured] {
+    pub fn captured(&self) -> &[CapturedPacket] {
         &self.fabric.capture.packets
     }
 
@@ -499,7 +499,7 @@ fn host_config(config: &NetworkConfig, host: u32, life: u32, incarnation: Option
         0 => 0,
         first => incarnation.unwrap_or(first + u64::from(life)),
     };
-    // The protocol accepts seed 0, but it is also the value of a configuration in which nobody set one.
+    // The protocol accepts seed 0, but it is also the value of a configuration without a seed.
     let seed = mix(mix(config.seed) ^ (u64::from(host) << 32 | u64::from(life))) | 1;
     Config { seed, incarnation, ..protocol.clone() }
 }

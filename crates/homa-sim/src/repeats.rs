@@ -8,7 +8,7 @@ use homa_proto::{Endpoint, Time};
 /// Minimum budget, in full packets.
 const LEAST_BURST_PACKETS: u64 = 64;
 
-/// Counts of what was sent to one peer.
+/// Counts of the bytes sent to one peer.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     since: Time,

@@ -29,7 +29,7 @@ pub struct RouterConfig {
     pub policy: PolicyName,
     /// Connections in each direction, 1 to 10,000.
     pub flows: u32,
-    /// Measured time in nanoseconds. A tenth of it passes before as warm-up.
+    /// Measured time in nanoseconds. The warm-up before it takes a tenth of this time.
     pub duration_ns: u64,
     /// Seed of the run, which determines ports and therefore hashes.
     pub seed: u64,

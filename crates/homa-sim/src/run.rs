@@ -171,8 +171,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// All violations if peers stay up: every RPC is answered exactly once, with the right bytes, and
-    /// executed once, and nothing is left.
+    /// Violations of the requirements of a run in which peers stay up: every RPC is answered exactly once,
+    /// with the right bytes, and executed once, and nothing is left.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.broken_promises();
         for (error, count) in self.failed.iter().chain(&self.refused) {
@@ -187,7 +187,7 @@ impl Report {
         problems
     }
 
-    /// All violations of what must hold whatever the network and the hosts do.
+    /// Violations of the requirements that hold for any behaviour of the network and the hosts.
     pub fn broken_promises(&self) -> Vec<String> {
         let mut problems = self.violations.clone();
         let counts = [

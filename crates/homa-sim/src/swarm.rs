@@ -58,7 +58,7 @@ pub struct SwarmReport {
 const PEACE_NS: u64 = 3 * SEC;
 /// Maximum time until all state is gone: far more than the sum of all intervals.
 const IDLE_LIMIT_NS: u64 = 120 * SEC;
-/// Maximum time of a call without faults: a hundred times what one takes.
+/// Maximum time of a call without faults: a hundred times its usual duration.
 const PROBE_LIMIT_NS: u64 = 10 * SEC;
 
 /// Number of packets printed for a call that failed.
@@ -134,8 +134,8 @@ fn await_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     stuck.take(SHOWN_PACKETS).collect()
 }
 
-/// A hostile peer must leave an answer to one in this many calls, or one in this many of those that are
-/// answered without it. The check needs a minimum number of calls.
+/// At least one in this many honest calls must be answered despite a hostile peer, or one in this many of
+/// those that are answered without it. The check needs a minimum number of calls.
 const STARVED_PART: u64 = 4;
 const ENOUGH_CALLS: u64 = 40;
 
@@ -162,7 +162,8 @@ fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     })
 }
 
-/// SHARE-12: in fair weather a flood from one prefix keeps no stranger of another prefix from being served.
+/// SHARE-12: without other faults, a flood from one prefix must not prevent service to a stranger of another
+/// prefix.
 fn refused_strangers(network: &Network<Anything>, plan: &Plan, mishaps: Mishaps) -> Option<String> {
     plan.hostile.filter(|&hostile| hostile == Hostile::Prefix && plan.weather == Weather::Fair)?;
     let served = |network: &Network<Anything>| -> u64 {
@@ -172,7 +173,7 @@ fn refused_strangers(network: &Network<Anything>, plan: &Plan, mishaps: Mishaps)
     if beside == sent {
         return None;
     }
-    // The honest hosts may have taken everything: the same strangers without the flood tell.
+    // The honest hosts may have used all resources: compare with a run without the flood.
     let alone = Plan { hostile: Some(Hostile::Strangers), ..plan.clone() };
     let mut quiet = Network::new(alone.network.clone(), |host| Anything::new(&alone, host));
     turmoil(&mut quiet, &alone);
@@ -208,7 +209,7 @@ fn probe_all(network: &mut Network<Anything>, plan: &Plan) -> (u64, Vec<String>)
         if from == to {
             continue;
         }
-        // A host may remember this long what it knows of a peer: finished ids, and which of two incarnations
+        // Maximum time for which a host may remember a peer: its finished ids, and which of two incarnations
         // is later.
         network.run_for(2 * plan.lifetime_ns());
         network.act(to, |app, host| app.serve(host));

@@ -50,7 +50,7 @@ fn run(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport {
     transport.run(cluster.clone(), &mut |_| ControlFlow::Continue(()))
 }
 
-/// Runs Homa with this many granted packets, or as many as the settings for this link and port say.
+/// Runs Homa with this many granted packets, or as many as the settings for this link and port permit.
 fn homa(cluster: &ClusterConfig, granted: Option<u32>) -> ClusterReport {
     let Buffer::Ports { bytes } = cluster.switch.buffer else { panic!("a port has bytes of its own") };
     let mbps = (cluster.link.rate_bps / 1_000_000) as u32;

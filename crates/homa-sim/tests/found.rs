@@ -106,8 +106,8 @@ fn a_response_above_the_kernels_limit_is_refused_for_a_kernel() {
 
 #[test]
 fn a_server_that_cannot_tell_a_reason_is_not_sent_the_request_without_end() {
-    // RESEND-19: over an unbound port of a host without an incarnation, client and server exchanged packets
-    // without a pause.
+    // RESEND-19: over an unbound port of a host without an incarnation, client and server must not exchange
+    // packets endlessly.
     let mut config = config(1, 2);
     let kernel = Config { incarnation: 0, ..config.protocol.clone() };
     config.host_protocols = vec![config.protocol.clone(), kernel];

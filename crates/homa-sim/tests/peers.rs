@@ -428,7 +428,7 @@ fn a_kernel_client_that_reboots_and_begins_at_id_two_again_is_served() {
     network.inject(0, 1, 7, ack());
     network.run_for(MS);
     assert_eq!(network.host(1).app().requests.len(), 1);
-    // It may be a delayed duplicate or the client after a fast reboot, and does not run.
+    // The request may be a delayed duplicate, or come from the client after a fast reboot; it does not run.
     network.inject(0, 1, 7, kernel_request(2, 100));
     network.run_for(MS);
     assert_eq!(network.host(1).app().requests.len(), 1);

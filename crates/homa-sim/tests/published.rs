@@ -189,7 +189,7 @@ fn bins_of(transport: &str, workload: &str, run: Run) -> (Vec<Bin>, bool) {
         steady.downlink_idle * 100.0,
         steady.completed_over_offered,
         steady.offered_over_load.unwrap_or(f64::NAN),
-        steady.course.warm_up_intervals as f64 * steady.course.interval_ns as f64 / 1e6,
+        steady.series.warm_up_intervals as f64 * steady.series.interval_ns as f64 / 1e6,
         steady.tested_from_ns as f64 / 1e6,
         steady.backlog_bytes / 1e9,
         steady.backlog_change * 100.0,

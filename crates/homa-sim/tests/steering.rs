@@ -30,7 +30,8 @@ fn loaded(policy: PolicyName, name: &str, load: f64, rpcs: u64) -> SteerConfig {
     SteerConfig { rpcs, seed: SEED, ..SteerConfig::new(workload(name), SteerLoad::Share(load), cores) }
 }
 
-/// RPCs of 100 bytes between two hosts with a low load and threads that do not poll, as before they could.
+/// RPCs of 100 bytes between two hosts with a low load and threads that do not poll, as in versions without
+/// polling.
 fn idle(wake_order: WakeOrder, server_threads: usize) -> SteerConfig {
     let base = CoresConfig::x86(CORES, SameCore);
     let cores = CoresConfig { wake_order, server_threads, client_threads: 1, poll_ns: 0, ..base };

@@ -11,15 +11,16 @@ fn whatever_goes_wrong_every_rpc_ends_and_nothing_is_left() {
     }
 }
 
-/// PEER-16, LIMIT-6: with room for one control packet, two restarted hosts challenged each other endlessly.
+/// PEER-16, LIMIT-6: with room for one control packet, two restarted hosts must not challenge each other
+/// endlessly.
 #[test]
 fn a_seed_with_room_for_one_control_packet_comes_to_rest() {
     let report = swarm(2_148, SwarmOptions { check_every: 50, ..SwarmOptions::default() });
     assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
 }
 
-/// SHARE-6, LIMIT-10: with a `window` above `max_incoming`, the claims of one peer kept the others from any
-/// grant.
+/// SHARE-6, LIMIT-10: with a `window` above `max_incoming`, the claims of one peer must not keep the others
+/// from grants.
 #[test]
 fn a_seed_with_a_window_above_what_may_come_starves_nobody() {
     let report = swarm(7_099, SwarmOptions { check_every: 50, ..SwarmOptions::default() });

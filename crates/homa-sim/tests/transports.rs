@@ -1,4 +1,4 @@
-//! Properties of every transport, and what each is known for.
+//! Properties of every transport, and the known strengths and weaknesses of each.
 
 use std::ops::ControlFlow;
 
@@ -193,7 +193,7 @@ fn basic_queues_more_than_homa_and_fifo_keeps_short_messages_behind_long_ones() 
     assert_eq!(basic.bytes_by_priority[1..], [0; 7]);
 }
 
-/// A message waits for all earlier ones of its pair of hosts, and with more connections for fewer.
+/// A message waits for all earlier ones of its pair of hosts, and for fewer of them with more connections.
 #[test]
 fn short_messages_of_tcp_wait_behind_long_ones_of_their_connection() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.5);

@@ -19,8 +19,8 @@ const STEPS: u32 = 100;
 /// Maximum growth of the bytes under way from the first quarter of the measured time to the last, as a share
 /// of the bytes that started between. A load that is too high by this share grows by more.
 const MAX_GROWTH: f64 = 0.03;
-/// Additional growth by chance, times the longest message and the root of the number of hosts: messages under
-/// way count with their whole length, so that a few long ones more or less are no trend.
+/// Allowance for growth by chance, as a multiple of the longest message times the square root of the number
+/// of hosts: messages under way count with their whole length, so a few long messages are no trend.
 const CHANCE: f64 = 0.5;
 /// Time from the middle of the first quarter to the middle of the last, as a share of the measured time.
 const BETWEEN: f64 = 0.75;

@@ -26,8 +26,7 @@ use args::{SimArgs, SimCommand};
 
 /// Runs a subcommand.
 ///
-/// # Errors
-/// One line about what went wrong.
+/// # Errors One line that names the cause.
 pub fn run(args: &SimArgs) -> Result<()> {
     match &args.command {
         SimCommand::Run(args) => run::run(args),

@@ -108,10 +108,10 @@ pub fn chart(reports: &[ClusterReport]) -> Option<Chart> {
     let mut curves = Vec::new();
     let (mut end_ms, mut measured_ms, mut highest) = (0.0f64, 0.0, 0.0f64);
     for (report, steady) in with_course {
-        let course = &steady.course;
-        let interval_ms = course.interval_ns as f64 / 1e6;
-        let count = course.backlog_bytes.len() as f64;
-        (end_ms, measured_ms) = (count * interval_ms, course.warm_up_intervals as f64 * interval_ms);
+        let series = &steady.series;
+        let interval_ms = series.interval_ns as f64 / 1e6;
+        let count = series.backlog_bytes.len() as f64;
+        (end_ms, measured_ms) = (count * interval_ms, series.warm_up_intervals as f64 * interval_ms);
         let point = |(index, &bytes): (usize, &u64)| {
             let (at, megabytes) = (index as f64 + 0.5, bytes as f64 / 1e6);
             highest = highest.max(megabytes);
@@ -119,7 +119,7 @@ pub fn chart(reports: &[ClusterReport]) -> Option<Chart> {
                 format!("{}: {} MB at {} ms", report.transport, brief(megabytes), brief(at * interval_ms));
             Point { x: at / count, y: megabytes, title }
         };
-        let points = course.backlog_bytes.iter().enumerate().map(point).collect();
+        let points = series.backlog_bytes.iter().enumerate().map(point).collect();
         let (label, class) = (report.transport.clone(), report.transport.clone());
         curves.push(Curve { label, class, is_reference: false, points });
     }
@@ -150,16 +150,16 @@ pub fn chart(reports: &[ClusterReport]) -> Option<Chart> {
 
 #[cfg(test)]
 mod tests {
-    use homa_sim::Course;
+    use homa_sim::TimeSeries;
 
     use super::*;
 
     fn report(failed: &[Unsteady], unfinished: u64) -> ClusterReport {
-        let course = Course {
+        let series = TimeSeries {
             interval_ns: 1_000_000,
             warm_up_intervals: 2,
             backlog_bytes: vec![1_000_000, 2_000_000, 4_000_000, 4_000_000],
-            ..Course::default()
+            ..TimeSeries::default()
         };
         let steady = SteadyState {
             reached: failed.is_empty(),
@@ -170,7 +170,7 @@ mod tests {
             downlink_idle: 0.3,
             downlink_idle_change: -0.05,
             completed_over_offered: 0.76,
-            course,
+            series,
             ..SteadyState::default()
         };
         ClusterReport {

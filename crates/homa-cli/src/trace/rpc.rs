@@ -20,7 +20,7 @@ use super::select::BaselineArgs;
 use super::tail::amounts;
 
 /// Maximum number of competing flows listed for a packet.
-const CROWDS: usize = 8;
+const COMPETING_RPCS: usize = 8;
 /// Maximum number of packets whose surroundings are shown.
 const PACKETS: usize = 3;
 
@@ -185,7 +185,7 @@ fn surroundings(model: &Model, rpc: &Rpc, packet: &Packet) -> String {
     );
     let mut table = Table::new(&["<where", "<RPC", "packets", "bytes", "priority", "inversions"]);
     for (name, crowds) in crowds(model, rpc, packet) {
-        for crowd in crowds.iter().take(CROWDS) {
+        for crowd in crowds.iter().take(COMPETING_RPCS) {
             table.row([
                 name.to_owned(),
                 if crowd.rpc == 0 { "other traffic".to_owned() } else { crowd.rpc.to_string() },
@@ -195,8 +195,8 @@ fn surroundings(model: &Model, rpc: &Rpc, packet: &Packet) -> String {
                 crowd.inversions.to_string(),
             ]);
         }
-        if crowds.len() > CROWDS {
-            let rest = &crowds[CROWDS..];
+        if crowds.len() > COMPETING_RPCS {
+            let rest = &crowds[COMPETING_RPCS..];
             table.row([
                 name.to_owned(),
                 format!("{} more", rest.len()),

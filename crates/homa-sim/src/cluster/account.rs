@@ -20,7 +20,7 @@ pub(super) struct Account {
     messages: u32,
     /// Measured exchanges that have not ended.
     open: u64,
-    course: Recorder,
+    series: Recorder,
     /// Whether the traffic is continuous and so has a steady state. An incast has rounds.
     has_steady_state: bool,
     measured_from: Time,
@@ -44,7 +44,7 @@ impl Account {
             routes: Routes::new(config.topology, config.hosts),
             messages: config.exchange.messages(),
             open: 0,
-            course: Recorder::new(config),
+            series: Recorder::new(config),
             has_steady_state: !matches!(config.traffic, Traffic::Incast { .. }),
             measured_from,
             measured_until: measured_from + config.duration_ns,
@@ -60,13 +60,13 @@ impl Account {
         self.report.started += u64::from(is_measured);
         let bytes = self.bytes(length).unsigned_abs();
         self.report.started_bytes += u64::from(is_measured) * bytes;
-        self.course.offered(now, bytes);
+        self.series.offered(now, bytes);
         is_measured
     }
 
-    /// Records that a message of `length` bytes is under way, whether or not it is part of the load.
+    /// Records that a message of `length` bytes is in flight, whether or not it is part of the load.
     pub(super) fn begins(&mut self, now: Time, length: u32) {
-        self.course.change(now, self.bytes(length));
+        self.series.change(now, self.bytes(length));
     }
 
     /// Bytes of an exchange whose request has this length.
@@ -75,8 +75,8 @@ impl Account {
     }
 
     /// Records how many downlinks were sampled, and how many of them were idle.
-    pub(super) fn looked(&mut self, now: Time, looks: u64, idle: u64) {
-        self.course.looked(now, looks, idle);
+    pub(super) fn sampled(&mut self, now: Time, samples: u64, idle: u64) {
+        self.series.sampled(now, samples, idle);
     }
 
     /// Whether the measured time has begun.
@@ -93,8 +93,8 @@ impl Account {
     pub(super) fn delivered(&mut self, message: &Message, took_ns: u64) {
         let ended = message.asked + took_ns;
         let bytes = self.bytes(message.length);
-        self.course.change(ended, -bytes);
-        self.course.completed(ended, bytes.unsigned_abs());
+        self.series.change(ended, -bytes);
+        self.series.completed(ended, bytes.unsigned_abs());
         if (self.measured_from..self.measured_until).contains(&ended) {
             self.report.ended += 1;
             self.report.ended_bytes += bytes.unsigned_abs();
@@ -130,10 +130,10 @@ impl Account {
     pub(super) fn finish(mut self, config: &ClusterConfig) -> ClusterReport {
         self.report.close(config, self.open);
         self.report.slowdowns(&self.slowdowns);
-        self.course.change(self.measured_until, 0);
-        [self.report.backlog_first_bytes, self.report.backlog_last_bytes] = self.course.quarters();
+        self.series.change(self.measured_until, 0);
+        [self.report.backlog_first_bytes, self.report.backlog_last_bytes] = self.series.quarters();
         if self.has_steady_state {
-            self.report.steady = Some(self.course.finish(self.report.started, self.open));
+            self.report.steady = Some(self.series.finish(self.report.started, self.open));
         }
         self.report
     }

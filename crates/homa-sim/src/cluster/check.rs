@@ -133,8 +133,8 @@ impl ClusterConfig {
         match self.traffic {
             Traffic::Uniform { load } => {
                 rules.push((load > 0.0 && load <= 1.0, "load", "must be above 0 and at most 1"));
-                // If a rule is already broken, the rate may not exist, and the broken rule is the better
-                // message.
+                // If a rule is already broken, the rate may not exist, and the error should name the broken
+                // rule.
                 let is_known = rules.iter().all(|(holds, _, _)| *holds);
                 let rate = if is_known { messages_per_sec(self, load) } else { 1.0 };
                 rules.push((Poisson::new(rate, 0).is_ok(), "load", "gives too few or too many messages"));

@@ -28,7 +28,7 @@ pub(crate) struct FluidCluster {
     events: u64,
     /// Number of samples of downlinks, of those that were idle, and of those that were idle although a
     /// message to the host waited.
-    looks: u64,
+    samples: u64,
     idle: u64,
     wasted: u64,
 }
@@ -46,7 +46,7 @@ impl FluidCluster {
             messages: Messages::default(),
             schedule: Schedule::new(oracle, config.hosts),
             events: 0,
-            looks: 0,
+            samples: 0,
             idle: 0,
             wasted: 0,
             config,
@@ -84,9 +84,9 @@ impl FluidCluster {
     pub(crate) fn finish(self) -> ClusterReport {
         let mut report = self.account.finish(&self.config);
         report.events = self.events;
-        let looks = self.looks.max(1) as f64;
+        let samples = self.samples.max(1) as f64;
         (report.downlink_idle, report.downlink_wasted) =
-            (self.idle as f64 / looks, self.wasted as f64 / looks);
+            (self.idle as f64 / samples, self.wasted as f64 / samples);
         report
     }
 
@@ -175,10 +175,10 @@ impl FluidCluster {
             idle += u64::from(is_idle);
             self.wasted += u64::from(is_measured && is_idle && is_awaited);
         }
-        let looks = self.config.hosts as u64;
-        self.account.looked(self.now, looks, idle);
+        let samples = self.config.hosts as u64;
+        self.account.sampled(self.now, samples, idle);
         if is_measured {
-            (self.looks, self.idle) = (self.looks + looks, self.idle + idle);
+            (self.samples, self.idle) = (self.samples + samples, self.idle + idle);
         }
         if self.now < self.account.measured_until {
             self.queue.push(self.now + self.config.sample_ns, Event::Host(HostEvent::Sample));

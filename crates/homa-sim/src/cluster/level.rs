@@ -2,14 +2,14 @@
 //! [`SteadyState`](super::steady::SteadyState).
 //!
 //! Successive values of a queue are correlated: a few long messages that happen to be under way together
-//! raise many intervals in a row. A test that takes values, or means of a few of them, for independent then
+//! raise many intervals in a row. A test that treats values, or means of a few of them, as independent then
 //! finds a change in many level sequences. Means of longer batches are less correlated (Law, *Simulation
-//! Modeling and Analysis*, 5th edition, section 9.5.3), but where the longest messages stay for a tenth of
-//! the run, sufficiently long batches are too few. The residuals of a fit are therefore taken for a
-//! first-order autoregressive process, whose correlation widens the standard error and reduces the degrees of
-//! freedom. Tests for trends in climatology do the same (Santer et al., *Journal of Geophysical Research*
-//! 105, 2000). It is an estimate of the spectrum at frequency zero, by which Heidelberger and Welch test for
-//! a transient (*Operations Research* 31, 1983).
+//! Modeling and Analysis*, 5th edition, section 9.5.3), but if the longest messages last a tenth of the run,
+//! too few batches of sufficient length fit. The residuals of a fit are therefore modelled as a first-order
+//! autoregressive process, whose correlation widens the standard error and reduces the degrees of freedom.
+//! Tests for trends in climatology do the same (Santer et al., *Journal of Geophysical Research* 105, 2000).
+//! It is an estimate of the spectrum at frequency zero, by which Heidelberger and Welch test for a transient
+//! (*Operations Research* 31, 1983).
 
 /// Values of a batch in MSER-5.
 const MSER_BATCH: usize = 5;
@@ -17,16 +17,16 @@ const MSER_BATCH: usize = 5;
 pub(super) const MIN_VALUES: usize = 10;
 /// Maximum number of batches of a fit. More would only follow the noise of single values.
 const BATCHES: usize = 40;
-/// Maximum correlation of successive batches. A sequence with more consists of one or two swings, which also
-/// look so after a fit of something else than what they are, such as a line through a step.
+/// Maximum correlation of successive batches. A higher estimate comes from a sequence of one or two swings,
+/// or from a fit of the wrong shape, such as a line through a step.
 const MAX_CORRELATION: f64 = 0.9;
 /// Minimum degrees of freedom of a fit: with fewer, no change would ever be significant.
 const MIN_FREEDOM: f64 = 6.0;
 /// Part of the batches that is left on each side of a step.
 const STEP_MARGIN: usize = 10;
-/// What the standard normal distribution exceeds, up or down, in 1 of 100 cases.
+/// Two-sided 1 % bound of the standard normal distribution.
 const ONE_IN_100: f64 = 2.576;
-/// The same for the best of the steps at all places. By simulation of correlated sequences: 1 to 4 of 100
+/// The same bound for the best step over all positions. In simulations of correlated sequences, 1 to 4 of 100
 /// have a significant step, and 1 to 7 a significant change of either kind.
 const ONE_IN_100_STEPS: f64 = 3.3;
 
@@ -41,8 +41,8 @@ pub(super) fn mser5(values: &[f64], limit: usize) -> Option<usize> {
         return None;
     }
     let mut best = (f64::INFINITY, 0);
-    // From the last batch backwards, so that sums are carried along. The last batches alone have no variance
-    // to speak of: they are left out, as is usual.
+    // Backwards from the last batch, so that the sums are updated incrementally. The last few batches are
+    // left out, as is usual: alone they have almost no variance.
     let (mut sum, mut squares, mut count) = (0.0, 0.0, 0.0);
     let centre = batches[batches.len() - 1];
     for (index, batch) in batches.iter().enumerate().rev() {
@@ -59,7 +59,8 @@ pub(super) fn mser5(values: &[f64], limit: usize) -> Option<usize> {
     Some(best.1 * MSER_BATCH)
 }
 
-/// A change that was fitted to a sequence, with the error that correlated values leave it.
+/// A change fitted to a sequence, and its standard error, which takes the correlation of the values into
+/// account.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
     /// Rise of a line from the beginning of the sequence to its end, or height of a step.
@@ -85,7 +86,7 @@ impl Change {
     pub(super) fn step(values: &[f64]) -> Option<Change> {
         let means = batch_means(values)?;
         let margin = means.len() / STEP_MARGIN;
-        // What a step takes off the sum of the squares.
+        // Reduction of the sum of squares by a step.
         let gain = |at: &usize| {
             let (before, after) = means.split_at(*at);
             (mean(after) - mean(before)).powi(2) * (before.len() * after.len()) as f64
@@ -95,13 +96,13 @@ impl Change {
         Some(fit(&means, &sides, ONE_IN_100_STEPS))
     }
 
-    /// Whether a level sequence would hardly have this change.
+    /// Whether the change is significant: a level sequence would rarely have it.
     pub(super) fn is_significant(&self) -> bool {
         self.t.abs() > self.t_bound
     }
 }
 
-/// Means of as many batches as a fit takes. `None`: there are fewer than [`MIN_VALUES`] values.
+/// Batch means, as many as a fit uses. `None`: there are fewer than [`MIN_VALUES`] values.
 fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
     let batches = BATCHES.min(values.len());
     let bound = |batch: usize| batch * values.len() / batches;
@@ -133,12 +134,12 @@ fn fit(values: &[f64], regressor: &[f64], normal_bound: f64) -> Change {
         pairs += 2.0 * power * (count - lag as f64);
         weighted += 2.0 * power * lagged(&x, lag);
     }
-    // What a mean and a change take of the variance of the residuals.
+    // Number of residuals, less the parts of their variance that the fitted mean and change absorb.
     let left = count - pairs / count - weighted / spread;
     let error = (squares / left * weighted).sqrt() / spread;
     // A fit without noise has an infinite t; JSON and comparisons need a finite one.
     let t = if error > f64::EPSILON * middle.abs() { size / error } else { size.signum() * 1e6 };
-    // As many independent values would leave the mean the same error.
+    // Effective sample size: the number of independent values whose mean has the same error.
     let independent = count * count / pairs;
     Change {
         size,
@@ -180,7 +181,7 @@ pub(super) fn autoregressive(count: usize, correlation: f64, stream: u64) -> Vec
     use rand::Rng;
 
     let mut random = crate::payload::random_numbers(7, stream);
-    // A sum of twelve uniform numbers has variance 1, and is as good as normal here.
+    // A sum of twelve uniform numbers has variance 1, and is close enough to a normal one here.
     let mut normal = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
     let mut value = normal();
     let mut values = Vec::with_capacity(count);
@@ -206,7 +207,7 @@ mod tests {
         (0..count).map(|_| 90.0 + 20.0 * random.random::<f64>()).collect()
     }
 
-    /// How many of 200 sequences have a significant line, and how many a step, where `added` is added to
+    /// How many of 200 sequences have a significant line, and how many a step, after `added` was added to
     /// them.
     fn significant(count: usize, correlation: f64, added: impl Fn(f64) -> f64) -> (usize, usize) {
         let (mut lines, mut steps) = (0, 0);
@@ -251,7 +252,8 @@ mod tests {
     fn a_level_sequence_has_no_transient_and_no_trend() {
         for stream in 0..20 {
             let values = noise(200, stream);
-            // Truncating some of a level sequence is chance: what is truncated is as high as the rest.
+            // MSER-5 truncates parts of a level sequence by chance: the truncated part has the same mean as
+            // the rest.
             let from = mser5(&values, 200).unwrap();
             let (before, after) = (mean(&values[..from]), mean(&values[from..]));
             assert!(from < 10 || (before - after).abs() < 5.0, "stream {stream}: {from} {before} {after}");

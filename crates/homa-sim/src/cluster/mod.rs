@@ -32,6 +32,6 @@ pub use messages::{Message, Messages};
 pub use preset::PriorityPlan;
 pub use report::{ClusterReport, Progress, QueueLengths};
 pub use run::Cluster;
-pub use steady::{Course, SteadyState, Unsteady};
+pub use steady::{SteadyState, TimeSeries, Unsteady};
 pub use traffic::{Exchange, LoadBasis, Traffic};
 pub(crate) use traffic::{mean_of, messages_per_sec as rpcs_per_sec};

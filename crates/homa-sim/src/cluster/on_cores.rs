@@ -33,13 +33,13 @@ pub(super) struct OnCores {
     touched: Vec<u32>,
     /// Host and core that process the current packet.
     at: Option<(u32, Core)>,
-    counted: Counted,
+    phase: CountPhase,
 }
 
-enum Counted {
-    NotYet,
-    Since,
-    Done(CoreCounts),
+enum CountPhase {
+    Before,
+    Running,
+    Finished(CoreCounts),
 }
 
 impl OnCores {
@@ -56,7 +56,7 @@ impl OnCores {
             hashes: (0..hosts).flat_map(|to| (0..hosts).map(move |from| hash(from, to))).collect(),
             touched: Vec::new(),
             at: None,
-            counted: Counted::NotYet,
+            phase: CountPhase::Before,
         }
     }
 
@@ -132,13 +132,13 @@ impl OnCores {
 
     /// Starts counting at the first sample, and stops at the last.
     pub(super) fn sample(&mut self, now: Time, measured_until: Time) {
-        match self.counted {
-            Counted::NotYet => {
+        match self.phase {
+            CountPhase::Before => {
                 self.machines.iter_mut().for_each(|machine| machine.count_from(now));
-                self.counted = Counted::Since;
+                self.phase = CountPhase::Running;
             }
-            Counted::Since if now >= measured_until => self.counted = Counted::Done(self.sum(now)),
-            Counted::Since | Counted::Done(_) => {}
+            CountPhase::Running if now >= measured_until => self.phase = CountPhase::Finished(self.sum(now)),
+            CountPhase::Running | CountPhase::Finished(_) => {}
         }
     }
 
@@ -151,9 +151,9 @@ impl OnCores {
     }
 
     pub(super) fn counts(self, now: Time) -> CoreCounts {
-        match self.counted {
-            Counted::Done(ref counts) => counts.clone(),
-            Counted::NotYet | Counted::Since => self.sum(now),
+        match self.phase {
+            CountPhase::Finished(ref counts) => counts.clone(),
+            CountPhase::Before | CountPhase::Running => self.sum(now),
         }
     }
 }

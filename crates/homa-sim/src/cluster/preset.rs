@@ -165,7 +165,7 @@ impl HomaConfig {
     }
 }
 
-/// A message's window in eighths of RTTbytes, where priorities are divided as in the paper.
+/// A message's window in eighths of RTTbytes, if priorities are divided as in the paper.
 ///
 /// Under load, a grant returns later than in an empty network, because the message's packets and the grant
 /// itself queue on the way. A window of one round trip then leaves the downlink idle. But with a wider

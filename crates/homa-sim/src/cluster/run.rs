@@ -222,7 +222,7 @@ impl<T: Transport> Cluster<T> {
         }
         let (fabric, hosts) = (&self.fabric, &self.hosts);
         let (looks, idle) = self.samples.take(fabric, |host| hosts[host].transport.withholds(now));
-        self.account.looked(now, looks, idle);
+        self.account.sampled(now, looks, idle);
         if now < self.account.measured_until {
             self.fabric.queue.push(now + self.config.sample_ns, Event::Host(HostEvent::Sample));
         }

@@ -48,7 +48,7 @@ pub(super) struct Samples {
     overhead: u32,
     /// Number of samples of downlinks, of those that were idle, and of those that were idle although a
     /// message to the host waited for a grant.
-    looks: u64,
+    samples: u64,
     idle: u64,
     wasted: u64,
     /// Link bytes of delivered packets by priority.
@@ -63,7 +63,7 @@ impl Samples {
             from,
             until: from + config.duration_ns,
             overhead: config.link.overhead_bytes,
-            looks: 0,
+            samples: 0,
             idle: 0,
             wasted: 0,
             bytes: [0; PRIORITIES],
@@ -102,7 +102,7 @@ impl Samples {
             }
         }
         if is_measured {
-            (self.looks, self.idle) = (self.looks + downlinks, self.idle + idle);
+            (self.samples, self.idle) = (self.samples + downlinks, self.idle + idle);
         }
         (downlinks, idle)
     }
@@ -116,9 +116,9 @@ impl Samples {
         report.edge_queue = self.queues[0].summary(longest(Tier::Downlink));
         report.to_spine_queue = self.queues[1].summary(longest(Tier::ToSpine));
         report.to_leaf_queue = self.queues[2].summary(longest(Tier::ToLeaf));
-        let looks = self.looks.max(1) as f64;
-        report.downlink_idle = self.idle as f64 / looks;
-        report.downlink_wasted = self.wasted as f64 / looks;
+        let samples = self.samples.max(1) as f64;
+        report.downlink_idle = self.idle as f64 / samples;
+        report.downlink_wasted = self.wasted as f64 / samples;
         report.bytes_by_priority = self.bytes;
     }
 }

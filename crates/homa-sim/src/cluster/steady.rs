@@ -1,4 +1,4 @@
-//! Whether a run was in steady state: the course of backlog, idle links and completions, and the tests on it.
+//! Whether a run was in steady state: time series of backlog, idle links and completions, and tests on them.
 
 use homa_proto::Time;
 use serde::{Deserialize, Serialize};
@@ -6,24 +6,25 @@ use serde::{Deserialize, Serialize};
 use super::config::ClusterConfig;
 use super::level::{Change, MIN_VALUES, mean, mser5};
 
-/// Intervals of the measured time, where nothing else limits them.
+/// Number of intervals of the measured time, unless another limit applies.
 const INTERVALS: u64 = 100;
 /// Maximum number of intervals from the beginning of the run to the end of the measured time.
 const MAX_INTERVALS: u64 = 2_000;
-/// Maximum change of the backlog over the tested part, as a share of its mean, where it is more than chance.
+/// Maximum change of the backlog over the tested part, as a share of its mean, if the change is significant.
 const MAX_BACKLOG_CHANGE: f64 = 0.10;
-/// Maximum change of the share of idle downlinks over the tested part, where it is more than chance.
+/// Maximum change of the share of idle downlinks over the tested part, if the change is significant.
 const MAX_IDLE_CHANGE: f64 = 0.02;
-/// Multiple of these that a change over the measured time may not exceed, be it chance or not: a run that
-/// changes so much is too short to be called level.
+/// Multiple of these maxima that no change over the measured time may exceed, significant or not: a run with
+/// a larger change is too short to be called level.
 const MAX_CHANCE_CHANGE: f64 = 3.0;
 /// Maximum difference of completed over offered bytes from 1.
 const MAX_SHORTFALL: f64 = 0.03;
-/// Additional difference by chance, times the longest message and the root of the number of hosts. Messages
-/// count with their whole length, so that a few long ones more or less at either end are no trend. The same
-/// value as in `homa sim max-load`.
+/// Allowance for chance, as a multiple of the longest message times the square root of the number of hosts.
+/// Messages count with their whole length, so a few long messages at either end are no trend. The same value
+/// as in `homa sim max-load`.
 const CHANCE: f64 = 0.5;
-/// Maximum of that difference as a share of the offered bytes: with more, a run is too short to tell.
+/// Maximum of that allowance as a share of the offered bytes: a run that needs more is too short for a
+/// result.
 const MAX_CHANCE: f64 = 0.10;
 /// Maximum difference of offered bytes from those of the load, as a share.
 const MAX_OFFERED: f64 = 0.10;
@@ -31,7 +32,7 @@ const MAX_OFFERED: f64 = 0.10;
 /// A run's figures in equally long intervals, from its beginning to the end of the measured time. The first
 /// interval may be shorter, since one begins where the measured time does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Course {
+pub struct TimeSeries {
     /// Length of an interval, in nanoseconds.
     pub interval_ns: u64,
     /// Intervals before the measured time.
@@ -46,7 +47,7 @@ pub struct Course {
     pub completed_bytes: Vec<u64>,
 }
 
-impl Course {
+impl TimeSeries {
     /// Start of an interval, in nanoseconds from the beginning of the run, as if the first were not shorter.
     fn starts_ns(&self, index: usize) -> u64 {
         index as u64 * self.interval_ns
@@ -134,23 +135,24 @@ pub struct SteadyState {
     /// slowdowns.
     pub unfinished_share: f64,
     /// The figures over time.
-    pub course: Course,
+    #[serde(rename = "course")]
+    pub series: TimeSeries,
 }
 
-/// Expected values of a course.
+/// Expected values, with which a [`TimeSeries`] is compared.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expected {
-    /// By how much completed and offered bytes may differ by chance: half the longest message for each root
-    /// of a host.
+    /// Allowance for a difference of completed and offered bytes by chance: half the longest message times
+    /// the square root of the number of hosts.
     chance_bytes: f64,
     /// Bytes of the load in the measured time.
     load_bytes: Option<f64>,
 }
 
-/// Records a [`Course`].
+/// Records the [`TimeSeries`] of a run.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    course: Course,
+    series: TimeSeries,
     until: Time,
     /// Difference of the first interval's length from that of the others.
     short_ns: u64,
@@ -159,7 +161,7 @@ pub(super) struct Recorder {
     /// Bytes times nanoseconds of each interval.
     areas: Vec<f64>,
     /// Samples of downlinks, and those that were idle.
-    looks: Vec<(u64, u64)>,
+    samples: Vec<(u64, u64)>,
     expected: Expected,
 }
 
@@ -171,19 +173,19 @@ impl Recorder {
         let warm_up_intervals = warm_up.div_ceil(interval_ns);
         let count = (warm_up_intervals + duration.div_ceil(interval_ns)) as usize;
         Recorder {
-            course: Course {
+            series: TimeSeries {
                 interval_ns,
                 warm_up_intervals: warm_up_intervals as usize,
                 offered_bytes: vec![0; count],
                 completed_bytes: vec![0; count],
-                ..Course::default()
+                ..TimeSeries::default()
             },
             until: Time::from_ns(warm_up + duration),
             short_ns: warm_up_intervals * interval_ns - warm_up,
             bytes: 0,
             since: Time::ZERO,
             areas: vec![0.0; count],
-            looks: vec![(0, 0); count],
+            samples: vec![(0, 0); count],
             expected: Expected {
                 chance_bytes: CHANCE * f64::from(config.workload.max_bytes()) * (config.hosts as f64).sqrt(),
                 load_bytes: config.starts_per_sec().map(|rate| {
@@ -196,20 +198,20 @@ impl Recorder {
 
     /// The interval of a time; `None`: the time is after the measured time.
     fn interval(&self, now: Time) -> Option<usize> {
-        (now < self.until).then(|| ((now.as_ns() + self.short_ns) / self.course.interval_ns) as usize)
+        (now < self.until).then(|| ((now.as_ns() + self.short_ns) / self.series.interval_ns) as usize)
     }
 
     /// Start and end of an interval.
     fn span(&self, index: usize) -> (Time, Time) {
         let at = |index: usize| {
-            let end = (index as u64 * self.course.interval_ns).saturating_sub(self.short_ns);
+            let end = (index as u64 * self.series.interval_ns).saturating_sub(self.short_ns);
             Time::from_ns(end).min(self.until)
         };
         (at(index), at(index + 1))
     }
 
-    /// Bytes come under way or end. What a schedule computes ahead may be a little out of order, and counts
-    /// from the latest moment.
+    /// Records the bytes of messages that start or end. Times that a schedule has computed ahead may be
+    /// slightly out of order; such a time is replaced by the latest one.
     pub(super) fn change(&mut self, now: Time, bytes: i64) {
         let now = now.max(self.since);
         while let Some(index) = self.interval(self.since).filter(|_| self.since < now) {
@@ -223,27 +225,27 @@ impl Recorder {
 
     pub(super) fn offered(&mut self, now: Time, bytes: u64) {
         if let Some(index) = self.interval(now) {
-            self.course.offered_bytes[index] += bytes;
+            self.series.offered_bytes[index] += bytes;
         }
     }
 
     pub(super) fn completed(&mut self, now: Time, bytes: u64) {
         if let Some(index) = self.interval(now) {
-            self.course.completed_bytes[index] += bytes;
+            self.series.completed_bytes[index] += bytes;
         }
     }
 
     /// Records how many downlinks were sampled, and how many of them were idle.
-    pub(super) fn looked(&mut self, now: Time, looks: u64, idle: u64) {
+    pub(super) fn sampled(&mut self, now: Time, samples: u64, idle: u64) {
         if let Some(index) = self.interval(now) {
-            let sums = &mut self.looks[index];
-            *sums = (sums.0 + looks, sums.1 + idle);
+            let sums = &mut self.samples[index];
+            *sums = (sums.0 + samples, sums.1 + idle);
         }
     }
 
     /// Mean backlog of the first and of the last quarter of the measured time.
     pub(super) fn quarters(&self) -> [f64; 2] {
-        let measured = self.course.warm_up_intervals..self.areas.len();
+        let measured = self.series.warm_up_intervals..self.areas.len();
         let quarter = measured.len().div_ceil(4);
         let mean = |range: std::ops::Range<usize>| {
             let (from, until) = (self.span(range.start).0, self.span(range.end.saturating_sub(1)).1);
@@ -252,27 +254,27 @@ impl Recorder {
         [mean(measured.start..measured.start + quarter), mean(measured.end - quarter..measured.end)]
     }
 
-    /// Tests the course. `started` and `unfinished` are numbers of measured messages.
+    /// Completes and tests the series. `started` and `unfinished` are numbers of measured messages.
     pub(super) fn finish(mut self, started: u64, unfinished: u64) -> SteadyState {
         self.change(self.until, 0);
         let mut idle = 0.0;
         for (index, area) in self.areas.iter().enumerate() {
             let (from, until) = self.span(index);
-            self.course.backlog_bytes.push((area / until.since(from).max(1) as f64) as u64);
-            let (looks, of_them) = self.looks[index];
+            self.series.backlog_bytes.push((area / until.since(from).max(1) as f64) as u64);
+            let (samples, of_them) = self.samples[index];
             // An interval without samples is taken to be like the one before.
-            idle = if looks > 0 { of_them as f64 / looks as f64 } else { idle };
-            self.course.downlink_idle.push((idle * 1e4).round() / 1e4);
+            idle = if samples > 0 { of_them as f64 / samples as f64 } else { idle };
+            self.series.downlink_idle.push((idle * 1e4).round() / 1e4);
         }
         let unfinished_share = unfinished as f64 / started.max(1) as f64;
-        SteadyState { unfinished_share, ..test(self.course, self.expected) }
+        SteadyState { unfinished_share, ..test(self.series, self.expected) }
     }
 }
 
-fn test(course: Course, expected: Expected) -> SteadyState {
-    let warm_up = course.warm_up_intervals;
-    let backlog: Vec<f64> = course.backlog_bytes.iter().map(|&bytes| bytes as f64).collect();
-    let idle = &course.downlink_idle;
+fn test(series: TimeSeries, expected: Expected) -> SteadyState {
+    let warm_up = series.warm_up_intervals;
+    let backlog: Vec<f64> = series.backlog_bytes.iter().map(|&bytes| bytes as f64).collect();
+    let idle = &series.downlink_idle;
     let level_from = mser5(&backlog, backlog.len());
     let tested_from = mser5(&backlog, warm_up).unwrap_or(warm_up).min(warm_up);
     let measured = backlog.len() - warm_up;
@@ -295,7 +297,7 @@ fn test(course: Course, expected: Expected) -> SteadyState {
         failed.push(Unsteady::DownlinkIdle);
     }
     let sum = |bytes: &[u64]| bytes[warm_up..].iter().sum::<u64>() as f64;
-    let (offered, completed) = (sum(&course.offered_bytes), sum(&course.completed_bytes));
+    let (offered, completed) = (sum(&series.offered_bytes), sum(&series.completed_bytes));
     if (completed - offered).abs() > MAX_SHORTFALL * offered + expected.chance_bytes.min(MAX_CHANCE * offered)
     {
         failed.push(Unsteady::Completed);
@@ -308,8 +310,8 @@ fn test(course: Course, expected: Expected) -> SteadyState {
     SteadyState {
         reached: failed.is_empty(),
         failed,
-        level_from_ns: level_from.filter(|from| from * 2 <= backlog.len()).map(|from| course.starts_ns(from)),
-        tested_from_ns: course.starts_ns(tested_from),
+        level_from_ns: level_from.filter(|from| from * 2 <= backlog.len()).map(|from| series.starts_ns(from)),
+        tested_from_ns: series.starts_ns(tested_from),
         backlog_bytes,
         backlog_rise: of_mean(backlog_rise),
         backlog_change: of_mean(backlog_change.size),
@@ -323,7 +325,7 @@ fn test(course: Course, expected: Expected) -> SteadyState {
         completed_over_offered: completed / offered.max(1.0),
         offered_over_load,
         unfinished_share: 0.0,
-        course,
+        series,
     }
 }
 
@@ -334,8 +336,8 @@ struct Level<'a> {
 }
 
 impl Level<'_> {
-    /// The line through the tested part, or a step if only that is significant, the rise of the line over the
-    /// measured time, and whether all of them are within the bound or chance.
+    /// The line through the tested part, or a step if only that is significant; the rise of the line over the
+    /// measured time; and whether each of them is within its bound or not significant.
     fn drift(&self, bound: f64) -> (Change, f64, bool) {
         let changes = (Change::line(self.tested), Change::step(self.tested));
         let (Some(line), Some(step)) = changes else { return (Change::NONE, 0.0, true) };
@@ -345,7 +347,7 @@ impl Level<'_> {
         (if is_change(&step) && !is_change(&line) { step } else { line }, rise, is_level)
     }
 
-    /// Whether the values before `at` differ from the others by more than a bound and by more than chance.
+    /// Whether the values before `at` differ from the others significantly, and by more than a bound.
     fn has_transient(&self, at: usize) -> bool {
         let (before, after) = self.tested.split_at(at);
         let is_significant = |change: Option<Change>| change.is_some_and(|change| change.is_significant());
@@ -386,31 +388,31 @@ mod tests {
             recorder.offered(at(time), bytes);
         }
         recorder.completed(at(11), 5);
-        recorder.looked(at(3), 4, 1);
-        recorder.looked(at(12), 4, 3);
+        recorder.sampled(at(3), 4, 1);
+        recorder.sampled(at(12), 4, 3);
         let steady = recorder.finish(1_000, 3);
-        let course = steady.course;
-        assert_eq!((course.interval_ns, course.warm_up_intervals), (4, 3));
-        assert_eq!(course.offered_bytes.len(), 103);
-        assert_eq!(course.offered_bytes[..4], [1, 2, 4, 24]);
-        assert_eq!((course.offered_bytes[102], course.completed_bytes[3]), (32, 5));
-        assert_eq!(course.downlink_idle[..4], [0.0, 0.25, 0.25, 0.75]);
-        assert!(course.backlog_bytes.iter().all(|&bytes| bytes == 8), "{:?}", course.backlog_bytes);
+        let series = steady.series;
+        assert_eq!((series.interval_ns, series.warm_up_intervals), (4, 3));
+        assert_eq!(series.offered_bytes.len(), 103);
+        assert_eq!(series.offered_bytes[..4], [1, 2, 4, 24]);
+        assert_eq!((series.offered_bytes[102], series.completed_bytes[3]), (32, 5));
+        assert_eq!(series.downlink_idle[..4], [0.0, 0.25, 0.25, 0.75]);
+        assert!(series.backlog_bytes.iter().all(|&bytes| bytes == 8), "{:?}", series.backlog_bytes);
         assert_eq!(steady.unfinished_share, 0.003);
     }
 
     #[test]
     fn a_long_warm_up_does_not_make_more_intervals() {
-        let course = recorder(1_000_000_000, 1_000_000).course;
-        assert!(course.offered_bytes.len() <= MAX_INTERVALS as usize + 1, "{}", course.offered_bytes.len());
+        let series = recorder(1_000_000_000, 1_000_000).series;
+        assert!(series.offered_bytes.len() <= MAX_INTERVALS as usize + 1, "{}", series.offered_bytes.len());
     }
 
-    /// A course of 60 intervals of warm-up and 100 measured ones.
-    fn course(backlog: impl Fn(f64) -> f64, idle: impl Fn(f64) -> f64) -> Course {
+    /// Series of 60 intervals of warm-up and 100 measured ones.
+    fn series(backlog: impl Fn(f64) -> f64, idle: impl Fn(f64) -> f64) -> TimeSeries {
         let wave = |x: f64| 1.0 + 0.02 * (x * 1.7).sin();
         let each = |of: &dyn Fn(f64) -> f64| (0..160).map(f64::from).map(|x| of(x) * wave(x)).collect();
         let backlog_bytes: Vec<f64> = each(&backlog);
-        Course {
+        TimeSeries {
             interval_ns: 1_000,
             warm_up_intervals: 60,
             backlog_bytes: backlog_bytes.into_iter().map(|bytes| bytes as u64).collect(),
@@ -423,15 +425,15 @@ mod tests {
     const BACKLOG: f64 = 1e6;
     const IDLE: f64 = 0.2;
 
-    fn failed(course: Course) -> Vec<Unsteady> {
-        let steady = test(course, Expected::default());
+    fn failed(series: TimeSeries) -> Vec<Unsteady> {
+        let steady = test(series, Expected::default());
         assert_eq!(steady.reached, steady.failed.is_empty());
         steady.failed
     }
 
     #[test]
     fn a_level_run_is_steady() {
-        let steady = test(course(|_| BACKLOG, |_| IDLE), Expected::default());
+        let steady = test(series(|_| BACKLOG, |_| IDLE), Expected::default());
         assert!(steady.reached, "{steady:?}");
         assert!((steady.backlog_bytes / BACKLOG - 1.0).abs() < 0.01, "{steady:?}");
         assert!((steady.downlink_idle - IDLE).abs() < 0.01, "{steady:?}");
@@ -441,15 +443,15 @@ mod tests {
     #[test]
     fn a_transient_may_end_with_the_warm_up_and_not_later() {
         let until = |end: f64| move |x: f64| BACKLOG * (x / end).min(1.0);
-        assert_eq!(failed(course(until(50.0), |_| IDLE)), []);
-        assert!(failed(course(until(130.0), |_| IDLE)).contains(&Unsteady::WarmUp));
+        assert_eq!(failed(series(until(50.0), |_| IDLE)), []);
+        assert!(failed(series(until(130.0), |_| IDLE)).contains(&Unsteady::WarmUp));
     }
 
     /// A backlog that swings around a level for a tenth of the run at a time, as that of a few long messages
     /// does, plus a `change` of its mean.
-    fn swinging(stream: u64, change: impl Fn(f64) -> f64) -> Course {
+    fn swinging(stream: u64, change: impl Fn(f64) -> f64) -> TimeSeries {
         let noise = autoregressive(160, 0.94, stream);
-        course(|x| BACKLOG * (change(x) + 0.12 * noise[x as usize]), |_| IDLE)
+        series(|x| BACKLOG * (change(x) + 0.12 * noise[x as usize]), |_| IDLE)
     }
 
     /// A test that takes batch means for independent calls 34 of these 100 runs unsteady.
@@ -472,28 +474,28 @@ mod tests {
 
     #[test]
     fn a_growing_backlog_is_not_steady() {
-        let failed = failed(course(|x| BACKLOG * (1.0 + x / 200.0), |_| IDLE));
+        let failed = failed(series(|x| BACKLOG * (1.0 + x / 200.0), |_| IDLE));
         assert!(failed.contains(&Unsteady::Backlog), "{failed:?}");
         // A few per cent are no trend that matters.
         assert!(
-            test(course(|x| BACKLOG * (1.0 + x / 5_000.0), |_| IDLE), Expected::default()).backlog_t > 0.0
+            test(series(|x| BACKLOG * (1.0 + x / 5_000.0), |_| IDLE), Expected::default()).backlog_t > 0.0
         );
     }
 
     #[test]
     fn links_that_fill_up_are_not_steady() {
-        assert_eq!(failed(course(|_| BACKLOG, |x| 0.3 - x / 1_000.0)), [Unsteady::DownlinkIdle]);
+        assert_eq!(failed(series(|_| BACKLOG, |x| 0.3 - x / 1_000.0)), [Unsteady::DownlinkIdle]);
     }
 
     #[test]
     fn what_is_offered_must_be_completed_but_for_chance() {
         let short =
-            |completed| Course { completed_bytes: vec![completed; 160], ..course(|_| BACKLOG, |_| IDLE) };
+            |completed| TimeSeries { completed_bytes: vec![completed; 160], ..series(|_| BACKLOG, |_| IDLE) };
         assert_eq!(failed(short(96)), [Unsteady::Completed]);
         assert_eq!(failed(short(104)), [Unsteady::Completed]);
         let chance = |chance_bytes| Expected { chance_bytes, ..Expected::default() };
         assert!(test(short(96), chance(100.0)).reached);
-        // A message that is half of all bytes is no excuse.
+        // A message with half of all bytes must not hide a difference.
         assert_eq!(test(short(40), chance(1e6)).failed, [Unsteady::Completed]);
     }
 
@@ -501,7 +503,7 @@ mod tests {
     fn what_is_offered_must_be_the_load() {
         let of_load = |load_bytes| {
             let expected = Expected { load_bytes: Some(load_bytes), ..Expected::default() };
-            test(course(|_| BACKLOG, |_| IDLE), expected)
+            test(series(|_| BACKLOG, |_| IDLE), expected)
         };
         assert_eq!(of_load(10_900.0).failed, []);
         assert_eq!(of_load(11_500.0).failed, [Unsteady::Offered]);
@@ -510,14 +512,14 @@ mod tests {
 
     #[test]
     fn a_few_intervals_tell_nothing() {
-        let mut course = course(|_| BACKLOG, |_| IDLE);
-        course.warm_up_intervals = 151;
-        assert_eq!(failed(course.clone()), [Unsteady::TooShort]);
-        course.warm_up_intervals = 0;
-        for values in [&mut course.backlog_bytes, &mut course.offered_bytes, &mut course.completed_bytes] {
+        let mut series = series(|_| BACKLOG, |_| IDLE);
+        series.warm_up_intervals = 151;
+        assert_eq!(failed(series.clone()), [Unsteady::TooShort]);
+        series.warm_up_intervals = 0;
+        for values in [&mut series.backlog_bytes, &mut series.offered_bytes, &mut series.completed_bytes] {
             values.truncate(9);
         }
-        course.downlink_idle.truncate(9);
-        assert_eq!(failed(course), [Unsteady::TooShort]);
+        series.downlink_idle.truncate(9);
+        assert_eq!(failed(series), [Unsteady::TooShort]);
     }
 }

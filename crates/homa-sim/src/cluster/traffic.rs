@@ -130,7 +130,7 @@ pub(super) struct LinkMeans {
     pub(super) square: f64,
     /// The mean of the size's cube.
     pub(super) cube: f64,
-    /// Of the grants of a message, one for each packet that starts beyond RTTbytes.
+    /// Mean link time of the grants of a message: one grant for each packet that starts beyond RTTbytes.
     pub(super) grants: f64,
 }
 
@@ -139,7 +139,7 @@ impl LinkMeans {
         LinkMeans::with_grants(config, grants_of(config))
     }
 
-    /// The same without grants where the load does not count them: a network that is still to be validated
+    /// The same means, without grants if the load does not count them: a network that is not validated yet
     /// may have no RTTbytes.
     pub(super) fn for_load(config: &ClusterConfig) -> LinkMeans {
         match config.load_basis {

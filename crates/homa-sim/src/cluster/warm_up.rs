@@ -13,14 +13,16 @@ const MIN_NS: u64 = 2 * MS;
 const MAX_NS: u64 = 2 * SEC;
 /// Minimum share of idle time that is assumed for links.
 const MIN_IDLE: f64 = 0.01;
-/// Multiple of the sum of both times. From an empty network at 80 % load the backlog of W4 is at 0.75 of its
-/// last value after 180 ms, at 0.86 after 290 and at 0.98 after 440, and the missing part falls by a factor
-/// of e in about 170 ms: 0.9 times the sum. With 3 times the sum, 560 ms, 4 % are missing.
+/// Multiple of the sum of both times. Measured for W4 at 80 % load from an empty network: the backlog is at
+/// 0.75 of its last value after 180 ms, at 0.86 after 290 ms and at 0.98 after 440 ms, so the difference
+/// falls by a factor of e in about 170 ms, 0.9 times the sum. By that rate, 4 % are missing after 3 times the
+/// sum (560 ms).
 const SUM_TIMES: f64 = 3.0;
-/// Multiple of the second time, which dominates where most bytes under way are of few and very long messages.
-/// In W3, the missing part of the backlog falls by a factor of e in 85 to 90 ms: twice this time, since a
-/// long message competes at both of its ends. With 8 times, 351 ms, 2 % are missing, and with 3 times the sum
-/// 4 %. In W2, where this time is three quarters of the sum, 3 times the sum would leave an eighth.
+/// Multiple of the second time, which dominates if most bytes under way are of few and very long messages.
+/// Measured for W3: the difference of the backlog from its last value falls by a factor of e in 85 to 90 ms,
+/// twice this time, because a long message competes at both of its ends. By that rate, 2 % are missing after
+/// 8 times (351 ms), and 4 % after 3 times the sum. W2 was not measured. If its backlog follows the same
+/// rate, 13 % would be missing after 3 times the sum, of which this time is three quarters.
 const LONGEST_TIMES: f64 = 8.0;
 
 /// The length of the warm-up for these two times, in nanoseconds. Both are explained at
@@ -34,12 +36,13 @@ impl ClusterConfig {
     /// Length of the warm-up after which a run of this load is in steady state, in nanoseconds: 2 ms to 2 s;
     /// 10 ms for traffic without a load.
     ///
-    /// Two times have to pass, several times each. A queue with Poisson arrivals of service time S, at
-    /// utilisation r, forgets its initial state in about E\[S²\] / (E\[S\] (1 - r)²). And the long messages,
-    /// which have most of the bytes under way, must have had the time to pass. Their mean is E\[S³\] /
-    /// E\[S²\], for which a link needs 1 / (1 - r) times as long, because shorter messages precede them. Here
-    /// a host's link is the queue, S the link time of a message, and r the load with the grants. W2 and W3,
-    /// with few and very long messages, need the second, W4 and W5 the sum.
+    /// The warm-up is a multiple of two times. A queue with Poisson arrivals of service time S, at
+    /// utilisation r, loses the influence of its initial state in about E\[S²\] / (E\[S\] (1 - r)²). The
+    /// second time is that of the long messages, which have most of the bytes under way. Their mean service
+    /// time is E\[S³\] / E\[S²\], and they take 1 / (1 - r) times as long, because shorter messages precede
+    /// them. Here a host's link is the queue, S the link time of a message, and r the load with the grants.
+    /// The second time determines the warm-up of W2 and W3, which have few and very long messages, and the
+    /// sum that of W4 and W5.
     pub fn steady_warm_up_ns(&self) -> u64 {
         let Traffic::Uniform { load } = self.traffic else { return WITHOUT_LOAD_NS };
         let means = LinkMeans::new(self);
@@ -70,12 +73,12 @@ mod tests {
     #[test]
     fn the_longer_of_two_times_counts() {
         let ms = |queue_ms: f64, longest_ms: f64| warm_up_ns(queue_ms * 1e6, longest_ms * 1e6) as f64 / 1e6;
-        // Equal where the queue's time is 5/3 of that of the longest messages.
+        // Both are equal if the queue's time is 5/3 of that of the longest messages.
         assert_eq!((ms(5.0, 3.0), ms(6.0, 3.0), ms(4.0, 3.0)), (24.0, 27.0, 24.0));
         assert_eq!((ms(0.1, 0.1), ms(600.0, 100.0)), (2.0, 2_000.0));
     }
 
-    /// At 80 % load in the network of the SIGCOMM 2018 paper: what docs/guide/simulator.md lists.
+    /// At 80 % load in the network of the SIGCOMM 2018 paper, as docs/guide/simulator.md lists them.
     #[test]
     fn warm_ups_of_the_workloads_are_those_of_the_guide() {
         let at_80 = ["w1", "w2", "w3", "w4", "w5"].map(|name| warm_up_ms(name, 0.8));

@@ -53,7 +53,7 @@ pub struct ReceiveCosts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandoffCosts {
-    /// Start of the protocol's work on a core that did none.
+    /// Start of the protocol's work on a core that was not processing packets.
     pub wake_ns: u64,
     /// Additional delay if it starts on another core than the one of arrival.
     pub other_core_ns: u64,
@@ -103,7 +103,7 @@ pub struct ApplicationCosts {
 pub struct CacheCosts {
     /// Factor by which a stage takes longer on a core that is cold for it, from 1 to 100.
     pub cold_factor: f64,
-    /// Maximum time since a core last did a kind of work for which it is still warm; 0: it always is.
+    /// A core is warm for a kind of work if it did such work within this time; 0: always.
     pub warm_ns: u64,
     /// Number of flows whose state a core's cache holds; 0: all.
     pub flows: usize,

@@ -344,7 +344,7 @@ impl Machine {
         state.backlog.push_back(item);
         self.counts.handed_off += u64::from(from != to);
         if state.knows || state.wake_under_way {
-            return; // It gets to it without being told again.
+            return; // The core reaches the packet without another notification.
         }
         if from == to {
             (state.knows, state.begins) = (true, true);
@@ -355,7 +355,7 @@ impl Machine {
         }
     }
 
-    /// Updates what policies see of the cores.
+    /// Updates the loads that policies observe.
     fn look(&mut self, now: Time) {
         let costs = &self.config.costs;
         for (state, load) in self.cores.iter().zip(&mut self.loads) {

@@ -8,7 +8,7 @@
 //! | RESEND has | 37 bytes | 37 bytes | 36 bytes |
 //! | START_MSG is | dropped | taken | dropped |
 //!
-//! Where the facts leave a behaviour open, [`Quirks`] has both.
+//! [`Quirks`] selects between the behaviours that the facts leave open.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -31,7 +31,7 @@ pub(super) trait Node {
     /// Calls that ended since this method was last called.
     fn finished(&mut self) -> Vec<Finished>;
     fn counts(&self) -> TrafficCounts;
-    /// Descriptions of what is wrong with the speaker after all calls have ended.
+    /// Descriptions of the defects of the speaker's state after all calls have ended.
     fn problems(&self) -> Vec<String>;
 }
 

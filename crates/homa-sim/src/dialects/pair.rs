@@ -362,7 +362,7 @@ impl Pair {
         counts.bytes_twice += u64::from(again);
     }
 
-    /// Whether the plan has this packet of one request lost.
+    /// Whether the plan drops this packet: it belongs to the one request whose packets are lost.
     fn is_chosen(&self, from: usize, bytes: &[u8]) -> bool {
         let is_first_copy = || bytes[11] == DATA && bytes[48] == 0;
         self.plan.lost_request.is_some_and(|chosen| {

@@ -22,7 +22,7 @@ const MAX_ROOM_TIMES: usize = 2;
 /// Minimum capacity, in RPCs, whatever the settings reserve.
 const LEAST_ROOM: u32 = 64;
 
-/// SEND-16: a call gets through where a path drops long packets without a report.
+/// SEND-16: a call gets through on a path that drops long packets without a report.
 pub(super) fn cross_narrow_path(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let Some((from, to)) = narrow_path(network, plan.network.hosts) else { return Vec::new() };
     network.run_for(2 * plan.lifetime_ns());

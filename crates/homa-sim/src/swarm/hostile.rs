@@ -40,7 +40,7 @@ pub(super) fn is_stranger(host: usize) -> bool {
     host >= FIRST_STRANGER
 }
 
-/// What the requests from one prefix are.
+/// The kind of requests that come from one prefix.
 #[derive(Clone, Copy, Debug)]
 enum Flood {
     /// Whole, and never acknowledged: they take RPCs.
@@ -157,7 +157,7 @@ impl HostilePeer {
                 let id = 128 * (1 + turn);
                 vec![self.data(id, 1, 0), self.packet(id, Body::Ack(AckList::new()))]
             }
-            // RESENDs for the whole of the same responses.
+            // RESENDs for the same responses, each for the whole response.
             Hostile::Asks => {
                 let id = 2 + 2 * (turn % KEPT);
                 let all = Body::Resend(Resend { offset: 0, length: None, priority: 7 });
@@ -177,7 +177,7 @@ impl HostilePeer {
         self.byte((HOSTILE, (self.seed % 2) as u16), id, length, offset)
     }
 
-    /// The same of a peer that has received no packet from the victim.
+    /// The same from a peer that has received no packet from the victim.
     fn data_of(&self, from: usize, id: u64, length: u32, offset: u32) -> Vec<u8> {
         self.byte((from, 0), id, length, offset)
     }

@@ -34,9 +34,9 @@ pub(super) enum Hostile {
     Ids,
     /// Retransmitted bytes.
     Asks,
-    /// What a whole prefix of unproven addresses can have.
+    /// The resources of a whole prefix of unproven addresses.
     Prefix,
-    /// Nothing: only strangers come, as beside `Prefix`.
+    /// No resource: only strangers send requests, as they do in a run with `Prefix`.
     Strangers,
 }
 
@@ -142,7 +142,7 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     };
     // One run in five is longer: packets delayed by seconds then meet hosts that still work.
     let stretch = pick(rng, &[1, 1, 1, 1, 20]);
-    // Where no peer may give up, the links must not be overloaded for longer than the shortest timeout.
+    // If no peer may give up, the links must not be overloaded for longer than the shortest timeout.
     let stretch = if weather == Weather::Storm { stretch } else { 1 };
     let max_message = pick(rng, &[100, 5_000, 60_000, 400_000, 4_000_000]);
     let mut network = network(rng, seed);
@@ -283,7 +283,7 @@ fn settings(
     // administration.
     let lifetime_ns = pick(rng, &[30 * SEC, 60 * SEC]);
     let incarnation = pick(rng, &[0, wall_ms, wall_ms, wall_ms]);
-    // Where no peer may give up another, clients wait for answers that never come.
+    // If no peer may give up another, clients wait for answers that never come.
     let max_stall_ns = match weather {
         Weather::Storm => pick(rng, &[300 * MS, SEC, 3 * SEC]),
         Weather::Fair | Weather::Drizzle => common.max_stall_ns,

@@ -16,8 +16,8 @@ use crate::payload::random_numbers;
 
 /// Two days, which is further ahead than any timer is armed.
 const LEAP_NS: i64 = 2 * 86_400 * SEC as i64;
-/// Maximum lead of a clock where finished ids must be remembered: 30 s minus the longest delay (5 s), stall
-/// (4 s) and queue.
+/// Maximum lead of a clock if finished ids must be remembered: 30 s minus the longest delay (5 s), stall (4
+/// s) and queue.
 const MAX_AHEAD_NS: i64 = 10 * SEC as i64;
 /// About two years in milliseconds. Half of all incarnations count as later than a given one, and a few such
 /// steps stay within that half.

@@ -185,7 +185,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Queued {
+struct QueuedMessage {
     message: u32,
     length: u32,
     first: u64,
@@ -196,7 +196,7 @@ struct Sender<C> {
     to: u32,
     connection: u32,
     congestion: C,
-    queue: VecDeque<Queued>,
+    queue: VecDeque<QueuedMessage>,
     /// The first packet that is not acknowledged, the next one to be sent for the first time, and the end of
     /// the queued data.
     first: u64,
@@ -281,7 +281,7 @@ impl<C: Congestion> Sender<C> {
     }
 
     /// The message of a packet, and the packet's index in it.
-    fn part(&self, sequence: u64) -> (Queued, u32) {
+    fn part(&self, sequence: u64) -> (QueuedMessage, u32) {
         let after = self.queue.partition_point(|queued| queued.first <= sequence);
         let queued = self.queue[after - 1];
         (queued, (sequence - queued.first) as u32)
@@ -626,7 +626,7 @@ impl<C: Congestion> Transport for Stream<C> {
         if is_idle && self.config.restarts_when_idle {
             sender.congestion.idled(f64::from(self.config.initial_window.max(1)));
         }
-        sender.queue.push_back(Queued { message, length: info.length, first: sender.end });
+        sender.queue.push_back(QueuedMessage { message, length: info.length, first: sender.end });
         sender.end += u64::from(packets(&self.framing, info.length));
         self.place(slot);
     }

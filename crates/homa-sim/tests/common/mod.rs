@@ -3,7 +3,7 @@
 
 use homa_proto::wire::{Body, Packet, PacketType};
 use homa_proto::{CallOptions, DoneReason, RpcError, RpcKey, Time};
-use homa_sim::{App, Captured, Fate, HostCtx, Network, NetworkConfig, Reply};
+use homa_sim::{App, CapturedPacket, Fate, HostCtx, Network, NetworkConfig, Reply};
 
 pub const PORT: u16 = 99;
 
@@ -111,8 +111,8 @@ pub fn settle(network: &mut Network<Peer>, within_ns: u64) {
 }
 
 /// The packets of one type that were sent, with sender and time.
-pub fn sent(network: &Network<Peer>, kind: PacketType) -> Vec<(Captured, Packet)> {
-    let of_kind = |seen: &Captured| {
+pub fn sent(network: &Network<Peer>, kind: PacketType) -> Vec<(CapturedPacket, Packet)> {
+    let of_kind = |seen: &CapturedPacket| {
         let packet = seen.packet.filter(|packet| packet.body.packet_type() == kind)?;
         (seen.fate == Fate::Sent).then_some((*seen, packet))
     };

@@ -38,7 +38,7 @@ pub fn push_escaped(line: &mut String, text: &str) {
     for letter in text.chars() {
         match letter {
             '"' | '\\' => line.extend(['\\', letter]),
-            // Names have no control characters; an invented one must not break the document.
+            // Names have no control characters, but a damaged name must not break the document.
             letter if letter < ' ' => line.push('\u{fffd}'),
             letter => line.push(letter),
         }
