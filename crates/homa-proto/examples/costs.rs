@@ -33,9 +33,9 @@ const BURST: usize = 32;
 const STEP_NS: u64 = 2_000;
 
 /// Payload is not stored.
-struct Nowhere;
+struct NoMemory;
 
-impl Reassembly for Nowhere {
+impl Reassembly for NoMemory {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
@@ -65,7 +65,7 @@ impl Side {
         });
         let received = !other.out.is_empty();
         if received {
-            self.endpoint.handle_packets(now, burst, &mut Nowhere);
+            self.endpoint.handle_packets(now, burst, &mut NoMemory);
             other.out.clear();
         }
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {

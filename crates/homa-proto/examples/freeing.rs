@@ -9,9 +9,9 @@
 //! packets to send. A packet that arrives during one of these calls waits for the whole call including its
 //! polls; that is the delay.
 //!
-//! All repeats make the same calls. For the longest call there are three figures: the median and the minimum
-//! over the repeats' longest calls, in which preemption by other work of the machine counts as delay; and the
-//! longest of all calls if each is taken from the repeat in which it was fastest, in which preemption does
+//! All repeats make the same calls. Three figures describe the longest call. Two are the median and the
+//! minimum, over the repeats, of each repeat's longest call; preemption by other work of the machine counts
+//! as delay in them. For the third, each call is represented by its fastest repeat, so that preemption does
 //! not count. CASE limits the run to cases whose name contains it.
 
 use std::hint::black_box;

@@ -42,9 +42,9 @@ const SERVER_PORT: u16 = 99;
 const STEP: u32 = 16;
 
 /// Payload is not stored: this measures the protocol.
-struct Nowhere;
+struct NoMemory;
 
-impl Reassembly for Nowhere {
+impl Reassembly for NoMemory {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
@@ -171,7 +171,7 @@ impl Bench {
             wire_len: bytes.len() + payload as usize,
             priority: None,
         };
-        self.endpoint.handle_packets(now, [packet], &mut Nowhere);
+        self.endpoint.handle_packets(now, [packet], &mut NoMemory);
         while let Some(event) = self.endpoint.poll_event() {
             assert!(!matches!(event, Event::Failed { .. } | Event::Done { .. }), "{event:?}");
         }

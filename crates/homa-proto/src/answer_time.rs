@@ -1,41 +1,42 @@
-//! How long a peer takes for an answer, and so how long a client waits before it first sends RESEND
-//! (PROTOCOL.md RESEND-23 to RESEND-25).
+//! The expected answer time of a peer, and the time that a client waits before its first RESEND (PROTOCOL.md
+//! RESEND-23 to RESEND-25).
 //!
 //! Until the first byte of a response arrives, a lost request and a slow server look the same. The client
-//! learns from its own RESENDs. One that finds the server still computing was in vain, and raises the
-//! expected time. One that finds the request lost shows that others may be lost, and the next RESENDs are then
-//! sent as early as to any other peer. A lost response is no reason to ask early: its server asks by NEED_ACK
-//! long before. For a peer that answers within the interval nothing is measured, and packets of other RPCs do
-//! not touch this state.
+//! learns from its own RESENDs. A RESEND that finds the server still computing was unnecessary, and raises
+//! the expected time. A RESEND that finds the request lost shows that others may be lost, and the next
+//! RESENDs are then sent as early as to any other peer. A lost response is no reason for an early RESEND: its
+//! server sends NEED_ACK long before. For a peer that answers within the interval nothing is measured, and
+//! packets of other RPCs do not touch this state.
 
 use crate::rpc::{Rpc, RpcState};
 use crate::time::Time;
 
-/// Maximum of the expected time, in intervals: without it, the second RESEND of a request would be sent by
-/// then (RESEND-5). A peer whose answers take longer is asked about each, so that waiting saves nothing.
+/// Maximum of the expected time, in intervals: without an expected time, the second RESEND of a request would
+/// be sent by then (RESEND-5). For a slower peer, waiting would save no RESEND.
 const MAX_INTERVALS: u64 = 3;
 
 /// The expected time exceeds the time of a late answer by an eighth of it (2^-3).
 const MARGIN_SHIFT: u32 = 3;
 
-/// Each wait that the expected time prolongs lowers that time by a 4096th (2^-12): it follows a peer that
-/// becomes faster. The margin lasts for 4096 ln(9/8) = 482 such waits, so that of 482 at most one ends with a
-/// RESEND in vain.
+/// Each wait that the expected time prolongs lowers that time by a 4096th (2^-12), to follow a peer that
+/// becomes faster. The margin lasts for 4096 ln(9/8) = 482 such waits, so at most one of 482 ends with an
+/// unnecessary RESEND.
 const DECAY_SHIFT: u32 = 12;
 
-/// Number of RESENDs that are sent early after a request was lost. All of them are in vain if the server is
-/// slow and nothing else was lost. Where one request in 256 is lost, the next loss mostly comes before they
+/// Number of RESENDs that are sent early after a request was lost. All of them are unnecessary if the server
+/// is slow and nothing else was lost. If one request in 256 is lost, the next loss mostly occurs before they
 /// are used up.
 const EARLY_AFTER_LOSS: u16 = 256;
 
-/// After the first RESEND of a call, that of another waits for the answer: a 16th of the interval (2^-4), once.
+/// Delay of a call's first RESEND while another call's first RESEND awaits its answer: a 16th of the interval
+/// (2^-4), once.
 const PROBE_SHIFT: u32 = 4;
 
-/// What a peer's answers have shown.
+/// The observed answer times of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerTime {
     /// Expected time from the last byte of a request to the first of its response, with a margin. 0: no
-    /// RESEND was in vain, or answers take too long.
+    /// RESEND was unnecessary, or answers take too long.
     expected_ns: u64,
     /// Number of RESENDs that are still sent early, since a request was lost.
     early: u16,
@@ -46,12 +47,14 @@ pub(crate) struct AnswerTime {
 impl AnswerTime {
     pub(crate) const UNKNOWN: AnswerTime = AnswerTime { expected_ns: 0, early: 0, asked_at: Time::ZERO };
 
-    /// When the first RESEND of a call is due that has sent its request at `sent` (RESEND-23, RESEND-24).
+    /// The time at which a call whose request was sent at `sent` is due to send its first RESEND (RESEND-23,
+    /// RESEND-24).
     pub(crate) fn first_resend(&self, sent: Time, interval_ns: u64) -> Time {
         if self.early > 0 {
             return sent + interval_ns;
         }
-        // Other calls to the peer may be due at the same moment. What is in vain for one is so for all.
+        // Other calls to the peer may be due at the same moment. If one of their RESENDs is unnecessary, all
+        // are.
         let answer_ns = interval_ns >> PROBE_SHIFT;
         let due = sent + interval_ns.max(self.expected_ns);
         due.max((self.asked_at + answer_ns).min(due + answer_ns))
@@ -66,7 +69,8 @@ impl AnswerTime {
         self.raise(waited_ns, margin_ns, interval_ns);
     }
 
-    /// The answer to a call that had sent RESEND begins, with a packet that is sent for the first time.
+    /// Records the first packet of the response to a call that had sent RESEND, if the packet is no
+    /// retransmission.
     pub(crate) fn note_late(&mut self, now: Time, rpc: &Rpc, interval_ns: u64) {
         if let Some(waited_ns) = rpc.waited_for_answer(now) {
             self.raise(waited_ns, waited_ns >> MARGIN_SHIFT, interval_ns);

@@ -105,7 +105,7 @@ pub struct Config {
     /// Version of the first cutoffs; 0 counts as 1. A peer that sends this version has received a packet of
     /// ours (SHARE-3), so drivers choose it at random. All endpoints of a host use the same.
     pub first_cutoff_version: u16,
-    /// How often cutoffs are recomputed from the traffic; 0: never.
+    /// Interval at which cutoffs are recomputed from the traffic; 0: never.
     pub cutoff_interval_ns: u64,
     /// Bytes that must have been observed before cutoffs are computed.
     pub cutoff_min_bytes: u64,
@@ -284,24 +284,24 @@ const PACKETS_BEFORE_RESEND: u64 = 24;
 /// packets, 15 ms, a fifteenth of all packets were NEED_ACKs and their answers.)
 const PACKETS_BEFORE_NEED_ACK: u64 = 72;
 
-/// How often the time between RESENDs of one message may double on a slow link ([`Config::on_link`]), if that
-/// exceeds the general maximum. On full links, long messages wait their turn for seconds, and their senders
-/// answer each RESEND with BUSY. In the simulator (8 hosts at 50 Mbit/s, ports of four packets, 32 RPCs
-/// always open), 15 RESENDs and 14 BUSYs were sent per 100 packets of DATA. A maximum of 200 ms instead of 50
-/// halved them; at 80 % load the slowdowns of W2 to W5 are the same.
+/// Maximum number of doublings of the interval between RESENDs of one message on a slow link
+/// ([`Config::on_link`]), if the result exceeds the general maximum. On full links, long messages wait their
+/// turn for seconds, and their senders answer each RESEND with BUSY. In the simulator (8 hosts at 50 Mbit/s,
+/// ports of four packets, 32 RPCs always open), 15 RESENDs and 14 BUSYs were sent per 100 packets of DATA. A
+/// maximum of 200 ms instead of 50 halved them; at 80 % load the slowdowns of W2 to W5 are the same.
 const MOST_DOUBLED_INTERVAL: u32 = 5;
 
-/// How often the time between rounds of RESENDs to one peer may double on a slow link ([`Config::on_link`]),
-/// if that exceeds the general maximum. Simulated with 8 hosts, W2 at 20 Mbit/s, ports of 1.6 packets, 80 %
-/// load and 2 seeds:
+/// Maximum number of doublings of the time between rounds of RESENDs to one peer on a slow link
+/// ([`Config::on_link`]), if the result exceeds the general maximum. Simulated with 8 hosts, W2 at 20 Mbit/s,
+/// ports of 1.6 packets, 80 % load and 2 seeds:
 ///
 /// | doublings | P99 of the largest 1 %, two seeds |
 /// |---|---|
 /// | 2 | 30 and 32 |
 /// | 5 | 47 and 85 |
 ///
-/// With 5, messages whose packets were lost queue for seconds behind others that only wait their turn. W3 at
-/// 40, W4 at 50 and W2 at 10 Mbit/s are the same with 0 to 5.
+/// With 5, messages whose packets were lost queue for seconds behind others that only wait their turn. The
+/// results for W3 at 40, W4 at 50 and W2 at 10 Mbit/s are the same with 0 to 5.
 const MOST_DOUBLED_SPACING: u32 = 2;
 
 /// Minimum number of RESENDs before a server gives up a silent client, however slow the link
@@ -311,9 +311,9 @@ const LEAST_ASKED_A_SILENCE: u64 = 8;
 /// Minimum packets that a sender may need for a round trip on any link ([`Config::on_link`]).
 const LEAST_PACKETS_A_TRIP: u32 = 8;
 
-/// Minimum packets granted and not received of a host on any link, as far as the port before it has room
-/// ([`Config::through_port`]). They cover two round trips, since as many packets as one trip needs may wait
-/// at senders that have others to send first.
+/// Minimum number of packets that a host has granted and not received, on any link, if the port before the
+/// host has room for them ([`Config::through_port`]). They cover two round trips, since as many packets as
+/// one trip needs may wait at senders that have others to send first.
 const LEAST_PACKETS_GRANTED: u32 = 2 * LEAST_PACKETS_A_TRIP;
 
 /// Packets in a port's queue beyond which more room does not raise a host's grants
@@ -392,12 +392,12 @@ impl Config {
     /// Adapts the settings to a host whose switch port queues at most `bytes`, including all link overhead,
     /// and drops the rest. Call it after [`on_link`](Config::on_link).
     ///
-    /// The grant limit is what [`on_link`](Config::on_link) adds for hosts' delays, plus sixteen packets and
-    /// a quarter of the port's queue. It is at most three and a half times the queue: a third of that may
-    /// meet there while the rest is at its senders or on the links. It is also at most the queue plus sixteen
-    /// packets, and at least the eight packets of a round trip. The windows share three quarters of the
-    /// limit: a sender with grants from several hosts sends to one of them at a time. If the windows took all
-    /// of it, the other hosts could not grant to any other sender meanwhile.
+    /// The grant limit is the increase for hosts' delays by [`on_link`](Config::on_link), plus sixteen
+    /// packets and a quarter of the port's queue. It is at most three and a half times the queue, of which a
+    /// third may meet in the queue while the rest is at the senders or on the links. It is also at most the
+    /// queue plus sixteen packets, and at least the eight packets of a round trip. The windows share three
+    /// quarters of the limit, because a sender with grants from several hosts sends to one of them at a time.
+    /// If the windows took all of it, the other hosts could not grant to any other sender meanwhile.
     ///
     /// RESEND is sent no sooner than the queue could drain three times: packets that wait there are not lost.
     /// (Measured with a rack of 4 hosts at 40 Mbit/s, 10 ms of queue, W4, 32 RPCs always open. Links that are

@@ -171,7 +171,7 @@ pub struct CallOptions {
     pub readable_step: u32,
 }
 
-/// What is known of a peer.
+/// Information about one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerInfo {
@@ -179,7 +179,7 @@ pub struct PeerInfo {
     pub addr: SocketAddr,
     /// Whether the peer has announced an incarnation, and so runs this implementation.
     pub is_ours: bool,
-    /// How the peer speaks Homa, as far as its packets have shown.
+    /// The peer's dialect, as far as its packets have shown it.
     pub dialect: Dialect,
     /// Number of open RPCs with the peer, as client and as server.
     pub rpcs: u32,

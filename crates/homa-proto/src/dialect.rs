@@ -9,17 +9,18 @@ use crate::wire::Evidence;
 /// Longest message that Linux Homa accepts.
 pub(crate) const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 
-/// How a peer speaks Homa.
+/// The dialect of Homa that a peer uses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// No packet has shown it yet.
+    /// Unknown: no packet has shown the dialect yet.
     #[default]
     Unknown,
-    /// Linux Homa until September 2026: the first bytes of each message come unasked, the rest by grants.
+    /// Linux Homa until September 2026: the first bytes of each message are sent without a grant, the rest by
+    /// grants.
     One,
-    /// Linux Homa since: START_MSG opens a message that needs grants, and nothing of it comes before the
-    /// first.
+    /// Linux Homa since then: START_MSG opens a message that needs grants, and no byte of it is sent before
+    /// the first grant.
     Two,
     /// Linux Homa's build for net-next: no grants and no priorities, and RESEND without a priority.
     Three,
@@ -55,7 +56,7 @@ impl Dialect {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Belief {
     dialect: Dialect,
-    /// Whether a packet showed it that no other dialect has.
+    /// Whether a packet has arrived that only this dialect sends.
     is_certain: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Why a peer's RPCs end all together, and how that is reported for each of them.
+//! Reasons for which all RPCs of a peer end at once, and the event that reports the end of each.
 
 use crate::contract::{DoneReason, RpcError};
 

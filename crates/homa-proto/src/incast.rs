@@ -87,8 +87,8 @@ impl UnscheduledQuota {
     }
 }
 
-/// Unscheduled bytes that one peer would have sent recently, at most its share: a queue like that of all
-/// peers.
+/// Recent unscheduled bytes of one peer, without a limit: a virtual queue like that of all peers, at most the
+/// peer's share long.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerEstimate {
     level: u64,
@@ -134,7 +134,7 @@ impl SizeClass {
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowMaximum {
     level: u64,
-    crowd: SizeClass,
+    messages: SizeClass,
 }
 
 /// Estimates how many unscheduled bytes arrive at a time, and computes the limit from that.
@@ -144,7 +144,7 @@ pub(crate) struct IncastEstimator {
     /// sent to peers does not change it, so the limit does not undo itself.
     queue: Queue,
     /// The messages since the queue was last empty.
-    crowd: SizeClass,
+    messages: SizeClass,
     /// The peaks of the present window and of the one before.
     peak: WindowMaximum,
     before: WindowMaximum,
@@ -158,7 +158,7 @@ impl IncastEstimator {
     pub(crate) fn new(config: &Config) -> IncastEstimator {
         IncastEstimator {
             queue: Queue::new(config),
-            crowd: SizeClass::default(),
+            messages: SizeClass::default(),
             peak: WindowMaximum::default(),
             before: WindowMaximum::default(),
             rotate_at: Time::ZERO,
@@ -167,10 +167,10 @@ impl IncastEstimator {
         }
     }
 
-    /// A message of a peer began that would have `unscheduled` unscheduled bytes without a limit. The peer's
-    /// earlier claims have drained as fast as the link. Of one peer, claims above half of what may arrive at
-    /// once are ignored (SHARE-8). Its own link carries no more at a time than ours, so one peer alone causes
-    /// no incast.
+    /// Records a message of a peer that would have `unscheduled` unscheduled bytes without a limit. The
+    /// peer's earlier claims have drained at the rate of the link. One peer's claims above half of what may
+    /// arrive at once are ignored (SHARE-8): its link carries no more at a time than ours, so one peer alone
+    /// causes no incast.
     pub(crate) fn observe(
         &mut self,
         now: Time,
@@ -196,13 +196,13 @@ impl IncastEstimator {
             self.dirty = true;
         }
         if self.queue.level(now) == 0 {
-            self.crowd = SizeClass::default();
+            self.messages = SizeClass::default();
         }
         self.queue.add(now, unscheduled);
-        self.crowd.add(unscheduled);
+        self.messages.add(unscheduled);
         let level = self.queue.level;
         if level > self.peak.level && level > half(config) {
-            self.peak = WindowMaximum { level, crowd: self.crowd };
+            self.peak = WindowMaximum { level, messages: self.messages };
             self.dirty = true;
         }
     }
@@ -215,7 +215,7 @@ impl IncastEstimator {
         }
         let room = half(config);
         let peaks = [self.peak, self.before].into_iter().filter(|peak| peak.level > room);
-        let limit = peaks.map(|peak| peak.crowd.limit(peak.level, room)).min();
+        let limit = peaks.map(|peak| peak.messages.limit(peak.level, room)).min();
         let limit = limit.map(|limit| (limit.min(u64::from(u32::MAX)) as u32).max(config.min_unsched_bytes));
         let changed = match (limit, self.limit) {
             (Some(new), Some(old)) => new.abs_diff(old) > old / 4,

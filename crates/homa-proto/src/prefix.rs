@@ -1,10 +1,10 @@
-//! Address prefixes of unproven peers: what each prefix holds, and its share (PROTOCOL.md SHARE-12).
+//! Address prefixes of unproven peers: the resources that each prefix uses, and its share (PROTOCOL.md
+//! SHARE-12).
 //!
-//! One sender has many addresses: all UDP ports of its host, and each address that its network does not keep
-//! it from forging. Networks that filter forged sources do so by subnet, so most of those addresses have one
-//! prefix. Requests that began before their peer was proven therefore count for the peer's prefix as well. A
-//! prefix that has its share makes room for its own new requests, so a flood evicts requests of its own
-//! prefix only.
+//! One sender has many addresses: all UDP ports of its host, and every address that it can forge. Networks
+//! that filter forged sources do so by subnet, so most of those addresses have one prefix. Requests that
+//! began before their peer was proven therefore count for the peer's prefix as well. A prefix that has its
+//! share makes room for its own new requests, so a flood evicts requests of its own prefix only.
 //!
 //! A prefix is known as long as one of its peers is unproven, or one of its requests is open. There are thus
 //! never more prefixes than `max_peers` and `max_rpcs` together, and each takes about 100 bytes.
@@ -57,7 +57,7 @@ fn key_of(ip: IpAddr) -> u64 {
     }
 }
 
-/// What the unproven peers of one prefix hold.
+/// Resources used by the unproven peers of one prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     /// Peers in the table of peers.
@@ -101,7 +101,7 @@ impl Prefixes {
         Prefixes { by_key, slots: Slab::new(), links: Links::default() }
     }
 
-    /// What the prefix of an address holds.
+    /// Resources used by the prefix of an address.
     pub(crate) fn held_by(&self, ip: IpAddr) -> Held {
         self.find(ip).map_or(Held::default(), |prefix| self.slots[prefix.slot()].held)
     }
@@ -122,7 +122,7 @@ impl Prefixes {
         prefix
     }
 
-    /// A peer with `blocks` blocks of finished ids is proven, or gone.
+    /// Removes a peer that is proven or forgotten, with its `blocks` blocks of finished ids.
     pub(crate) fn remove_peer(&mut self, prefix: PrefixId, blocks: u32) {
         let held = &mut self.slots[prefix.slot()].held;
         held.peers -= 1;
@@ -140,7 +140,7 @@ impl Prefixes {
         self.slots[prefix.slot()].held.bytes += bytes;
     }
 
-    /// A request that is charged for `bytes` has ended.
+    /// Removes a request that ended, and the `bytes` that it was charged for.
     #[cold]
     pub(crate) fn remove_rpc(&mut self, prefix: PrefixId, bytes: u64) {
         let held = &mut self.slots[prefix.slot()].held;
@@ -154,7 +154,7 @@ impl Prefixes {
         self.slots[prefix.slot()].held.blocks += 1;
     }
 
-    /// A block of finished ids of an unproven peer was forgotten.
+    /// Removes a block of finished ids of an unproven peer, since the block was forgotten.
     pub(crate) fn remove_block(&mut self, prefix: PrefixId) {
         self.slots[prefix.slot()].held.blocks -= 1;
     }
@@ -191,7 +191,7 @@ impl Prefixes {
         self.links.fit(self.links.len().min(slots));
     }
 
-    /// Panics unless exactly these prefixes are known, they hold what is given, and their lists are sound.
+    /// Panics unless exactly these prefixes are known, with these resources, and their lists are sound.
     /// Returns the number of requests in the lists.
     pub(crate) fn check(&self, held: &BTreeMap<PrefixId, Held>) -> usize {
         let known = self.slots.iter().map(|(slot, _)| PrefixId::new(slot));

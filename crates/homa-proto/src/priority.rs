@@ -104,7 +104,7 @@ impl Cutoffs {
         self.observed = self.observed.saturating_add(bytes);
     }
 
-    /// Takes a new version, so that every peer is sent the CUTOFFS again. PRIO-9: 0 means "none yet" and is
+    /// Assigns a new version, so that CUTOFFS are sent to every peer again. PRIO-9: 0 means "none yet" and is
     /// skipped.
     pub(crate) fn renew_version(&mut self) {
         self.version = self.version.checked_add(1).unwrap_or(1);

@@ -56,8 +56,8 @@ impl<'a> ReceiveRun<'a> {
 
 impl RunCursor {
     /// The payload bytes of the next packet of a message of `length` bytes. `None` if the packet must be
-    /// handled on its own: the last packet of a message ends more than the run, and `decode` must reject
-    /// invalid packets.
+    /// handled on its own: the last packet of a message completes it, and `decode` must reject invalid
+    /// packets.
     #[inline]
     pub(crate) fn next_len(self, packet: &RxPacket<'_>, length: u32) -> Option<u32> {
         let data = &packet.bytes[DATA_HEADER_LEN..];

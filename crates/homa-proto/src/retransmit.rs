@@ -100,7 +100,7 @@ impl Retransmits {
     }
 
     pub(crate) fn remove(&mut self, slot: u32) {
-        // Every RPC that ends reaches this point, and hardly any was ever queued.
+        // Fast path: this is called for every RPC that ends, and few of them were ever queued.
         if !self.pending.is_empty() {
             self.pending.remove(&slot);
         }

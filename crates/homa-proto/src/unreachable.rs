@@ -47,8 +47,8 @@ impl RefusedPorts {
         self.queue.is_empty()
     }
 
-    /// Adds a report that came before the request with the counter value `until_id`. The scan of the peer's
-    /// RPCs begins at `cursor`. Returns false if there is no room for the report.
+    /// Adds a report that concerns requests before the counter value `until_id`. The scan of the peer's RPCs
+    /// begins at `cursor`. Returns false if there is no room for the report.
     pub(crate) fn add(&mut self, peer: SocketAddr, port: u16, until_id: u64, cursor: Option<u32>) -> bool {
         // A second report of the same port restarts the scan, since it concerns younger RPCs as well.
         if let Some(same) = self.queue.iter_mut().find(|refused| (refused.peer, refused.port) == (peer, port))
@@ -90,7 +90,7 @@ pub(crate) struct SuspectReport {
     pub target: MissingTarget,
 }
 
-/// What is known of a suspect report after some time.
+/// The state of a suspect report after some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A packet of the peer came after the report.

@@ -77,9 +77,9 @@ impl LossAccounting {
         }
     }
 
-    /// Packets arrived, and `in_flight` bytes were granted or sent without a grant and have not arrived. If
-    /// they are more than `most`, which grants alone could cause, they count as lost after `quiet_ns` without
-    /// another packet.
+    /// Records the arrival of packets while `in_flight` bytes, granted or sent without a grant, have not
+    /// arrived. If these are more than `most`, which grants alone could cause, they count as lost after
+    /// `quiet_ns` without another packet.
     pub(crate) fn watch(&mut self, now: Time, in_flight: u64, most: u64, quiet_ns: u64) {
         let overflows = !self.in_flight.is_empty() && in_flight > most;
         self.at = overflows.then(|| now + quiet_ns);

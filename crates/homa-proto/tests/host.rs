@@ -9,9 +9,9 @@ use homa_proto::{
 };
 use homa_trace::Trace;
 
-struct Nowhere;
+struct NoMemory;
 
-impl Reassembly for Nowhere {
+impl Reassembly for NoMemory {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
@@ -44,7 +44,7 @@ fn packets(endpoint: &mut Endpoint, now: Time) -> Vec<Vec<u8>> {
 }
 
 fn give(to: &mut Endpoint, now: Time, from: SocketAddr, packets: &[Vec<u8>]) {
-    to.handle_packets(now, packets.iter().map(|bytes| RxPacket::new(from, bytes)), &mut Nowhere);
+    to.handle_packets(now, packets.iter().map(|bytes| RxPacket::new(from, bytes)), &mut NoMemory);
 }
 
 fn give_foreign(to: &mut Endpoint, now: Time, from: SocketAddr, packets: &[Vec<u8>]) {

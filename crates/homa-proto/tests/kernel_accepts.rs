@@ -23,9 +23,9 @@ const HOSTS: usize = 2;
 /// ended.
 const MAX_DELAY_NS: u64 = 30 * MS;
 
-struct Nowhere;
+struct NoMemory;
 
-impl Reassembly for Nowhere {
+impl Reassembly for NoMemory {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
@@ -125,7 +125,7 @@ impl Pair {
         let from = address(packet.from);
         self.validators[host].received(from, &packet.header);
         let rx = RxPacket { from, bytes: &packet.header, wire_len: packet.wire_len, priority: None };
-        self.hosts[host].handle_packets(self.now, [rx], &mut Nowhere);
+        self.hosts[host].handle_packets(self.now, [rx], &mut NoMemory);
         self.drain(host);
     }
 

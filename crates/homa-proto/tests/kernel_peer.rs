@@ -9,9 +9,9 @@ use homa_trace::Trace;
 const PORT: u16 = 99;
 const CLIENT_PORT: u16 = 40_000;
 
-struct Nowhere;
+struct NoMemory;
 
-impl Reassembly for Nowhere {
+impl Reassembly for NoMemory {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
@@ -44,7 +44,7 @@ impl Server {
         };
         let header = wire::encode(&common, body);
         let rx = RxPacket { from: peer(), bytes: &header, wire_len: header.len() + payload, priority: None };
-        self.endpoint.handle_packets(self.now, [rx], &mut Nowhere);
+        self.endpoint.handle_packets(self.now, [rx], &mut NoMemory);
         self.transmits()
     }
 

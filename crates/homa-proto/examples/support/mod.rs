@@ -55,7 +55,7 @@ struct Baseline {
 
 /// Permitted difference from the baseline if the same compiler was used,
 const SAME_COMPILER: f64 = 0.02;
-/// and if another compiler was used, which generates different code.
+/// The same if another compiler, which generates different code, was used.
 const OTHER_COMPILER: f64 = 0.15;
 
 fn compiler() -> String {

@@ -64,8 +64,8 @@ impl Endpoint {
         self.rpcs.len() < self.config.max_rpcs as usize
     }
 
-    /// Checks that a peer's new request leaves others their share of everything that it takes (SHARE-1,
-    /// SHARE-2): an RPC, its bytes, and an id to be remembered.
+    /// Checks that other peers keep their share of each resource that a peer's new request takes (SHARE-1,
+    /// SHARE-2): an RPC, its bytes, and a remembered id.
     #[inline]
     pub(super) fn within_share(&mut self, now: Time, request: &NewRequest<'_>) -> Result<(), DropCause> {
         let max_rpcs = Share::of(self.config.max_rpcs.into());

@@ -1,4 +1,4 @@
-//! What the application does with an RPC: send the request, answer it, take it early, give it up.
+//! The application's operations on an RPC: send the request, answer it, take it early, give it up.
 
 use std::net::SocketAddr;
 

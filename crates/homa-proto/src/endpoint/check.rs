@@ -79,7 +79,7 @@ impl Endpoint {
         assert_eq!(unproven, self.receiving.grants.unproven_incoming, "those of unproven peers");
     }
 
-    /// SHARE-12: each prefix holds what its unproven peers and their requests hold.
+    /// SHARE-12: the counts of each prefix are the sums over its unproven peers and their requests.
     fn check_prefixes(&self, arriving: usize) {
         let mut held: BTreeMap<PrefixId, Held> = BTreeMap::new();
         for (_, peer) in self.peers.iter() {

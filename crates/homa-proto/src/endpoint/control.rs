@@ -29,8 +29,8 @@ impl Endpoint {
     }
 
     /// Takes the bytes of a control packet from the credit of an unproven peer (SHARE-9). Returns whether the
-    /// packet may be sent. An address that is no peer has no credit, and gets answers alone, none of which
-    /// has more than three times the bytes of the packet that it answers.
+    /// packet may be sent. An address that is no known peer has no credit: only answers are sent to it, each
+    /// with at most three times the bytes of the packet that it answers.
     pub(super) fn take_credit(&mut self, peer: Option<u32>, common: &Common, body: &Body) -> bool {
         let Some(peer) = peer.filter(|&peer| !self.peers[peer].allowance.proven) else { return true };
         let may = self.peers[peer].allowance.take_credit(wire::encode(common, body).as_slice().len());

@@ -6,8 +6,8 @@ use crate::rpc::RpcState;
 use crate::time::{SEC, Time};
 
 /// Minimum pause before the next check of an RPC whose next step is local: a packet to send or a grant to
-/// give. A million RPCs may wait so, and each check takes 80 instructions. A driver that accepts no packets
-/// is detected with the same delay.
+/// give. A million RPCs may be in this state, and each check takes 80 instructions. A driver that accepts no
+/// packets is detected with the same delay.
 const WATCH_NS: u64 = SEC;
 
 impl Endpoint {

@@ -11,7 +11,7 @@ use crate::peer::peer_number;
 use crate::rpc::EndedRpc;
 use crate::time::{MS, Time};
 
-/// Rounds of expiry if expired ids keep out a peer or a request: bounds the work for one packet.
+/// Maximum rounds of expiry when expired ids keep out a peer or a request: bounds the work for one packet.
 const EXPIRE_ROUNDS: usize = 16;
 
 impl Endpoint {

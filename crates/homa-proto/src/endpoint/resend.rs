@@ -112,7 +112,7 @@ impl Endpoint {
             self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
             self.receiving.grants.remove(slot, rpc.peer);
             self.receiving.grants.dirty = true;
-            // Others must no longer wait for bytes of this message.
+            // Other messages must no longer wait for bytes of this one.
             self.set_unscheduled_state(slot, UnscheduledState::Settled);
             self.stats.messages_stalled += 1;
         }

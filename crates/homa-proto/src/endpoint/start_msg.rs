@@ -12,8 +12,8 @@ use crate::time::Time;
 use crate::wire::{self, Body, Evidence, Grant, Packet, Start};
 
 impl Endpoint {
-    /// What a packet without our mark, or with it from a peer that was believed to be another implementation,
-    /// shows of its sender (DIALECT-2). Fails if the packet fits no dialect.
+    /// Derives the sender's dialect from a packet that lacks our mark, or that has it although the peer was
+    /// believed to be another implementation (DIALECT-2). Fails if the packet fits no dialect.
     #[cold]
     pub(super) fn note_evidence(
         &mut self,
@@ -28,8 +28,8 @@ impl Endpoint {
         {
             return Err(drop_as!(drop_mixed_forms)); // DIALECT-12
         }
-        // Packets that claim to come from one of ours are easily forged. A kernel in its place shows itself
-        // by an id that only a receiver of our requests knows.
+        // Packets that claim to come from one of ours are easily forged. A kernel at that address proves
+        // itself by an id that only a receiver of our requests knows.
         let common = &packet.common;
         let names_request =
             || common.sender_id & 1 == 1 && self.find_rpc(Some(peer), common.sender_id).is_ok();
@@ -102,7 +102,7 @@ impl Endpoint {
     }
 
     /// Nothing has answered a START_MSG: it was lost, or the peer does not know it (DIALECT-5). The message
-    /// is opened as to a peer of unknown dialect, so that either costs one interval.
+    /// is opened as for a peer of unknown dialect, so that either case costs one interval.
     pub(super) fn reopen(&mut self, slot: u32) {
         // A planted fault that the swarm's pairings must find: START_MSG is repeated for as long as nothing
         // answers it.

@@ -31,7 +31,7 @@ use crate::unreachable::RefusedPorts;
 use crate::unscheduled_loss::LossAccounting;
 use crate::wire::Incarnation;
 
-/// Number of RPCs for which tables always have room; from no room at all they would grow in small steps.
+/// Minimum number of RPCs for which tables have room. Tables without room would grow in small steps at first.
 fn least_room(config: &Config) -> usize {
     config.reserve_rpcs.min(config.max_rpcs).max(64) as usize
 }
@@ -77,7 +77,8 @@ pub(super) struct Tables {
     pub peer_rpcs: Links,
     pub port_rpcs: PortRpcs,
     pub ports: Ports,
-    /// Server ports whose last owner died and lost its memory, each with the time until which that matters.
+    /// Server ports whose last owner died and lost its memory, each with the time until which clients are
+    /// notified of that.
     pub lost_owners: BTreeMap<u16, Time>,
     /// Number of RPCs for which the tables keep room.
     pub least_room: usize,

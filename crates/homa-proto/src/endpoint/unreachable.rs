@@ -1,4 +1,4 @@
-//! Ending the RPCs that a report of the network concerns (PROTOCOL.md PEER-4).
+//! Ending the RPCs concerned by an ICMP report of the network (PROTOCOL.md PEER-4).
 
 use std::net::SocketAddr;
 
@@ -61,8 +61,8 @@ impl Endpoint {
         }
     }
 
-    /// Challenges a peer after a doubtful report. Every Homa answers a challenge, even if its servers are
-    /// computing.
+    /// Challenges a peer after a doubtful report. Every implementation of Homa answers a challenge, even if
+    /// its servers are computing.
     fn challenge_suspect(&mut self, now: Time, peer: u32) {
         let Some(oldest) = self.peers[peer].rpcs.list.head() else { return };
         let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);

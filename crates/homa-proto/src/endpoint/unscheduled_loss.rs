@@ -35,8 +35,8 @@ impl Endpoint {
         self.stats.unscheduled_lost += 1;
     }
 
-    /// Packets arrived. If more bytes are in flight than grants alone could cause, they count as lost after
-    /// `incast_quiet_ns` without another packet.
+    /// Records that packets arrived. If more bytes are in flight than grants alone could cause, they count as
+    /// lost after `incast_quiet_ns` without another packet.
     pub(super) fn watch_unscheduled(&mut self, now: Time) {
         let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
         self.receiving.unscheduled_loss.watch(

@@ -44,8 +44,8 @@ impl Evidence {
     ];
 }
 
-/// What the packet in `bytes`, whose length on the wire is `wire_len`, shows of its sender. The packet must
-/// be one that [`decode`](super::decode()) accepts; of other bytes the answer means nothing.
+/// The evidence about the sender in the packet `bytes`, whose length on the wire is `wire_len`. The packet
+/// must be one that [`decode`](super::decode()) accepts; for other bytes the result is meaningless.
 pub fn evidence(bytes: &[u8], wire_len: usize) -> Evidence {
     let Ok((header, _)) = CommonHeader::ref_from_prefix(bytes) else { return Evidence::Nothing };
     // The length of a control packet is that of its bytes; `wire_len` counts missing payload too.

@@ -45,7 +45,8 @@ fn rpcs_of(server: &Side, from: &Forger) -> u32 {
     server.endpoint.peers().find(|peer| peer.addr == from.addr).map_or(0, |peer| peer.rpcs)
 }
 
-/// LIMIT-9, SHARE-12: first packets from many addresses of one prefix evicted the requests of all others.
+/// LIMIT-9, SHARE-12: first packets from many addresses of one prefix must not evict the requests of all
+/// others.
 #[test]
 fn half_open_requests_of_one_prefix_evict_none_of_another() {
     let flood = |config: Config, length: u32| {
@@ -106,7 +107,7 @@ fn a_refused_peer_is_told_the_cutoffs_that_prove_it() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// SHARE-12: whole requests make no room, and those of one prefix took all RPCs there are.
+/// SHARE-12: complete requests make no room, so those of one prefix must not take all RPCs.
 #[test]
 fn whole_requests_of_one_prefix_leave_rpcs_to_others() {
     let mut server = Side::new(1, Config { max_rpcs: 256, ..Config::default() });
@@ -121,7 +122,7 @@ fn whole_requests_of_one_prefix_leave_rpcs_to_others() {
     assert_eq!(known.refused, 1);
 }
 
-/// SHARE-12: finished ids of many addresses of one prefix filled the table of all.
+/// SHARE-12: finished ids of many addresses of one prefix must not fill the table of all peers.
 #[test]
 fn finished_ids_of_one_prefix_leave_room_for_others() {
     let mut server = Side::new(1, Config { max_finished_blocks: 64, ..Config::default() });
@@ -136,7 +137,7 @@ fn finished_ids_of_one_prefix_leave_room_for_others() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// SHARE-12, SHARE-11: peers of one prefix took all places that unproven peers may have.
+/// SHARE-12, SHARE-11: peers of one prefix must not take all places for unproven peers.
 #[test]
 fn peers_of_one_prefix_leave_places_to_others() {
     let mut server = Side::new(1, Config { max_peers: 64, ..Config::default() });
@@ -156,7 +157,7 @@ fn peers_of_one_prefix_leave_places_to_others() {
     assert_eq!((server.requests().len(), server.endpoint.known_peers()), (1, 42));
 }
 
-/// LIMIT-10: what two addresses of one prefix claimed kept all other unproven peers from any grant.
+/// LIMIT-10: the claims of two addresses of one prefix must not keep all other unproven peers from grants.
 #[test]
 fn claims_of_one_prefix_leave_half_of_the_grants_to_others() {
     let config = Config { max_incoming: 2_000, min_grant_increment: 1, ..Config::default() };
@@ -175,7 +176,7 @@ fn claims_of_one_prefix_leave_half_of_the_grants_to_others() {
     assert!(server.take().iter().any(granted));
 }
 
-/// LIMIT-9: a request that began before its peer was proven made room as if the peer were not.
+/// LIMIT-9: a request that began before its peer was proven must not be evicted once the peer is proven.
 #[test]
 fn a_request_of_a_peer_that_is_proven_meanwhile_makes_no_room() {
     let mut server = Side::new(1, Config { max_rpcs: 8, ..Config::default() });

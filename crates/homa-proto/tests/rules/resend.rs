@@ -219,12 +219,13 @@ fn a_server_known_to_be_slow_is_not_asked_before_it_can_have_answered() {
     for call in 0..400 {
         assert_eq!(call_slow_kernel(&mut client, 8 * MS), [0; 0], "call {call}");
     }
-    // A silent server is asked after three intervals at the latest, and then as often as any.
+    // RESEND is sent to a silent server after three intervals at the latest, and then as often as to any
+    // other.
     call_slow_kernel(&mut client, 14 * MS);
     let asked = call_slow_kernel(&mut client, 60 * MS);
     assert!(asked[0].abs_diff(15) <= 1 && asked[1].abs_diff(25) <= 1, "{asked:?}");
     assert_eq!(call_slow_kernel(&mut client, 8 * MS), [5], "its answers take too long");
-    // Of another peer nothing is known.
+    // Nothing is known about a second peer.
     client.call(addr(3), 100);
     let other = client.pass(6 * MS);
     assert_eq!(resends(&other).len(), 1);
@@ -255,7 +256,7 @@ fn after_a_loss_a_slow_server_is_asked_as_early_as_any() {
     let late = call_losing_request(&mut client);
     assert!(late > 5, "nothing was lost before: {late}");
     assert_eq!(call_losing_request(&mut client), 5);
-    // The first 256 of the RESENDs in vain that follow are sent early.
+    // Of the following unnecessary RESENDs, the first 256 are sent early.
     let early = (0..300).filter(|_| call_slow_kernel(&mut client, 10 * MS) == [5]).count();
     assert_eq!(early, 256);
 }

@@ -38,7 +38,7 @@ fn answered(server: &mut Side, n: u8, id: u64, length: u32) -> RpcKey {
     rpc
 }
 
-/// SHARE-4: 37 bytes repeatedly caused 900,000 bytes.
+/// SHARE-4: repeated RESENDs of 37 bytes must not cause 900,000 bytes each.
 #[test]
 fn a_peer_that_asks_again_and_again_gets_a_bounded_number_of_bytes() {
     let mut server = Side::new(1, Config::default());
@@ -75,8 +75,8 @@ fn bytes_delivered_refill_the_budget_for_those_sent_again() {
     assert!(ask(&mut server, 4) >= 295_000);
 }
 
-/// RESEND-10: a peer that requested bytes again that wait behind shorter messages got no answer, and would
-/// have given up.
+/// RESEND-10: a peer that requests bytes again must get an answer even if they wait behind shorter messages;
+/// otherwise it would give up.
 #[test]
 fn a_peer_that_asks_for_bytes_that_wait_to_be_sent_again_is_told_so() {
     let config = Config { link_mbps: Some(10), max_nic_backlog_ns: 1, ..Config::default() };
@@ -97,7 +97,7 @@ fn a_peer_that_asks_for_bytes_that_wait_to_be_sent_again_is_told_so() {
     assert!(busy.iter().any(|sent| sent.is(PacketType::Busy)), "{busy:?}");
 }
 
-/// SHARE-5: retransmissions went before all other bytes of all peers.
+/// SHARE-5: retransmissions must not go before all other bytes of all peers.
 #[test]
 fn bytes_sent_again_wait_for_shorter_messages() {
     let mut server = Side::new(1, Config::default());
@@ -113,7 +113,7 @@ fn bytes_sent_again_wait_for_shorter_messages() {
     assert_eq!(payload(&data), 320_000);
 }
 
-/// SHARE-6: four first packets of one peer kept the others from any grant.
+/// SHARE-6: four first packets of one peer must not keep the others from grants.
 #[test]
 fn claims_of_one_peer_leave_half_of_the_grants_to_others() {
     let mut server = Side::new(1, Config::default());
@@ -126,8 +126,8 @@ fn claims_of_one_peer_leave_half_of_the_grants_to_others() {
     assert!(granted_to(&server.take(), 3));
 }
 
-/// SHARE-6: with a `window` above `max_incoming`, the announcements of one peer kept the others from any
-/// grant.
+/// SHARE-6: with a `window` above `max_incoming`, the announcements of one peer must not keep the others from
+/// grants.
 #[test]
 fn a_long_window_does_not_make_the_share_of_one_peer_all_there_is() {
     let config = Config { max_incoming: 2_000, window: 50_000, min_grant_increment: 1, ..Config::default() };
@@ -156,7 +156,7 @@ fn unproven_bytes(
     server.take()
 }
 
-/// LIMIT-10: the announcements of one unproven peer kept all other unproven peers from any grant.
+/// LIMIT-10: the announcements of one unproven peer must not keep all other unproven peers from grants.
 #[test]
 fn claims_of_one_unproven_peer_leave_half_of_the_grants_to_the_others() {
     let config = Config { max_incoming: 2_000, min_grant_increment: 1, ..Config::default() };
@@ -177,8 +177,8 @@ fn granted_end(sent: &[Sent], n: u8, end: u32) -> u32 {
     sent.iter().filter_map(grant).fold(end, u32::max)
 }
 
-/// LIMIT-10: the one slot for unproven peers always went to the shortest message, and one peer always had
-/// that.
+/// LIMIT-10: the one slot for unproven peers must not always go to the shortest message, which one peer can
+/// always have.
 #[test]
 fn the_last_place_of_unproven_peers_goes_round() {
     let config =
@@ -211,7 +211,7 @@ fn the_last_place_of_unproven_peers_goes_round() {
     assert_eq!(honest.0, 900_000, "{honest:?}");
 }
 
-/// SHARE-7: a message kept its grants and its slot as long as single bytes of it arrived.
+/// SHARE-7: a message must lose its grants and its slot although single bytes of it arrive.
 #[test]
 fn a_message_that_trickles_loses_its_grants_and_its_place() {
     let config = Config { max_overcommit: 2, ..Config::default() };
@@ -240,8 +240,8 @@ fn a_message_that_trickles_loses_its_grants_and_its_place() {
     assert!(granted);
 }
 
-/// SHARE-8: the first packets of one peer made the host announce a limit of 543 unscheduled bytes to all
-/// peers.
+/// SHARE-8: the first packets of one peer must not cause a limit on the unscheduled bytes of all peers (once
+/// 543 bytes).
 #[test]
 fn first_packets_of_one_peer_are_no_incast() {
     let begin = |peers: u8| {
@@ -265,7 +265,7 @@ fn first_packets_of_one_peer_are_no_incast() {
     assert!(server.endpoint.unsched_limit().is_some(), "many peers at once are an incast");
 }
 
-/// SHARE-2: one peer's ids filled the table of all.
+/// SHARE-2: the ids of one peer must not fill the table of all peers.
 #[test]
 fn finished_ids_of_one_peer_leave_room_for_others() {
     let mut server = Side::new(1, Config { max_finished_blocks: 64, ..Config::default() });
@@ -280,7 +280,7 @@ fn finished_ids_of_one_peer_leave_room_for_others() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// SHARE-1, SHARE-2: the requests of one peer took all RPCs and bytes.
+/// SHARE-1, SHARE-2: the requests of one peer must not take all RPCs and bytes.
 #[test]
 fn half_open_requests_of_one_peer_leave_room_for_others() {
     let served = |config: Config, length| {
@@ -306,7 +306,7 @@ fn half_open_requests_of_one_peer_leave_room_for_others() {
     assert_eq!(requests, 1);
 }
 
-/// SHARE-1: requests of two bytes were counted as two.
+/// SHARE-1: a request of two bytes must count for more than two.
 #[test]
 fn a_short_message_counts_with_what_it_takes() {
     let mut server = Side::new(1, Config { max_incoming_bytes: 1 << 20, ..Config::default() });
@@ -317,7 +317,7 @@ fn a_short_message_counts_with_what_it_takes() {
     assert!(server.endpoint.open_rpcs() <= 1024, "{}", server.endpoint.open_rpcs());
 }
 
-/// SHARE-3: a peer's own ACK of its own request made it count as proven.
+/// SHARE-3: a peer's ACK of its own request must not prove the peer.
 #[test]
 fn a_peers_own_acknowledgement_proves_nothing() {
     let left = |proves: bool| {
@@ -349,8 +349,8 @@ fn a_peers_own_acknowledgement_proves_nothing() {
     assert_eq!(left(true), 3, "strangers make room for one another only");
 }
 
-/// SHARE-9: a half-open request with a gap caused 17 times its bytes, an echo without an acknowledgement 7
-/// times.
+/// SHARE-9: neither a half-open request with a gap (once answered with 17 times its bytes) nor an echo
+/// without an acknowledgement (7 times) may exceed the budget.
 #[test]
 fn an_unproven_peer_gets_no_more_than_three_times_what_it_sent() {
     let sent_for = |request: (u32, (u32, u32)), answer: u32| {
@@ -376,8 +376,8 @@ fn length_of(packet: &Packet) -> u64 {
     wire::encode(&packet.common, &packet.body).len() as u64 + u64::from(packet.payload_len)
 }
 
-/// SHARE-9: an ACK for each NEED_ACK and an RPC_UNKNOWN for each RESEND were sent in addition to three times
-/// the bytes for half-received requests.
+/// SHARE-9: an ACK for each NEED_ACK and an RPC_UNKNOWN for each RESEND must count against the three times
+/// the received bytes, like answers to half-received requests.
 #[test]
 fn answers_to_an_unproven_peer_count_towards_three_times_what_it_sent() {
     let mut server = Side::new(1, Config::default());
@@ -427,7 +427,7 @@ fn no_answer_to_an_address_that_is_no_peer_exceeds_three_times_the_packet() {
     }
 }
 
-/// SHARE-10: announced lengths moved the cutoffs for all peers.
+/// SHARE-10: announced lengths must not move the cutoffs for all peers.
 #[test]
 fn cutoffs_follow_messages_that_came_and_no_claims() {
     let config = Config { cutoff_interval_ns: MS, cutoff_min_bytes: 10_000, ..Config::default() };
@@ -445,7 +445,8 @@ fn cutoffs_follow_messages_that_came_and_no_claims() {
     assert_ne!(server.endpoint.cutoffs(), began);
 }
 
-/// SHARE-11: requests from many addresses filled the table of peers, and this host could call no new peer.
+/// SHARE-11: requests from many addresses must not fill the table of peers, so that this host can still call
+/// a new peer.
 #[test]
 fn peers_that_show_nothing_leave_a_part_of_the_table() {
     let mut server = Side::new(1, Config { max_peers: 8, ..Config::default() });
