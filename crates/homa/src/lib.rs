@@ -52,12 +52,12 @@
 //! }
 //! ```
 //!
-//! # One way for each act
+//! # One way for each operation
 //!
-//! What can take time is an object that names the act: [`Call`], [`Recv`], [`RecvCompletion`], and the parts
-//! of a message in [`reader`]. A thread waits for it by `wait()`, a task awaits it, and either has a time
-//! limit if `timeout(Duration)` is called before. A limit counts from the start of the wait or from the first
-//! poll; zero only polls. ([`RecvCompletion`] is for threads alone: tasks await calls.)
+//! An operation that can take time is an object named after it: [`Call`], [`Recv`], [`RecvCompletion`], and
+//! the parts of a message in [`reader`]. A thread waits for it by `wait()`, a task awaits it, and either has
+//! a time limit if `timeout(Duration)` is called before. A limit counts from the start of the wait or from
+//! the first poll; zero only polls. ([`RecvCompletion`] is for threads alone: tasks await calls.)
 //!
 //! | act | way |
 //! |---|---|
@@ -104,7 +104,7 @@
 //!   sends, acknowledges and keeps time limits.
 //! - A time limit ends a blocking wait in time. It wakes a future when the network is driven next, at the
 //!   latest a tick of the background thread later: a millisecond, and up to ten on links below 100 Mbit/s.
-//! - [`Host::shutdown`] wakes everybody who waits, with an error that says so.
+//! - [`Host::shutdown`] wakes all waiting threads and tasks with an error that names the cause.
 //!
 //! # Who drives the network
 //!

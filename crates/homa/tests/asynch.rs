@@ -278,7 +278,7 @@ fn a_call_that_was_polled_can_be_waited_for() {
             call = call.timeout(timeout);
         }
         let mut context = Context::from_waker(Waker::noop());
-        // It may already be answered here, but seldom.
+        // The call may already be answered here, but seldom is.
         match std::pin::Pin::new(&mut call).poll(&mut context) {
             Poll::Ready(result) => assert_eq!(result.unwrap(), "hello"),
             Poll::Pending => assert_eq!(call.wait().unwrap(), "hello"),

@@ -58,7 +58,7 @@ impl fmt::Display for ServerAddr {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a server's address: {reason}; write it like 10.0.0.7:14600/99")]
 pub struct ParseServerAddrError {
-    /// The text that could not be parsed.
+    /// The syntax error in it.
     pub text: String,
     /// What is wrong with it.
     pub reason: &'static str,

@@ -48,9 +48,9 @@ pub enum DriverChoice {
     /// IP itself (protocol 146), as in Linux Homa: for exchanging RPCs with a kernel. It needs the capability
     /// CAP_NET_RAW. A peer is an address; a UDP port in an address is ignored.
     Raw,
-    /// UDP port 54321 at both ends, as Linux Homa's UDP form (`net.homa.hijack_udp`): for exchanging RPCs with
-    /// a kernel where networks drop protocol 146. It needs no privileges. A peer is an address; a UDP port in
-    /// an address is ignored. All processes of a network namespace share the port.
+    /// UDP port 54321 at both ends, as Linux Homa's UDP form (`net.homa.hijack_udp`): for exchanging RPCs
+    /// with a kernel where networks drop protocol 146. It needs no privileges. A peer is an address; a UDP
+    /// port in an address is ignored. All processes of a network namespace share the port.
     LinuxUdp,
     /// A network device, whose packets are received through a ring in mapped memory: faster than a socket,
     /// for hosts on one device. It needs the capability CAP_NET_RAW. The wire format is that of UDP, or that
@@ -115,7 +115,7 @@ impl HostBuilder {
         &self.config
     }
 
-    /// Changes options in place, above all single settings of [`protocol`](HostConfig::protocol) and of the
+    /// Changes options in place, mainly single settings of [`protocol`](HostConfig::protocol) and of the
     /// drivers.
     pub fn configure(mut self, change: impl FnOnce(&mut HostConfig)) -> HostBuilder {
         change(&mut self.config);
@@ -247,8 +247,8 @@ host_config! {
         pub driver: DriverChoice = DriverChoice::default(),
         /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one. The default is
         /// port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all addresses
-        /// of both IP versions. In Linux Homa's UDP form the port is 54321, and `0.0.0.0` and `[::]` both mean
-        /// all addresses. For a device it is one of the device's addresses; it also selects the device
+        /// of both IP versions. In Linux Homa's UDP form the port is 54321, and `0.0.0.0` and `[::]` both
+        /// mean all addresses. For a device it is one of the device's addresses; it also selects the device
         /// if [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
         pub address: SocketAddr = SocketAddr::from(([0, 0, 0, 0], 0)),
         /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS). Each endpoint has a
@@ -268,7 +268,8 @@ host_config! {
         /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]).
         /// Over raw IP the filter of each socket selects its packets ([`RawDriver::bind_group`]), and each
         /// endpoint also counts as one of the [`MAX_PROCESSES`](HostConfig::MAX_PROCESSES). So it does in
-        /// Linux Homa's UDP form, where all endpoints receive from one socket: more than one is of little use.
+        /// Linux Homa's UDP form, where all endpoints receive from one socket: more than one is of little
+        /// use.
         pub endpoints: usize = 1,
         /// The policy that chooses the endpoint of each call for which a thread or task waits, and the
         /// endpoint of a client, if the host has several. It is one of
@@ -353,9 +354,10 @@ host_config! {
         /// given up and counted.
         pub max_queued_request_bytes: u64 = 1 << 30,
         /// Directory of the segment that the processes of a host share over raw IP and in Linux Homa's UDP
-        /// form: one file for each network namespace. All processes must name the same directory, in memory rather than on a disk, which no
-        /// other user can write to. The directory is created if it does not exist. The default is /run/homa
-        /// for root, otherwise `homa` in `XDG_RUNTIME_DIR` if that is set, otherwise `/dev/shm/homa-UID`.
+        /// form: one file for each network namespace. All processes must name the same directory, in memory
+        /// rather than on a disk, which no other user can write to. The directory is created if it does not
+        /// exist. The default is /run/homa for root, otherwise `homa` in `XDG_RUNTIME_DIR` if that is set,
+        /// otherwise `/dev/shm/homa-UID`.
         pub segment_dir: PathBuf = process_group::default_dir(),
         /// How long dropping the host waits until its last answers are acknowledged.
         pub linger: Duration = Duration::from_secs(1),

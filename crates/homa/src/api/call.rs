@@ -23,7 +23,7 @@ use crate::runtime::timers::TimeLimit;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
 
-/// A call of a server, made by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
+/// A call to a server, made by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
 ///
 /// Nothing is sent before the call is waited for, polled, [started](Call::start) or [read](Call::reader).
 /// Dropping a call that was started aborts it.
@@ -73,7 +73,7 @@ struct OpenCall {
 }
 
 impl Client {
-    /// Makes a call of the server with this request. The [`Call`] sends nothing yet.
+    /// Makes a call to the server with this request. The [`Call`] sends nothing yet.
     pub fn call(&self, to: ServerAddr, request: impl Into<Bytes>) -> Call {
         let state = CallState::Unsent(request.into());
         Call { client: self.clone(), to, limit: TimeLimit::default(), state }

@@ -32,10 +32,10 @@ impl Drop for PortAt {
     }
 }
 
-/// The ports of a client: its ports, the index of its own, and what chooses the port of a call.
+/// The ports of a client, the index of its own port, and the policy that chooses the port of a call.
 pub(crate) type ClientPorts = (Vec<PortAt>, usize, Option<Arc<Placement>>);
 
-/// The endpoints of a host, with what opens ports in them: see the [module](self).
+/// The endpoints of a host, and the state needed to open ports in them: see the [module](self).
 pub(crate) struct Endpoints {
     pub(crate) members: Vec<Arc<SharedEngine>>,
     /// Held while a port opens or closes in all endpoints. A thread that waits for it holds no engine's lock.

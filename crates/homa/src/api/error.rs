@@ -1,4 +1,4 @@
-//! Errors: what can go wrong, which side is at fault, and what to do about it.
+//! Errors, each with the cause, the side at fault and the remedy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -125,7 +125,7 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
-    /// The peer ran the request, but gave the response up.
+    /// The peer ran the request, but discarded the response.
     #[error("{to} ran the request, but gave its response up before it had all arrived")]
     ResponseLost {
         /// The server.
@@ -187,8 +187,8 @@ pub enum CallError {
 
 impl CallError {
     /// Whether the request may have run, or has run, at the server. If false, it has not run, and can be sent
-    /// again without running twice. (One case cannot be told: a port of Linux Homa that was closed just while
-    /// it ran a request, and whose answer was lost.)
+    /// again without running twice. (One case cannot be detected: a port of Linux Homa that was closed just
+    /// while it ran a request, and whose answer was lost.)
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {

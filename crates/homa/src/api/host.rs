@@ -45,7 +45,8 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// The address of this host. Its IP is unspecified if it was bound so, and its port is 0 over raw IP.
+    /// The address of this host. Its IP is unspecified if the host was bound to the unspecified address, and
+    /// its port is 0 over raw IP.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr

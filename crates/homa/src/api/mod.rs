@@ -2,9 +2,9 @@
 //!
 //! # The shape of the interface
 //!
-//! Each act has one way. What can take time is an object that names the act. It is waited for by `wait()`,
-//! awaited as a future, or given a time limit by `timeout(Duration)` before either. A time limit counts from
-//! the start of the wait or from the first poll; zero only polls.
+//! There is one way to do each thing. An operation that can take time is an object named after it, with three
+//! ways to wait: `wait()`, `.await`, and `timeout(Duration)` before either. A time limit counts from the
+//! start of the wait or from the first poll; zero only polls.
 //!
 //! | act | way |
 //! |---|---|
@@ -24,7 +24,7 @@
 //! - A blocking round trip begins and waits under one acquisition of the host's lock. A call that began
 //!   eagerly would release the lock and take it again.
 //! - How the response is delivered is part of the request's start. A later `reader()` would come too late.
-//! - It is what a future does, and `#[must_use]` reports a call that was never made.
+//! - Futures are lazy as well, and `#[must_use]` reports a call that was never made.
 //!
 //! Two calls that shall be in flight together are started: `start()` returns once the unscheduled part of the
 //! request is sent.

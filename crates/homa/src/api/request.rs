@@ -90,7 +90,7 @@ impl Request {
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         let role = self.shared().lock().glance(|engine| engine.buffers.role(self.rpc));
-        matches!(role, Role::InHand { .. })
+        matches!(role, Role::Delivered { .. })
     }
 
     /// Answers the request. The part of the answer that may be sent at once is sent before this returns. The

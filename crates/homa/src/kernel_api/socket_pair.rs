@@ -69,8 +69,8 @@ impl AsFd for SocketPair {
     }
 }
 
-/// Uses the raw system call, since libc's function may be one that homa-preload has put before it. The only
-/// error is that there is no room, and then enough was sent before.
+/// Uses the raw system call, since homa-preload may have replaced libc's function. The only error is that the
+/// buffer is full, and then it already contains enough.
 fn send(to: &OwnedFd, bytes: &[u8]) {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let (none, length) = (ptr::null::<libc::sockaddr>(), bytes.len());

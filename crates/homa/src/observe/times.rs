@@ -86,8 +86,8 @@ impl Times {
     }
 
     /// The time that a fraction (0 to 1) of all times do not exceed. The result is the end of the bucket that
-    /// contains it, at most a quarter too long. `None` if nothing was recorded, or if the result is beyond
-    /// the longest bucket that ends (17 s).
+    /// contains it, at most a quarter too long. `None` if nothing was recorded, or if the result is in the
+    /// last bucket (over 17 s).
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<Duration> {
         let rank = ((self.count() as f64 * fraction.clamp(0.0, 1.0)).ceil() as u64).max(1);

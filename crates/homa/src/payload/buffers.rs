@@ -29,9 +29,9 @@ pub(crate) enum Role {
     /// A request that this server's application reads while it is not whole.
     Reading { server: usize },
     /// A request that this server's application has taken and not answered.
-    InHand { server: usize },
+    Delivered { server: usize },
     /// A request that this server's application has answered.
-    Answered { server: usize },
+    Responding { server: usize },
 }
 
 impl Role {
@@ -63,7 +63,7 @@ impl RpcPayload {
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
-    held: RpcPayload,
+    payload: RpcPayload,
 }
 
 /// A buffer that waits to be freed, and the cost of freeing it.
@@ -113,18 +113,18 @@ const FREE_BUDGET: usize = LARGE_COST;
 const MANY_FREES: usize = 64;
 
 impl Buffers {
-    fn held_mut(&mut self, rpc: RpcKey) -> Option<&mut RpcPayload> {
+    fn payload_mut(&mut self, rpc: RpcKey) -> Option<&mut RpcPayload> {
         let index = rpc.slot as usize;
         if self.slots.get(index).is_some_and(|slot| slot.generation == rpc.generation) {
-            return Some(&mut self.slots[index].held);
+            return Some(&mut self.slots[index].payload);
         }
-        self.displaced.iter_mut().find(|(key, _)| *key == rpc).map(|(_, held)| held)
+        self.displaced.iter_mut().find(|(key, _)| *key == rpc).map(|(_, payload)| payload)
     }
 
-    fn held(&self, rpc: RpcKey) -> Option<&RpcPayload> {
+    fn payload(&self, rpc: RpcKey) -> Option<&RpcPayload> {
         match self.slots.get(rpc.slot as usize) {
-            Some(slot) if slot.generation == rpc.generation => Some(&slot.held),
-            _ => self.displaced.iter().find(|(key, _)| *key == rpc).map(|(_, held)| held),
+            Some(slot) if slot.generation == rpc.generation => Some(&slot.payload),
+            _ => self.displaced.iter().find(|(key, _)| *key == rpc).map(|(_, payload)| payload),
         }
     }
 
@@ -133,7 +133,7 @@ impl Buffers {
         if self.slots.len() <= room {
             return;
         }
-        while self.slots.len() > room && self.slots.last().is_some_and(|slot| slot.held.is_empty()) {
+        while self.slots.len() > room && self.slots.last().is_some_and(|slot| slot.payload.is_empty()) {
             self.slots.pop();
         }
         self.slots.shrink_to(room);
@@ -156,18 +156,18 @@ impl Buffers {
         let slot = &mut self.slots[index];
         if slot.generation != rpc.generation {
             let key = RpcKey { slot: rpc.slot, generation: slot.generation };
-            let held = mem::take(&mut slot.held);
+            let payload = mem::take(&mut slot.payload);
             slot.generation = rpc.generation;
-            if !held.is_empty() {
-                self.displaced.push_back((key, held));
+            if !payload.is_empty() {
+                self.displaced.push_back((key, payload));
             }
         }
-        &mut self.slots[index].held
+        &mut self.slots[index].payload
     }
 
     /// The part of an RPC's message that has arrived, if the RPC exists.
     pub(crate) fn incoming_mut(&mut self, rpc: RpcKey) -> Option<&mut Incoming> {
-        self.held_mut(rpc).map(|held| &mut held.incoming)
+        self.payload_mut(rpc).map(|payload| &mut payload.incoming)
     }
 
     /// Puts messages that come to this port from now on into memory that `memory` lends; returns the lender
@@ -187,10 +187,10 @@ impl Buffers {
     pub(crate) fn open_call(&mut self, rpc: RpcKey, call: usize, request: Outgoing) {
         self.outgoing_bytes += request.len() as u64;
         let request = self.begin_outgoing(rpc, request);
-        let held = self.claim(rpc);
-        held.role = Role::Call;
-        held.call = call;
-        held.outgoing = request;
+        let payload = self.claim(rpc);
+        payload.role = Role::Call;
+        payload.call = call;
+        payload.outgoing = request;
     }
 
     /// Returns the message if it is whole. If it is to be copied, returns no bytes, and stores it as the
@@ -217,8 +217,8 @@ impl Buffers {
         let rpc = copying.rpc;
         let whole = copying.into_whole();
         let message = self.finish(whole);
-        if let Some(held) = self.held_mut(rpc) {
-            held.outgoing = message;
+        if let Some(payload) = self.payload_mut(rpc) {
+            payload.outgoing = message;
         }
     }
 
@@ -239,73 +239,73 @@ impl Buffers {
 
     /// The role of `rpc`; [`Role::None`] if it is over.
     pub(crate) fn role(&self, rpc: RpcKey) -> Role {
-        self.held(rpc).map_or(Role::None, |held| held.role)
+        self.payload(rpc).map_or(Role::None, |payload| payload.role)
     }
 
     /// The index of the call, if `rpc` is one.
     pub(crate) fn call_of(&self, rpc: RpcKey) -> Option<usize> {
-        self.held(rpc).filter(|held| held.role == Role::Call).map(|held| held.call)
+        self.payload(rpc).filter(|payload| payload.role == Role::Call).map(|payload| payload.call)
     }
 
     /// The index of the request `rpc`, if the application reads it (`role`); else the result has no meaning.
     pub(crate) fn index_of(&self, rpc: RpcKey) -> usize {
-        self.held(rpc).map_or(usize::MAX, |held| held.call)
+        self.payload(rpc).map_or(usize::MAX, |payload| payload.call)
     }
 
     /// Sets that index.
     pub(crate) fn set_index(&mut self, rpc: RpcKey, index: usize) {
-        if let Some(held) = self.held_mut(rpc) {
-            held.call = index;
+        if let Some(payload) = self.payload_mut(rpc) {
+            payload.call = index;
         }
     }
 
     /// Sets the role of a server RPC.
     pub(crate) fn set_role(&mut self, rpc: RpcKey, role: Role) {
-        if let Some(held) = self.held_mut(rpc) {
-            held.role = role;
+        if let Some(payload) = self.payload_mut(rpc) {
+            payload.role = role;
         }
     }
 
     /// Notes that a request of `length` bytes is whole.
     pub(crate) fn note_whole(&mut self, rpc: RpcKey, now: Time, length: u32) {
-        if let Some(held) = self.held_mut(rpc) {
-            held.whole = (now, length);
+        if let Some(payload) = self.payload_mut(rpc) {
+            payload.whole = (now, length);
         }
     }
 
     /// When a request became whole, and its bytes.
     pub(crate) fn whole(&self, rpc: RpcKey) -> (Time, u32) {
-        self.held(rpc).map_or((Time::ZERO, 0), |held| held.whole)
+        self.payload(rpc).map_or((Time::ZERO, 0), |payload| payload.whole)
     }
 
     /// Stores the response to a request.
     pub(crate) fn set_outgoing(&mut self, rpc: RpcKey, response: Outgoing) {
         let length = response.len() as u64;
-        let response = if self.held(rpc).is_some() { self.begin_outgoing(rpc, response) } else { return };
-        let Some(held) = self.held_mut(rpc) else { return };
-        let before = mem::replace(&mut held.outgoing, response);
+        let response = if self.payload(rpc).is_some() { self.begin_outgoing(rpc, response) } else { return };
+        let Some(payload) = self.payload_mut(rpc) else { return };
+        let before = mem::replace(&mut payload.outgoing, response);
         self.outgoing_bytes += length;
         self.outgoing_bytes -= before.len() as u64;
         self.free_later(before);
     }
 
-    /// Sends an outgoing message from a copy from now on.
+    /// Copies an outgoing message, which is sent from the copy from now on.
     pub(crate) fn copy_outgoing(&mut self, rpc: RpcKey) {
-        if let Some(held) = self.held_mut(rpc) {
-            let lent = mem::take(&mut held.outgoing);
-            held.outgoing = Bytes::copy_from_slice(&lent);
+        if let Some(payload) = self.payload_mut(rpc) {
+            let lent = mem::take(&mut payload.outgoing);
+            payload.outgoing = Bytes::copy_from_slice(&lent);
             self.free_later(lent);
         }
     }
 
-    /// Sends every outgoing message whose bytes are in this memory from a copy from now on.
+    /// Copies every outgoing message whose bytes are in this memory. Each is sent from its copy from now on.
     pub(crate) fn copy_outgoing_of(&mut self, memory: &Range<usize>) {
-        let all = self.slots.iter_mut().map(|slot| &mut slot.held);
+        let all = self.slots.iter_mut().map(|slot| &mut slot.payload);
         let mut taken_back = Vec::new();
-        for held in all.chain(self.displaced.iter_mut().map(|(_, held)| held)) {
-            if !held.outgoing.is_empty() && memory.contains(&(held.outgoing.as_ptr() as usize)) {
-                let copy = Bytes::copy_from_slice(&held.outgoing);
-                taken_back.push(mem::replace(&mut held.outgoing, copy));
+        for payload in all.chain(self.displaced.iter_mut().map(|(_, payload)| payload)) {
+            if !payload.outgoing.is_empty() && memory.contains(&(payload.outgoing.as_ptr() as usize)) {
+                let copy = Bytes::copy_from_slice(&payload.outgoing);
+                taken_back.push(mem::replace(&mut payload.outgoing, copy));
             }
         }
         taken_back.into_iter().for_each(|bytes| self.free_later(bytes));
@@ -317,21 +317,21 @@ impl Buffers {
         let end = start + range.len as usize;
         match &self.copying {
             Some(copying) if copying.rpc == range.rpc => copying.get(start, end),
-            _ => self.held(range.rpc)?.outgoing.get(start..end),
+            _ => self.payload(range.rpc)?.outgoing.get(start..end),
         }
     }
 
     /// Bytes of the whole incoming message, however much of it has arrived.
     pub(crate) fn incoming_len(&self, rpc: RpcKey) -> usize {
-        self.held(rpc).map_or(0, |held| held.incoming.len())
+        self.payload(rpc).map_or(0, |payload| payload.incoming.len())
     }
 
     /// Takes the incoming message, which is whole.
     pub(crate) fn take_incoming(&mut self, rpc: RpcKey) -> Bytes {
-        let Some(held) = self.held_mut(rpc) else {
+        let Some(payload) = self.payload_mut(rpc) else {
             return Bytes::new();
         };
-        let incoming = mem::take(&mut held.incoming);
+        let incoming = mem::take(&mut payload.incoming);
         self.incoming_bytes -= incoming.len() as u64;
         match incoming {
             Incoming::None => Bytes::new(),
@@ -366,7 +366,7 @@ impl Buffers {
     /// A copy of bytes `[start, end)` of a message that is still arriving.
     pub(crate) fn copy_incoming(&self, rpc: RpcKey, start: u32, end: u32) -> Bytes {
         let range = start as usize..end as usize;
-        let bytes: Option<&[u8]> = match self.held(rpc).map(|held| &held.incoming) {
+        let bytes: Option<&[u8]> = match self.payload(rpc).map(|payload| &payload.incoming) {
             Some(Incoming::Single(bytes)) => bytes.get(range),
             Some(Incoming::Partial { memory, .. }) => memory.get(range),
             _ => None,
@@ -378,21 +378,21 @@ impl Buffers {
     pub(crate) fn release(&mut self, rpc: RpcKey) {
         // The slot is checked first. In a burst that ends and begins many RPCs, there are many displaced
         // ones, and the RPC that ended first is the first of them.
-        let held = match self.slots.get_mut(rpc.slot as usize) {
-            Some(slot) if slot.generation == rpc.generation => mem::take(&mut slot.held),
+        let payload = match self.slots.get_mut(rpc.slot as usize) {
+            Some(slot) if slot.generation == rpc.generation => mem::take(&mut slot.payload),
             _ => {
                 let at = self.displaced.iter().position(|(key, _)| *key == rpc);
-                let Some((_, held)) = at.and_then(|at| self.displaced.remove(at)) else { return };
-                held
+                let Some((_, payload)) = at.and_then(|at| self.displaced.remove(at)) else { return };
+                payload
             }
         };
         if self.copying.as_ref().is_some_and(|copying| copying.rpc == rpc) {
             self.drop_copying();
         }
-        self.outgoing_bytes -= held.outgoing.len() as u64;
-        self.incoming_bytes -= held.incoming.len() as u64;
-        self.free_later(held.outgoing);
-        match held.incoming {
+        self.outgoing_bytes -= payload.outgoing.len() as u64;
+        self.incoming_bytes -= payload.incoming.len() as u64;
+        self.free_later(payload.outgoing);
+        match payload.incoming {
             Incoming::None => (),
             Incoming::Single(bytes) => self.free_later(bytes),
             Incoming::Partial { memory: Memory::Own(bytes), .. } => {
@@ -488,8 +488,8 @@ impl Reassembly for Buffers {
             return self.write_received(rpc, message_length, offset, len);
         }
         let single = len == message_length && data.len() == len as usize;
-        let held = self.claim(rpc);
-        if matches!(held.incoming, Incoming::None) {
+        let payload = self.claim(rpc);
+        if matches!(payload.incoming, Incoming::None) {
             self.incoming_bytes += u64::from(message_length);
             if single {
                 let bytes = self.copy(data);
@@ -501,7 +501,7 @@ impl Reassembly for Buffers {
             self.claim(rpc).incoming = Incoming::Partial { memory, length };
         }
         let start = offset as usize;
-        let Some(RpcPayload { incoming: Incoming::Partial { memory, length }, .. }) = self.held_mut(rpc)
+        let Some(RpcPayload { incoming: Incoming::Partial { memory, length }, .. }) = self.payload_mut(rpc)
         else {
             return;
         };
@@ -622,8 +622,8 @@ mod tests {
         buffers.write(B, 3, 0, 3, b"new");
         assert_eq!(buffers.call_of(A), Some(1));
         buffers.set_role(B, Role::QueuedRequest { server: 5 });
-        buffers.set_role(A, Role::InHand { server: 4 });
-        assert_eq!(buffers.role(A), Role::InHand { server: 4 });
+        buffers.set_role(A, Role::Delivered { server: 4 });
+        assert_eq!(buffers.role(A), Role::Delivered { server: 4 });
         assert_eq!(buffers.role(B), Role::QueuedRequest { server: 5 });
         assert_eq!((buffers.take_incoming(A), buffers.take_incoming(B)), ("old".into(), "new".into()));
         buffers.release(A);

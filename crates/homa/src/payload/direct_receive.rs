@@ -31,8 +31,9 @@ impl Buffers {
         Some(DirectReceive { rpc, length: *length, memory: std::mem::take(memory), packet: None })
     }
 
-    /// Holds the memory while a packet is processed of which `payload` bytes were written after its end;
-    /// `offset` is the packet's offset in its message. [`Buffers::give_back_held`] must follow.
+    /// Sets a message's memory aside while a packet is processed whose `payload` bytes were written after the
+    /// end of that memory. `offset` is the packet's offset in its own message. [`Buffers::give_back_held`]
+    /// must follow.
     pub(crate) fn hold_in_place(&mut self, mut in_place: DirectReceive, offset: u32, payload: usize) {
         in_place.packet = Some((offset, payload));
         self.in_place = Some(in_place);

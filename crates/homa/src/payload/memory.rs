@@ -37,7 +37,8 @@ pub struct Lent {
 
 // SAFETY: the caller of `new` promised that any thread may write to the memory.
 unsafe impl Send for Lent {}
-// SAFETY: the caller of `new` promised this for any thread; through a shared reference it is only read.
+// SAFETY: the caller of `new` promised that any thread may use the memory, and a shared reference only reads
+// it.
 unsafe impl Sync for Lent {}
 
 impl Lent {

@@ -23,7 +23,6 @@ pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
 /// Returns free pages of the heap to the system. By itself glibc does so only at the end of a heap. After a
 /// peak of short messages, a few live ones would keep all pages before them. Other allocators have rules of
 /// their own.
-/// own.
 pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the call takes a number, and returns only pages in which no allocation has a part.

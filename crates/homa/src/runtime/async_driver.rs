@@ -85,7 +85,7 @@ async fn run(task: DriverTask) {
         deprecated,
         reason = "its successor exists since tokio 1.54 only and is unsafe, for the sake of types other than OwnedFd"
     )]
-    // Panics on a runtime without an I/O driver, which `Drop` above then takes note of.
+    // Panics on a runtime without an I/O driver, which `Drop` above then records.
     let registered = AsyncFd::with_interest(fd, Interest::READABLE);
     let Ok(fd) = registered else { return };
     shared.lock().driving.async_driver.state = TaskState::Running;

@@ -5,7 +5,7 @@ use homa_proto::{Config, Time};
 use crate::runtime::async_state::AsyncDriver;
 use crate::runtime::progress::Progress;
 
-/// The state of the threads and tasks that drive, but for those that [wait](crate::runtime::waiters).
+/// The state of the threads and tasks that drive, except those that [wait](crate::runtime::waiters).
 pub(crate) struct Driving {
     pub(crate) progress: Progress,
     pub(crate) async_driver: AsyncDriver,

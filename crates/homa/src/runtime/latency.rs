@@ -17,19 +17,19 @@ const DEVICE: &str = "/dev/cpu_dma_latency";
 pub(crate) struct LatencyClaim {
     /// The system has not refused the claim.
     possible: bool,
-    held: Option<File>,
+    file: Option<File>,
 }
 
 impl LatencyClaim {
     pub(crate) fn new() -> LatencyClaim {
-        LatencyClaim { possible: true, held: None }
+        LatencyClaim { possible: true, file: None }
     }
 
     /// Makes or gives up the claim. Returns whether it is held.
     pub(crate) fn hold(&mut self, hold: bool) -> bool {
-        match (hold && self.possible, self.held.is_some()) {
+        match (hold && self.possible, self.file.is_some()) {
             (true, false) => match claim(Path::new(DEVICE)) {
-                Ok(file) => self.held = Some(file),
+                Ok(file) => self.file = Some(file),
                 Err(error) => {
                     self.possible = false;
                     tracing::warn!(
@@ -38,10 +38,10 @@ impl LatencyClaim {
                     );
                 }
             },
-            (false, true) => self.held = None,
+            (false, true) => self.file = None,
             _ => {}
         }
-        self.held.is_some()
+        self.file.is_some()
     }
 }
 

@@ -8,10 +8,10 @@
 //! nothing.
 //!
 //! A tick takes some 20 us from the thread that runs on its core. (Measured: at 1000 per second, the P99 of a
-//! polling host's RPCs rose from 22 to 50 us on a busy machine.) Looking less often after a quiet second was
-//! tried and given up. The first absence after it went unnoticed for 4 ms, and a peer must not wait longer
-//! than one. On a slow link everything is slower: there the tick is the time of some packets. The ticks of
-//! eight hosts that share two processors then take 2 % of the processors instead of 12.
+//! polling host's RPCs rose from 22 to 50 us on a busy machine.) Longer ticks after a quiet second were tried
+//! and rejected: the first time that no thread drove then went unnoticed for 4 ms, and a peer must not wait
+//! for more than one. On a slow link the tick is the time of some packets. The ticks of eight hosts that
+//! share two processors then take 2 % of the processors instead of 12.
 //!
 //! A bound server's requests are therefore received within about a tick even if no thread is in `recv` and no
 //! RPC is open. The same holds for NEED_ACK packets for a client that has gone quiet.

@@ -44,9 +44,8 @@ fn poll(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bo
     });
     let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let no_mask = ptr::null::<libc::sigset_t>();
-    // The raw system call is used, since libc's function may be one that homa-preload has put before it. That
-    // function would treat this as the program's sleep, and have the network driven for it, by this very
-    // thread among others.
+    // Uses the raw system call, since homa-preload may have replaced libc's function. The replacement would
+    // take this for a sleep of the program and make threads drive the network meanwhile, this one among them.
     // SAFETY: `fds` and the target of `timeout` live through the call, which may write to both. The length is
     // at most that of `fds`, and a null signal mask leaves the mask alone, whatever its size.
     let ready = unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), used, timeout, no_mask, 0_usize) };

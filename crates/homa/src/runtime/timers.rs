@@ -63,8 +63,8 @@ impl TimeLimit {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// Wakes `waker` at the end of the wait. The first part of the result says whether the timer was not set
-    /// before, so that sleeping threads must learn of it; the second part is the waker that it replaces.
+    /// Wakes `waker` at the end of the wait. The first part of the result is true if the timer was not set
+    /// before, so that sleeping threads must be notified; the second part is the waker that it replaces.
     pub(crate) fn arm(&mut self, timers: &mut Timers, waker: &Waker) -> (bool, Option<Waker>) {
         let Some(until) = self.until else { return (false, None) };
         let id = self.timer.map_or_else(
@@ -126,7 +126,7 @@ mod tests {
             assert!(limit.arm(&mut timers, Waker::noop()).0);
             assert_eq!((timers.first(), timers.wakers.len()), (Some(Time::from_ns(due)), 1));
         }
-        // It has fired a little early, by the clock of another thread: it is set again.
+        // The timer has fired a little early, by the clock of another thread, and is set again.
         assert!(timers.pop_due(Time::from_ns(60)).is_some());
         assert!(matches!(limit.arm(&mut timers, Waker::noop()), (true, None)));
         assert!(limit.disarm(&mut timers).is_some() && timers.first().is_none());

@@ -198,13 +198,13 @@ fn leader_sleep<'a>(
     now: Time,
     deadline: Option<Time>,
 ) -> EngineGuard<'a> {
-    // This thread's packets need not wake the progress thread. Informing it has a cost, which is best paid
-    // now.
+    // The progress thread need not wake for this thread's packets. Notifying it costs time, which is best
+    // spent now.
     engine.progress_must_not_drive();
     let mut due = engine.next_wake(now);
     if due.is_some_and(|due| due >= now + engine.driving.progress.tick_ns) {
-        // A timer of its own would cost every sleep several microseconds. The progress thread looks once in
-        // that time anyway.
+        // A timer of the leader's own would cost every sleep several microseconds, and the progress thread
+        // checks once in that time anyway.
         engine.progress_must_watch();
         due = None;
     }

@@ -143,7 +143,7 @@ impl Waiters {
         asleep
     }
 
-    /// Wakes the first of the followers that wait for `on`; whether there is one.
+    /// Wakes the first of the followers that wait for `on`; returns whether there is one.
     pub(super) fn wake_follower(&mut self, on: WaitTarget, now: Time) -> bool {
         let followers = self.followers.iter().enumerate().filter(|(_, follower)| follower.on == on);
         let first = self.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));

@@ -53,7 +53,7 @@ impl WakeChooser {
 
 /// The core that the calling thread runs on.
 fn this_core() -> Core {
-    // SAFETY: it takes nothing and touches no memory of ours.
+    // SAFETY: the call has no arguments and touches no memory of ours.
     let core = unsafe { libc::sched_getcpu() };
     Core::try_from(core).unwrap_or(0)
 }

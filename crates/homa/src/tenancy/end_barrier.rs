@@ -1,5 +1,5 @@
-//! HOST-10: determines from when on received packets arrived after the last end of a process that had server
-//! ports.
+//! HOST-10: determines when the packets being received are younger than the last end of a process that had
+//! server ports.
 
 use std::net::SocketAddr;
 

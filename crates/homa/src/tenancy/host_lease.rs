@@ -130,8 +130,8 @@ impl HostLease {
         self.retry_at = (demand > lease).then_some(now + RETRY_NS);
     }
 
-    /// HOST-6: tells the endpoint how long the uplink is busy with packets of others, and the shortest
-    /// message that another has waiting.
+    /// HOST-6: passes to the endpoint the uplink's backlog of other endpoints' packets, and the length of the
+    /// shortest message that waits in another endpoint.
     pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
         let (lease_share, clock_ns) = (self.lease_share(), self.clock_ns(now));
         let backlog_ns = lease_share.uplink_backlog_ns(clock_ns);
@@ -143,7 +143,8 @@ impl HostLease {
         endpoint.share_uplink(shortest);
     }
 
-    /// HOST-6: publishes the uplink time of what the endpoint has sent, and its shortest waiting message.
+    /// HOST-6: publishes the uplink time of the packets that the endpoint has sent, and its shortest waiting
+    /// message.
     pub(crate) fn publish_uplink(&mut self, now: Time, endpoint: &Endpoint) {
         let sent_ns = endpoint.uplink_sent_ns();
         if sent_ns != self.uplink_published_ns {
@@ -310,8 +311,8 @@ mod tests {
             now = now + STEP_NS;
         }
         assert!(long.endpoint.stats().uplink_left_to_others > 0);
-        // It lets the backlog run out, and may then be a step late: a burst that it sends at once takes many
-        // steps.
+        // This endpoint lets the backlog run out, and may then be a step late: a burst that it sends at once
+        // takes many steps.
         let busy_ns = long.endpoint.uplink_sent_ns();
         assert!(now.as_ns() <= busy_ns + busy_ns / 20, "{now:?}");
     }
@@ -342,7 +343,7 @@ mod tests {
         one.send(now, 200_000);
         other.send(now, 200_000);
         while sent != [200_000; 2] {
-            // Each is first in turn.
+            // Each endpoint is driven first in turn.
             sent[0] += one.drive(now);
             sent[1] += other.drive(now);
             now = now + STEP_NS;

@@ -20,7 +20,7 @@ use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner
 use crate::tenancy::shared_socket::{SharedSocket, port_of};
 
 /// How often a process checks on the others and shows that it is alive. This is a small part of the time
-/// after which a peer's RPC gives up, and costs fifty wake-ups a second of an idle host.
+/// after which a peer's RPC gives up, and costs an idle host fifty wake-ups per second.
 const TICK_NS: u64 = 20 * MS;
 
 /// Stands for the owner of a packet that no endpoint of this host should process.

@@ -213,7 +213,7 @@ fn a_report_about_one_homa_port_ends_the_call_to_it_and_no_other() {
             let (from, bytes) = next_packet(&mut kernel, 98);
             assert_eq!(from.port(), LINUX_UDP_PORT, "WIRE-27");
             kernel.refuse(from, &bytes);
-            // The kernel would answer the other request. Its client hears no more of this one.
+            // The kernel would answer the other request. The client of this one gets no further packet.
             std::mem::forget(kernel);
         });
         let first = client.completions().recv().timeout(PATIENCE).wait().expect("an end");
@@ -292,7 +292,7 @@ fn a_homa_port_has_one_form() {
     });
 }
 
-/// WIRE-28: the kernel's own Homa, or anybody else, has the port.
+/// WIRE-28: the kernel's own Homa, or another program, has the port.
 #[test]
 fn a_port_that_is_taken_and_not_shared_is_an_error_that_names_the_causes() {
     let Some(namespace) = namespace() else { return };

@@ -1,5 +1,5 @@
-//! Several processes that share one host's address, over raw IP and in Linux Homa's UDP form, against one peer.
-//! Each process is this test program again, with its role in its environment.
+//! Several processes that share one host's address, over raw IP and in Linux Homa's UDP form, against one
+//! peer. Each process is this test program again, with its role in its environment.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -418,7 +418,7 @@ fn a_leader_that_is_killed_costs_the_others_nothing() {
     one_is_killed(RAW, 0);
 }
 
-/// HOST-13: it has its own packets from the process that receives for all.
+/// HOST-13: the process gets its packets from the process that receives for all.
 #[test]
 fn a_process_that_shares_a_udp_port_and_is_killed_costs_the_others_nothing() {
     one_is_killed(UDP, 1);

@@ -451,7 +451,7 @@ impl Socket {
         !self.members.iter().any(|member| full(&member))
     }
 
-    /// Puts messages that come to this port from now on into memory that the application lends, if it has
+    /// Puts messages that arrive at this port from now on into memory that the application lends, if it has
     /// some for them and they are not short. Packets are then received directly into that memory, and the
     /// application gets the memory that was [lent](MessageMemory::lend). `None` restores the default.
     pub fn set_memory(&self, memory: Option<Arc<dyn MessageMemory>>) {

@@ -77,8 +77,8 @@ impl Engine {
         (marked != 0).then_some(WaitOutcome::Elsewhere(marked))
     }
 
-    /// Another endpoint calls for help: wakes one thread or task that waits for this; returns whether there
-    /// is one.
+    /// Answers another endpoint's call for help: wakes one thread or task that waits for this target. Returns
+    /// whether there is one.
     pub(crate) fn answer_call(&mut self, on: WaitTarget) -> bool {
         let found = self.wake_one(on);
         if let Some(offers) = self.offers_mut(on).filter(|_| found) {
@@ -87,7 +87,8 @@ impl Engine {
         found
     }
 
-    /// Ends the call for help, if one woke a waiter here, on behalf of a waiter that will not check.
+    /// Ends the call for help that woke a waiter here, if there is one, on behalf of a waiter that will not
+    /// check.
     pub(crate) fn end_call(&mut self, on: WaitTarget) {
         let Some(ExchangeOffer { exchange: Some(exchange), woken_for_help, .. }) = self.offers_mut(on) else {
             return;
@@ -95,7 +96,7 @@ impl Engine {
         exchange.end_call(woken_for_help);
     }
 
-    /// Marks this endpoint as one with requests for any waiter, and calls for help if there may be any.
+    /// Marks this endpoint as one with requests for any waiter, and calls for help if a waiter may exist.
     pub(crate) fn offer(&mut self, on: WaitTarget) {
         let (Some(exchange), Some(member)) = (self.exchange(on), &self.tenancy.group) else { return };
         let (exchange, index) = (Arc::clone(exchange), member.index);
@@ -116,8 +117,8 @@ impl Engine {
         self.waiting.wakes.push(Wakeup::Help(exchange, index));
     }
 
-    /// Calls for help for requests for which no thread came; returns whether there are any. For the progress
-    /// thread, once in a tick.
+    /// Calls for help for requests that no thread has taken; returns whether there are any. The progress
+    /// thread calls this once in a tick.
     pub(crate) fn call_late(&mut self, now: Time) -> bool {
         let Some(member) = &self.tenancy.group else { return false };
         let index = member.index;

@@ -1,9 +1,9 @@
 //! The state of an endpoint behind its lock: the endpoint, its packet path, and the queues between them and
 //! the application.
 //!
-//! The methods of [`Engine`] stand in the files of this folder, one for each concept. The parts that the
-//! engine consists of stand in `runtime`, `tenancy`, `payload`, `observe` and `kernel_api`. No part knows the
-//! engine: a part gets the other parts that it needs as arguments.
+//! The methods of [`Engine`] are in the files of this folder, one for each concept. The parts of the engine
+//! are in `runtime`, `tenancy`, `payload`, `observe` and `kernel_api`. No part depends on the engine: a part
+//! gets the other parts that it needs as arguments.
 
 mod calls;
 mod close;

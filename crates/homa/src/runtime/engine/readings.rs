@@ -73,7 +73,7 @@ impl Engine {
             Role::Reading { server } => {
                 let index = self.buffers.index_of(rpc);
                 let request = self.buffers.take_incoming(rpc);
-                self.buffers.set_role(rpc, Role::InHand { server });
+                self.buffers.set_role(rpc, Role::Delivered { server });
                 self.buffers.note_whole(rpc, now, request.len() as u32);
                 self.end_reading(index, Ok(request));
             }

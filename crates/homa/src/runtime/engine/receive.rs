@@ -11,7 +11,8 @@ impl Engine {
     /// Receives packets; returns whether there were any, and the time after the driver returned them.
     pub(crate) fn receive(&mut self, now: Time) -> (bool, Time) {
         self.tracing.just_now = None;
-        // If packets may belong to others, they are classified before their payload is placed anywhere.
+        // If packets may belong to other processes or endpoints, they are classified before their payload is
+        // placed anywhere.
         let alone = self.tenancy.processes.is_none() && self.tenancy.group.is_none();
         let expected = if alone { self.buffers.take_expected() } else { None };
         if let Some(processes) = &mut self.tenancy.processes {

@@ -28,7 +28,7 @@ impl Engine {
             return Err(HostError::Closed);
         }
         if let Some(&server) = self.requests.port_index.get(&port) {
-            // Its last handle is dropped, and it only waits for acknowledgements.
+            // The port's last handle is dropped, and the port only waits for acknowledgements.
             if self.requests.ports[server].closed {
                 self.requests.ports[server].closed = false;
                 self.requests.ports[server].abandoned = false;
@@ -36,7 +36,7 @@ impl Engine {
                 return Ok(Some(server));
             }
         }
-        // No owner has the port any more, so the caller gets no error that it is taken.
+        // The port has no owner any more, so the caller does not get the error that it is taken.
         if self.endpoint.is_port_closing(port) {
             self.drive(now);
             if self.endpoint.is_port_closing(port) {
@@ -103,7 +103,7 @@ impl Engine {
             }
             let request = self.buffers.take_incoming(queued.rpc);
             self.requests.queued_bytes -= request.len() as u64;
-            self.buffers.set_role(queued.rpc, Role::InHand { server });
+            self.buffers.set_role(queued.rpc, Role::Delivered { server });
             self.note_app_receive(traced, Message::Request, request.len());
             return Some((queued, request, None));
         }
@@ -120,7 +120,7 @@ impl Engine {
         if self.phase == Phase::Closed {
             return Err(ReplyError::Closed);
         }
-        let Role::InHand { server } = self.buffers.role(rpc) else {
+        let Role::Delivered { server } = self.buffers.role(rpc) else {
             return Err(ReplyError::ClientGone { peer });
         };
         let length = u32::try_from(response.len()).unwrap_or(u32::MAX);
@@ -128,7 +128,7 @@ impl Engine {
             self.give_up(now, rpc);
             return Err(ReplyError::from_send(peer, response.len(), error));
         }
-        self.buffers.set_role(rpc, Role::Answered { server });
+        self.buffers.set_role(rpc, Role::Responding { server });
         self.requests.ports[server].in_hand -= 1;
         self.requests.ports[server].answered += 1;
         let (whole_at, request_bytes) = self.buffers.whole(rpc);
@@ -159,11 +159,11 @@ impl Engine {
                 self.requests.ports[server].in_hand -= 1;
                 Some(server)
             }
-            Role::InHand { server } => {
+            Role::Delivered { server } => {
                 self.requests.ports[server].in_hand -= 1;
                 Some(server)
             }
-            Role::Answered { server } => {
+            Role::Responding { server } => {
                 self.requests.ports[server].answered -= 1;
                 Some(server)
             }

@@ -259,7 +259,7 @@ impl Engine {
             self.give_up(now, rpc);
             return Err(ReplyError::Closed);
         }
-        if let Role::InHand { server } = self.buffers.role(rpc) {
+        if let Role::Delivered { server } = self.buffers.role(rpc) {
             assert_eq!(
                 self.requests.ports[server].socket,
                 Some(socket),

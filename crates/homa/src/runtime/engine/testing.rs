@@ -1,4 +1,4 @@
-//! What the unit tests of several modules use.
+//! Fixtures for the unit tests of several modules.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What the engine records in the time trace: see [`stages`](crate::observe::stages).
+//! The engine's records in the time trace: see [`stages`](crate::observe::stages).
 
 use homa_proto::{RpcKey, Time};
 use homa_trace::{EventKind, Place};

@@ -196,7 +196,8 @@ impl Mailbox {
         self.post(true, |_| ());
     }
 
-    /// Announces that a thread goes to sleep on the wake_fd; `false` if there is mail, and it must not.
+    /// Announces that a thread goes to sleep on the wake_fd; `false` if there is mail, in which case the
+    /// thread must not sleep.
     pub(crate) fn begin_sleep(&self) -> bool {
         self.sleepers.fetch_add(1, SeqCst);
         let sleeps = !self.is_urgent();
@@ -211,7 +212,8 @@ impl Mailbox {
         self.sleepers.fetch_sub(1, Relaxed);
     }
 
-    /// Announces that the async driver task goes to sleep; `false` if there is mail, and it must not.
+    /// Announces that the async driver task goes to sleep; `false` if there is mail, in which case the task
+    /// must not sleep.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "there is no such task"))]
     pub(crate) fn begin_task_sleep(&self) -> bool {
         self.task_sleeps.store(true, SeqCst);

@@ -123,7 +123,7 @@ mod tests {
     fn a_writer_that_dies_before_it_publishes_changes_nothing() {
         let (published, banks) = (AtomicU64::new(0), banks());
         write(&published, &banks, set(5));
-        banks[0].levels[4].store(77, Relaxed); // It got so far.
+        banks[0].levels[4].store(77, Relaxed); // The writer dies after this store.
         assert_eq!(read_bank(&published, &banks), Some((1, set(5))));
         write(&published, &banks, set(6));
         assert_eq!(read_bank(&published, &banks), Some((2, set(6))));

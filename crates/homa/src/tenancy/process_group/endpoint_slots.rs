@@ -80,8 +80,8 @@ impl EndpointSlots {
         self.first().try_release(&unused)
     }
 
-    /// See [`Segment::owner_for`]. `receives`: whether these endpoints receive from a shared UDP socket; `None`
-    /// over raw IP, where the leader answers for ports that no process has.
+    /// See [`Segment::owner_for`]. `receives`: whether these endpoints receive from a shared UDP socket;
+    /// `None` over raw IP, where the leader answers for ports that no process has.
     pub(crate) fn owner_of(&self, port: u16, receives: Option<bool>) -> PacketOwner {
         self.first().owner_for(port, self.slots, receives)
     }

@@ -68,7 +68,8 @@ impl Leases<'_> {
         let others = || self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
         let competitors = others().filter(|(_, slot)| slot.wants.load(Relaxed) > 0).count() as u64;
         let fair = self.budget / (competitors + 1);
-        // What the others have leased, and what they could lease without exceeding their fair part.
+        // Budget that the others have leased, and budget that they could lease without exceeding their fair
+        // share.
         let reserved = others().map(|(_, slot)| {
             let wants = slot.wants.load(Relaxed).min(fair);
             slot.lease.load(SeqCst).max(wants)

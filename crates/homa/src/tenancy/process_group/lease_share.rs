@@ -7,8 +7,8 @@ use super::layout::{Pool, Slot};
 use super::lease::Leases;
 use super::uplink;
 
-/// How long a leader may make no progress before another process leads: as long as a peer's RPC surely lasts
-/// without an answer.
+/// How long a leader may make no progress before another process leads: so short that a peer's RPC surely
+/// outlasts it.
 pub(super) const LEADER_PATIENCE_NS: u64 = 250_000_000;
 
 /// The share of one endpoint: see the [module](self).
@@ -94,7 +94,7 @@ pub(crate) struct LeaseWatch {
 }
 
 impl LeaseWatch {
-    /// The leader, if it has not shown for too long that it is alive.
+    /// The leader, if it has shown no progress for too long.
     pub(super) fn standing(&mut self, pool: &Pool, leader: Option<usize>, now_ns: u64) -> Option<usize> {
         let leader = leader?;
         let beat = pool.slots[leader].beat.load(Relaxed);

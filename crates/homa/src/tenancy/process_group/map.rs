@@ -81,8 +81,8 @@ pub(super) fn holder(file: &File) -> u32 {
     }
 }
 
-/// Initialises the file with zeros. The memory is allocated now: if the system cannot provide a page later,
-/// that is a signal, not an error.
+/// Initialises the file with zeros. The memory is allocated now: the system would report a lack of memory
+/// later by a signal, not by an error.
 pub(super) fn make(file: &File, path: &Path) -> Result<(), SegmentError> {
     let zeros = || {
         file.set_len(0)?;

@@ -59,7 +59,7 @@ impl Segment {
         Presence::announce(address, &self.file, &self.path)
     }
 
-    /// Takes a slot in the segment in file `path`, which is initialised again if no process uses it.
+    /// Another host removed the file while this one waited.
     pub(crate) fn open(path: &Path, founding: &SegmentParameters) -> Result<Segment, SegmentError> {
         let system = |what, source| SegmentError::System { what, path: path.to_owned(), source };
         loop {

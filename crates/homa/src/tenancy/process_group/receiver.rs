@@ -30,8 +30,8 @@ impl ReceiverWatch {
 }
 
 impl Segment {
-    /// Notes that this process shares the UDP socket `path`, which is not 0. Returns the group's name and this
-    /// process's slot.
+    /// Notes that this process shares the UDP socket `path`, which is not 0. Returns the group's name and
+    /// this process's slot.
     pub(crate) fn share_path(&self, path: u64) -> std::io::Result<(String, u32)> {
         use std::os::unix::fs::MetadataExt;
         let meta = self.file.metadata()?;

@@ -131,8 +131,8 @@ impl Registry<'_> {
         self.vacate(mine);
     }
 
-    /// Makes this process the leader if there is none, or if the leader is dead or makes no progress. A process
-    /// over raw IP also replaces one over UDP, which receives none of the packets to answer.
+    /// Makes this process the leader if there is none, or if the leader is dead or makes no progress. A
+    /// process over raw IP also replaces one over UDP, which receives none of the packets to answer.
     pub(super) fn lead(&self, stands_still: Option<usize>) {
         let leads = self.segment.leader();
         let keeps = |slot| {

@@ -1,13 +1,13 @@
 //! The uplink, shared by all processes: the moment when it will have sent everything that it was given.
 //!
-//! A count of what each process has sent would also do, if it were known when: bytes that another process
-//! sent a second ago are long gone. The moment needs no such knowledge, and no repair, since time alone makes
-//! it pass.
+//! The alternative, a count of the bytes that each process has sent, would need the times at which they were
+//! sent: bytes of a second ago are long gone. The moment needs no such times, and no repair, since it passes
+//! by itself.
 //!
-//! Waiting processes publish who goes first when the uplink has room again: each writes the remaining bytes
-//! of its shortest message, and the time. A process that has only longer messages leaves the room to the
-//! others, but no longer than the uplink has something to send. So no process waits for one that is dead or
-//! does not come, and old entries are ignored.
+//! Waiting processes publish which of them goes first when the uplink has room again: each writes the
+//! remaining bytes of its shortest message, and the time. A process that has only longer messages leaves the
+//! room to the others, but no longer than the uplink has something to send. So no process waits for one that
+//! is dead or does not come, and old entries are ignored.
 
 use std::sync::atomic::Ordering::Relaxed;
 
