@@ -1,8 +1,8 @@
-//! What on a host, and on the way between hosts, costs tail latency.
+//! Finds causes of tail latency on a host and on the path between hosts.
 //!
 //! - [`checks`]: the settings of the host, with the reason and the command that changes each; nothing is
 //!   changed
-//! - [`jitter`]: what takes processors away from programs, and for how long
+//! - [`jitter`]: interruptions of the processors, with their causes and lengths
 //! - [`probe`]: whether the network between hosts keeps priorities
 //!
 //! ```no_run

@@ -90,7 +90,7 @@ fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>)
             "adaptive-rx {adaptive}, rx-usecs {receive_us}, rx-frames {receive_frames}, tx-usecs {send_us}"
         ),
     );
-    // With one frame it does not wait, whatever `rx-usecs` says.
+    // With a count of one frame the device does not wait, whatever `rx-usecs` is.
     let waits = receive_us > MAX_WAIT_US && receive_frames != 1;
     if !receive_adaptive && !waits {
         return finding;
@@ -177,7 +177,7 @@ fn mtu(host: &Host, device: &str) -> Finding {
 
 fn priorities(device: &str) -> Finding {
     let words = format!("app show dev {device}");
-    // Devices without such queues and systems without the tool tell nothing.
+    // Devices without such queues and systems without the tool give no finding.
     let told = run_dcb(&words).filter(|told| !told.trim().is_empty());
     let read = told.as_deref().map_or("the device does not report it", str::trim);
     Finding::fine("dscp", "").read(&format!("dcb {words}"), read).unknown(

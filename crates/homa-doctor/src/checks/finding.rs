@@ -119,7 +119,7 @@ const WIDTH: usize = 110;
 /// Indentation of the text of a finding, in characters.
 const INDENT: usize = 9;
 
-/// The findings for a terminal, worst first; those that are fine only if `all`.
+/// The findings for a terminal, worst first. Settings without a problem are included only if `all` is set.
 pub fn text(findings: &[Finding], all: bool) -> String {
     let mut out = String::new();
     let mut shown: Vec<&Finding> =

@@ -1,5 +1,5 @@
-//! Checks of the host's settings: what costs tail latency, why, and the command that changes it. Nothing is
-//! changed.
+//! Checks of the host's settings for causes of tail latency, each with the reason and the command that
+//! changes the setting. Nothing is changed.
 
 mod device;
 mod finding;
@@ -16,7 +16,7 @@ use crate::machine::Root;
 pub use finding::{Finding, Reading, Severity};
 use host::Host;
 
-/// What is checked.
+/// Options of the checks.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Network devices; if empty, those with a default route, else those with any route.
@@ -35,8 +35,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report for a terminal, the worst findings first. What is fine is only counted, unless `all` is
-    /// set.
+    /// The report for a terminal, the worst findings first. Settings without a problem are only counted,
+    /// unless `all` is set.
     #[must_use]
     pub fn text(&self, all: bool) -> String {
         let devices = if self.devices.is_empty() {
@@ -82,7 +82,7 @@ mod tests {
     use crate::machine::fake_root::FakeRoot;
 
     #[test]
-    fn a_machine_that_tells_nothing_has_no_finding_that_claims_to_know() {
+    fn unreadable_settings_give_no_certain_finding() {
         let fake_root = FakeRoot::new(&[]);
         let root = fake_root.root();
         let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };

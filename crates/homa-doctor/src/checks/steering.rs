@@ -77,8 +77,7 @@ fn flow_limit(host: &Host) -> Finding {
     }
 }
 
-/// Runs of soft interrupts that end with work left are a finding if there are fewer packets than this for
-/// each.
+/// Minimum packets for each run of soft interrupts that ends with work left; fewer packets are a finding.
 const PACKETS_PER_SQUEEZE: u64 = 10_000;
 
 fn backlog(host: &Host) -> Finding {

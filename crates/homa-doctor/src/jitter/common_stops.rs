@@ -59,8 +59,8 @@ pub fn by_chance(cores: &[Vec<Gap>], span_ns: u64) -> f64 {
         let moved: Vec<Vec<Gap>> = (0..)
             .zip(cores)
             .map(|(core, gaps)| {
-                // Multiples of the golden ratio stay apart from each other and from round fractions, at which
-                // periods would meet again.
+                // Multiples of the golden ratio are never close to each other or to simple fractions, at
+                // which periodic gaps would coincide again.
                 let share = (f64::from(core) * f64::from(shift) * GOLDEN).fract();
                 moved(gaps, (share * span_ns as f64) as u64, span_ns)
             })
@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn chance_finds_what_gaps_without_a_common_cause_have_in_common() {
-        // A thousandth of the time each: a gap of one meets one of the other a few times in a thousand.
+        // The gaps of each processor take a thousandth of the time, so few of them coincide.
         let every = |period: u64, count: u64| {
             gaps(&(0..count).map(|index| (index * period, 1_000)).collect::<Vec<_>>())
         };
         let chance = by_chance(&[every(1_000_000, 1_000), every(999_983, 1_000)], 1_000_000_000);
         assert!(chance < 5.0, "{chance}");
-        // Half of the time each: nearly every one does.
+        // The gaps of each processor take half of the time, so nearly all of them coincide.
         let chance = by_chance(&[every(2_000, 1_000), every(1_999, 1_000)], 2_000_000);
         assert!(chance > 300.0, "{chance}");
         assert_eq!(by_chance(&[gaps(&[(0, 5)]), Vec::new()], 1_000), 0.0);

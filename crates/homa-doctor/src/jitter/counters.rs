@@ -32,8 +32,8 @@ struct Interrupts {
     timer: Vec<u64>,
 }
 
-/// What the kernel counted during a measurement, for each measured processor; or the reason why that is
-/// unknown.
+/// Changes of the kernel's counters during a measurement, for each measured processor; or the reason why they
+/// are unknown.
 #[derive(Clone, Debug)]
 pub struct CounterChanges {
     /// Time that a hypervisor gave to other machines (steal), milliseconds, by processor.

@@ -1,4 +1,4 @@
-//! The causes of gaps, from what the gaps of all processors have in common.
+//! The causes of gaps, derived from properties that the gaps of all processors share.
 
 use super::common_stops::{CommonStop, by_chance, common_stops};
 use super::counters::CounterChanges;
@@ -6,7 +6,7 @@ use super::gaps::{CLASSES, Gap};
 use super::spin::{Core, Measurement};
 use super::tick::{self, Tick};
 
-/// What the gaps have in common: timer ticks and stops of all processors.
+/// Common causes of gaps: timer ticks and stops of all processors.
 #[derive(Clone, Debug)]
 pub struct GapCauses {
     /// The timer ticks of each processor, in the order of the cores.
@@ -30,7 +30,8 @@ pub fn explain(measure: &Measurement) -> GapCauses {
 /// A gap up to this multiple of the median tick length is taken for the tick alone.
 const ONLY_A_TICK: u64 = 4;
 
-/// The gaps without ticks. A gap much longer than its tick is kept: the tick fell into something else.
+/// The gaps without ticks. A gap much longer than its tick is kept: the tick coincided with another
+/// interruption.
 fn without(gaps: &[Gap], ticks: &[Tick]) -> Vec<Gap> {
     let mut is_tick = vec![false; gaps.len()];
     for tick in ticks {
@@ -40,7 +41,7 @@ fn without(gaps: &[Gap], ticks: &[Tick]) -> Vec<Gap> {
     gaps.iter().zip(is_tick).filter_map(|(gap, is_tick)| (!is_tick).then_some(*gap)).collect()
 }
 
-/// Stops of all processors are reported from this multiple of what chance gives.
+/// Stops of all processors are reported from this multiple of the number that chance gives.
 const ABOVE_CHANCE: f64 = 3.0;
 /// Minimum share of the lost time that is worth a sentence.
 const MUCH: f64 = 0.1;
@@ -205,7 +206,7 @@ mod tests {
         Core { cpu, measured_ns: SECOND, gaps, tally, unkept: 0, waited_ns: Some(waited_ns) }
     }
 
-    /// A tick of 250 Hz at the same moment on both, and what is planted.
+    /// A tick of 250 Hz at the same moment on both, and planted gaps.
     fn measure(planted: [&[(u64, u64)]; 2], waited_ns: u64) -> Measurement {
         let cores = planted.iter().enumerate().map(|(cpu, planted)| {
             let ticks = (0..250).map(|tick| (1_000_000 + tick * 4_000_000, 3_000 + tick % 7));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A time in which a processor did something else than reading the clock.
+/// An interval in which a processor did not run the measuring thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// Its start, nanoseconds since the measurement began.

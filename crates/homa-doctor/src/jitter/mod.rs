@@ -1,8 +1,8 @@
-//! Gaps of processors: how long and how often something else takes them, and what that is.
+//! Gaps of processors: length, frequency and causes of the intervals in which a program cannot run.
 //!
-//! A thread on each processor reads the clock without a pause. Where two readings are further apart than a
+//! A thread on each processor reads the clock without a pause. If two readings are further apart than a
 //! threshold, another program, an interrupt, the firmware or a hypervisor had the processor. [`measure`]
-//! finds these gaps, tells timer ticks and stops of all processors apart from the rest, and reads the
+//! finds these gaps, distinguishes timer ticks and stops of all processors from the rest, and reads the
 //! kernel's counters before and after.
 
 mod common_stops;
@@ -31,7 +31,7 @@ pub use spin::{Core, Measurement, allowed_cpus};
 pub use system::Fact;
 pub use tick::Tick;
 
-/// What is measured.
+/// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The processors, from [`allowed_cpus`].

@@ -11,7 +11,7 @@ use super::spin::{Core, Measurement};
 use super::system::Fact;
 use super::tick::Tick;
 
-/// The gaps of all processors, their causes, and what the system says about itself.
+/// The gaps of all processors, their causes, and facts about the system.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The shortest gap that counts, nanoseconds.
@@ -20,9 +20,9 @@ pub struct Report {
     pub clock: &'static str,
     /// The gaps of each processor.
     pub measurement: Measurement,
-    /// What the gaps have in common.
+    /// Common causes of the gaps.
     pub causes: GapCauses,
-    /// What the kernel counted meanwhile.
+    /// Changes of the kernel's counters meanwhile.
     pub counters: CounterChanges,
     /// Settings of the system that matter for gaps.
     pub facts: Vec<Fact>,

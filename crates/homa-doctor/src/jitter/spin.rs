@@ -38,7 +38,7 @@ pub struct Core {
     /// The number of gaps that are in the tally alone.
     pub unkept: u64,
     /// The time for which the thread was runnable and the scheduler ran another, nanoseconds; `None` if the
-    /// kernel does not tell.
+    /// kernel does not report it.
     pub waited_ns: Option<u64>,
 }
 

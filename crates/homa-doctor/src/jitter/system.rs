@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_nothing_says_why() {
+    fn unreadable_facts_state_the_reason() {
         let facts = facts(&FakeRoot::new(&[]).root());
         assert!(facts.iter().all(|fact| fact.value.is_none()), "{facts:?}");
         assert!(

@@ -74,7 +74,7 @@ fn at_rate(gaps: &[Gap], spans: &[(u64, u64)], hz: u64) -> Option<Tick> {
             let first = gaps.partition_point(|gap| gap.start_ns < from);
             let last = gaps.partition_point(|gap| gap.start_ns < to);
             let (phase, dense) = densest(&gaps[first..last], period);
-            // Several gaps at one moment are one tick and something else.
+            // Several gaps at one moment are one tick and other interruptions.
             let mut hit: Vec<u64> =
                 dense.iter().map(|&index| (gaps[first + index].start_ns + period - phase) / period).collect();
             hit.dedup();

@@ -21,15 +21,15 @@ pub struct Hello {
     pub version: u32,
 }
 
-/// What a probing host sends, from the arrival of this line on.
+/// Instructions for a probing host, effective from the arrival of this line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeInstructions {
     pub version: u32,
-    /// Stands in each probe: probes of earlier runs are ignored.
+    /// A number in each probe, by which probes of earlier runs are ignored.
     pub run: u32,
-    /// Whether it sends probes, for `quiet_ns` alone and then for `loaded_ns`.
+    /// Whether the host sends probes, for `quiet_ns` without load and then for `loaded_ns` during the load.
     pub probes: bool,
-    /// Whether it sends load, from `quiet_ns` on for `loaded_ns`.
+    /// Whether the host sends load, from `quiet_ns` on for `loaded_ns`.
     pub load: bool,
     pub quiet_ns: u64,
     pub loaded_ns: u64,
@@ -42,10 +42,10 @@ pub struct ProbeInstructions {
     pub load_port: u16,
 }
 
-/// What a probing host sent.
+/// Counts of the packets that a probing host sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentCounts {
-    /// Probes of each priority that were sent alone, and beside the load.
+    /// Probes of each priority that were sent without load, and during the load.
     pub probes: [[u64; 8]; 2],
     pub load_bytes: u64,
     pub load_ns: u64,
@@ -99,7 +99,7 @@ impl Control {
 pub struct Probe {
     pub run: u32,
     pub priority: u8,
-    /// Whether it was sent beside the load.
+    /// Whether it was sent during the load.
     pub loaded: bool,
     /// Send time by the sender's clock.
     pub sent_ns: u64,

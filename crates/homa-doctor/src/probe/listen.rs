@@ -57,7 +57,7 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
                 notify(&format!("{from} is there"));
                 hosts.push(host);
             }
-            // A stranger at this port does not end the wait.
+            // A connection from another program does not end the wait.
             Err(error) => notify(&format!("warning: {error:#}")),
         }
     }

@@ -45,15 +45,15 @@ pub enum Verdict {
 pub struct PriorityDelays {
     /// The priority, 0 to 7.
     pub priority: u8,
-    /// Probes sent beside the load.
+    /// Probes sent during the load.
     pub sent: u64,
     /// Those of them that arrived.
     pub received: u64,
     /// Median delay without load, microseconds; `None`: fewer than half arrived.
     pub alone_median_us: Option<f64>,
-    /// Median delay beside the load, microseconds; `None`: fewer than half arrived.
+    /// Median delay during the load, microseconds; `None`: fewer than half arrived.
     pub median_us: Option<f64>,
-    /// 99th percentile of the delay beside the load, microseconds; `None`: more than 1 % did not arrive.
+    /// 99th percentile of the delay during the load, microseconds; `None`: more than 1 % did not arrive.
     pub p99_us: Option<f64>,
 }
 
@@ -140,7 +140,7 @@ impl Results {
 }
 
 impl Verdict {
-    /// The verdict in a sentence, with what to do.
+    /// The verdict in a sentence, with the remedy.
     fn text(self) -> &'static str {
         match self {
             Verdict::Kept => "KEPT: higher priorities pass the load",
@@ -188,7 +188,7 @@ fn us(delay_ns: i64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Ten probes of each priority and phase, those beside the load with these delays in microseconds; an
+    /// Ten probes of each priority and phase, those during the load with these delays in microseconds; an
     /// offset between the clocks.
     fn results(loaded_us: [i64; 8], came: u64) -> Results {
         let mut arrivals = Vec::new();
