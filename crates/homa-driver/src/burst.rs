@@ -11,8 +11,8 @@ use crate::driver::priority_of;
 
 /// Maximum number of datagrams in a burst; also of packets, unless a datagram carries several.
 ///
-/// At 32 packets the cost of a system call is well shared; the gain from 32 to 64 is lost in noise. A burst
-/// also stays short enough that replies to its packets do not wait long for its end.
+/// At 32 packets the cost of a system call is well shared; the gain from 32 to 64 is within the noise. A
+/// burst also stays short enough that replies to its packets do not wait long for its end.
 pub const BURST_PACKETS: usize = 32;
 
 /// Room for one datagram in bytes. A UDP datagram has at most 65,535 - 8 bytes of payload.
@@ -164,8 +164,8 @@ impl RxBurst {
         BatchCap::new(BURST_PACKETS as u32).expect("a cap that there is")
     }
 
-    /// Called by a driver if a queue that gave this burst nothing may still hold packets. The driver read
-    /// only non-packets or error reports, or delays packets itself.
+    /// Called by a driver if a queue that gave this burst nothing may still hold packets: the driver read
+    /// only error reports or frames that are no packets, or it delays packets itself.
     pub fn note_more(&mut self) {
         self.more = true;
     }

@@ -66,8 +66,8 @@ pub(crate) fn dscp_byte(priority: u8) -> u8 {
     priority.min(7) << 5
 }
 
-/// The priority in such a byte. If the byte is no class selector, its top three bits decide, as in switches
-/// that map them to queues.
+/// The priority in such a byte. If the byte is no class selector, the priority is its top three bits, as in
+/// switches that map these bits to their queues.
 pub(crate) fn priority_of(dscp_byte: u8) -> u8 {
     dscp_byte >> 5
 }
@@ -126,8 +126,8 @@ pub trait Driver: Send {
     fn max_packet(&self, to: SocketAddr) -> usize;
 
     /// Sends packets in order and returns how many were accepted. Offer the rest, from that index on, again
-    /// later: the path has no room for them now. 0 means that there was room for none. A packet that cannot
-    /// be sent to its peer is accepted, dropped and counted; the packets behind it are still sent.
+    /// later. 0 means that the path has no room for any packet. A packet that cannot be sent to its peer is
+    /// accepted, dropped and counted; the packets behind it are still sent.
     ///
     /// # Errors
     /// The path is broken for all peers.
@@ -227,16 +227,16 @@ pub trait Driver: Send {
         Ok(())
     }
 
-    /// Sends `peer` an ICMP port unreachable for this packet of it, whose Homa port has no host. For peers
-    /// that have no other way to learn of a closed port. The rate is bounded, and reports beyond it are not
-    /// sent. Only over raw IP; by default nothing is reported.
+    /// Sends `peer` an ICMP port unreachable for this packet, whose destination port has no host. This is for
+    /// peers that have no other way to learn of a closed port. The rate is bounded, and reports beyond it are
+    /// not sent. Only over raw IP; by default nothing is reported.
     fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         let _ = (peer, packet);
     }
 
     /// The port that all peers of this path have in a [`SocketAddr`], if all processes of a network namespace
-    /// are one host to their peers: 0 in IP itself, which has no ports. `None` if the local address belongs to
-    /// this driver alone.
+    /// are one host to their peers: 0 in IP itself, which has no ports. `None` if the local address belongs
+    /// to this driver alone.
     fn peers_port(&self) -> Option<u16> {
         (self.local_addr().port() == 0).then_some(0)
     }

@@ -52,7 +52,7 @@ pub struct Coalescing {
 pub fn device_settings(device: &str) -> io::Result<DeviceSettings> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     let value = |command: u32| match value(socket.as_fd(), device, command, 0) {
-        // An error without a number: no device can have this name.
+        // A name that is too long or contains a zero byte: no device can have it.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV) | None) => Err(error),
         value => Ok(value.ok()),
     };

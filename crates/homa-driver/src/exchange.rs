@@ -32,14 +32,14 @@ pub trait Exchange {
     /// [`Exchange::flush`]. Packets that a process does not take are dropped and counted.
     fn hand_over(&mut self, slots: u64, packet: &HandedPacket<'_>);
 
-    /// Sends what waits.
+    /// Sends all packets that wait.
     fn flush(&mut self);
 
     /// This address's Homa port in the packet that the oldest network report quotes: the report concerns the
     /// process that has this port. `None` if there is no report.
     fn next_report(&mut self) -> Option<u16>;
 
-    /// Hands the oldest report over to the processes with these slots, or to none: this process has used every
-    /// report of its path already.
+    /// Hands the oldest report over to the processes with these slots, or to none: this process has used
+    /// every report of its path already.
     fn hand_over_report(&mut self, slots: u64);
 }

@@ -1,8 +1,8 @@
 //! Turns off packet processing that a network device does on behalf of the kernel.
 //!
 //! A virtual device passes a packet of 64 KB that "the hardware" was to cut, or a checksum that it was to
-//! compute, unchanged to its other end. If the other end stands for a wire, neither is a packet that a wire
-//! could carry.
+//! compute, unchanged to its other end. If the other end simulates a wire, such packets are wrong: no wire
+//! could carry them.
 
 use std::io;
 use std::os::fd::AsFd;

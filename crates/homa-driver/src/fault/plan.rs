@@ -27,7 +27,7 @@ pub struct FaultRates {
 /// Maximum number of packets that pass a packet held for reordering.
 ///
 /// This exceeds the three packets of TCP's rule of thumb, so a receiver that assumes a loss after three
-/// packets is sometimes wrong. It is less than a burst, so reordering also happens within one.
+/// packets is sometimes wrong. It is less than a burst, so reordering also occurs within a burst.
 pub const REORDER_DISTANCE_MAX: u32 = 8;
 
 /// Maximum time in nanoseconds that a packet is held for reordering if no other packets arrive: a

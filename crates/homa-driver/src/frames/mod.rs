@@ -5,8 +5,8 @@
 //! Frames are therefore not copied between devices in user space. [`FramePath`] selects how frames are
 //! received and sent.
 //!
-//! A device in use here no longer serves the kernel (with AF_XDP), or serves it as well (with packet sockets,
-//! where the kernel also sees every frame): give the devices no addresses.
+//! A device in use here does not serve the kernel any more (with AF_XDP), or serves it as well (with packet
+//! sockets, where the kernel also sees every frame). Give the devices no addresses.
 //!
 //! Frames arrive as the sender passed them to its device. The other end of a veth must therefore not leave
 //! cutting segments or computing checksums to the device (`ethtool -K DEVICE tso off gso off tx off`). Frames
@@ -92,7 +92,7 @@ enum Port {
 /// Several devices and the memory for their frames, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Frames {
-    // Dropped before the memory, which the kernel uses as long as they are open.
+    // Dropped before the memory, which the kernel uses as long as the devices are open.
     ports: Vec<Port>,
     slots: Slots,
     _promiscuous: Vec<Promiscuous>,

@@ -178,7 +178,7 @@ impl Device {
                 self.gone = true;
                 Err(error)
             }
-            // The last known state is the best guess.
+            // The last known state is the best estimate.
             Err(_) => Ok(()),
         }
     }
@@ -219,7 +219,7 @@ impl Device {
         self.reservation.link_mbps()
     }
 
-    /// A descriptor that shows an error while there are network reports.
+    /// A descriptor that shows an error while there are pending network reports.
     pub(crate) fn reports_fd(&self) -> BorrowedFd<'_> {
         self.reservation.as_fd()
     }

@@ -1,8 +1,8 @@
-//! Ethernet frames around Homa packets: writes headers in front of packets, and finds packets in frames.
+//! Ethernet frames around Homa packets: writes the headers of packets, and finds packets in frames.
 //!
-//! Sent frames have both checksums, or the UDP checksum is left to the kernel to finish. Over IPv4 it could
-//! be 0, for none. But Homa has no checksum of its own, and that of Ethernet ends at each switch. Only the
-//! UDP checksum protects a message's bytes from end to end. It costs a fraction of copying them.
+//! The UDP checksum of sent frames is complete, or left to the kernel to finish. Over IPv4 it could be 0, for
+//! none. But Homa has no checksum of its own, and that of Ethernet ends at each switch, so only the UDP
+//! checksum protects a message's bytes from end to end. It costs a fraction of copying them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

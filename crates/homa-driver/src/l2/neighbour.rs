@@ -1,12 +1,12 @@
 //! The Ethernet address for the frames to each peer on a device.
 //!
 //! The kernel resolves addresses, by ARP and neighbour discovery, and chooses routers by its routes; this
-//! module caches its answers. An aged answer is queried again at its next use. A peer that moves is thus
-//! found again, and peers without traffic cost nothing.
+//! module caches its answers. An aged answer is queried again at its next use. The new address of a peer that
+//! moves is thus found, and peers without traffic cost nothing.
 //!
 //! The first packet to a peer waits for the answer, a few milliseconds at most. If it were lost, its RPC
-//! would wait for a RESEND's timeout, which is as long. But any sender of packets may claim to be at an
-//! unused address, so the waiting has a budget.
+//! would wait for a RESEND's timeout, which is as long. But packets may claim to come from unused addresses,
+//! so the total wait has a budget.
 
 use std::collections::HashMap;
 use std::io;

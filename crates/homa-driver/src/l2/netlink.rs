@@ -18,8 +18,8 @@ const ANSWER_BYTES: usize = 16_384;
 /// Timeout: the kernel answers within the requesting call, so this is for a kernel that does not.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Flag of a route query: the configured route, not that of the next packet, which also contains what the
-/// kernel has learnt of the path.
+/// Flag of a route query: requests the configured route. The route of the next packet would include the
+/// information about the path that the kernel has received.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_METRICS: u16 = 8;
 const RTAX_MTU: u16 = 2;

@@ -1,12 +1,12 @@
 //! The hand-over of packets between the processes that share a UDP port (HOST-13).
 //!
-//! One process receives the packets of all, and hands each to the process whose Homa port it is for. Each two
-//! processes have a connection, for both directions. A process that joins listens at a name made of its slot
-//! in the group, and connects to all others before it opens a port. The threads that drive a host later open
-//! no sockets: they may be in another network namespace.
+//! One process receives the packets of all, and hands each to the process whose Homa port it is for. Each
+//! pair of processes has a connection, for both directions. A process that joins listens at a name made of
+//! its slot in the group, and connects to all others before it opens a port. The threads that drive a host
+//! later open no sockets: they may be in another network namespace.
 //!
-//! A connection has its own room, so a process that takes nothing delays no other: what finds no room is
-//! dropped and counted, like at a full receive buffer.
+//! A connection has its own room, so a process that takes nothing delays no other. Packets that find no room
+//! are dropped and counted, as at a full receive buffer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -63,7 +63,7 @@ pub(super) struct ExchangeCounts {
 #[derive(Debug)]
 struct Connection {
     socket: Socket,
-    /// The other's slot; `None` until its first message, if the other one has connected.
+    /// Slot of the peer process; `None` until its first message, if the peer process has connected.
     slot: Option<u32>,
 }
 
@@ -176,7 +176,7 @@ impl SocketExchange {
     /// Sends a message; returns whether it went out.
     fn deliver(&mut self, slot: u32, header: &Header, bytes: &[u8]) -> bool {
         if self.connection(slot).is_none() {
-            // A process that has just joined has connected, and may have said who it is.
+            // A process that has just joined has connected, and may have sent its slot.
             self.accept();
             let unknown = |connection: &Option<Connection>| {
                 connection.as_ref().is_some_and(|connection| connection.slot.is_none())
@@ -186,7 +186,8 @@ impl SocketExchange {
                 self.read_hello(at);
             }
         }
-        // A connection may have ended with a process whose slot another one has now.
+        // A connection may be left from a process that has ended and whose slot belongs to another process
+        // now.
         while let Some(at) = self.connection(slot) {
             let connection = self.member.as_ref().and_then(|member| member.connections[at].as_ref());
             let Some(connection) = connection else { return false };
@@ -219,7 +220,8 @@ impl SocketExchange {
     fn accept(&mut self) {
         while let Some(Ok((socket, _))) = self.member.as_ref().map(|member| member.listener.accept()) {
             if names::is_trusted(&socket) && socket.set_nonblocking(true).is_ok() {
-                // Without memory for it, the other process connects in vain, and its packets are lost.
+                // Without memory for it, the connection is not accepted, and the other process's packets are
+                // lost.
                 let _ = self.add(Connection { socket, slot: None });
             }
         }
@@ -268,7 +270,7 @@ impl SocketExchange {
             let Some(connection) = member.connections.get_mut(at).and_then(Option::as_mut) else { return };
             if connection.slot.is_none() {
                 self.read_hello(at);
-                // It is read on at the next call, if it has more.
+                // The rest is read at the next call.
                 return;
             }
             let start = burst.end();
@@ -343,7 +345,7 @@ impl Exchange for SocketExchange {
                 self.counts.dropped += count;
             }
         }
-        // The memory is used again.
+        // The memory is reused.
         pending.packets = 0;
         pending.bytes.clear();
         self.pending = Some(pending);
@@ -353,7 +355,7 @@ impl Exchange for SocketExchange {
         loop {
             match self.reports.front()?.quoted.source_port() {
                 Some(port) => return Some(port),
-                // Nobody can tell whose packet it was.
+                // The owner of the packet cannot be determined.
                 None => drop(self.reports.pop_front()),
             }
         }
@@ -384,7 +386,7 @@ fn receive_message(
     let mut parts = [IoSliceMut::new(header), IoSliceMut::new(bytes)];
     let mut control = RecvAncillaryBuffer::default();
     let received = recvmsg(socket, &mut parts, &mut control, RecvFlags::DONTWAIT)?;
-    // The other process has ended, or sends what is no message.
+    // The other process has ended, or has sent an invalid message.
     received.bytes.checked_sub(HEADER_BYTES).ok_or(Errno::CONNRESET)
 }
 
@@ -402,8 +404,8 @@ impl PendingMessage {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // A forked child has copies of the descriptors until it executes its program. No process is to connect
-        // to such a copy, or to hand packets over to it.
+        // A forked child has copies of the descriptors until it executes its program. No process is to
+        // connect to such a copy, or to hand packets over to it.
         let _ = self.listener.shutdown(Shutdown::Both);
         for connection in self.connections.iter().flatten() {
             let _ = connection.socket.shutdown(Shutdown::Both);

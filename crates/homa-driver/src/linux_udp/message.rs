@@ -1,8 +1,8 @@
 //! The messages by which one process hands packets and network reports over to another.
 //!
-//! A message is a header of fixed size and what follows it: packets of one sender, of equal length but for
-//! the last, or the quoted beginning of a packet. Both ends run on one machine, so numbers have its byte
-//! order. Processes of different versions never exchange messages: they have no common segment.
+//! A message is a header of fixed size and its content: packets of one sender, of equal length except for the
+//! last, or the quoted beginning of a packet. Both ends run on one machine, so numbers have its byte order.
+//! Processes of different versions never exchange messages: they have no common segment.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -23,7 +23,7 @@ const PROTOCOL_UNREACHABLE: u8 = 2;
 const TOO_BIG: u8 = 3;
 const OTHER: u8 = 4;
 
-/// What a message says of its packets.
+/// The properties of a message's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketInfo {
     pub(super) from: SocketAddr,

@@ -10,8 +10,8 @@
 //!
 //! Rejected: a socket in each process, in an SO_REUSEPORT group that is steered by the Homa port. A program
 //! of the kernel names sockets by their position in the group, which moves when a process ends and which no
-//! call reports; network reports reach any socket of the group; and acknowledgements for one process that ride
-//! on packets for another have to be handed over in any case.
+//! call reports; network reports reach any socket of the group; and acknowledgements for one process that
+//! ride on packets for another have to be handed over in any case.
 //!
 //! Addresses:
 //!
@@ -51,11 +51,11 @@ use crate::udp::{MAX_PACKET_BYTES, UdpConfig};
 use exchange::SocketExchange;
 use port::PortOffer;
 
-/// Calls of [`Driver::receive`] that find packets in the socket before handed-over packets are looked for.
+/// Calls of [`Driver::receive`] that find packets in the socket, between two checks for handed-over packets.
 const MAIL_EVERY: u32 = 8;
 
-/// Calls that find nothing before reports are read that another process has left in the socket: the kernel
-/// shows the socket readable for as long as they wait.
+/// Calls that find nothing before this process reads reports that another process has left in the socket: the
+/// kernel shows the socket readable for as long as reports wait.
 const REPORTS_EVERY: u32 = 64;
 
 /// When refused packets are offered again.

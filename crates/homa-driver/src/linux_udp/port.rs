@@ -56,10 +56,11 @@ impl PortOffer {
 
 impl Drop for PortOffer {
     fn drop(&mut self) {
-        // Wakes the thread. Copies of the descriptor in forked children are refused connections from now on.
+        // Wakes the thread. From now on, connections to copies of the descriptor in forked children are
+        // refused.
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
-            // It ends for no other reason, and does not panic.
+            // The thread ends for no other reason, and does not panic.
             let _ = thread.join();
         }
     }
@@ -79,7 +80,7 @@ fn serve(listener: &Socket, offered: BorrowedFd<'_>) {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-            // Descriptors or memory may be short for now, or the peer has gone.
+            // Descriptors or memory may be short for now, or the peer has ended.
             Err(_) => thread::sleep(PAUSE),
         }
     }

@@ -6,9 +6,9 @@ pub(super) const VNET_BYTES: usize = 10;
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`
 const NEEDS_CHECKSUM: u8 = 1;
-/// `VIRTIO_NET_HDR_GSO_UDP_L4`, ...
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`
 const UDP_DATAGRAMS: u8 = 5;
-/// ... which may be combined with a bit for ECN.
+/// Mask of the kind, without the flag for ECN.
 const KIND_BITS: u8 = 0x7f;
 const UDP_BYTES: usize = 8;
 /// Offset of the checksum in a UDP header.

@@ -28,9 +28,9 @@ const TX_PACKETS: usize = 64;
 /// Maximum number of bytes that we put in front of packets.
 const FRONT_BYTES: usize = VNET_BYTES + HEADERS_MAX;
 /// Packets up to this length are copied behind their headers: the kernel takes longer for a further part than
-/// we take to copy so few bytes, ...
+/// this copy takes.
 const JOINED_BYTES: usize = 512;
-/// ... and a lone packet up to this length, since a single piece needs no structure that lists parts.
+/// A lone packet is copied up to this length, since a single piece needs no structure that lists parts.
 const JOINED_ALONE_BYTES: usize = 2_048;
 const AREA_BYTES: usize = TX_PACKETS * (FRONT_BYTES + JOINED_BYTES) + JOINED_ALONE_BYTES;
 /// A header part for each frame, and header and payload of each packet.

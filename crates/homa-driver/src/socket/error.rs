@@ -27,7 +27,7 @@ pub enum BindError {
         /// The program that runs.
         program: String,
     },
-    /// Something that does not share it has the UDP port of Linux Homa.
+    /// The UDP port of Linux Homa belongs to a socket that is not shared.
     #[error(
         "UDP port {} on {} is taken and not shared: by Linux Homa (switch it off by net.homa.hijack_udp=0), or by a process of \
          another user or at another address. Use a network namespace of its own, or end that process",

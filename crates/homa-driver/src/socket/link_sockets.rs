@@ -117,7 +117,7 @@ impl LinkSockets {
         let stats = self.stats();
         self.all.clear();
         if self.config.joins && !self.grouped {
-            // No other socket is to join it. The call cannot fail: the option is supported.
+            // No other socket may join it. The call cannot fail: the option is supported.
             let _ = main.socket.set_reuse_port(false);
         }
         stats

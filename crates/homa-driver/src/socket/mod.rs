@@ -113,7 +113,7 @@ pub(crate) struct PacketSocket {
     /// RPCs whose packets a network report may quote.
     recent: RecentIds,
     unreachable: VecDeque<UnreachableReport>,
-    /// Reports of the network that other processes may need too, if they share the socket.
+    /// Network reports that other processes may also need, if they share the socket.
     shared_reports: Option<VecDeque<NetworkError>>,
     sent_times: SentTimes,
     /// The flags of SO_TIMESTAMPING for received packets.

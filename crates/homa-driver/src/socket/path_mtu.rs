@@ -23,8 +23,8 @@ const UNKNOWN_MTU_BYTES: usize = 1_280;
 const LEAST_V4_MTU_BYTES: usize = 552;
 
 /// Path MTUs by the peer's IP address: that of the route and its device, or less if routers reported less for
-/// packets that this driver sent. The kernel learns path MTUs from any report that quotes one of its sockets,
-/// as anybody can forge. What it has learnt is therefore not used (SEND-17).
+/// packets that this driver sent. The kernel accepts path MTUs from any report that quotes one of its
+/// sockets, and such reports are easily forged. The kernel's path MTUs are therefore not used (SEND-17).
 #[derive(Debug)]
 pub(crate) struct PathMtus {
     carrier: Carrier,
@@ -105,19 +105,19 @@ fn ask_kernel(local: IpAddr, to: SocketAddr) -> Option<usize> {
         _ => None,
     };
     // The route may depend on the source; if there is none from it, the route without a source is the best
-    // guess.
+    // estimate.
     let mtu = netlink.mtu_to(to.ip(), from, scope).or_else(|_| netlink.mtu_to(to.ip(), None, scope)).ok()?;
     let longest = if to.is_ipv4() { usize::from(u16::MAX) } else { mtu };
     Some(mtu.min(longest)).filter(|&mtu| mtu > Carrier::Udp.overhead_bytes(to.ip()))
 }
 
 /// The same from a connected UDP socket, which knows its route; connecting it sends nothing. Its answer
-/// includes what the kernel has learnt of the path.
+/// includes path MTUs that the kernel has accepted from reports.
 fn ask_socket(local: IpAddr, to: SocketAddr) -> Option<usize> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), Some(Protocol::UDP)).ok()?;
     if !local.is_unspecified() && local.is_ipv4() == to.is_ipv4() {
         // The route may depend on the source; if the bind fails, the route without a source is the best
-        // guess.
+        // estimate.
         let _ = socket.bind(&SockAddr::from(SocketAddr::new(local, 0)));
     }
     socket.connect(&SockAddr::from(to)).ok()?;

@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 const STUCK_AFTER_NS: u64 = 5 * MS;
 
 /// A stuck path is free again if it has room and nothing was refused for this time. A full queue accepts a
-/// packet now and then; if it counted as free each time, the others would wait for it again.
+/// packet now and then; if it counted as free each time, packets on other links would wait for it again.
 const FREE_AFTER_NS: u64 = 100 * MS;
 
 /// Time until refused packets are offered again if poll(2) does not report room.
@@ -48,7 +48,8 @@ impl StallDetector {
         self.since_ns = None;
     }
 
-    /// Whether the path accepts packets again, or always has: no recent refusal, and its socket `has_room`.
+    /// Whether the path accepts packets again, or always has: nothing was refused recently, and its socket
+    /// `has_room`.
     pub(super) fn is_over(&mut self, now_ns: u64, has_room: bool) -> bool {
         let quiet = self.last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= FREE_AFTER_NS);
         if quiet && has_room {

@@ -3,8 +3,8 @@
 //!
 //! The program chooses by the RPC id, so that all packets of an RPC go to the same socket, in both directions
 //! and from any peer. It is classic BPF, which needs no privilege and no compiler. The kernel numbers the
-//! sockets in the order in which they were bound. A program that reads beyond a short packet returns 0; any
-//! socket will do for what is no packet.
+//! sockets in the order in which they were bound. A program that reads beyond a short packet returns 0: a
+//! packet too short to be valid may go to any socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -24,9 +24,9 @@ pub const MAX_SEGMENTED_BYTES: usize = 65_535 - 8 - 40;
 /// 10 to 30 ns, the structure 100 to 150 ns, of which 60 are the control message's (measured on a 3 GHz Xeon
 /// with Linux 6.18).
 const JOINED_ALONE_BYTES: usize = 2_048;
-/// The same for a packet of a run, ...
+/// The same limit for a packet of a run.
 const JOINED_IN_RUN_BYTES: usize = 512;
-/// ... and the memory for all of them: a full ring of runs.
+/// Memory for all packets of a full ring of runs.
 const JOINED_BYTES: usize = TX_PACKETS * JOINED_IN_RUN_BYTES;
 /// Number of consecutive lone packets with the same priority, different from the socket's, before the socket
 /// takes that priority. The call to set it costs about two control messages; most traffic of a socket keeps
@@ -357,13 +357,13 @@ mod tests {
 
     #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between C libraries")]
     fn as_the_kernel_reads(message: &libc::msghdr) -> KernelView {
-        // SAFETY: the fill has set this number of parts, ...
+        // SAFETY: the fill has set this number of parts.
         let parts = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen as usize) };
         let bytes = parts.iter().flat_map(|part| {
-            // SAFETY: ... each of this number of bytes, ...
+            // SAFETY: each of these parts was set with its number of bytes.
             unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) }.to_vec()
         });
-        // SAFETY: ... and a name and a control, which are there as well.
+        // SAFETY: the fill has set a name and a control of these lengths.
         let (name, control) =
             unsafe { (*message.msg_name.cast::<RawAddress>(), *message.msg_control.cast::<Control>()) };
         let controls = control.messages(message.msg_controllen as usize);

@@ -26,7 +26,7 @@ pub(super) struct RingSizes {
     pub(super) completion: u32,
 }
 
-/// What a socket shares with another socket.
+/// The resources that a socket shares with another socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role<'a> {
     /// Nothing: it is the first with its frames.

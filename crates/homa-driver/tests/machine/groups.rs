@@ -36,7 +36,7 @@ fn xdp_group(carrier: Carrier, mode: XdpMode, ip: &str, count: u32) -> Vec<XdpDr
         ..XdpConfig::default()
     };
     let group = XdpDriver::open_group(&config, count).unwrap();
-    // They remember the paths to all peers, and the tests' own threads are in another namespace.
+    // The drivers remember the paths to all peers, and the tests' own threads are in another namespace.
     for (driver, ip) in group.iter().flat_map(|driver| V4.iter().chain(&V6).map(move |ip| (driver, ip))) {
         driver.max_packet(at(ip));
     }

@@ -10,7 +10,7 @@ use homa_driver::{
 };
 use homa_testkit::namespace::Namespace;
 
-/// Long enough for any event that happens at all, even on a busy machine.
+/// Long enough for any event that occurs at all, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a test in a network namespace of its own.
@@ -119,7 +119,7 @@ fn a_port_that_is_not_shared_is_an_error() {
         assert!(matches!(bind("127.0.0.1"), Err(BindError::LinuxUdpTaken(address)) if address == here()));
         drop(other);
         let one = bind_freed("127.0.0.1");
-        // The port at one address stands in the way of all.
+        // A port taken at one address cannot be bound at all addresses.
         assert!(matches!(bind("0.0.0.0"), Err(BindError::LinuxUdpTaken(_))));
         drop(one);
         let all = bind_freed("0.0.0.0");
@@ -142,7 +142,7 @@ fn packets_are_handed_over_as_they_came() {
         for (number, bytes) in sent.iter().enumerate() {
             let priority = (number < 4).then_some(6);
             let packet = HandedPacket { from, priority, received_at: Some(77), bytes };
-            // The last one is for both.
+            // The last packet is for both members.
             exchange.hand_over(if number == 4 { 1 << 1 | 1 << 63 } else { 1 << 1 }, &packet);
         }
         exchange.flush();
@@ -161,7 +161,7 @@ fn packets_are_handed_over_as_they_came() {
         let counts = reader.stats();
         assert_eq!((counts.handed_over, counts.hand_over_drops), (6, 0));
         assert_eq!((other.stats().taken_over, other.stats().packets_in), (5, 0));
-        // After its end, and for a process that another one takes for it.
+        // Packets for a member that has ended are dropped, and so are those for a slot without a member.
         drop(other);
         let packet = HandedPacket { from, priority: None, received_at: None, bytes: b"lost" };
         reader.exchange().unwrap().hand_over(1 << 1 | 1 << 2, &packet);
@@ -211,7 +211,7 @@ fn a_report_goes_to_the_process_whose_port_it_quotes() {
         let expected =
             UnreachableReport { peer, target: UnreachableTarget::Port { port: 99, sender_id: Some(1_234) } };
         let (mut burst, begin) = (RxBurst::new(), Instant::now());
-        // Whoever reads it from the socket also uses it.
+        // The driver that reads it from the socket also uses it.
         loop {
             reader.receive(&mut burst).unwrap();
             if let Some(port) = reader.exchange().unwrap().next_report() {

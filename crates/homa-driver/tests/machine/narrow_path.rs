@@ -5,7 +5,7 @@ use homa_driver::Driver;
 use homa_driver::udp::{UdpConfig, UdpDriver};
 
 /// Moves this thread into a new network namespace with a loopback device that is up. False, with the reason
-/// printed, where that needs a privilege that the test lacks.
+/// printed, if the test lacks the required privilege.
 fn enter_namespace() -> bool {
     // SAFETY: concerns this thread only, which makes its sockets afterwards.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {

@@ -241,7 +241,7 @@ fn a_change_of_the_mtu_is_followed_both_ways() {
     let to = at(Carrier::Udp, V4[1]);
     let (mut a, fits) = max_packet(&namespaces[0], a, to);
     assert_eq!(fits, 1_472);
-    // It has checked the device just now.
+    // The driver has checked the device just now.
     send(&mut a, to, &[message(1_472, 0)]);
     assert_eq!(receive_packets(&mut b, 1)[0].1, message(1_472, 0));
     namespaces[0].ip("link set v0 mtu 1300").unwrap();
@@ -256,7 +256,7 @@ fn a_change_of_the_mtu_is_followed_both_ways() {
     }
     let mut fits = fits;
     while fits == 1_272 {
-        // It checks the device again after some time.
+        // The driver checks the device again after some time.
         assert_eq!(a.send(&[]).unwrap(), 0);
         (a, fits) = max_packet(&namespaces[0], a, to);
     }
@@ -279,7 +279,7 @@ fn a_device_that_is_down_loses_packets_and_comes_back_and_one_that_is_gone_does_
     send(&mut a, at_b, &[message(100, 2), message(100, 3)]);
     assert_eq!((a.stats().send_errors.unreachable, a.stats().send_errors.total()), (2, 2));
     let mut burst = RxBurst::new();
-    // The descriptor shows it, for a limited time.
+    // The descriptor shows the error, for a limited time.
     while is_readable(a.poll_fd().unwrap()) {
         assert_eq!(a.receive(&mut burst).unwrap(), 0);
     }

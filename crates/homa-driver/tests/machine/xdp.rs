@@ -47,7 +47,7 @@ fn learn_paths(driver: &dyn Driver) {
     }
 }
 
-/// A driver over the kernel's sockets, as a peer that knows nothing of frames.
+/// A driver over the kernel's sockets, as a peer without AF_XDP.
 fn kernel_driver(ip: &str, carrier: Carrier) -> Box<dyn Driver> {
     kernel_driver_that_cuts(ip, carrier, false)
 }
@@ -172,7 +172,7 @@ fn each_queue_has_its_packets_taken() {
         }
         drop(frames);
         if mode == XdpMode::Generic {
-            // A veth that no program makes poll has forgotten the queue when a packet arrives here.
+            // If no program makes the veth poll, the queue of a packet is lost by the time it arrives here.
             continue;
         }
         // A single queue receives only some of them.
