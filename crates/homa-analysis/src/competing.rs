@@ -19,13 +19,13 @@ pub struct CompetingRpc {
     pub bytes: u64,
     /// Their lowest and highest priority.
     pub priorities: (u8, u8),
-    /// Packets among them of lower priority than the waiting packet, although it was there before their
-    /// transmission began.
+    /// Packets among them of lower priority whose transmission began while the waiting packet was in the
+    /// queue.
     pub inversions: u32,
 }
 
-/// The packets that the packet's sender sent from `ready` on, when this one could have been sent, until it
-/// was.
+/// The packets that the sender sent from `ready`, the time at which this packet could have been sent, until
+/// this packet was sent.
 #[must_use]
 pub fn at_sender(model: &Model, packet: &Packet, ready: ModelTime) -> Vec<CompetingRpc> {
     let sender = model.rpcs[packet.rpc as usize].sender(packet.direction);
@@ -103,16 +103,16 @@ impl CompetingRpcs {
             self.rpcs.push(CompetingRpc { rpc, packets: 0, bytes: 0, priorities, inversions: 0 });
             self.rpcs.len() - 1
         });
-        let crowd = &mut self.rpcs[place];
-        crowd.packets += 1;
-        crowd.bytes += u64::from(packet_word_parts(word).1);
-        crowd.priorities = (crowd.priorities.0.min(priority), crowd.priorities.1.max(priority));
-        crowd.inversions += u32::from(inverted);
+        let rpc_sum = &mut self.rpcs[place];
+        rpc_sum.packets += 1;
+        rpc_sum.bytes += u64::from(packet_word_parts(word).1);
+        rpc_sum.priorities = (rpc_sum.priorities.0.min(priority), rpc_sum.priorities.1.max(priority));
+        rpc_sum.inversions += u32::from(inverted);
     }
 
-    /// The crowds, most bytes first.
+    /// The competing RPCs, most bytes first.
     fn sorted(mut self) -> Vec<CompetingRpc> {
-        self.rpcs.sort_by_key(|crowd| (std::cmp::Reverse(crowd.bytes), crowd.rpc));
+        self.rpcs.sort_by_key(|rpc_sum| (std::cmp::Reverse(rpc_sum.bytes), rpc_sum.rpc));
         self.rpcs
     }
 }

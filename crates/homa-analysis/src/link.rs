@@ -16,8 +16,8 @@ const IPV4_BYTES: u32 = 20;
 const IPV6_BYTES: u32 = 40;
 const UDP_BYTES: u32 = 8;
 
-/// Number of packets over which a rate is measured. So many that the rounding of times to nanoseconds does
-/// not matter, and so few that they are back to back even in a network with little load.
+/// Number of packets over which a rate is measured: enough that rounding times to nanoseconds does not
+/// matter, and few enough that they are back to back even in a network with little load.
 const WINDOW: u64 = 16;
 /// Percentage of the densest windows to ignore if packets seem closer together than they were on the link.
 const SQUEEZED_PERCENT: usize = 1;

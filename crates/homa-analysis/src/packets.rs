@@ -36,7 +36,7 @@ struct Observation {
     sender_id: u64,
     word: u32,
     offset: u32,
-    sight: ObservationKind,
+    kind: ObservationKind,
     node: u16,
     record: u32,
 }
@@ -52,13 +52,13 @@ pub fn passages(dumps: &[Dump]) -> Vec<Passage> {
     let mut seen = Vec::new();
     for (node, (dump, whole)) in (0..=u16::MAX).zip(dumps.iter().zip(&whole)) {
         for (index, record) in (0..=u32::MAX).zip(&dump.records) {
-            seen.extend(sight(record, node, index, *whole));
+            seen.extend(observation_of(record, node, index, *whole));
         }
     }
     seen.sort_unstable();
     let mut passages = Vec::new();
     for of_rpc in seen.chunk_by(|a, b| a.sender_id == b.sender_id) {
-        let starts = of_rpc.iter().take_while(|seen| seen.sight == ObservationKind::Start).count();
+        let starts = of_rpc.iter().take_while(|seen| seen.kind == ObservationKind::Start).count();
         let (starts, packets) = of_rpc.split_at(starts);
         for of_packet in packets.chunk_by(|a, b| (a.word, a.offset) == (b.word, b.offset)) {
             let known_since = |sent: &Observation| {
@@ -79,8 +79,8 @@ fn is_whole(dump: &Dump) -> bool {
         && !dump.records[..before_last].iter().any(|record| record.event() == Some(EventKind::Freeze))
 }
 
-fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Observation> {
-    let (sight, sender_id) = match record.event()? {
+fn observation_of(record: &Record, node: u16, index: u32, whole: bool) -> Option<Observation> {
+    let (kind, sender_id) = match record.event()? {
         EventKind::PacketSent => (ObservationKind::Sent, record.id),
         EventKind::PacketReceived => (ObservationKind::Received, record.id ^ 1),
         EventKind::SwitchEntered => (ObservationKind::Entered, record.id),
@@ -91,7 +91,7 @@ fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Observat
                 sender_id: record.id,
                 word: 0,
                 offset: 0,
-                sight: ObservationKind::Start,
+                kind: ObservationKind::Start,
                 node,
                 record: index,
             });
@@ -99,14 +99,7 @@ fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Observat
         _ => return None,
     };
     let (word, offset) = (record.a, record.b);
-    (sender_id > 1 && word != 0).then_some(Observation {
-        sender_id,
-        word,
-        offset,
-        sight,
-        node,
-        record: index,
-    })
+    (sender_id > 1 && word != 0).then_some(Observation { sender_id, word, offset, kind, node, record: index })
 }
 
 /// The passages of one packet, from all its records.
@@ -116,8 +109,8 @@ fn passages_of(
     passages: &mut Vec<Passage>,
 ) {
     let [sent, rest @ ..] = seen else { return };
-    let sent_once = sent.sight == ObservationKind::Sent
-        && rest.first().is_none_or(|next| next.sight != ObservationKind::Sent);
+    let sent_once = sent.kind == ObservationKind::Sent
+        && rest.first().is_none_or(|next| next.kind != ObservationKind::Sent);
     if !sent_once || rest.is_empty() || !known_since(sent) {
         return;
     }
@@ -128,13 +121,13 @@ fn passages_of(
         came: to.record,
     };
     // A network may duplicate a packet: the first arrival gives the bound on the clocks.
-    let received = rest.iter().find(|seen| seen.sight == ObservationKind::Received);
+    let received = rest.iter().find(|seen| seen.kind == ObservationKind::Received);
     if let Some(received) = received.filter(|received| received.node != sent.node) {
         passages.push(passage(sent, received));
     }
-    for at_switch in rest.chunk_by(|a, b| (a.sight, a.node) == (b.sight, b.node)) {
+    for at_switch in rest.chunk_by(|a, b| (a.kind, a.node) == (b.kind, b.node)) {
         let [only] = at_switch else { continue };
-        match (only.sight, received) {
+        match (only.kind, received) {
             _ if only.node == sent.node => {}
             (ObservationKind::Entered, _) => passages.push(passage(sent, only)),
             (ObservationKind::Left, Some(received)) if received.node != only.node => {

@@ -43,7 +43,8 @@ impl Fit {
         let widest = band.widest();
         let round_trip = band.width(widest);
         let noise = noise(&band, widest, upper, lower).max(RESOLUTION_NS);
-        // Take the middle of the slopes that noise cannot tell apart: it depends on more than three packets.
+        // Use the middle of the slopes that differ by less than the noise: it depends on more than three
+        // packets.
         let (from, to) = band.slopes(widest, round_trip - noise);
         let slope = from.midpoint(to);
         let middle = |slope| {

@@ -103,7 +103,7 @@ pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
         nodes[pair.second].packets += packets;
     }
     let middles: Vec<i64> = dumps.iter().map(middle).collect();
-    let courses = if options.same_clock {
+    let estimates = if options.same_clock {
         trust(dumps, options.reference.unwrap_or(0), &middles, &mut nodes)
     } else {
         groups(dumps, &edges, options.reference, &middles, &mut nodes)
@@ -111,7 +111,8 @@ pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
     for pair in &mut pairs {
         // Both lists are in the order of their nodes.
         let edge = edges.binary_search_by_key(&(pair.first, pair.second), |edge| (edge.first, edge.second));
-        let (Ok(edge), Some(first), Some(second)) = (edge, courses[pair.first], courses[pair.second]) else {
+        let (Ok(edge), Some(first), Some(second)) = (edge, estimates[pair.first], estimates[pair.second])
+        else {
             continue;
         };
         let edge = &edges[edge];
@@ -154,10 +155,10 @@ impl NodeClock {
         }
     }
 
-    /// Sets the fields that follow from the course. `start` and `middle` are times of the node's clock.
-    fn set(&mut self, course: &ClockEstimate, start: i64, middle: i64, bound_ns: f64) {
-        let (whole, part) = course.correction(middle);
-        let drift_ppb = (course.drift * 1e9).round();
+    /// Sets the fields that follow from the estimate. `start` and `middle` are times of the node's clock.
+    fn set(&mut self, estimate: &ClockEstimate, start: i64, middle: i64, bound_ns: f64) {
+        let (whole, part) = estimate.correction(middle);
+        let drift_ppb = (estimate.drift * 1e9).round();
         // The drift in the dump is rounded. Choose the offset at the start so that the error is smallest
         // where the records are.
         let since_start = middle.saturating_sub(start) as f64 * drift_ppb / 1e9;
@@ -168,7 +169,7 @@ impl NodeClock {
             uncertainty_ns: bound_ns.max(0.0).ceil() as u64,
         });
         self.offset_ns = whole as f64 + part;
-        self.drift_ppm = course.drift * 1e6;
+        self.drift_ppm = estimate.drift * 1e6;
         self.bound_ns = bound_ns;
     }
 }
@@ -184,7 +185,7 @@ fn start(dump: &Dump) -> i64 {
     dump.start_ns.min(LATEST_NS) as i64
 }
 
-/// The courses if all nodes share the machine's clock.
+/// The estimates if all nodes share the machine's clock.
 fn trust(
     dumps: &[Dump],
     reference: usize,
@@ -192,10 +193,10 @@ fn trust(
     nodes: &mut [NodeClock],
 ) -> Vec<Option<ClockEstimate>> {
     for ((node, dump), middle) in nodes.iter_mut().zip(dumps).zip(middles) {
-        let course = ClockEstimate { own: *middle, shared: *middle, part: 0.0, drift: 0.0 };
+        let estimate = ClockEstimate { own: *middle, shared: *middle, part: 0.0, drift: 0.0 };
         let ppm = dump.calibration_error_ppb() as f64 / 1e3;
         let error = ANCHOR_NS + middle.abs_diff(start(dump)) as f64 * ppm / 1e6;
-        node.set(&course, start(dump), *middle, error);
+        node.set(&estimate, start(dump), *middle, error);
         node.reference = Some(reference);
         (node.likely_ns, node.likely_ppm) = (error, ppm);
     }
@@ -213,7 +214,7 @@ fn groups(
     middles: &[i64],
     nodes: &mut [NodeClock],
 ) -> Vec<Option<ClockEstimate>> {
-    let mut courses = vec![None; dumps.len()];
+    let mut estimates = vec![None; dumps.len()];
     let mut wanted: Vec<usize> = (0..dumps.len()).collect();
     wanted.sort_by_key(|node| (reference != Some(*node), dumps[*node].node.kind == NodeKind::Switch));
     for start_node in wanted {
@@ -226,25 +227,25 @@ fn groups(
         }
         let mut group = vec![None; dumps.len()];
         for (node, reached) in &reached {
-            group[*node] = Some(reached.course);
+            group[*node] = Some(reached.estimate);
         }
         solve::settle(&mut group, edges, start_node);
         let bounds = solve::distances(dumps.len(), edges, start_node, |edge| {
-            let courses = group[edge.first].zip(group[edge.second]);
+            let estimates = group[edge.first].zip(group[edge.second]);
             let ahead =
-                courses.map_or(0.0, |(first, second)| solve::disagreement(edge, &first, &second).0.abs());
+                estimates.map_or(0.0, |(first, second)| solve::disagreement(edge, &first, &second).0.abs());
             ahead + edge.fit.round_trip.abs() / 2.0
         });
         for (index, reached) in reached {
-            let (node, Some(course)) = (&mut nodes[index], group[index]) else { continue };
-            node.set(&course, start(&dumps[index]), middles[index], bounds[index]);
+            let (node, Some(estimate)) = (&mut nodes[index], group[index]) else { continue };
+            node.set(&estimate, start(&dumps[index]), middles[index], bounds[index]);
             node.reference = Some(start_node);
             let likely_ns = reached.variance.sqrt().min(bounds[index]);
             (node.likely_ns, node.likely_ppm) = (likely_ns, reached.drift_error * 1e6);
-            courses[index] = Some(course);
+            estimates[index] = Some(estimate);
         }
     }
-    courses
+    estimates
 }
 
 /// A passage as its pair uses it: the pair, whether it goes backward, and the bound on the two clocks.

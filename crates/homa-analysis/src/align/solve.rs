@@ -49,7 +49,7 @@ impl ClockEstimate {
         own.saturating_add(whole).saturating_sub(zero) as f64 + part
     }
 
-    /// The clock of the node at the other end of an edge, if `self` is the course of `node`.
+    /// The clock of the node at the other end of an edge, if `self` is the estimate of `node`.
     fn across(&self, edge: &Edge, node: usize) -> ClockEstimate {
         let fit = &edge.fit;
         let whole = fit.value.round();
@@ -85,7 +85,7 @@ impl ClockEstimate {
 /// A node's clock as estimated along a path of edges.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathEstimate {
-    pub(super) course: ClockEstimate,
+    pub(super) estimate: ClockEstimate,
     /// Squared error of its times relative to the node at the start, added up over the edges of the path.
     pub(super) variance: f64,
     /// Error of its drift as a fraction, not squared.
@@ -94,10 +94,10 @@ pub(super) struct PathEstimate {
 
 /// The nodes reachable from `start`, each by the path of minimum uncertainty, nearest first.
 pub(super) fn reach(nodes: usize, edges: &[Edge], start: usize, own: i64) -> Vec<(usize, PathEstimate)> {
-    let course = ClockEstimate { own, shared: own, part: 0.0, drift: 0.0 };
+    let estimate = ClockEstimate { own, shared: own, part: 0.0, drift: 0.0 };
     let mut best: Vec<Option<PathEstimate>> = vec![None; nodes];
     let mut done = vec![false; nodes];
-    best[start] = Some(PathEstimate { course, variance: 0.0, drift_error: 0.0 });
+    best[start] = Some(PathEstimate { estimate, variance: 0.0, drift_error: 0.0 });
     let at = adjacency(nodes, edges);
     let mut order = Vec::new();
     while let Some((node, reached)) = nearest(&best, &done, |reached| reached.variance) {
@@ -107,8 +107,11 @@ pub(super) fn reach(nodes: usize, edges: &[Edge], start: usize, own: i64) -> Vec
             let (other, variance) = (edge.other(node), reached.variance + edge.variance());
             if !done[other] && best[other].is_none_or(|known| variance < known.variance) {
                 let drift_error = reached.drift_error.hypot(edge.fit.slope_error);
-                best[other] =
-                    Some(PathEstimate { course: reached.course.across(edge, node), variance, drift_error });
+                best[other] = Some(PathEstimate {
+                    estimate: reached.estimate.across(edge, node),
+                    variance,
+                    drift_error,
+                });
             }
         }
     }
@@ -173,15 +176,15 @@ pub(super) fn disagreement(edge: &Edge, first: &ClockEstimate, second: &ClockEst
     (ahead, rate * NS_PER_S)
 }
 
-/// Adjusts the courses by weighted least squares, to minimize the disagreement of all edges relative to their
-/// errors. Nodes without a course take no part, and `start` keeps its course.
-pub(super) fn settle(courses: &mut [Option<ClockEstimate>], edges: &[Edge], start: usize) {
+/// Adjusts the estimates by weighted least squares, to minimize the disagreement of all edges relative to
+/// their errors. Nodes without a estimate take no part, and `start` keeps its estimate.
+pub(super) fn settle(estimates: &mut [Option<ClockEstimate>], edges: &[Edge], start: usize) {
     for _ in 0..ROUNDS {
-        let Some(zero) = courses[start].map(|course| course.shared) else { return };
-        let rows = rows(courses, edges, start, zero);
-        let changes = least_squares(&rows, courses.len(), start);
-        for (course, change) in courses.iter_mut().zip(changes) {
-            *course = course.map(|course| course.corrected(zero, change[0], change[1]));
+        let Some(zero) = estimates[start].map(|estimate| estimate.shared) else { return };
+        let rows = rows(estimates, edges, start, zero);
+        let changes = least_squares(&rows, estimates.len(), start);
+        for (estimate, change) in estimates.iter_mut().zip(changes) {
+            *estimate = estimate.map(|estimate| estimate.corrected(zero, change[0], change[1]));
         }
     }
 }
@@ -199,11 +202,11 @@ struct Row {
     weight: f64,
 }
 
-fn rows(courses: &[Option<ClockEstimate>], edges: &[Edge], start: usize, zero: i64) -> Vec<Row> {
+fn rows(estimates: &[Option<ClockEstimate>], edges: &[Edge], start: usize, zero: i64) -> Vec<Row> {
     let mut rows = Vec::new();
     let inverse_square = |error: f64| 1.0 / (error * error).max(1e-6);
     for edge in edges {
-        let (Some(first), Some(second)) = (courses[edge.first], courses[edge.second]) else { continue };
+        let (Some(first), Some(second)) = (estimates[edge.first], estimates[edge.second]) else { continue };
         let (ahead, rate) = disagreement(edge, &first, &second);
         let seconds = first.after(zero, edge.fit.pivot) / NS_PER_S;
         let row = |delta, drift, wanted, weight| Row {
@@ -217,10 +220,10 @@ fn rows(courses: &[Option<ClockEstimate>], edges: &[Edge], start: usize, zero: i
         rows.push(row(1.0, seconds, -ahead, inverse_square(edge.value_error)));
         rows.push(row(0.0, 1.0, -rate, inverse_square(edge.fit.slope_error * NS_PER_S)));
     }
-    for (node, course) in courses.iter().enumerate() {
-        let Some(course) = course.filter(|_| node != start) else { continue };
+    for (node, estimate) in estimates.iter().enumerate() {
+        let Some(estimate) = estimate.filter(|_| node != start) else { continue };
         let weight = inverse_square(PRIOR_DRIFT_PPB);
-        let wanted = -course.drift * NS_PER_S;
+        let wanted = -estimate.drift * NS_PER_S;
         rows.push(Row { plus: node, minus: start, delta: 0.0, drift: 1.0, wanted, weight });
     }
     rows

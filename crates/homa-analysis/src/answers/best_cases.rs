@@ -34,8 +34,8 @@ impl BestCases {
         BestCases(pairs.into_iter().filter_map(line).collect())
     }
 
-    /// Like [`BestCases::of`], and counts the packets that reached the best case to `within_ns` and for which
-    /// `may_be` allows that nothing delayed them.
+    /// Like [`BestCases::of`], and counts the packets within `within_ns` of the best case, except those that
+    /// `may_be` excludes.
     pub(super) fn counted(
         model: &Model,
         delay: fn(&Packet) -> Option<i64>,

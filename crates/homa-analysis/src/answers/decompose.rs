@@ -257,8 +257,8 @@ impl State for Queue {
     }
 }
 
-/// The reads of bursts by an endpoint: the time, and for how long the queue may not have been empty by then;
-/// and the minimum wait of a packet in its burst.
+/// The reads of bursts by an endpoint: the time of each read, and the time for which the queue may not have
+/// been empty before it; and the minimum wait of a packet in its burst.
 #[derive(Default)]
 struct PollHistory {
     reads: Vec<(u64, u64)>,

@@ -80,7 +80,7 @@ struct Bursts {
 pub(super) struct Matcher {
     bursts: HashMap<(NodeId, u8), Bursts, FixedState>,
     observations: Vec<Observation>,
-    /// Scratch space: sort keys with places, and the sights in that order.
+    /// Scratch space: sort keys with places, and the observations in that order.
     order: Vec<(u128, u32)>,
     sorted: Vec<Observation>,
 }
@@ -125,7 +125,7 @@ impl Matcher {
                 observations.push(Observation { key, stage, place, node: event.node, record: *record });
             }
         }
-        // Sort numbers instead of the large sights, which took half of the time of building a model.
+        // Sort numbers instead of the large observations, which took half of the time of building a model.
         self.order.clear();
         self.order.extend(observations.iter().map(|observation| (observation.order(), observation.place)));
         self.order.sort_unstable();
@@ -200,7 +200,7 @@ fn observation(record: &Record) -> Option<(Stage, Key)> {
     Some((stage, Key { direction, packet_type, offset: record.b, length }))
 }
 
-/// Appends the packets to which these sights of one key belong.
+/// Appends the packets to which these observations of one key belong.
 fn matched(rpc: u32, key: Key, observations: &[Observation], packets: &mut Vec<Packet>) {
     let first = packets.len();
     let base = observations[0].stage;
@@ -240,9 +240,9 @@ fn matched(rpc: u32, key: Key, observations: &[Observation], packets: &mut Vec<P
     }
 }
 
-/// Assigns the sights of one stage at one node to the packets, which are in order of time. If there are fewer
-/// sights than packets, the earlier packets were lost, because a retransmission follows a loss. Therefore it
-/// goes from the last to the first.
+/// Assigns the observations of one stage at one node to the packets, which are in order of time. If there are
+/// fewer observations than packets, the earlier packets were lost, because a retransmission follows a loss.
+/// Therefore it goes from the last to the first.
 fn assign(observations: &[&Observation], packets: &mut [Packet]) {
     let mut left = packets.len();
     for observation in observations.iter().rev() {
@@ -255,7 +255,7 @@ fn assign(observations: &[&Observation], packets: &mut [Packet]) {
     }
 }
 
-/// Whether this sight may belong to that packet.
+/// Whether this observation may belong to that packet.
 fn may_be(packet: &Packet, observation: &Observation) -> bool {
     let behind_drop = matches!(packet.fate, Fate::Dropped(_)) && observation.stage > Stage::Dropped;
     !behind_drop && packet.first_seen().ns().is_none_or(|ns| ns <= observation.record.time)
