@@ -331,7 +331,7 @@ fn compare(api: LibhomaFunctions) {
 }
 
 /// Resident memory in KiB, and open descriptors.
-fn held() -> (u64, usize) {
+fn resources() -> (u64, usize) {
     let status = fs::read_to_string("/proc/self/status").expect("a process has a status");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it has memory");
     let kib = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
@@ -345,7 +345,7 @@ fn grow(api: LibhomaFunctions, calls: u64) {
     println!("{:>10} {:>14} {:>12}", "calls", "resident, KiB", "descriptors");
     let start = Instant::now();
     for part in 0..=PARTS {
-        let (kib, descriptors) = held();
+        let (kib, descriptors) = resources();
         println!("{:>10} {kib:>14} {descriptors:>12}", WARM_UP + calls / PARTS * part);
         if part < PARTS {
             client.call_many(&to, &request, calls / PARTS);

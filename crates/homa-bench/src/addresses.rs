@@ -56,8 +56,8 @@ pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Optio
 }
 
 /// The address to which client host `number`, counted from 0, binds to reach a server at `to`. Over loopback,
-/// with a driver whose processes share an address, every host gets its own address, because only the address distinguishes hosts there.
-/// Otherwise the address is arbitrary.
+/// with a driver whose processes share an address, every host gets its own address, because only the address
+/// distinguishes hosts there. Otherwise the address is arbitrary.
 pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
     let ip: IpAddr = match to {
         IpAddr::V4(to) if driver.shares_address() && to.is_loopback() => {
@@ -86,7 +86,8 @@ fn source_for(to: IpAddr) -> Option<IpAddr> {
 }
 
 /// The bind address of client port `number` for bare packets, counted from 1 over all client hosts. Over
-/// loopback, with a driver whose processes share an address, each port has its own address, different from those of Homa hosts.
+/// loopback, with a driver whose processes share an address, each port has its own address, different from
+/// those of Homa hosts.
 ///
 /// # Errors
 /// More than one port to another machine with such a driver: there every port needs an address of its own.

@@ -342,7 +342,7 @@ mod tests {
         let again = between(Some(&scrape(100.0, 1_000, 5.0, 5, 10)), &scrape(2.0, 50, 6.0, 5, 4));
         let sent = one(&again, "homa_packets_sent_total");
         assert_eq!((sent.difference, sent.per_second, sent.went_back), (50.0, Some(25.0), true));
-        // It has counted more than the one before, but since it began.
+        // The host has counted more than its predecessor, but since its own start.
         assert_eq!(one(&again, "homa_host_lock_wait_seconds_total").difference, 6.0);
         assert_eq!(one(&again, "homa_call_seconds").difference, 4.0);
         let later = between(Some(&scrape(10.0, 1_000, 5.0, 5, 10)), &scrape(20.0, 50, 6.0, 5, 4));

@@ -114,7 +114,7 @@ impl Pages {
             },
             Request::Get(_) => response("404 Not Found", PLAIN, "the metrics are at /metrics\n"),
             Request::Other => response("405 Method Not Allowed", PLAIN, "use GET /metrics\n"),
-            Request::Nonsense => response("400 Bad Request", PLAIN, "use GET /metrics over HTTP\n"),
+            Request::NotHttp => response("400 Bad Request", PLAIN, "use GET /metrics over HTTP\n"),
             Request::TooLong => response("431 Request Header Fields Too Large", PLAIN, "use GET /metrics\n"),
         }
     }
@@ -138,7 +138,7 @@ enum Request {
     /// Another method.
     Other,
     /// It is not HTTP.
-    Nonsense,
+    NotHttp,
     /// Its head is too long.
     TooLong,
 }
@@ -156,7 +156,7 @@ impl Request {
                 Request::Get(target.split('?').next().unwrap_or_default().to_owned())
             }
             [_, _, version] if version.starts_with("HTTP/") => Request::Other,
-            _ => Request::Nonsense,
+            _ => Request::NotHttp,
         })
     }
 }
@@ -181,7 +181,7 @@ fn talk(stream: &mut dyn Stream, pages: &Pages) -> std::io::Result<()> {
             break request;
         }
         if read_some(stream, until, &mut bytes)? == 0 {
-            break Request::Nonsense;
+            break Request::NotHttp;
         }
     };
     let answer = pages.answer(&request);

@@ -151,11 +151,11 @@ pub struct TimeDistribution {
     pub bytes: Option<String>,
     /// The number of times.
     pub count: f64,
-    /// Half of them took no longer, as far as the buckets tell: at most a quarter too long.
+    /// Median, with the precision of the buckets: at most a quarter too long.
     pub p50_s: Option<f64>,
-    /// The same of 99 %.
+    /// 99th percentile, with the same precision.
     pub p99_s: Option<f64>,
-    /// The same of all; `None` also where it is beyond the buckets.
+    /// Maximum, with the same precision; `None` also if it is beyond the buckets.
     pub max_s: Option<f64>,
 }
 
@@ -310,7 +310,7 @@ mod tests {
         assert!(figures.restarted);
         assert_eq!((figures.seconds, figures.calls_per_s, figures.calls.count), (2.0, 150.0, 10.0));
         assert_eq!(figures.processors_busy, Some(0.25));
-        // Also where it has been there for longer than the one before, but has counted less.
+        // Also if the host is older than its predecessor was, but has counted less.
         let later = numbers(11.0, 50, 4, 90, 1.0);
         assert!(between(Some((&before.0, &before.1)), (&later.0, &later.1), 1.0).restarted);
     }

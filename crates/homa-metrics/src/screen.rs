@@ -17,7 +17,7 @@ pub struct Column<'a> {
     pub figures: Option<&'a Figures>,
 }
 
-/// A row: its name, and how a host's number is shown.
+/// A row: its name, and the formatter of a host's number.
 type Row = (&'static str, fn(&Figures) -> String);
 
 const ROWS: &[Row] = &[

@@ -64,8 +64,7 @@ impl Family {
 
 /// Parses a text.
 ///
-/// # Errors
-/// Says which line is wrong, and how.
+/// # Errors Names the line and its defect.
 pub fn parse(text: &str) -> Result<Snapshot> {
     ensure!(text.ends_with('\n') || text.is_empty(), "its last line is cut off");
     let mut snapshot = Snapshot::default();
@@ -114,7 +113,8 @@ impl Family {
     }
 }
 
-/// The family of this name, the last one if it is that; texts have all of a family together.
+/// The family of this name. The last family is checked first, since a text has all samples of a family
+/// together.
 fn family<'a>(snapshot: &'a mut Snapshot, name: &str) -> &'a mut Family {
     let families = &mut snapshot.families;
     if families.last().is_none_or(|last| last.name != name) {
@@ -205,7 +205,7 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// Not more of it than a line has room for.
+/// Truncated to the length of a line.
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }

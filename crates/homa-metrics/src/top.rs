@@ -85,7 +85,7 @@ struct Process {
     addr: MetricsAddr,
     /// Its last scrape.
     last: Option<Counters>,
-    /// Since when it does not answer, and why.
+    /// Start and reason of its present unavailability.
     away: Option<(Instant, String)>,
     hosts: Vec<HostFigures>,
 }

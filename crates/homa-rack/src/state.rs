@@ -1,5 +1,5 @@
-//! The state of a rack for other processes than its namespace daemon: a directory with the state, and a lock
-//! that the daemon holds while it lives. A state without a locked lock remains from a crash.
+//! The state of a rack, for processes other than its namespace daemon: a directory with the state, and a lock
+//! that the daemon holds while it lives. A state whose lock is free is left over from a crash.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};

@@ -10,7 +10,7 @@ use crate::page::{FOOT, head};
 /// The result of an experiment: sections with tables and charts, warnings, and the same data as JSON.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What was compared.
+    /// The compared subjects.
     pub title: String,
     /// The conditions of the experiment.
     pub summary: String,

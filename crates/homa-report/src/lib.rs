@@ -1,9 +1,9 @@
-//! What commands that measure have in common: charts, tables, pages, files, units and progress.
+//! Common parts of measuring commands: charts, tables, pages, files, units and progress.
 //!
-//! Nothing here knows the type of a result. [`chart`] draws SVG that reads at 390 pixels, too; [`page`] makes
-//! one HTML file that needs nothing else; [`findings`] shows a result as text, page and JSON; [`output`] and
-//! [`outputs`] write a file whole or not at all; [`units`] reads durations, rates and sizes; [`number`]
-//! writes numbers in about three digits.
+//! Nothing here depends on the type of a result. [`chart`] draws SVG that is legible at 390 pixels, too;
+//! [`page`] makes one HTML file that needs nothing else; [`findings`] shows a result as text, page and JSON;
+//! [`output`] and [`outputs`] write a file whole or not at all; [`units`] reads durations, rates and sizes;
+//! [`number`] writes numbers in about three digits.
 #![forbid(unsafe_code)]
 
 pub mod chart;

@@ -1,4 +1,4 @@
-//! What holds for every policy, whatever comes.
+//! Properties of every policy, for any input.
 
 use homa_steer::batch::Batch;
 use homa_steer::{

@@ -187,7 +187,7 @@ mod tests {
             self.push_late(now_ns, now_ns, queue, wire_bytes, name);
         }
 
-        /// One that came before it was looked for.
+        /// Pushes a frame that arrived before the present poll.
         fn push_late(&mut self, now_ns: u64, came_ns: u64, queue: usize, wire_bytes: u32, name: u32) {
             let bytes = wire_bytes - self.config.overhead_bytes;
             self.pool.take(bytes.into());
@@ -199,7 +199,7 @@ mod tests {
             );
         }
 
-        /// When each frame leaves, looked for every 100 ns from 0 on.
+        /// Departure times of the frames, with a poll every 100 ns from 0 on.
         fn leave(&mut self, until_ns: u64) -> Vec<(u64, u32)> {
             let mut left = Vec::new();
             for now_ns in (0..=until_ns).step_by(100) {

@@ -113,7 +113,7 @@ fn short_means_under_1500_bytes_and_the_shortest_tenth() {
     }
     assert_eq!(threshold("short-long"), 30);
     assert_eq!(threshold("100"), 100);
-    // A tenth of W5 is below 5880 bytes, but short it is only below 1500.
+    // A tenth of W5 is below 5880 bytes, but only messages below 1500 bytes are short.
     assert_eq!(threshold("w5"), 1499);
 
     let mut medium = recorder("one-medium");

@@ -220,7 +220,7 @@ mod tests {
         assert!(sample.elapsed >= milli && sample.rate() > 0.0);
         let rpcs = sample.rtts_ns.len() as u64;
         let packets = sample.packets.expect("counted");
-        // Of an RPC in flight at either end of the measured time, at most one packet is counted.
+        // At most one packet of an RPC is counted if the RPC is in flight at either end of the measured time.
         assert!(packets.abs_diff(2 * rpcs) <= 12, "{packets} packets of {rpcs} RPCs");
         assert!(sample.rtt_us(0.5) <= sample.rtt_us(0.99));
         assert!(Sample::default().rtt_us(0.5).is_none());

@@ -13,7 +13,7 @@ use super::PATIENCE;
 use super::frame::{HEADER_LEN, Header, PacketKind};
 
 /// Maximum bytes of a message that fits one packet on every path: IPv4 guarantees 576 bytes. For longer
-/// messages the driver is asked for the path's maximum.
+/// messages the driver provides the path's maximum.
 const ALWAYS_FITS: usize = 500;
 
 /// Maximum window for long messages, if the socket's buffer is larger. It is enough for 64 Gbit/s at a round

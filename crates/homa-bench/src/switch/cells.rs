@@ -194,24 +194,24 @@ impl Bench<'_> {
         let dropped: u64 =
             ended.snapshot.ports.iter().flat_map(|port| &port.queues).map(|q| q.dropped_frames).sum();
         ensure!(dropped > 0, "the source offered less than {bps} bit/s");
-        let of = |course: &TransmitHistory| {
-            let rates = course.rates((from, to), WINDOW);
+        let of = |history: &TransmitHistory| {
+            let rates = history.rates((from, to), WINDOW);
             Deviation::of(&rates, bps).with_context(|| {
                 format!("too few frames arrived at {bps} bit/s, or no backlog lasted for {WINDOW:?}")
             })
         };
-        let (switch, sink) = (of(&ended.course)?, of(&sink)?);
+        let (switch, sink) = (of(&ended.history)?, of(&sink)?);
         let mut values = vec![
             (format!("rate_{name}_worst"), switch.worst),
             (format!("rate_{name}_p99"), switch.p99),
             (format!("rate_{name}_mean"), switch.mean),
             (format!("rate_{name}_sink_worst"), sink.worst),
             (format!("rate_{name}_sink_p99"), sink.p99),
-            (format!("rate_{name}_gaps"), ended.course.gaps.share((from, to)) * 100.0),
-            (format!("rate_{name}_dry"), ended.course.dry.share((from, to)) * 100.0),
+            (format!("rate_{name}_gaps"), ended.history.gaps.share((from, to)) * 100.0),
+            (format!("rate_{name}_dry"), ended.history.dry.share((from, to)) * 100.0),
         ];
         // On a busy machine there may be no window without a gap.
-        if let Some(clear) = Deviation::of(&ended.course.clear_rates((from, to), WINDOW), bps) {
+        if let Some(clear) = Deviation::of(&ended.history.clear_rates((from, to), WINDOW), bps) {
             values.push((format!("rate_{name}_clear_worst"), clear.worst));
         }
         Ok(values)
@@ -220,8 +220,8 @@ impl Bench<'_> {
     /// The share of time that the machine takes from a thread in the switch's place. No switch can compensate
     /// for it.
     pub fn machine(&mut self) -> Result<Vec<Value>> {
-        let (course, length) = idle_history(self.place, self.slice)?;
-        let lost = [course.gaps.max_share(WINDOW), course.gaps.share((Duration::ZERO, length))];
+        let (history, length) = idle_history(self.place, self.slice)?;
+        let lost = [history.gaps.max_share(WINDOW), history.gaps.share((Duration::ZERO, length))];
         Ok(["machine_lost_worst", "machine_lost"]
             .map(str::to_owned)
             .into_iter()

@@ -40,7 +40,7 @@ pub struct SwitchResult {
     /// The counters of the switch.
     pub snapshot: Snapshot,
     /// Bytes and times of the frames that left for the sink, in mode [`Mode::Followed`].
-    pub course: TransmitHistory,
+    pub history: TransmitHistory,
     /// The frames that passed the gate, in the gated modes.
     pub drained: GateCount,
 }
@@ -79,7 +79,7 @@ impl RunningSwitch {
                         (bridge.left(SINK).frames, busy)
                     });
                 }
-                Mode::Followed(epoch) => ended.course = follow(&mut bridge, epoch, &stopped),
+                Mode::Followed(epoch) => ended.history = follow(&mut bridge, epoch, &stopped),
                 _ => bridge.run(|_| stopped.load(Ordering::Relaxed)),
             }
             ended.snapshot = bridge.snapshot();
@@ -119,7 +119,7 @@ const EACH_FRAME: Duration = Duration::from_nanos(1_600);
 const READING: Duration = Duration::from_micros(5);
 
 fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> TransmitHistory {
-    let mut course = TransmitHistory::new();
+    let mut history = TransmitHistory::new();
     let mut frames = 0;
     let mut before = epoch.elapsed();
     let mut was_late = false;
@@ -132,19 +132,19 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> TransmitHis
         // round is a gap too.
         let is_late = now - before > ROUND + EACH_FRAME * (left.frames - frames) as u32;
         if is_late || was_late {
-            course.gaps.add(before, now);
+            history.gaps.add(before, now);
         }
         was_late = is_late;
         if bridge.waiting_bytes_at(SINK) == 0 {
-            course.dry.add(before, now);
+            history.dry.add(before, now);
         }
         before = now;
         if left.frames != frames {
             frames = left.frames;
-            course.note(now, left.bytes + frames * u64::from(ETHERNET_OVERHEAD_BYTES));
+            history.note(now, left.bytes + frames * u64::from(ETHERNET_OVERHEAD_BYTES));
         }
     }
-    course
+    history
 }
 
 /// Records the gaps of a thread in the switch's place that only reads the clock, for `length`.
@@ -155,17 +155,17 @@ pub fn idle_history(place: &Place, length: Duration) -> Result<(TransmitHistory,
     let path = place.way_to_switch()?;
     let work = move || -> Result<_> {
         path()?;
-        let mut course = TransmitHistory::new();
+        let mut history = TransmitHistory::new();
         let began = Instant::now();
         let mut before = Duration::ZERO;
         while before < length {
             let now = began.elapsed();
             if now - before > READING {
-                course.gaps.add(before, now);
+                history.gaps.add(before, now);
             }
             before = now;
         }
-        Ok((course, before))
+        Ok((history, before))
     };
     let thread = thread::Builder::new().name("clock".to_owned()).spawn(work);
     thread.context("cannot start a thread")?.join().map_err(|_| anyhow!("the clock's reader panicked"))?

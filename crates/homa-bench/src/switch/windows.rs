@@ -67,7 +67,7 @@ pub struct TransmitHistory {
 const ROOM: usize = 1 << 19;
 
 impl TransmitHistory {
-    /// A course without moments.
+    /// An empty history.
     pub fn new() -> TransmitHistory {
         let (times_ns, bytes) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
         TransmitHistory { times_ns, bytes, gaps: Intervals::new(), dry: Intervals::new() }
@@ -181,13 +181,13 @@ mod tests {
 
     /// 125 bytes per microsecond, which is 1 Gbit/s. The frames from 2,000 to 2,100 us are `late`
     /// microseconds late.
-    fn course(late: u64) -> TransmitHistory {
-        let mut course = TransmitHistory::new();
+    fn history(late: u64) -> TransmitHistory {
+        let mut history = TransmitHistory::new();
         for us in 0..5_000_u64 {
             let late = if (2_000..2_100).contains(&us) { late } else { 0 };
-            course.note(Duration::from_micros(us + late), us * 125);
+            history.note(Duration::from_micros(us + late), us * 125);
         }
-        course
+        history
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn an_even_course_has_one_rate() {
-        let rates = course(0).rates((Duration::ZERO, 5 * MS), MS);
+        let rates = history(0).rates((Duration::ZERO, 5 * MS), MS);
         assert_eq!((rates.len(), rates[0]), (4_000, 1e9));
         let deviation = Deviation::of(&rates, 1_000_000_000).expect("rates");
         assert_eq!((deviation.worst, deviation.mean), (0.0, 0.0));
@@ -213,68 +213,68 @@ mod tests {
 
     #[test]
     fn a_late_stretch_is_found_in_any_window_and_outside_it_is_not() {
-        let course = course(50);
-        let all = Deviation::of(&course.rates((Duration::ZERO, 5 * MS), MS), 1_000_000_000).expect("rates");
+        let history = history(50);
+        let all = Deviation::of(&history.rates((Duration::ZERO, 5 * MS), MS), 1_000_000_000).expect("rates");
         assert!((4.0..6.0).contains(&all.worst), "50 us of a millisecond: {all:?}");
         let before =
-            Deviation::of(&course.rates((Duration::ZERO, 2 * MS), MS), 1_000_000_000).expect("rates");
+            Deviation::of(&history.rates((Duration::ZERO, 2 * MS), MS), 1_000_000_000).expect("rates");
         assert_eq!(before.worst, 0.0);
-        let after = Deviation::of(&course.rates((3 * MS, 5 * MS), MS), 1_000_000_000).expect("rates");
+        let after = Deviation::of(&history.rates((3 * MS, 5 * MS), MS), 1_000_000_000).expect("rates");
         assert_eq!(after.worst, 0.0);
     }
 
     #[test]
     fn the_time_that_misses_most_is_found_wherever_it_begins() {
         let us = Duration::from_micros;
-        let mut course = TransmitHistory::new();
-        assert_eq!(course.gaps.max_share(MS), 0.0);
+        let mut history = TransmitHistory::new();
+        assert_eq!(history.gaps.max_share(MS), 0.0);
         for (from, to) in [(100, 150), (1_090, 1_160), (5_000, 5_100), (8_000, 9_500)] {
-            course.gaps.add(us(from), us(to));
+            history.gaps.add(us(from), us(to));
         }
-        let early = Intervals { ns: course.gaps.ns[..3].to_vec() };
+        let early = Intervals { ns: history.gaps.ns[..3].to_vec() };
         assert_eq!((early.max_share(MS), early.max_share(2 * MS)), (0.1, 0.06));
-        assert_eq!(course.gaps.max_share(MS), 1.0, "no more than all");
+        assert_eq!(history.gaps.max_share(MS), 1.0, "no more than all");
     }
 
     #[test]
     fn times_with_a_gap_can_be_left_out() {
         let us = Duration::from_micros;
-        let mut course = TransmitHistory::new();
+        let mut history = TransmitHistory::new();
         for frame in 0..5_000_u64 {
             // Frames that were not sent during the gap are not sent later.
             let late = if frame < 2_000 { 0 } else { 50 };
-            course.note(us(frame + late), frame * 125);
+            history.note(us(frame + late), frame * 125);
         }
         let all = (Duration::ZERO, 5 * MS);
-        let worst = |course: &TransmitHistory| {
-            Deviation::of(&course.clear_rates(all, MS), 1_000_000_000).expect("rates").worst
+        let worst = |history: &TransmitHistory| {
+            Deviation::of(&history.clear_rates(all, MS), 1_000_000_000).expect("rates").worst
         };
-        assert!(worst(&course) > 4.0);
-        course.gaps.add(us(1_999), us(2_050));
-        let rates = course.clear_rates(all, MS);
+        assert!(worst(&history) > 4.0);
+        history.gaps.add(us(1_999), us(2_050));
+        let rates = history.clear_rates(all, MS);
         assert_eq!(rates.len(), 1_000 + 1_950);
-        assert_eq!(worst(&course), 0.0);
-        assert!((course.gaps.share(all) - 0.0102).abs() < 1e-9);
-        assert!((course.gaps.share((us(2_025), us(2_125))) - 0.25).abs() < 1e-9);
+        assert_eq!(worst(&history), 0.0);
+        assert!((history.gaps.share(all) - 0.0102).abs() < 1e-9);
+        assert!((history.gaps.share((us(2_025), us(2_125))) - 0.25).abs() < 1e-9);
     }
 
     #[test]
     fn a_time_in_which_nothing_waited_has_no_rate() {
         let us = Duration::from_micros;
-        let mut course = TransmitHistory::new();
+        let mut history = TransmitHistory::new();
         for frame in 0..5_000_u64 {
             // Frames that were not queued in time arrived 50 us later.
-            course.note(us(frame + if frame < 2_000 { 0 } else { 50 }), frame * 125);
+            history.note(us(frame + if frame < 2_000 { 0 } else { 50 }), frame * 125);
         }
         let all = (Duration::ZERO, 5 * MS);
-        let rates = |course: &TransmitHistory| course.rates(all, MS);
-        assert!(Deviation::of(&rates(&course), 1_000_000_000).expect("rates").worst > 4.0);
+        let rates = |history: &TransmitHistory| history.rates(all, MS);
+        assert!(Deviation::of(&rates(&history), 1_000_000_000).expect("rates").worst > 4.0);
         // Adjacent intervals are merged.
-        course.dry.add(us(1_999), us(2_010));
-        course.dry.add(us(2_010), us(2_050));
-        assert_eq!(course.dry.ns.len(), 1);
-        assert_eq!(rates(&course).len(), 1_000 + 1_950);
-        assert_eq!(Deviation::of(&rates(&course), 1_000_000_000).expect("rates").worst, 0.0);
-        assert_eq!(course.clear_rates(all, MS).len(), rates(&course).len());
+        history.dry.add(us(1_999), us(2_010));
+        history.dry.add(us(2_010), us(2_050));
+        assert_eq!(history.dry.ns.len(), 1);
+        assert_eq!(rates(&history).len(), 1_000 + 1_950);
+        assert_eq!(Deviation::of(&rates(&history), 1_000_000_000).expect("rates").worst, 0.0);
+        assert_eq!(history.clear_rates(all, MS).len(), rates(&history).len());
     }
 }

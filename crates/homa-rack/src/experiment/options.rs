@@ -132,11 +132,11 @@ pub struct OfferedLoad {
 /// Options of `vs-tcp`.
 #[derive(Clone, Debug)]
 pub struct VsTcpOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// How many of them.
+    /// Load of these messages.
     pub offered: OfferedLoad,
     /// When to run the same load in the simulator and to show it with the results.
     pub sim: SimulationMode,
@@ -160,7 +160,7 @@ pub enum SimulationMode {
 /// Options of `basic`.
 #[derive(Clone, Debug)]
 pub struct BasicOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Only whether answers are short, and the workload for slowdown; the sizes are those of the experiment.
     pub messages: MessageOptions,
@@ -169,7 +169,7 @@ pub struct BasicOptions {
 /// Options of `incast`.
 #[derive(Clone, Debug)]
 pub struct IncastOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
@@ -180,7 +180,7 @@ pub struct IncastOptions {
 /// Options of `load`.
 #[derive(Clone, Debug)]
 pub struct LoadsOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
@@ -191,7 +191,7 @@ pub struct LoadsOptions {
 /// Options of `max-load`.
 #[derive(Clone, Debug)]
 pub struct MaxLoadOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
@@ -204,7 +204,7 @@ pub struct MaxLoadOptions {
 /// Options of `both`.
 #[derive(Clone, Debug)]
 pub struct BothOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
@@ -217,11 +217,11 @@ pub struct BothOptions {
 /// Options of `config`.
 #[derive(Clone, Debug)]
 pub struct ConfigOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// How many of them.
+    /// Load of these messages.
     pub offered: OfferedLoad,
     /// The setting.
     pub setting: String,
@@ -232,11 +232,11 @@ pub struct ConfigOptions {
 /// Options of `mtu`.
 #[derive(Clone, Debug)]
 pub struct MtuOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// How many of them.
+    /// Load of these messages.
     pub offered: OfferedLoad,
     /// MTUs of the links, bytes, each 576 to 9000.
     pub mtus: Vec<u32>,
@@ -245,11 +245,11 @@ pub struct MtuOptions {
 /// Options of `client-threads`.
 #[derive(Clone, Debug)]
 pub struct ClientThreadsOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// How many of them.
+    /// Load of these messages.
     pub offered: OfferedLoad,
     /// Numbers of sending threads of a host.
     pub threads: Vec<u16>,
@@ -260,11 +260,11 @@ pub struct ClientThreadsOptions {
 /// Options of `server-ports`.
 #[derive(Clone, Debug)]
 pub struct ServerPortsOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// How many of them.
+    /// Load of these messages.
     pub offered: OfferedLoad,
     /// Numbers of server ports of a host; its clients choose among them.
     pub ports: Vec<u16>,
@@ -275,7 +275,7 @@ pub struct ServerPortsOptions {
 /// Options of `starve`.
 #[derive(Clone, Debug)]
 pub struct StarveOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
@@ -288,7 +288,7 @@ pub struct StarveOptions {
 /// Options of `causes`.
 #[derive(Clone, Debug)]
 pub struct CausesOptions {
-    /// What all experiments have.
+    /// Options common to all experiments.
     pub common: CommonOptions,
     /// Causes to plant, one at a time.
     pub causes: Vec<PlantedCause>,

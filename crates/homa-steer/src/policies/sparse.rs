@@ -13,7 +13,7 @@ pub const MAX_LEVELS: u32 = 5;
 /// Age in nanoseconds beyond which a slot is free.
 pub const ACTIVE_NS: u64 = 1_000_000_000;
 
-/// Stands for a time that never was: it lies in the future, and so counts as long ago.
+/// Stands for "never": a time in the future, which counts as long ago.
 pub const NEVER: u64 = u64::MAX;
 
 /// A flow that has a core.

@@ -26,7 +26,7 @@ struct Rack {
 }
 
 impl Rack {
-    /// `None`, with the reason printed, where that needs a privilege or a tool that the test lacks.
+    /// `None`, with the reason printed, if the test lacks a required privilege or tool.
     fn up(path: FramePath, config: SwitchConfig, nap: Duration) -> Option<Rack> {
         let build = || {
             let switch = Namespace::new()?;
@@ -67,7 +67,7 @@ impl Rack {
         Some(Rack { hosts, stop, bridge: Some(bridge), _switch: switch })
     }
 
-    /// A socket of a host whose datagrams have no checksum, which the device would be asked to compute.
+    /// A socket of a host whose datagrams have no checksum, which would be left to the device.
     fn socket(&self, host: usize) -> UdpSocket {
         self.hosts[host].run(move || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
@@ -97,7 +97,7 @@ impl Rack {
     }
 }
 
-/// Sends until something comes back: a device that has just come up loses frames.
+/// Sends until a reply arrives: a device that has just come up loses frames.
 fn until_answered(from: &UdpSocket, to: &UdpSocket) {
     to.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let there = to.local_addr().unwrap();
@@ -109,8 +109,7 @@ fn until_answered(from: &UdpSocket, to: &UdpSocket) {
         }
         assert!(begin.elapsed() < PATIENCE, "no datagram passes the switch");
     }
-    // The path is there and keeps the order of frames: what was sent more than once comes before the last
-    // one.
+    // The path is up and keeps the order of frames: repeated datagrams arrive before the last one.
     to.set_read_timeout(Some(PATIENCE)).unwrap();
     from.send_to(b"!", there).unwrap();
     let mut last = [0];
