@@ -72,9 +72,10 @@
 //! - **The packet ring listens for all EtherTypes.** Such sockets get a frame before the kernel's own stack,
 //!   others after it; the difference is a quarter of a round trip. The filter checks the EtherType and VLAN
 //!   tags.
-//! - **Sending uses sendmmsg, not a ring.** A transmit ring needs the same system call, and was slower. Where
-//!   `udp` passes the kernel one datagram to segment late, `packet` passes one frame to segment late
-//!   (PACKET_VNET_HDR). The kernel always computes the UDP checksum. AF_XDP rings have no such offload.
+//! - **Sending uses sendmmsg, not a ring.** A transmit ring needs the same system call, and was slower. As
+//!   `udp` does with a datagram, `packet` passes several packets to the kernel as one frame, which is
+//!   segmented late (PACKET_VNET_HDR). The kernel always computes the UDP checksum. AF_XDP rings have no such
+//!   offload.
 //! - **The XDP program is assembled at run time** (`homa-bpf`, `xdp/program`), and tests run it in the
 //!   kernel. A BPF link attaches it, and ends with the process. The kernel keeps the frames of queues without
 //!   a socket.

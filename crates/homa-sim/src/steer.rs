@@ -12,9 +12,9 @@ use crate::transport::{HomaConfig, TransportConfig};
 /// The load of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SteerLoad {
-    /// Poisson arrivals. The load, above 0 and at most 1, is a share of the capacity of hosts whose cores do
-    /// nothing but the work of RPCs, evenly divided, warm and without waiting ([`CoresConfig::rpc_ns`]), or
-    /// of their links if these have less capacity.
+    /// Poisson arrivals. The load, above 0 and at most 1, is a share of the hosts' capacity: of their links,
+    /// or of their cores if these have less. Cores are assumed to divide the work of RPCs evenly and to do
+    /// nothing else ([`CoresConfig::rpc_ns`]).
     Share(f64),
     /// A fixed number of open RPCs of each host.
     Outstanding(u32),

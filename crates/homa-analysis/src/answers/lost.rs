@@ -80,7 +80,7 @@ pub struct Loss {
     pub place: LossSite,
     /// How the loss was found. Traces do not show this for packets other than DATA.
     pub found: LossDetection,
-    /// From its sending until the receiver sent RESEND, or the sender sent it again without one.
+    /// From the transmission of the packet to the RESEND, or to the retransmission if there was no RESEND.
     pub found_after_ns: Option<i64>,
     /// From its sending until its content had arrived.
     pub repaired_after_ns: Option<i64>,

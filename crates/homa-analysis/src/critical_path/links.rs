@@ -19,8 +19,8 @@ struct Sender {
     /// Until when the pacer holds packets back, and whether the driver is full, since the last packet.
     paced_until: u64,
     full: bool,
-    /// Nanoseconds up to the last packet in which the link was busy, the pacer held packets back, and the
-    /// driver was full.
+    /// Nanoseconds, until the last packet, of a busy link, of packets held back by the pacer, and of a full
+    /// driver.
     sums: [u64; 3],
 }
 

@@ -236,7 +236,7 @@ fn what_a_crash_leaves_is_cleared_away() {
     assert!(run(&format!("rack up --name {} --hosts 2 --switch linux-bridge", rack.0)).status.success());
 }
 
-/// As a user other than root, in a user namespace.
+/// The command runs as a user other than root, in a user namespace.
 #[test]
 fn a_user_without_privileges_has_racks_too() {
     let scratch = Scratch::new("user-rack");
@@ -410,7 +410,7 @@ fn every_cell_has_a_rack_of_its_own_and_a_row_in_the_table() {
         };
         let all: [Value; 3] = [Value::Null, "cubic".into(), "reno".into()];
         assert_eq!((ways(&cell["runs"]), ways(&row["tcp"])), (all.to_vec(), all[1..].to_vec()));
-        // In whatever order they took turns, each repetition has them in the same order.
+        // Each repetition lists the contenders in the same order, although they ran in another.
         assert_eq!(ways(&cell["repetitions"]), [all.clone(), all].concat());
         assert!(
             row["tcp"]

@@ -134,7 +134,7 @@ impl OpenRequest<'_> {
         let fill = SoleOrShared::by(drivers, rings.fill);
         let completions = SoleOrShared::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
         let parts = sockets.into_iter().zip(fill).zip(completions);
-        // The first driver fills the ring initially; each later one where it has taken frames.
+        // The first driver fills the ring. Each later driver only replaces the frames that it has taken.
         let missing = |driver| if driver == 0 { self.config.receive_frames() } else { 0 };
         Ok(parts
             .enumerate()

@@ -223,7 +223,7 @@ fn a_host_without_an_incarnation_marks_nothing() {
     assert_eq!(transmit.header[13..20], [0xab, 1, 2, 3, 4, 0x48, 0x4d]);
 }
 
-/// ID-10: 40 bits of the configured milliseconds are sent, and never 0.
+/// ID-10: the incarnation in a packet is the lower 40 bits of the configured milliseconds, and never 0.
 #[test]
 fn an_incarnation_is_forty_bits_and_never_none() {
     for (wall_clock_ms, told) in

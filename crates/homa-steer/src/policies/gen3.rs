@@ -13,8 +13,8 @@ const PROCESSING: usize = 3;
 #[derive(Clone, Debug)]
 struct Group {
     receive: Core,
-    /// Up to three, or one more if a last core would otherwise be alone; the receiving core itself if there
-    /// is no other.
+    /// Up to three cores, or four if one core would otherwise be left over. If there is no other core, the
+    /// receiving core itself.
     processing: Vec<Core>,
     /// Index of the processing core used last.
     last: usize,

@@ -424,7 +424,7 @@ fn a_process_that_shares_a_udp_port_and_is_killed_costs_the_others_nothing() {
     one_is_killed(UDP, 1);
 }
 
-/// HOST-12: another process receives in its place.
+/// HOST-12: another process then receives for all.
 #[test]
 fn the_process_that_receives_for_all_is_killed_and_costs_the_others_nothing() {
     one_is_killed(UDP, 0);

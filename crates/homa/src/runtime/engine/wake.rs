@@ -184,7 +184,7 @@ mod tests {
     use crate::runtime::engine::testing::engine;
     use crate::runtime::waiters::Waiters;
 
-    /// A leader takes one of the requests that come while it sleeps, or before it has looked.
+    /// The leader takes one of the requests that arrive while it sleeps or before it checks the queue.
     #[test]
     fn a_task_is_woken_for_each_request_that_the_leader_leaves() {
         for (requests, tasks_woken) in [(1, 0), (2, 1), (3, 2)] {
