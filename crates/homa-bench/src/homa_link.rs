@@ -104,7 +104,7 @@ impl HomaLink {
             let timeout = self.spin.timeout(Some(left)).unwrap_or_default().min(left);
             take_from(receivers, timeout, answers)?;
             if answers.len() > before {
-                self.spin.worked();
+                self.spin.record_work();
                 return Ok(());
             }
             if left.is_zero() {

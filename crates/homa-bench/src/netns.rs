@@ -38,7 +38,7 @@ pub fn fresh() -> Result<OwnedFd> {
 ///
 /// # Errors
 /// The system does not allow it.
-pub fn become_root_of_our_own() -> Result<()> {
+pub fn enter_user_namespace() -> Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     unshare(UnshareFlags::NEWUSER).context("cannot make a user namespace")?;
     let map = |file: &str, text: String| {
@@ -88,7 +88,7 @@ pub fn forget_segment(namespace: &OwnedFd) {
 ///
 /// # Errors
 /// CAP_SYS_ADMIN is missing.
-pub fn see_own_devices() -> Result<()> {
+pub fn remount_sys() -> Result<()> {
     unshare(UnshareFlags::NEWNS).context("cannot make a mount namespace")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .context("cannot make the mounts private")?;

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(UNCLEAN),
-        Err(error) => fail(&output::in_words(&error)),
+        Err(error) => fail(&output::error_line(&error)),
     }
 }
 
@@ -77,7 +77,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             match output::print(error.to_string().as_bytes()) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail(&output::in_words(&error)),
+                Err(error) => fail(&output::error_line(&error)),
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => fail(

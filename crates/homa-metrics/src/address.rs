@@ -54,7 +54,7 @@ impl MetricsAddr {
     /// An address for another process of the same command: port 0 of the IP address, or the path with
     /// `.server` appended.
     #[must_use]
-    pub fn beside(&self) -> MetricsAddr {
+    pub fn for_child(&self) -> MetricsAddr {
         match self {
             MetricsAddr::Tcp(addr) => {
                 let host = addr.rsplit_once(':').map_or(addr.as_str(), |(host, _)| host);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn another_process_is_beside_the_first_one() {
-        let beside = |text: &str| text.parse::<MetricsAddr>().expect("an address").beside().to_string();
+        let beside = |text: &str| text.parse::<MetricsAddr>().expect("an address").for_child().to_string();
         let places = ["10.0.0.1:9100", "[::1]:9100", "unix:/run/homa.sock"].map(beside);
         assert_eq!(places, ["10.0.0.1:0", "[::1]:0", "unix:/run/homa.sock.server"]);
     }

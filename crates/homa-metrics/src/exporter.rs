@@ -165,7 +165,7 @@ fn serve(listener: &Listener, pages: &Pages) {
     loop {
         match listener.accept() {
             // A client that breaks off needs no answer.
-            Ok(mut stream) => drop(talk(stream.as_mut(), pages)),
+            Ok(mut stream) => drop(serve_connection(stream.as_mut(), pages)),
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
             Err(_) => thread::sleep(OUT_OF_ORDER),
         }
@@ -173,7 +173,7 @@ fn serve(listener: &Listener, pages: &Pages) {
 }
 
 /// One request and its answer, within bounds of time and memory.
-fn talk(stream: &mut dyn Stream, pages: &Pages) -> std::io::Result<()> {
+fn serve_connection(stream: &mut dyn Stream, pages: &Pages) -> std::io::Result<()> {
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
     let request = loop {

@@ -177,7 +177,7 @@ pub fn between(
     let (numbers, process) = now;
     let none = HostMetrics::default();
     let (mut then, mut then_process) = before.unwrap_or((&none, &none));
-    let restarted = went_back(then, numbers);
+    let restarted = was_restarted(then, numbers);
     if restarted {
         (then, then_process) = (&none, &none);
     }
@@ -240,7 +240,7 @@ fn tails(then: &BySize, now: &BySize) -> (TimeDistribution, Vec<TimeDistribution
 }
 
 /// Whether the process was restarted in between.
-fn went_back(before: &HostMetrics, now: &HostMetrics) -> bool {
+fn was_restarted(before: &HostMetrics, now: &HostMetrics) -> bool {
     let mut counters = before.values.iter().filter(|(name, _)| name.ends_with("_total"));
     now.uptime() < before.uptime() || counters.any(|(name, then)| now.value(name) < *then)
 }

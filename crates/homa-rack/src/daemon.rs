@@ -67,7 +67,8 @@ impl NamespaceDaemon {
         match NamespaceDaemon::start_as(spec, bound, !root) {
             Err(error)
                 if root
-                    && homa_report::output::in_words(&error).contains("cannot make a network namespace") =>
+                    && homa_report::output::error_line(&error)
+                        .contains("cannot make a network namespace") =>
             {
                 // Root without the capability, as in a container.
                 NamespaceDaemon::start_as(spec, bound, true).map_err(|_| error)
@@ -138,7 +139,7 @@ fn hold(order: &Order, spec: Spec, directory: &Directory) -> Result<()> {
         leftovers::end(&old);
     }
     if order.user_namespace {
-        netns::become_root_of_our_own()?;
+        netns::enter_user_namespace()?;
     }
     let (ends, end) = mpsc::channel();
     end_by_signal(ends.clone())?;
@@ -188,7 +189,7 @@ fn run_switch(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>
                 Ok(started) => switch = started,
                 Err(error) => {
                     failed += 1;
-                    state.switch_ended = Some(homa_report::output::in_words(&error));
+                    state.switch_ended = Some(homa_report::output::error_line(&error));
                     state.switch_given_up = failed == STARTS;
                 }
             }

@@ -42,7 +42,7 @@ impl RackNamespaces {
         }
         for (number, host) in spec.numbers().zip(&hosts) {
             enter(host)?;
-            furnish(spec, number).with_context(|| format!("host h{number}"))?;
+            configure_device(spec, number).with_context(|| format!("host h{number}"))?;
         }
         enter(&switch)?;
         if spec.switch == SwitchKind::LinuxBridge {
@@ -59,13 +59,13 @@ fn cable(spec: &Spec, number: u16, host: &OwnedFd) -> Result<()> {
     ip(&format!(
         "link add {port} mtu {mtu} type veth peer name {HOST_DEVICE} mtu {mtu} address {mac} netns {there}"
     ))?;
-    say_nothing(spec, &port)?;
+    disable_ipv6(spec, &port)?;
     ip(&format!("link set {port} up"))
 }
 
 /// Keeps a device from configuring an IPv6 address and sending packets of its own. A kernel without IPv6 does
 /// not know this option.
-fn say_nothing(spec: &Spec, device: &str) -> Result<()> {
+fn disable_ipv6(spec: &Spec, device: &str) -> Result<()> {
     if spec.has_ipv6() {
         ip(&format!("link set {device} addrgenmode none"))?;
     }
@@ -74,13 +74,13 @@ fn say_nothing(spec: &Spec, device: &str) -> Result<()> {
 
 /// Configures a host's device in this thread's namespace: single packets at the link's rate, addresses,
 /// neighbours.
-fn furnish(spec: &Spec, number: u16) -> Result<()> {
+fn configure_device(spec: &Spec, number: u16) -> Result<()> {
     let device = HOST_DEVICE;
     ip("link set lo up")?;
     homa_driver::put_offloads_off(device).context("cannot switch the offloads of a veth off")?;
     // Large segments are cut before the device.
     ip(&format!("link set {device} gso_max_segs 1"))?;
-    say_nothing(spec, device)?;
+    disable_ipv6(spec, device)?;
     for address in spec.addresses(number) {
         ip(&match address {
             IpAddr::V4(_) => format!("addr add {address}/24 dev {device}"),
@@ -119,7 +119,7 @@ fn uplink_words(spec: &Spec) -> String {
 
 fn bridge(spec: &Spec) -> Result<()> {
     ip(&format!("link add bridge0 mtu {} type bridge mcast_snooping 0", spec.mtu))?;
-    say_nothing(spec, "bridge0")?;
+    disable_ipv6(spec, "bridge0")?;
     for number in spec.numbers() {
         ip(&format!("link set {} master bridge0", port_name(number)))?;
     }

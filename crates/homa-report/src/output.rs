@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// An error and its causes in one line. Some libraries repeat the source's text in an error's own text;
 /// repeated texts are dropped.
-pub fn in_words(error: &anyhow::Error) -> String {
+pub fn error_line(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
@@ -43,7 +43,7 @@ impl Output {
         if path.is_dir() {
             bail!("cannot write {}: it is a directory", path.display());
         }
-        if output.is_special() {
+        if output.is_device_or_pipe() {
             return Ok(output);
         }
         let temporary = output.temporary();
@@ -65,7 +65,7 @@ impl Output {
 
     /// Like [`write`](Output::write), for contents that do not fit memory. Small writes are buffered.
     pub fn write_with(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
-        let result = if self.is_special() {
+        let result = if self.is_device_or_pipe() {
             File::options().write(true).open(&self.path).and_then(|file| fill(file, write)).map(drop)
         } else {
             self.replace(write)
@@ -85,7 +85,7 @@ impl Output {
     }
 
     /// A device or a pipe is written directly: a rename would replace it by a file.
-    fn is_special(&self) -> bool {
+    fn is_device_or_pipe(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|metadata| !metadata.is_file())
     }
 
@@ -155,11 +155,11 @@ pub(crate) mod tests {
             }
         }
         let error = anyhow::Error::from(Both(io::Error::other("no")));
-        assert_eq!(in_words(&error.context("a rack")), "a rack: cannot open a: no");
+        assert_eq!(error_line(&error.context("a rack")), "a rack: cannot open a: no");
         let within = anyhow::anyhow!("no").context("device a is taken (no)");
-        assert_eq!(in_words(&within), "device a is taken (no)");
+        assert_eq!(error_line(&within), "device a is taken (no)");
         let apart = anyhow::Error::from(io::Error::other("no")).context("cannot read b");
-        assert_eq!(in_words(&apart), "cannot read b: no");
+        assert_eq!(error_line(&apart), "cannot read b: no");
     }
 
     /// A temporary directory for a test.

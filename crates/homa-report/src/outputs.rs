@@ -91,7 +91,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::output::{in_words, tests};
+    use crate::output::{error_line, tests};
 
     #[test]
     fn a_directory_that_is_not_there_is_made_and_one_that_cannot_be_is_named() {
@@ -103,7 +103,9 @@ mod tests {
         assert_eq!((read("results.json").trim(), read("report.html").as_str()), ("7", "page"));
         let below_a_file = directory.join("report.html/more");
         let error = Outputs::check(Some(&below_a_file), None).err().expect("no directory");
-        assert!(in_words(&error).contains(&format!("cannot make the directory {}", below_a_file.display())));
+        assert!(
+            error_line(&error).contains(&format!("cannot make the directory {}", below_a_file.display()))
+        );
         fs::remove_dir_all(&scratch).expect("removed");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use homa_report::findings::{Findings, Section, Table};
-use homa_report::output::in_words;
+use homa_report::output::error_line;
 use homa_report::outputs::Outputs;
 use homa_sim::dialects::{
     PAIR_LOSSES, PAIR_SIZES, PairPlan, PairReport, Quirks, Speaker, pair_plan, pairings, run_pair,
@@ -335,7 +335,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{}", in_words(&error));
+            eprintln!("{}", error_line(&error));
             ExitCode::from(2)
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::run::{BURST, Bench, HEAP, RepetitionResult};
-use crate::switch::load::{SINK, SOURCE, bulk_of};
+use crate::switch::load::{SINK, SOURCE, bulk_frame_from};
 use crate::switch::place::SWITCH_DEVICES;
 
 const NAME: &str = "br0";
@@ -21,13 +21,13 @@ impl Bench<'_> {
     pub fn measure_kernel(&mut self) -> Result<RepetitionResult> {
         let made = self.place.ip_at_switch(&format!("link add {NAME} type bridge"));
         made.context("the kernel has no bridge")?;
-        let seen = self.in_turns();
+        let seen = self.alternate();
         // If the deletion fails, the bridge disappears with its namespace.
         let _ = self.place.ip_at_switch(&format!("link del {NAME}"));
         seen
     }
 
-    fn in_turns(&mut self) -> Result<RepetitionResult> {
+    fn alternate(&mut self) -> Result<RepetitionResult> {
         self.place.ip_at_switch(&format!("link set {NAME} up"))?;
         self.place.keep_packet_filter_out()?;
         let (mut with, mut without, mut flow) = (Duration::ZERO, Duration::ZERO, 0.0);
@@ -38,7 +38,7 @@ impl Bench<'_> {
             ensure!(through == 0, "frames pass between devices outside the bridge");
             (without, sent_without) = (without + time, sent_without + sent);
             self.join(true)?;
-            self.load.settle(|| ())?;
+            self.load.await_forwarding(|| ())?;
             let (time, sent, through) = self.send();
             (with, sent_with, forwarded) = (with + time, sent_with + sent, forwarded + through);
             let part = self.slice / TURNS;
@@ -67,7 +67,7 @@ impl Bench<'_> {
     fn send(&mut self) -> (Duration, usize, usize) {
         // Frames of an earlier variant.
         while self.load.arrived_at(SINK) > 0 {}
-        let bytes = bulk_of(SOURCE, self.bytes);
+        let bytes = bulk_frame_from(SOURCE, self.bytes);
         let end = self.load.now() + self.slice / (2 * TURNS);
         let (mut time, mut sent, mut arrived) = (Duration::ZERO, 0, 0);
         while self.load.now() < end {

@@ -71,7 +71,7 @@ fn chosen(named: &[Variant]) -> Vec<Variant> {
 /// A privilege is missing, or a device cannot be made.
 pub fn measure(options: &Options) -> Result<Findings> {
     let mut rows: Vec<Row> = chosen(&options.variants).into_iter().map(Row::new).collect();
-    let place = Place::lay()?;
+    let place = Place::set_up()?;
     let mut load = Load::open()?;
     let mut notes = Vec::new();
     if place.is_crowded() {
@@ -101,7 +101,7 @@ pub fn measure(options: &Options) -> Result<Findings> {
             // A variant that cannot be measured does not stop the others.
             match seen {
                 Ok(seen) => row.add(&seen),
-                Err(error) => row.skipped = Some(homa_report::output::in_words(&error)),
+                Err(error) => row.skipped = Some(homa_report::output::error_line(&error)),
             }
         }
     }

@@ -11,7 +11,7 @@ use homa_switch::Switch;
 
 use super::batches::Batches;
 use super::line::{LineReceiver, LineSender, Packet, line};
-use super::single_thread::{fill, is_for_the_other, open, send, table};
+use super::single_thread::{fill, is_for_other_device, open, send, table};
 use super::variants::{Lock, Variant};
 use crate::switch::PortPath;
 use crate::switch::place::SWITCH_DEVICES;
@@ -93,9 +93,9 @@ impl BridgeHalf {
 
     /// Polls the device and the line once. Returns whether either had packets. If neither had, `wait` is the
     /// maximum time to sleep at the line.
-    pub fn round(&mut self, wait: Option<Duration>) -> bool {
+    pub fn poll_once(&mut self, wait: Option<Duration>) -> bool {
         let took = self.take();
-        let gave = self.give(wait.filter(|_| !took));
+        let gave = self.send_line_packets(wait.filter(|_| !took));
         took || gave
     }
 
@@ -114,11 +114,11 @@ impl BridgeHalf {
         let number = self.number;
         let lock = || self.common_table.lock().unwrap_or_else(PoisonError::into_inner);
         match self.variant.lock {
-            Lock::None => batch.retain(|packet| is_for_the_other(&mut self.own_table, number, packet)),
-            Lock::Packet => batch.retain(|packet| is_for_the_other(&mut lock(), number, packet)),
+            Lock::None => batch.retain(|packet| is_for_other_device(&mut self.own_table, number, packet)),
+            Lock::Packet => batch.retain(|packet| is_for_other_device(&mut lock(), number, packet)),
             Lock::Burst => {
                 let mut table = lock();
-                batch.retain(|packet| is_for_the_other(&mut table, number, packet));
+                batch.retain(|packet| is_for_other_device(&mut table, number, packet));
             }
         }
         let kept = batch.len();
@@ -130,7 +130,7 @@ impl BridgeHalf {
         count > 0
     }
 
-    fn give(&mut self, wait: Option<Duration>) -> bool {
+    fn send_line_packets(&mut self, wait: Option<Duration>) -> bool {
         let mut batch = self.empty.pop().unwrap_or_default();
         match wait {
             Some(longest) => self.from_other.wait(self.variant.burst, longest, &mut batch),

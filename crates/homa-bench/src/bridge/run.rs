@@ -14,7 +14,7 @@ use super::single_thread::SingleThreadBridge;
 use super::variants::{ForwardingThreads, Variant};
 use crate::switch::PortPath;
 use crate::switch::gate::{Gate, GateCount};
-use crate::switch::load::{Load, SINK, SOURCE, bulk_of};
+use crate::switch::load::{Load, SINK, SOURCE, bulk_frame_from};
 use crate::switch::place::Place;
 
 /// Frames in each call of the source.
@@ -73,7 +73,7 @@ struct RunningBridge {
 
 impl RunningBridge {
     fn start(place: &Place, variant: Variant, port_path: PortPath) -> Result<RunningBridge> {
-        let enter = place.way_to_switch()?;
+        let enter = place.switch_entry()?;
         let gate = Arc::new(Gate::free());
         let stop = Arc::new(AtomicBool::new(false));
         let (gated, stopped) = (Arc::clone(&gate), Arc::clone(&stop));
@@ -84,7 +84,7 @@ impl RunningBridge {
                 let mut bridge = SingleThreadBridge::open(variant, port_path)?;
                 let _ = say.send(None);
                 let drained = gated.pass(&stopped, || {
-                    let busy = bridge.round();
+                    let busy = bridge.poll_once();
                     (bridge.done(), busy)
                 });
                 return Ok(BridgeResult { drained, taken: bridge.taken, ..BridgeResult::default() });
@@ -102,7 +102,7 @@ impl RunningBridge {
                 let helper = scope.spawn(|| {
                     let mut second = second;
                     while !stopped.load(Ordering::Relaxed) {
-                        second.round(Some(NAP));
+                        second.poll_once(Some(NAP));
                     }
                     second.handed
                 });
@@ -124,15 +124,15 @@ impl RunningBridge {
     }
 
     /// Runs a round of the half that belongs to the measuring thread. Returns whether it had work.
-    fn help(&mut self) -> bool {
-        self.half.as_mut().is_some_and(|half| half.round(None))
+    fn run_own_half(&mut self) -> bool {
+        self.half.as_mut().is_some_and(|half| half.poll_once(None))
     }
 
     fn end(mut self) -> Result<BridgeResult> {
         self.stop.store(true, Ordering::Relaxed);
         // The thread ends only after the line is empty.
         while !self.thread.is_finished() {
-            self.help();
+            self.run_own_half();
         }
         let mut ended = self.thread.join().map_err(|_| anyhow!("the bridge panicked"))??;
         if let Some(half) = self.half {
@@ -151,7 +151,7 @@ fn of(half: &BridgeHalf) -> BridgeResult {
 /// called.
 fn work(half: &mut BridgeHalf, gate: &Gate, stop: &AtomicBool, wait: fn()) -> GateCount {
     gate.pass(stop, || {
-        let mut busy = half.round(None);
+        let mut busy = half.poll_once(None);
         if !busy && half.is_waiting() {
             busy = true;
             wait();
@@ -177,8 +177,8 @@ impl Bench<'_> {
 
     fn start(&mut self, variant: Variant) -> Result<RunningBridge> {
         let mut running = RunningBridge::start(self.place, variant, self.port_path)?;
-        let settled = self.load.settle(|| {
-            running.help();
+        let settled = self.load.await_forwarding(|| {
+            running.run_own_half();
         });
         match settled {
             Ok(()) => Ok(running),
@@ -193,7 +193,7 @@ impl Bench<'_> {
         let end = self.load.now() + self.slice;
         while self.load.now() < end {
             for &side in Bench::sides(variant) {
-                let bytes = bulk_of(side, self.bytes);
+                let bytes = bulk_frame_from(side, self.bytes);
                 for _ in 0..HEAP / BURST {
                     self.load.offer_by(side, &bytes, BURST);
                 }
@@ -201,7 +201,7 @@ impl Bench<'_> {
             running.gate.open();
             while !running.gate.is_shut() && self.load.now() < end + PATIENCE {
                 if running.half.is_some() {
-                    running.help();
+                    running.run_own_half();
                 } else {
                     thread::sleep(LOOK);
                 }
@@ -218,13 +218,13 @@ impl Bench<'_> {
     /// Rate of arriving frames while the source sends at its maximum rate, in million frames per second.
     fn flow(&mut self, variant: Variant, running: &mut RunningBridge) -> f64 {
         self.flow_with(Bench::sides(variant), || {
-            running.help();
+            running.run_own_half();
         })
     }
 
     /// Measures [`Bench::flow`] for any forwarder and calls `between` after each burst of the source.
     pub fn flow_with(&mut self, sides: &[usize], mut between: impl FnMut()) -> f64 {
-        let bytes: Vec<_> = sides.iter().map(|&side| (side, bulk_of(side, self.bytes))).collect();
+        let bytes: Vec<_> = sides.iter().map(|&side| (side, bulk_frame_from(side, self.bytes))).collect();
         let began = self.load.now();
         let (warm, end) = (began + self.slice / 4, began + self.slice / 4 + self.slice);
         let (mut arrived, mut before) = (0, None);

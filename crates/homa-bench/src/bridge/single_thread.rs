@@ -41,7 +41,7 @@ pub fn open(devices: &[&str], port_path: PortPath) -> Result<Frames> {
 }
 
 /// Whether a packet received by device `from` must leave by the opposite device.
-pub fn is_for_the_other(table: &mut Switch<()>, from: usize, packet: &[u8]) -> bool {
+pub fn is_for_other_device(table: &mut Switch<()>, from: usize, packet: &[u8]) -> bool {
     let route = parse(packet).map(|head| table.route(0, from, &head, packet.len()));
     match route {
         Some(Route::Port(to)) => to != from,
@@ -81,7 +81,7 @@ impl SingleThreadBridge {
     }
 
     /// Polls each device once. Returns whether any packet was received.
-    pub fn round(&mut self) -> bool {
+    pub fn poll_once(&mut self) -> bool {
         let before = self.done;
         for from in 0..SWITCH_DEVICES.len() {
             let mut burst = std::mem::take(&mut self.burst);
@@ -104,7 +104,7 @@ impl SingleThreadBridge {
         }
         let frames = &mut self.frames;
         let mut one = |table: &mut Switch<()>, frame: Frame| {
-            let result = match is_for_the_other(table, from, frames.bytes(&frame)) {
+            let result = match is_for_other_device(table, from, frames.bytes(&frame)) {
                 true => frames.send(1 - from, frame),
                 false => Err(frame),
             };
@@ -145,7 +145,7 @@ impl SingleThreadBridge {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (at, packet) in self.packets.drain(..).enumerate() {
             let read = self.heads.get(at).map_or(&packet[..], |head| &head[..]);
-            if is_for_the_other(table, from, read) {
+            if is_for_other_device(table, from, read) {
                 send(&mut self.frames, 1 - from, &packet);
             }
             if memory != Memory::Allocator {
@@ -167,17 +167,17 @@ pub fn fill(buffer: Option<Packet>, bytes: &[u8]) -> Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::switch::load::{SINK, SMALL, SOURCE, bulk_of};
+    use crate::switch::load::{SINK, SMALL, SOURCE, bulk_frame_from};
 
     #[test]
     fn a_packet_leaves_by_the_other_device_unless_its_receiver_is_behind_its_own() {
         let mut table = table().expect("a table");
-        let there = bulk_of(SOURCE, SMALL);
-        assert!(is_for_the_other(&mut table, 0, &there), "nobody is known");
-        assert!(is_for_the_other(&mut table, 1, &bulk_of(SINK, SMALL)));
-        assert!(is_for_the_other(&mut table, 0, &there));
-        assert!(!is_for_the_other(&mut table, 1, &there), "it is behind this device");
-        assert!(!is_for_the_other(&mut table, 0, &there[..10]));
+        let there = bulk_frame_from(SOURCE, SMALL);
+        assert!(is_for_other_device(&mut table, 0, &there), "nobody is known");
+        assert!(is_for_other_device(&mut table, 1, &bulk_frame_from(SINK, SMALL)));
+        assert!(is_for_other_device(&mut table, 0, &there));
+        assert!(!is_for_other_device(&mut table, 1, &there), "it is behind this device");
+        assert!(!is_for_other_device(&mut table, 0, &there[..10]));
     }
 
     #[test]

@@ -82,7 +82,7 @@ const fn memory(name: &'static str, text: &'static str, memory: Memory) -> Varia
     Variant { name, text, memory, ..BASELINE }
 }
 
-const fn apart(name: &'static str, text: &'static str, burst: usize, lock: Lock) -> Variant {
+const fn separate(name: &'static str, text: &'static str, burst: usize, lock: Lock) -> Variant {
     Variant {
         name,
         text,
@@ -114,12 +114,12 @@ pub const VARIANTS: [Variant; 19] = [
         work: ForwardingThreads::HandOver,
         ..BASELINE
     },
-    apart("handover-2", "handed to the other core", 32, Lock::None),
-    apart("handover-2-burst-1", "  one by one", 1, Lock::None),
-    apart("handover-2-lock-burst", "  a lock for each burst", 32, Lock::Burst),
-    apart("handover-2-lock-packet", "  a lock for each packet", 32, Lock::Packet),
-    Variant { both: true, ..apart("both-2", "both directions, two cores", 32, Lock::Burst) },
-    Variant { both: true, ..apart("both-2-lock-packet", "  a lock for each packet", 32, Lock::Packet) },
+    separate("handover-2", "handed to the other core", 32, Lock::None),
+    separate("handover-2-burst-1", "  one by one", 1, Lock::None),
+    separate("handover-2-lock-burst", "  a lock for each burst", 32, Lock::Burst),
+    separate("handover-2-lock-packet", "  a lock for each packet", 32, Lock::Packet),
+    Variant { both: true, ..separate("both-2", "both directions, two cores", 32, Lock::Burst) },
+    Variant { both: true, ..separate("both-2-lock-packet", "  a lock for each packet", 32, Lock::Packet) },
     Variant { name: "linux", text: "the kernel's bridge", work: ForwardingThreads::Kernel, ..BASELINE },
 ];
 

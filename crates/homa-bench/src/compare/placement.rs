@@ -36,7 +36,7 @@ pub struct CpuSplit {
 impl CpuSplit {
     /// Assigns the first half of this process's processors to the servers and the others to the clients;
     /// `None` if there is only one processor.
-    pub fn apart() -> Result<Option<CpuSplit>> {
+    pub fn split_cpus() -> Result<Option<CpuSplit>> {
         let allowed = sched_getaffinity(None).context("cannot read which processors this process may use")?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
         if cpus.len() < 2 {
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn the_two_sides_share_no_processor_and_miss_none() {
         let allowed = sched_getaffinity(None).unwrap();
-        let Some(placement) = CpuSplit::apart().unwrap() else {
+        let Some(placement) = CpuSplit::split_cpus().unwrap() else {
             homa_testkit::skip("this machine has one processor");
             return;
         };
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn all_processors_are_back_after_a_side() {
         let allowed = sched_getaffinity(None).unwrap();
-        let Some(placement) = CpuSplit::apart().unwrap() else {
+        let Some(placement) = CpuSplit::split_cpus().unwrap() else {
             homa_testkit::skip("this machine has one processor");
             return;
         };

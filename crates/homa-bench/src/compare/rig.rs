@@ -57,7 +57,7 @@ impl<'a> Rig<'a> {
         progress.step("starting the servers", Duration::from_millis(100));
         let servers = Servers::start(plan)?;
         if let Some(url) = &servers.metrics {
-            tell(&format!("metrics of the server {url}"));
+            print_to_stderr(&format!("metrics of the server {url}"));
         }
         let pattern = Pattern::new(plan.workload.max_bytes(), plan.seed, plan.options.one_way);
         let homa_sent = Arc::new(AtomicU64::new(0));
@@ -149,13 +149,13 @@ fn export(plan: &Plan, watched: &Hosts) -> Result<Option<Exporter>> {
     let Some(addr) = &plan.options.metrics else { return Ok(None) };
     let hosts = watched.clone();
     let exporter = Exporter::start(addr, move || Ok(hosts.text()))?;
-    tell(&format!("metrics {}", exporter.url()));
+    print_to_stderr(&format!("metrics {}", exporter.url()));
     Ok(Some(exporter))
 }
 
 /// Writes a line to standard error, since standard output is reserved for results. Errors are ignored: a
 /// closed standard error must not end the bench.
-fn tell(line: &str) {
+fn print_to_stderr(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

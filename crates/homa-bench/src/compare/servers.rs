@@ -40,7 +40,7 @@ impl Servers {
             return Ok(servers);
         }
         let placement = match plan.options.placement {
-            Placement::Apart => CpuSplit::apart()?,
+            Placement::Apart => CpuSplit::split_cpus()?,
             Placement::Free => None,
         };
         if let Some(placement) = &placement {
@@ -116,7 +116,7 @@ fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
         max_message: plan.workload.max_bytes(),
         link_mbps: from.link_mbps,
         one_way: from.one_way,
-        metrics: from.metrics.as_ref().filter(|_| is_homa).map(MetricsAddr::beside),
+        metrics: from.metrics.as_ref().filter(|_| is_homa).map(MetricsAddr::for_child),
         trace: from.trace.clone(),
         trace_file: from.trace_dir.as_deref().filter(|_| is_homa).map(|dir| file_in(dir, "server")),
         ..ServerOptions::default()

@@ -102,13 +102,13 @@ pub fn measure(
                 continue;
             }
             // The first round trip of a size finds cold buffers; only for a long message this is negligible.
-            let first = one(link, pattern, &mut number, size)?;
+            let first = round_trip(link, pattern, &mut number, size)?;
             if is_long(first, share) {
                 samples.push(first.as_nanos() as u64);
             }
             let mut count = 0;
             while !is_long(first, share) && wants_more(count, begin.elapsed(), share) {
-                samples.push(one(link, pattern, &mut number, size)?.as_nanos() as u64);
+                samples.push(round_trip(link, pattern, &mut number, size)?.as_nanos() as u64);
                 count += 1;
             }
             step();
@@ -148,7 +148,7 @@ fn undisturbed(mut points: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
 }
 
 /// The round trip of one RPC.
-fn one(link: &mut dyn Link, pattern: &Pattern, number: &mut u64, size: u32) -> Result<Duration> {
+fn round_trip(link: &mut dyn Link, pattern: &Pattern, number: &mut u64, size: u32) -> Result<Duration> {
     *number += 1;
     let mut answers = Vec::new();
     let begin = Instant::now();

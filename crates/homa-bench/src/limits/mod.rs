@@ -290,7 +290,7 @@ impl Bench {
                 |error| {
                     config.notes.push(format!(
                         "low latency was not measured: {}",
-                        homa_report::output::in_words(&error)
+                        homa_report::output::error_line(&error)
                     ));
                     false
                 },
@@ -329,7 +329,7 @@ impl Bench {
                 self.progress.step(&format!("{}: repetition {of}", row.name), each);
                 // A subject that cannot be measured does not stop the others.
                 if let Err(error) = self.repetition(subject, row) {
-                    row.skipped = Some(homa_report::output::in_words(&error));
+                    row.skipped = Some(homa_report::output::error_line(&error));
                 }
             }
             self.workloads(&mut maxima, &mut rows, &of)?;
@@ -372,7 +372,7 @@ impl Bench {
             if let Err(error) = &result {
                 notes.push(format!(
                     "{name} failed in repetition {repetition}: {}",
-                    homa_report::output::in_words(error)
+                    homa_report::output::error_line(error)
                 ));
             }
             result.is_ok()
@@ -508,7 +508,7 @@ fn place(options: &Options, notes: &mut Vec<String>) -> Result<Place> {
         PathChoice::Auto => Place::veth(options.mtu, options.wire).or_else(|error| {
             notes.push(format!(
                 "over loopback, since there is no veth pair: {}",
-                homa_report::output::in_words(&error)
+                homa_report::output::error_line(&error)
             ));
             Place::loopback()
         }),

@@ -38,7 +38,7 @@ struct Wire {
 impl Place {
     /// Loopback, with separate processors for each side.
     pub fn loopback() -> Result<Place> {
-        Ok(Place { wire: None, placement: CpuSplit::apart()? })
+        Ok(Place { wire: None, placement: CpuSplit::split_cpus()? })
     }
 
     /// Makes two namespaces, joined by a veth pair with this MTU, and moves this thread to the clients' side.
@@ -49,7 +49,7 @@ impl Place {
     /// A privilege is missing, or the program `ip`.
     pub fn veth(mtu: u32, one_by_one: bool) -> Result<Place> {
         let wire = Wire { outside: current()?, clients: fresh()?, servers: fresh()? };
-        let place = Place { wire: Some(wire), placement: CpuSplit::apart()? };
+        let place = Place { wire: Some(wire), placement: CpuSplit::split_cpus()? };
         place.join(mtu, one_by_one)?;
         Ok(place)
     }

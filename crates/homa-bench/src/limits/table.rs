@@ -129,7 +129,7 @@ fn comparisons(out: &mut String, limits: &Limits) -> std::fmt::Result {
         for summary in [&row.homa, &row.tcp, &row.bare_udp] {
             write!(out, "{:>18}", value(summary, row.factor))?;
         }
-        let ratio = format!("{:>17}  {}", value(&row.over_tcp, 1.0), judged(row));
+        let ratio = format!("{:>17}  {}", value(&row.over_tcp, 1.0), verdict_text(row));
         writeln!(out, "{}", ratio.trim_end())?;
     }
     writeln!(
@@ -139,7 +139,7 @@ fn comparisons(out: &mut String, limits: &Limits) -> std::fmt::Result {
 }
 
 /// The verdict on a row, with the relevant bound of its target.
-fn judged(row: &Comparison) -> String {
+fn verdict_text(row: &Comparison) -> String {
     let Some(target) = &row.target else { return String::new() };
     let bound = match (row.verdict, target.goal) {
         (None, _) => return "not measured".to_owned(),

@@ -111,7 +111,7 @@ impl<C: Connection> Link for PeerLink<C> {
                 answers.extend(self.runtime.block_on(answer).ok().flatten());
             }
             if self.drain(answers) || !answers.is_empty() {
-                self.spin.worked();
+                self.spin.record_work();
                 return Ok(());
             }
             if left.is_zero() {

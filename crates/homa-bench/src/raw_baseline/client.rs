@@ -60,7 +60,7 @@ impl RawBaselineLink {
     }
 
     /// Sends queued requests and receives answers.
-    fn look(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
+    fn poll(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
         for path in &mut self.paths {
             path.flush()?;
             let waiting = &mut self.waiting;
@@ -86,7 +86,7 @@ impl RawBaselineLink {
             due |= path.sweep(now);
         }
         if due {
-            self.waiting.age(|cookie| {
+            self.waiting.expire(|cookie| {
                 let patience = PATIENCE.as_millis();
                 let why =
                     format!("lost: no answer within {patience} ms, and bare packets are not retransmitted");
@@ -108,9 +108,9 @@ impl Link for RawBaselineLink {
 
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
         let before = answers.len();
-        self.look(answers)?;
+        self.poll(answers)?;
         if answers.len() > before {
-            self.spin.worked();
+            self.spin.record_work();
             return Ok(());
         }
         let begin = Instant::now();
@@ -125,9 +125,9 @@ impl Link for RawBaselineLink {
             if let ([path], false) = (&self.paths[..], timeout.is_zero()) {
                 path.sleep(timeout.min(left))?;
             }
-            self.look(answers)?;
+            self.poll(answers)?;
             if answers.len() > before {
-                self.spin.worked();
+                self.spin.record_work();
                 return Ok(());
             }
         }
@@ -177,7 +177,7 @@ impl OpenRpcs {
     }
 
     /// Counts a sweep. Calls `end` with the cookie of each RPC that has waited too long.
-    fn age(&mut self, mut end: impl FnMut(u64)) {
+    fn expire(&mut self, mut end: impl FnMut(u64)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             slot.age += 1;
             if slot.age > SWEEPS_OF_PATIENCE
@@ -245,10 +245,10 @@ mod tests {
         let third = waiting.add(13);
         let mut ended = Vec::new();
         for _ in 0..SWEEPS_OF_PATIENCE {
-            waiting.age(|cookie| ended.push(cookie));
+            waiting.expire(|cookie| ended.push(cookie));
         }
         assert!(ended.is_empty());
-        waiting.age(|cookie| ended.push(cookie));
+        waiting.expire(|cookie| ended.push(cookie));
         assert_eq!(ended, [13, 12]);
         assert_eq!((waiting.take(second), waiting.take(third)), (None, None));
     }

@@ -231,7 +231,7 @@ impl Path {
                 long.taken((from, id, kind.message()), header.offset as usize, queue);
             } else if payload.len() == total as usize {
                 take(Message { from, kind, id, payload: Bytes::copy_from_slice(payload) });
-            } else if let Some(payload) = long.part(from, header, payload) {
+            } else if let Some(payload) = long.add_packet(from, header, payload) {
                 take(Message { from, kind, id, payload });
             }
         }
@@ -301,7 +301,7 @@ impl LongMessages {
     }
 
     /// Adds a packet to its long message. Returns the message once it is complete.
-    fn part(&mut self, from: SocketAddr, header: Header, payload: &[u8]) -> Option<Bytes> {
+    fn add_packet(&mut self, from: SocketAddr, header: Header, payload: &[u8]) -> Option<Bytes> {
         let key = (from, header.id, header.kind);
         let total = header.total as usize;
         if header.total > self.max_message {
@@ -399,9 +399,9 @@ mod tests {
         let mut path = path(100);
         let from = "127.0.0.1:9".parse().expect("an address");
         let header = |offset| Header { kind: PacketKind::Answer, total: 6, offset, id: 3 };
-        assert_eq!(path.long.part(from, header(4), b"ef"), None);
-        assert_eq!(path.long.part(from, header(0), b"ab"), None);
-        assert_eq!(path.long.part(from, header(2), b"cd"), Some(Bytes::from_static(b"abcdef")));
+        assert_eq!(path.long.add_packet(from, header(4), b"ef"), None);
+        assert_eq!(path.long.add_packet(from, header(0), b"ab"), None);
+        assert_eq!(path.long.add_packet(from, header(2), b"cd"), Some(Bytes::from_static(b"abcdef")));
         assert!(path.long.incoming.is_empty());
         assert_eq!(path.long.touched.len(), 1);
     }

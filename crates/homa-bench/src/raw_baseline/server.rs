@@ -99,7 +99,7 @@ fn echo(path: &mut Path, served: &AtomicU64, config: RawBaselineServerConfig) ->
         }
         path.flush()?;
         if count > 0 {
-            spin.worked();
+            spin.record_work();
             continue;
         }
         path.sweep(Instant::now());

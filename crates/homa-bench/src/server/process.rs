@@ -58,7 +58,7 @@ impl ServerProcess {
                 Some(Report::Ready) => return Ok((server, ports)),
                 Some(Report::Served(..)) => bail!("the server process ended early"),
                 Some(port) => ports.push(port),
-                None => return Err(server.obituary()),
+                None => return Err(server.exit_reason()),
             }
         }
     }
@@ -68,7 +68,7 @@ impl ServerProcess {
         let input = self.process.stdin.as_mut().context("the server process has no input")?;
         let sent = writeln!(input, "{order}");
         // A child that has ended has printed the reason.
-        sent.map_err(|_| self.obituary())
+        sent.map_err(|_| self.exit_reason())
     }
 
     /// The served protocol.
@@ -89,7 +89,7 @@ impl ServerProcess {
     }
 
     /// The reason why the child ended early, from its error output.
-    fn obituary(&mut self) -> anyhow::Error {
+    fn exit_reason(&mut self) -> anyhow::Error {
         let mut words = String::new();
         if let Some(mut stderr) = self.process.stderr.take() {
             let _ = stderr.read_to_string(&mut words);
@@ -103,7 +103,7 @@ impl ServerProcess {
         drop(self.process.stdin.take());
         let served = match self.report()? {
             Some(Report::Served(protocol, count)) if protocol == self.protocol => count,
-            _ => return Err(self.obituary()),
+            _ => return Err(self.exit_reason()),
         };
         Ok((self.protocol, served))
     }

@@ -11,8 +11,8 @@ use rand_pcg::Pcg64;
 
 use super::choices::PortPath;
 use super::gate::Gate;
-use super::load::{FULL, Load, SINK, SMALL, bulk, probe_sent};
-use super::place::{HOST_DEVICES, Place, SWITCH_DEVICES, came_to};
+use super::load::{FULL, Load, SINK, SMALL, bulk_frame, probe_sent};
+use super::place::{HOST_DEVICES, Place, SWITCH_DEVICES, received_frames};
 use super::running_switch::{Mode, RunningSwitch, idle_history};
 use super::windows::{Deviation, Slice, TransmitHistory};
 
@@ -93,7 +93,7 @@ impl Bench<'_> {
             trace_records: 0,
         };
         let running_switch = RunningSwitch::start(self.place, config, mode)?;
-        match self.load.settle(|| ()) {
+        match self.load.await_forwarding(|| ()) {
             Ok(()) => Ok(running_switch),
             Err(error) => Err(running_switch.end().err().unwrap_or(error)),
         }
@@ -114,7 +114,7 @@ impl Bench<'_> {
                 self.load.offer(bytes, due);
                 sent += due;
             }
-            arrived += self.load.arrived(|_| ());
+            arrived += self.load.drain_sink(|_| ());
             now = self.load.now();
             if slice.begins(now) {
                 before = (now, sent, arrived);
@@ -132,7 +132,7 @@ impl Bench<'_> {
     pub fn capacity(&mut self, port_path: PortPath) -> Result<Vec<Value>> {
         let mut values = Vec::new();
         for (name, bytes) in [("small", SMALL), ("full", FULL)] {
-            let bytes = bulk(bytes);
+            let bytes = bulk_frame(bytes);
             for (kind, mode) in [("", Mode::Gated as fn(_) -> _), ("_bare", Mode::Bare)] {
                 for (sink, receiver) in [("", Receiver::Socket), ("_unreceived", Receiver::Nobody)] {
                     let rate = self.drain(port_path, &bytes, mode, receiver)?;
@@ -161,9 +161,9 @@ impl Bench<'_> {
         gate.shut();
         let slice = self.slice;
         let heaps = |load: &mut Load| {
-            let before = came_to(HOST_DEVICES[SINK])?;
+            let before = received_frames(HOST_DEVICES[SINK])?;
             heaps(load, &gate, bytes, slice);
-            Ok(came_to(HOST_DEVICES[SINK])? - before)
+            Ok(received_frames(HOST_DEVICES[SINK])? - before)
         };
         let came = match receiver {
             Receiver::Socket => {
@@ -186,7 +186,7 @@ impl Bench<'_> {
         let mut sink = TransmitHistory::new();
         let (from, to) = self.saturate(bps, |load, _| {
             let mut bytes = 0;
-            if load.arrived(|frame| bytes += on_the_wire(frame.len())) > 0 {
+            if load.drain_sink(|frame| bytes += on_the_wire(frame.len())) > 0 {
                 sink.note(load.now(), sink.bytes() + bytes);
             }
         });
@@ -248,7 +248,7 @@ impl Bench<'_> {
                 next = load.now() + PROBE_EVERY.mul_f64(random.random_range(0.5..1.5));
             }
             let mut sent = None;
-            load.arrived(|frame| sent = probe_sent(frame).or(sent));
+            load.drain_sink(|frame| sent = probe_sent(frame).or(sent));
             times.extend(sent.map(|sent| load.now() - sent));
         });
         running_switch.end()?;
@@ -265,7 +265,7 @@ impl Bench<'_> {
     /// Keeps a link of this rate busy with full frames for a slice. Calls `between` after each burst; its
     /// flag says whether the backlog has built up. Returns the beginning and the end of the slice.
     fn saturate(&mut self, bps: u64, mut between: impl FnMut(&mut Load, bool)) -> (Duration, Duration) {
-        let bytes = bulk(FULL);
+        let bytes = bulk_frame(FULL);
         let each = Duration::from_nanos(on_the_wire(FULL) * 8_000_000_000 / bps).div_f64(SURPLUS);
         let began = self.load.now();
         let warm = began + self.warmup().max(3 * WINDOW);
@@ -290,7 +290,7 @@ impl Bench<'_> {
 
     /// Throughput under overload, relative to the maximum.
     pub fn overload(&mut self, port_path: PortPath) -> Result<Vec<Value>> {
-        let small = bulk(SMALL);
+        let small = bulk_frame(SMALL);
         let free = self.drain(port_path, &small, Mode::Gated, Receiver::Socket)?;
         let planted = Duration::from_nanos((OVERLOADED_NS - 1e9 / free).max(0.0) as u64);
         let running_switch = self.start(port_path, unlimited(), planted, Mode::Plain)?;
@@ -325,7 +325,7 @@ fn heaps(load: &mut Load, gate: &Gate, bytes: &[u8], slice: Duration) {
         while !gate.is_shut() && load.now() < end + WINDOW {
             std::hint::spin_loop();
         }
-        while load.arrived(|_| ()) > 0 {}
+        while load.drain_sink(|_| ()) > 0 {}
     }
 }
 

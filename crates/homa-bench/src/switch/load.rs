@@ -40,7 +40,7 @@ pub struct Load {
     sink: Option<Frames>,
     batch: Vec<Frame>,
     epoch: Instant,
-    /// Sum of [`missed`](Load::missed) over sinks that were closed.
+    /// Sum of [`sink_drops`](Load::sink_drops) over sinks that were closed.
     missed_before: u64,
 }
 
@@ -80,12 +80,12 @@ fn is_ours(from: usize, bytes: &[u8]) -> bool {
 }
 
 /// A frame of the lowest priority for the sink.
-pub fn bulk(bytes: usize) -> Vec<u8> {
-    bulk_of(SOURCE, bytes)
+pub fn bulk_frame(bytes: usize) -> Vec<u8> {
+    bulk_frame_from(SOURCE, bytes)
 }
 
 /// A frame of the lowest priority from one device to the other.
-pub fn bulk_of(from: usize, bytes: usize) -> Vec<u8> {
+pub fn bulk_frame_from(from: usize, bytes: usize) -> Vec<u8> {
     frame(from, bytes, 0)
 }
 
@@ -104,7 +104,7 @@ impl Load {
     /// # Errors
     /// `work` failed, or the sink cannot be opened again.
     pub fn without_sink<T>(&mut self, work: impl FnOnce(&mut Load) -> Result<T>) -> Result<T> {
-        self.missed_before = self.missed();
+        self.missed_before = self.sink_drops();
         self.sink = None;
         let result = work(self);
         self.sink = Some(open(SINK)?);
@@ -136,7 +136,7 @@ impl Load {
     ///
     /// # Errors
     /// No frame passes.
-    pub fn settle(&mut self, mut between: impl FnMut()) -> Result<()> {
+    pub fn await_forwarding(&mut self, mut between: impl FnMut()) -> Result<()> {
         for _ in 0..TRIES {
             let through = [SOURCE, SINK].map(|from| {
                 self.send(from, &frame(from, SMALL, 7), 1);
@@ -194,7 +194,7 @@ impl Load {
     }
 
     /// Receives the source's frames at the sink, and passes each to `seen`. Returns their number.
-    pub fn arrived(&mut self, seen: impl FnMut(&[u8])) -> usize {
+    pub fn drain_sink(&mut self, seen: impl FnMut(&[u8])) -> usize {
         self.receive(SINK, seen)
     }
 
@@ -219,7 +219,7 @@ impl Load {
     }
 
     /// Frames dropped at the sink because it had no room.
-    pub fn missed(&self) -> u64 {
+    pub fn sink_drops(&self) -> u64 {
         self.missed_before + self.sink.as_ref().map_or(0, |sink| sink.stats(0).receive_drops)
     }
 }

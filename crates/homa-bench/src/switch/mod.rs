@@ -73,7 +73,7 @@ pub fn measure(options: &Options) -> Result<Results> {
     let slice = options.slice.unwrap_or(usual);
     // Counted before this thread is restricted to some of them.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let place = Place::lay()?;
+    let place = Place::set_up()?;
     let mut load = Load::open()?;
     let mut notes = Vec::new();
     if place.is_crowded() {
@@ -95,7 +95,7 @@ pub fn measure(options: &Options) -> Result<Results> {
                 // A measurement that fails does not stop the others.
                 part(&mut bench, port_path, what, |result| match result {
                     Ok(values) => values.into_iter().for_each(|value| path.add(value)),
-                    Err(error) => path.skipped = Some(homa_report::output::in_words(&error)),
+                    Err(error) => path.skipped = Some(homa_report::output::error_line(&error)),
                 });
             }
         }
@@ -108,7 +108,7 @@ pub fn measure(options: &Options) -> Result<Results> {
         repetitions,
         slice_ms: slice.as_millis() as u64,
         load: load.path(),
-        missed: load.missed(),
+        missed: load.sink_drops(),
         notes,
         measures: MEASURES.to_vec(),
         paths,

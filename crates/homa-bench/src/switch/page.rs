@@ -3,7 +3,7 @@
 use homa_report::table::TableRow;
 
 use super::results::{MEASURES, Measure, Results};
-use super::table::asked;
+use super::table::target_text;
 use crate::tables_page::{Section, cell, render as page};
 
 /// Renders `report.html`.
@@ -23,7 +23,7 @@ pub fn render(results: &Results) -> String {
         |measure: &&Measure| results.paths.iter().any(|path| path.metrics.contains_key(measure.name));
     let row = |measure: &Measure| -> TableRow {
         let cells = results.paths.iter().map(|path| cell(path.metrics.get(measure.name)));
-        (measure.text.trim().to_owned(), [asked(measure)].into_iter().chain(cells).collect())
+        (measure.text.trim().to_owned(), [target_text(measure)].into_iter().chain(cells).collect())
     };
     let names = results.paths.iter().map(|path| path.name.to_owned());
     let section = Section {

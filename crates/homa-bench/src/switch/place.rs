@@ -29,13 +29,13 @@ impl Place {
     ///
     /// # Errors
     /// A privilege is missing, or the program `ip`.
-    pub fn lay() -> Result<Place> {
+    pub fn set_up() -> Result<Place> {
         let namespace = || fresh().context("run as root");
         let place = Place {
             outside: current()?,
             hosts: namespace()?,
             switch: namespace()?,
-            placement: CpuSplit::apart()?,
+            placement: CpuSplit::split_cpus()?,
         };
         enter(&place.switch)?;
         let there = format!("/proc/{}/fd/{}", std::process::id(), place.hosts.as_raw_fd());
@@ -90,7 +90,7 @@ impl Place {
     }
 
     /// Returns a function that moves its thread to the switch's namespace and processors.
-    pub fn way_to_switch(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
+    pub fn switch_entry(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
         let namespace =
             self.switch.try_clone().context("cannot duplicate a network namespace's descriptor")?;
         let placement = self.placement.clone();
@@ -113,13 +113,13 @@ impl Drop for Place {
 ///
 /// # Errors
 /// The kernel's list of devices cannot be read, or has no such device.
-pub fn came_to(device: &str) -> Result<u64> {
+pub fn received_frames(device: &str) -> Result<u64> {
     let list = "/proc/thread-self/net/dev";
     let text = std::fs::read_to_string(list).with_context(|| format!("cannot read {list}"))?;
-    came_to_in(&text, device).with_context(|| format!("{list} has no {device}"))
+    parse_received_frames(&text, device).with_context(|| format!("{list} has no {device}"))
 }
 
-fn came_to_in(text: &str, device: &str) -> Option<u64> {
+fn parse_received_frames(text: &str, device: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (name, counts) = line.split_once(':')?;
         // The count of bytes precedes the count of frames.
@@ -141,7 +141,10 @@ mod tests {
     fn frames_that_came_are_the_second_count_of_their_device() {
         let text = "Inter-|   Receive  |  Transmit\n face |bytes    packets errs |bytes    packets errs\n    \
                     h0:  1300      13    0     600       6    0\n   h10:70 7 0 80 8 0\n";
-        assert_eq!(["h0", "h10", "h1"].map(|name| came_to_in(text, name)), [Some(13), Some(7), None]);
-        assert!(came_to("lo").is_ok() && came_to("no device").is_err());
+        assert_eq!(
+            ["h0", "h10", "h1"].map(|name| parse_received_frames(text, name)),
+            [Some(13), Some(7), None]
+        );
+        assert!(received_frames("lo").is_ok() && received_frames("no device").is_err());
     }
 }

@@ -51,7 +51,7 @@ impl RunningSwitch {
     /// # Errors
     /// The configuration is invalid, or a device cannot be opened.
     pub fn start(place: &Place, config: BridgeConfig, mode: Mode) -> Result<RunningSwitch> {
-        let path = place.way_to_switch()?;
+        let path = place.switch_entry()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (say, ready) = sync_channel(1);
@@ -65,7 +65,7 @@ impl RunningSwitch {
                 let frames = Frames::open(&config.frames)?;
                 opened();
                 return Ok(SwitchResult {
-                    drained: bare(frames, &gate, &stopped),
+                    drained: forward_only(frames, &gate, &stopped),
                     ..SwitchResult::default()
                 });
             }
@@ -152,7 +152,7 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> TransmitHis
 /// # Errors
 /// The thread cannot be started, or cannot move to the switch's place.
 pub fn idle_history(place: &Place, length: Duration) -> Result<(TransmitHistory, Duration)> {
-    let path = place.way_to_switch()?;
+    let path = place.switch_entry()?;
     let work = move || -> Result<_> {
         path()?;
         let mut history = TransmitHistory::new();
@@ -172,7 +172,7 @@ pub fn idle_history(place: &Place, length: Duration) -> Result<(TransmitHistory,
 }
 
 /// The minimum work of any switch: forwards frames in bursts of the switch's size.
-fn bare(mut frames: Frames, gate: &Gate, stop: &AtomicBool) -> GateCount {
+fn forward_only(mut frames: Frames, gate: &Gate, stop: &AtomicBool) -> GateCount {
     let mut burst = Vec::with_capacity(32);
     let mut left = 0;
     gate.pass(stop, || {

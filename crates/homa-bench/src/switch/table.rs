@@ -44,7 +44,7 @@ fn write_all(out: &mut String, results: &Results) -> std::fmt::Result {
 }
 
 fn line(out: &mut String, results: &Results, measure: &Measure) -> std::fmt::Result {
-    write!(out, "{:40}{:>7}", measure.text, asked(measure))?;
+    write!(out, "{:40}{:>7}", measure.text, target_text(measure))?;
     for path in &results.paths {
         let cell = path.metrics.get(measure.name).map_or("-".to_owned(), |summary| cell(summary, measure));
         write!(out, "{cell:>21}")?;
@@ -53,7 +53,7 @@ fn line(out: &mut String, results: &Results, measure: &Measure) -> std::fmt::Res
 }
 
 /// The target of a metric; empty if there is none.
-pub fn asked(measure: &Measure) -> String {
+pub fn target_text(measure: &Measure) -> String {
     match measure.asked {
         Some(Bound::AtLeast(least)) => format!(">={least}"),
         Some(Bound::AtMost(most)) => format!("<={most}"),

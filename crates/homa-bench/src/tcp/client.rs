@@ -114,7 +114,7 @@ impl TcpLink {
     fn serve(&mut self, index: usize, answers: &mut Vec<Answer>) -> Result<()> {
         let connection = &mut self.connections[index];
         let Connection { addr, stream, reader, writer } = connection;
-        writer.write(stream).with_context(|| broken(*addr))?;
+        writer.write(stream).with_context(|| connection_lost(*addr))?;
         let Some(reader) = reader else { return Ok(()) };
         if read(*addr, stream, reader, |answer| answers.push(answer))? == Progress::More
             && !self.unfinished.contains(&index)
@@ -125,7 +125,7 @@ impl TcpLink {
     }
 
     /// Polls once, for at most `wait`.
-    fn look(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+    fn poll(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
         let wait = if self.unfinished.is_empty() { wait } else { Duration::ZERO };
         let timeout = match &self.timer {
             Some(timer) if !wait.is_zero() => {
@@ -165,7 +165,7 @@ impl Link for TcpLink {
     fn flush(&mut self) -> Result<()> {
         for Connection { addr, stream, writer, .. } in &mut self.connections {
             if writer.bytes() > 0 {
-                writer.write(stream).with_context(|| broken(*addr))?;
+                writer.write(stream).with_context(|| connection_lost(*addr))?;
             }
         }
         Ok(())
@@ -178,10 +178,10 @@ impl Link for TcpLink {
             let left = deadline.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
             let timeout = self.spin.timeout(Some(left)).unwrap_or_default().min(left);
             match &self.receivers {
-                None => self.look(timeout, answers)?,
+                None => self.poll(timeout, answers)?,
                 Some(_) if self.connections.iter().any(|connection| connection.writer.bytes() > 0) => {
                     // A socket is full: poll, so that its remaining bytes are sent as soon as it has room.
-                    self.look(Duration::ZERO, answers)?;
+                    self.poll(Duration::ZERO, answers)?;
                     if let Some(receivers) = &self.receivers {
                         take_from(receivers, Duration::ZERO, answers)?;
                     }
@@ -189,7 +189,7 @@ impl Link for TcpLink {
                 Some(receivers) => take_from(receivers, timeout, answers)?,
             }
             if answers.len() > before {
-                self.spin.worked();
+                self.spin.record_work();
                 return Ok(());
             }
             if left.is_zero() {
@@ -241,7 +241,7 @@ fn open(
     Ok((TcpStream::from_std(stream), clone))
 }
 
-fn broken(addr: SocketAddr) -> String {
+fn connection_lost(addr: SocketAddr) -> String {
     format!("the TCP connection to {addr} broke")
 }
 
@@ -255,7 +255,7 @@ fn read(
         .read(stream, READ_BUDGET, |frame| {
             take(Answer { cookie: frame.header.id, at: Instant::now(), result: Ok(frame.payload) });
         })
-        .with_context(|| broken(addr))?;
+        .with_context(|| connection_lost(addr))?;
     if progress == Progress::Closed {
         bail!("the TCP server at {addr} closed the connection");
     }
@@ -312,7 +312,7 @@ impl Receiver {
                 result => result.context("epoll failed")?,
             }
             if !events.is_empty() {
-                self.spin.worked();
+                self.spin.record_work();
             }
             let mut ready = std::mem::take(&mut unfinished);
             ready.extend(events.iter().map(|event| event.token().0));

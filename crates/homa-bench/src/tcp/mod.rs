@@ -52,10 +52,10 @@ impl Congestion {
             std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap_or_default()
         };
         let (default, available) = (read("congestion_control"), read("available_congestion_control"));
-        Congestion::among(default.trim(), available.split_whitespace())
+        Congestion::available_of(default.trim(), available.split_whitespace())
     }
 
-    fn among<'a>(default: &str, mut available: impl Iterator<Item = &'a str>) -> Vec<Congestion> {
+    fn available_of<'a>(default: &str, mut available: impl Iterator<Item = &'a str>) -> Vec<Congestion> {
         let default = default.parse().unwrap_or(Congestion::Cubic);
         let has_dctcp =
             default != Congestion::Dctcp && available.any(|name| name == Congestion::Dctcp.name());
@@ -87,10 +87,11 @@ mod tests {
 
     #[test]
     fn the_kernels_default_and_dctcp_where_it_is_available() {
-        let among = |default, available: &'static str| Congestion::among(default, available.split(' '));
-        assert_eq!(among("cubic", "reno cubic"), [Congestion::Cubic]);
-        assert_eq!(among("bbr", "reno cubic dctcp"), [Congestion::Bbr, Congestion::Dctcp]);
-        assert_eq!(among("dctcp", "dctcp"), [Congestion::Dctcp]);
-        assert_eq!(among("vegas", ""), [Congestion::Cubic]);
+        let available_of =
+            |default, available: &'static str| Congestion::available_of(default, available.split(' '));
+        assert_eq!(available_of("cubic", "reno cubic"), [Congestion::Cubic]);
+        assert_eq!(available_of("bbr", "reno cubic dctcp"), [Congestion::Bbr, Congestion::Dctcp]);
+        assert_eq!(available_of("dctcp", "dctcp"), [Congestion::Dctcp]);
+        assert_eq!(available_of("vegas", ""), [Congestion::Cubic]);
     }
 }

@@ -172,7 +172,7 @@ impl Worker {
                 continue;
             }
             if !events.is_empty() {
-                spin.worked();
+                spin.record_work();
             }
             for index in std::mem::take(&mut self.unfinished) {
                 self.serve(index);

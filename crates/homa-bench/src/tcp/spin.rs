@@ -46,7 +46,7 @@ impl IdlePolling {
     }
 
     /// Records work: the idle time starts again.
-    pub fn worked(&mut self) {
+    pub fn record_work(&mut self) {
         self.idle_since = None;
         self.looks = 0;
     }
@@ -65,7 +65,7 @@ mod tests {
     fn polls_first_and_again_after_work() {
         let mut spin = IdlePolling::new(Duration::from_secs(3600));
         assert_eq!(spin.timeout(None), Some(Duration::ZERO));
-        spin.worked();
+        spin.record_work();
         assert_eq!(spin.timeout(None), Some(Duration::ZERO));
     }
 

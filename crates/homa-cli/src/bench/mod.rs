@@ -9,7 +9,7 @@ mod switch;
 use anyhow::Result;
 use homa_bench::compare::{self, Plan, results::Run};
 use homa_rack::experiment::comparison;
-use homa_report::output::in_words;
+use homa_report::output::error_line;
 use homa_report::outputs::Outputs;
 use homa_report::progress::Progress;
 
@@ -27,13 +27,13 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
         None => (),
     }
     if !args.loopback {
-        match over_rack(args) {
+        match compare_on_rack(args) {
             Err(error) if comparison::is_refusal(&error) && !args.is_rack_wanted => {
                 let duration = args.duration.min(args.rack.total_seconds() * LOOPBACK_SHARE);
                 let args = BenchArgs { duration, ..args.clone() };
                 // Checked first, so that an error in the options is the only output, in one line.
                 let plan = Plan::new(args.options()?)?;
-                eprintln!("homa: {}", comparison::refusal(&in_words(&error)));
+                eprintln!("homa: {}", comparison::refusal(&error_line(&error)));
                 return over_loopback(&args, &plan);
             }
             result => return result,
@@ -43,7 +43,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
 }
 
 /// Compares on a rack of hosts on this machine.
-fn over_rack(args: &BenchArgs) -> Result<bool> {
+fn compare_on_rack(args: &BenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let comparison = comparison::run(&args.on_rack())?;
     outputs.write(&comparison.text, &comparison.json, || comparison.page)?;

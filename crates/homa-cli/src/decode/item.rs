@@ -149,7 +149,7 @@ impl<'a> CapturedPacket<'a> {
     }
 
     /// Whether it belongs to the RPC with this id at the client, or acknowledges it.
-    fn concerns(&self, id: u64) -> bool {
+    fn belongs_to_rpc(&self, id: u64) -> bool {
         if self.common("sender_id").is_some_and(|sender_id| sender_id & !1 == id) {
             return true;
         }
@@ -195,7 +195,7 @@ impl<'a> Selection<'a> {
         let kind_matches = self.args.types.is_empty() || self.args.types.contains(&what.kind());
         let rpc_matches = self.args.rpc.is_none_or(|id| match what {
             ItemContent::Packet(captured) | ItemContent::Icmp { about: captured, .. } => {
-                captured.concerns(id & !1)
+                captured.belongs_to_rpc(id & !1)
             }
             ItemContent::Fragment { .. } => false,
         });

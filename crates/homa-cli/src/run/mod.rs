@@ -50,7 +50,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let (program, words) = args.command.split_first().context("say what to run")?;
     let plan = plan(args, program)?;
     if args.dry_run {
-        return say(args, &plan);
+        return print_plan(args, &plan);
     }
     let mut command = Command::new(program);
     command.args(words);
@@ -80,7 +80,7 @@ fn choose(asked: Option<Carrier>, kernel_has_homa: impl FnOnce() -> bool) -> &'s
     }
 }
 
-fn say(args: &RunArgs, plan: &Plan) -> Result<()> {
+fn print_plan(args: &RunArgs, plan: &Plan) -> Result<()> {
     let text = match (args.json, &plan.library) {
         (true, _) => serde_json::to_string(plan)? + "\n",
         (false, None) => format!("{} on the kernel's Homa\n", plan.program.display()),

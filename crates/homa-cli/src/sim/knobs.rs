@@ -42,7 +42,7 @@ const BASES: &[(&str, Base)] =
 const LOAD_BASES: &[(&str, LoadBasis)] = &[("data", LoadBasis::Data), ("grants", LoadBasis::DataAndGrants)];
 
 /// A setting of the network and the load.
-const fn net(
+const fn network_knob(
     name: &'static str,
     value: &'static str,
     help: &'static str,
@@ -53,7 +53,7 @@ const fn net(
 }
 
 /// A setting of Homa.
-const fn homas(
+const fn homa_knob(
     name: &'static str,
     value: &'static str,
     help: &'static str,
@@ -75,28 +75,28 @@ macro_rules! set {
 
 /// All settings.
 pub const KNOBS: &[Knob] = &[
-    net(
+    network_knob(
         "workload",
         "NAME|FILE",
         "Message sizes: w1 to w8, short-long, one-medium, starve, a number of bytes, or a CSV file of size,cumulative_fraction lines",
         set!(cluster.workload = draft::workload),
         |plan| json!(plan.cluster.workload.name()),
     ),
-    net(
+    network_knob(
         "max-message",
         "BYTES",
         "Longer messages are shortened to this",
         set!(max_message = bytes_u32),
         |plan| json!(plan.cluster.workload.max_bytes()),
     ),
-    net(
+    network_knob(
         "load",
         "FRACTION",
         "Offered load as a share of the hosts' links: above 0, at most 1. See --load-counts",
         set!(load = number::<f64>),
         |plan| json!(plan.load()),
     ),
-    net(
+    network_knob(
         "load-counts",
         "WHAT",
         "Packets that --load counts: data (data packets with all headers) or grants (also a grant for each packet beyond RTTbytes, \
@@ -110,7 +110,7 @@ pub const KNOBS: &[Knob] = &[
             json!(basis.map(|(name, _)| name))
         },
     ),
-    net(
+    network_knob(
         "exchange",
         "KIND",
         "one-way (a message ends when it is complete at its receiver) or echo (RPCs with a response as long as the request; slowdown \
@@ -125,7 +125,7 @@ pub const KNOBS: &[Knob] = &[
             Exchange::Echo => json!("echo"),
         },
     ),
-    net(
+    network_knob(
         "senders",
         "N",
         "An incast instead of a load: this many messages at once, all to one host",
@@ -135,7 +135,7 @@ pub const KNOBS: &[Knob] = &[
             Traffic::Uniform { .. } | Traffic::Closed { .. } => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "outstanding",
         "N",
         "Closed loop instead of a load: every host always has this many open messages (with echo: RPCs). See `throughput` in the results",
@@ -145,7 +145,7 @@ pub const KNOBS: &[Knob] = &[
             Traffic::Incast { .. } | Traffic::Uniform { .. } => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "incast-interval",
         "TIME",
         "Interval between rounds of an incast",
@@ -155,43 +155,45 @@ pub const KNOBS: &[Knob] = &[
             Traffic::Uniform { .. } | Traffic::Closed { .. } => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "seed",
         "N",
         "Seed of arrivals, sizes, destinations and all other random choices",
         set!(cluster.seed = number::<u64>),
         |plan| json!(plan.cluster.seed),
     ),
-    net(
+    network_knob(
         "duration",
         "TIME",
         "Time in which measured messages start",
         set!(cluster.duration_ns = duration_ns),
         |plan| json!(plan.cluster.duration_ns),
     ),
-    net(
+    network_knob(
         "messages",
         "N",
         "Measure longer than --duration if necessary for about this many messages",
         set!(messages = at_least_one),
         |plan| json!(plan.messages),
     ),
-    net(
+    network_knob(
         "warm-up",
         "TIME",
         "Time of load before the measured time [default: until the load is in steady state, 2 ms to 2 s]",
         set!(warm_up_ns = duration_ns),
         |plan| json!(plan.cluster.warm_up_ns),
     ),
-    net(
+    network_knob(
         "drain",
         "TIME",
         "Maximum additional time for measured messages to arrive; the load continues",
         set!(cluster.drain_ns = duration_ns),
         |plan| json!(plan.cluster.drain_ns),
     ),
-    net("hosts", "N", "Hosts, at least 2", set!(hosts = number::<usize>), |plan| json!(plan.cluster.hosts)),
-    net(
+    network_knob("hosts", "N", "Hosts, at least 2", set!(hosts = number::<usize>), |plan| {
+        json!(plan.cluster.hosts)
+    }),
+    network_knob(
         "topology",
         "KIND",
         "leaf-spine (racks of hosts under spine switches) or switch (all hosts at one)",
@@ -207,33 +209,36 @@ pub const KNOBS: &[Knob] = &[
             Topology::BackToBack => json!("back-to-back"),
         },
     ),
-    net("racks", "N", "Racks, each with a leaf switch", set!(racks = number::<usize>), |plan| {
+    network_knob("racks", "N", "Racks, each with a leaf switch", set!(racks = number::<usize>), |plan| {
         match plan.cluster.topology {
             Topology::LeafSpine(net) => json!(plan.cluster.hosts.div_ceil(net.hosts_per_rack)),
             _ => Value::Null,
         }
     }),
-    net("hosts-per-rack", "N", "Hosts of a rack", set!(hosts_per_rack = number::<usize>), |plan| match plan
-        .cluster
-        .topology
-    {
-        Topology::LeafSpine(net) => json!(net.hosts_per_rack),
-        _ => Value::Null,
-    }),
-    net("spines", "N", "Spine switches, each joined to every leaf", set!(spines = number::<usize>), |plan| {
+    network_knob("hosts-per-rack", "N", "Hosts of a rack", set!(hosts_per_rack = number::<usize>), |plan| {
         match plan.cluster.topology {
-            Topology::LeafSpine(net) => json!(net.spines),
+            Topology::LeafSpine(net) => json!(net.hosts_per_rack),
             _ => Value::Null,
         }
     }),
-    net(
+    network_knob(
+        "spines",
+        "N",
+        "Spine switches, each joined to every leaf",
+        set!(spines = number::<usize>),
+        |plan| match plan.cluster.topology {
+            Topology::LeafSpine(net) => json!(net.spines),
+            _ => Value::Null,
+        },
+    ),
+    network_knob(
         "rate",
         "RATE",
         "Rate of the hosts' links, as in 25gbit",
         set!(cluster.link.rate_bps = rate_bps),
         |plan| json!(plan.cluster.link.rate_bps),
     ),
-    net(
+    network_knob(
         "core-rate",
         "RATE",
         "Rate of each link between a leaf and a spine [default: the same multiple of --rate as in the preset]",
@@ -243,14 +248,14 @@ pub const KNOBS: &[Knob] = &[
             _ => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "propagation",
         "TIME",
         "Propagation delay of a host's link",
         set!(cluster.link.propagation_ns = duration_ns),
         |plan| json!(plan.cluster.link.propagation_ns),
     ),
-    net(
+    network_knob(
         "core-propagation",
         "TIME",
         "The same for links between switches",
@@ -260,7 +265,7 @@ pub const KNOBS: &[Knob] = &[
             _ => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "switch-delay",
         "TIME",
         "Delay from a packet's arrival at a switch to its entry into a queue",
@@ -271,21 +276,21 @@ pub const KNOBS: &[Knob] = &[
             Topology::BackToBack => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "send-delay",
         "TIME",
         "Delay of a sender's software and card for each packet",
         set!(cluster.send_delay_ns = duration_ns),
         |plan| json!(plan.cluster.send_delay_ns),
     ),
-    net(
+    network_knob(
         "receive-delay",
         "TIME",
         "Delay of a receiver's card and software for each packet",
         set!(cluster.receive_delay_ns = duration_ns),
         |plan| json!(plan.cluster.receive_delay_ns),
     ),
-    net(
+    network_knob(
         "spread",
         "HOW",
         "Spreading over the spines: packets (each randomly) or flows (all packets between two hosts on one path)",
@@ -299,7 +304,7 @@ pub const KNOBS: &[Knob] = &[
             _ => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "forwarding",
         "HOW",
         "store (a switch forwards a packet once it has arrived completely) or cut-through",
@@ -313,7 +318,7 @@ pub const KNOBS: &[Knob] = &[
             Forwarding::CutThrough => json!("cut-through"),
         },
     ),
-    net(
+    network_knob(
         "queueing",
         "HOW",
         "Order in switches, unless the transport requires its own: strict (by priority) or fifo",
@@ -323,7 +328,7 @@ pub const KNOBS: &[Knob] = &[
         },
         |plan| json!(discipline_name(plan.cluster.switch.discipline)),
     ),
-    net(
+    network_knob(
         "nic",
         "HOW",
         "Order in the hosts' cards: strict or fifo",
@@ -333,14 +338,14 @@ pub const KNOBS: &[Knob] = &[
         },
         |plan| json!(discipline_name(plan.cluster.nic)),
     ),
-    net(
+    network_knob(
         "nic-queue",
         "BYTES",
         "Bytes in a card's queue at which the card accepts no more packets",
         set!(cluster.nic_queue_bytes = bytes),
         |plan| json!(plan.cluster.nic_queue_bytes),
     ),
-    net(
+    network_knob(
         "port-buffer",
         "BYTES|none",
         "Buffer of each port of a switch, beyond which packets are dropped. none: unlimited",
@@ -356,7 +361,7 @@ pub const KNOBS: &[Knob] = &[
             _ => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "shared-buffer",
         "BYTES",
         "Buffer of each switch, shared by its ports",
@@ -366,7 +371,7 @@ pub const KNOBS: &[Knob] = &[
             _ => Value::Null,
         },
     ),
-    net(
+    network_knob(
         "buffer-share",
         "PERCENT",
         "Maximum share of the free part of a shared buffer that a port may use",
@@ -381,7 +386,7 @@ pub const KNOBS: &[Knob] = &[
     ),
     Knob {
         transports: TCPS,
-        ..net(
+        ..network_knob(
             "connections",
             "N|message",
             "TCP and DCTCP: message (one for each message, starting with the initial window) or this many lasting ones from each host \
@@ -395,7 +400,7 @@ pub const KNOBS: &[Knob] = &[
     },
     Knob {
         transports: DCTCPS,
-        ..net(
+        ..network_knob(
             "ecn",
             "BYTES",
             "DCTCP: queue length at a host's link from which on packets are marked; scaled to the rate of core links [default: 65 full \
@@ -404,17 +409,17 @@ pub const KNOBS: &[Knob] = &[
             |plan| json!(TcpConfig::dctcp(&plan.cluster).mark_above_bytes),
         )
     },
-    net(
+    network_knob(
         "loss",
         "FRACTION",
         "Probability that a packet is lost in the network, as by link errors",
         set!(cluster.loss = number::<f64>),
         |plan| json!(plan.cluster.loss),
     ),
-    net("mtu", "BYTES", "Largest IP packet", set!(mtu = number::<u32>), |plan| {
+    network_knob("mtu", "BYTES", "Largest IP packet", set!(mtu = number::<u32>), |plan| {
         json!(plan.cluster.framing.payload + plan.cluster.framing.header + 20)
     }),
-    net(
+    network_knob(
         "bins",
         "N",
         "Rows of the slowdown table, with equal numbers of messages [default: 20]",
@@ -424,7 +429,7 @@ pub const KNOBS: &[Knob] = &[
         },
         |plan| if plan.cluster.bins.is_empty() { json!(20) } else { json!(plan.cluster.bins.len()) },
     ),
-    net(
+    network_knob(
         "acquaint",
         "yes|no",
         "Every host first sends a byte to every other host, so that first contacts are not measured",
@@ -434,14 +439,14 @@ pub const KNOBS: &[Knob] = &[
         },
         |plan| json!(plan.cluster.acquaint),
     ),
-    net(
+    network_knob(
         "sample",
         "TIME",
         "Interval between samples of the queues",
         set!(cluster.sample_ns = duration_ns),
         |plan| json!(plan.cluster.sample_ns),
     ),
-    homas(
+    homa_knob(
         "homa",
         "BASE",
         "Base of Homa's settings: tuned (for this network and workload, the best of sweeps), paper (those of the SIGCOMM 2018 paper) \
@@ -452,38 +457,38 @@ pub const KNOBS: &[Knob] = &[
         },
         |plan| json!(BASES.iter().find(|(_, base)| *base == plan.base).map(|(name, _)| name)),
     ),
-    homas(
+    homa_knob(
         "unsched-bytes",
         "BYTES",
         "Unscheduled bytes of a message [default: those of a round trip]",
         set!(homa.unsched_bytes = bytes_u32),
         |plan| json!(plan.homa.protocol.unsched_bytes),
     ),
-    homas(
+    homa_knob(
         "window",
         "BYTES",
         "Bytes granted to a message beyond those received; 0: divided among the messages that get grants",
         set!(homa.window = bytes_u32),
         |plan| json!(plan.homa.protocol.window),
     ),
-    homas(
+    homa_knob(
         "overcommit",
         "N",
         "Maximum number of messages that get grants at the same time",
         set!(homa.overcommit = number::<u32>),
         |plan| json!(plan.homa.protocol.max_overcommit),
     ),
-    homas("priorities", "N", "Priority levels, 1 to 8", set!(homa.priorities = number::<u8>), |plan| {
+    homa_knob("priorities", "N", "Priority levels, 1 to 8", set!(homa.priorities = number::<u8>), |plan| {
         json!(plan.homa.protocol.num_priorities)
     }),
-    homas(
+    homa_knob(
         "scheduled-levels",
         "N",
         "Number of levels for scheduled bytes [default: by the workload]",
         set!(homa.scheduled_levels = number::<u8>),
         |plan| json!(plan.homa.protocol.max_sched_prio + 1),
     ),
-    homas(
+    homa_knob(
         "cutoffs",
         "POLICY",
         "Unscheduled priorities: plan (for the workload), traffic (computed by each host from received messages), kernel (Linux \
@@ -494,7 +499,7 @@ pub const KNOBS: &[Knob] = &[
         },
         |plan| json!(plan.homa.protocol.unsched_cutoffs),
     ),
-    homas(
+    homa_knob(
         "fifo-fraction",
         "THOUSANDTHS",
         "Share of grants and of the uplink for the oldest message, below 500",
@@ -554,7 +559,7 @@ fn cutoffs(text: &str) -> Result<Cutoffs, String> {
 }
 
 /// The setting with this name, with `-` or `_`.
-pub fn knob(name: &str) -> Option<&'static Knob> {
+pub fn find_knob(name: &str) -> Option<&'static Knob> {
     KNOBS.iter().find(|knob| knob.key() == name.replace('-', "_"))
 }
 
@@ -583,7 +588,7 @@ pub fn set(draft: &mut SettingsDraft, name: &str, text: &str) -> Result<(), Stri
         draft.homa.fields.push((field.to_owned(), text.to_owned()));
         return Ok(());
     }
-    match knob(name) {
+    match find_knob(name) {
         Some(knob) => knob.set(draft, text),
         None => {
             Err(format!("unknown setting `{name}`: use {}, or homa. and a setting of the protocol", names()))
@@ -598,13 +603,13 @@ pub fn names() -> String {
 
 /// Whether a setting affects a run of this transport.
 pub fn concerns(name: &str, transport: &str) -> bool {
-    let only = concerned(name);
+    let only = transports_of(name);
     only.is_empty() || only.contains(&transport)
 }
 
 /// The transports that a setting applies to; empty: all of them.
-fn concerned(name: &str) -> &'static [&'static str] {
-    if name.starts_with("homa.") { HOMAS } else { knob(name).map_or(&[], |knob| knob.transports) }
+fn transports_of(name: &str) -> &'static [&'static str] {
+    if name.starts_with("homa.") { HOMAS } else { find_knob(name).map_or(&[], |knob| knob.transports) }
 }
 
 /// Checks that a setting affects a run of any of these transports.
@@ -615,7 +620,7 @@ pub fn check_concerns(name: &str, transports: &[String]) -> Result<(), String> {
     if transports.iter().any(|transport| concerns(name, transport)) {
         return Ok(());
     }
-    let only = concerned(name).join(" or ");
+    let only = transports_of(name).join(" or ");
     Err(format!("{name}: it changes nothing without transport {only}: add that, or leave {name} out"))
 }
 

@@ -34,7 +34,7 @@ pub fn render(page: &RunPage<'_>) -> String {
     let mut out = head(&format!("{}: messages in a simulated network", names.join(", ")));
     // Writing to a string cannot fail.
     let _ = writeln!(out, "<p class=\"quiet\">{}</p>\n{SLOWDOWN}", escape(&summary(page.setup)));
-    let warnings = |report| [steady::unsteady(report), steady::unfinished(report, 0.0)];
+    let warnings = |report| [steady::unsteady_warning(report), steady::unfinished(report, 0.0)];
     for warning in page.reports.iter().flat_map(warnings).flatten() {
         let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(&warning));
     }

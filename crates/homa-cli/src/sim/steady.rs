@@ -11,7 +11,7 @@ use homa_sim::{ClusterReport, SteadyState, Unsteady};
 const MAX_UNFINISHED: f64 = 0.001;
 
 /// A warning about a run that was not in steady state, with the figures.
-pub fn unsteady(report: &ClusterReport) -> Option<String> {
+pub fn unsteady_warning(report: &ClusterReport) -> Option<String> {
     let steady = report.steady.as_ref().filter(|steady| !steady.reached)?;
     let reasons: Vec<String> = steady.failed.iter().map(|failed| reason(*failed, steady)).collect();
     Some(format!(
@@ -72,7 +72,7 @@ fn percent(share: f64) -> String {
 pub fn print(reports: &[ClusterReport]) {
     let (on, off) = colour();
     for report in reports {
-        for warning in [unsteady(report), unfinished(report, MAX_UNFINISHED)].into_iter().flatten() {
+        for warning in [unsteady_warning(report), unfinished(report, MAX_UNFINISHED)].into_iter().flatten() {
             eprintln!("{on}{warning}{off}");
         }
     }
@@ -80,7 +80,7 @@ pub fn print(reports: &[ClusterReport]) {
 
 /// Prints on standard error how many runs of a sweep were not in steady state, in red on a terminal.
 pub fn print_count(reports: &[&ClusterReport]) {
-    let is_unsteady = |report: &&&ClusterReport| unsteady(report).is_some();
+    let is_unsteady = |report: &&&ClusterReport| unsteady_warning(report).is_some();
     let count = reports.iter().filter(is_unsteady).count();
     if count > 0 {
         let (on, off) = colour();
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_steady_run_has_no_warnings() {
-        assert_eq!(unsteady(&report(&[], 1)), None);
+        assert_eq!(unsteady_warning(&report(&[], 1)), None);
         assert_eq!(unfinished(&report(&[], 1), MAX_UNFINISHED), None);
         assert_eq!(cell(&report(&[], 1)), "yes");
     }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn each_failed_test_and_missing_messages_are_named_with_figures() {
         let failed = [Unsteady::WarmUp, Unsteady::Backlog, Unsteady::DownlinkIdle, Unsteady::Completed];
-        let warning = unsteady(&report(&failed, 2)).unwrap();
+        let warning = unsteady_warning(&report(&failed, 2)).unwrap();
         for part in
             ["not in steady state", "from 2.50 ms", "by 47.0 % from 1.50 ms", "30.0 %", "-5.00 %", "0.76"]
         {

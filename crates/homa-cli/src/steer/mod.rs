@@ -34,7 +34,7 @@ pub fn run(args: &SteerArgs) -> Result<()> {
 }
 
 /// An unpredictable number.
-fn unforeseen() -> u32 {
+fn random_u32() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
 
@@ -43,7 +43,7 @@ fn config(args: &AttachArgs) -> SteerConfig {
     SteerConfig {
         policy: args.policy,
         cores: args.cpus.clone(),
-        settings: Settings { levels: args.levels, hash_seed: unforeseen(), ..Settings::default() },
+        settings: Settings { levels: args.levels, hash_seed: random_u32(), ..Settings::default() },
         filter: Filter {
             homa: has(FilterChoice::Homa),
             tcp: has(FilterChoice::Tcp),
@@ -73,7 +73,7 @@ fn attach(args: &AttachArgs) -> Result<()> {
         return Err(error);
     }
     match interrupted {
-        Some(interrupted) => hold_on(&steering, &interrupted),
+        Some(interrupted) => run_until_interrupted(&steering, &interrupted),
         None => Ok(()),
     }
 }
@@ -83,12 +83,12 @@ fn report(args: &AttachArgs, steering: &Steering) -> Result<()> {
     if args.json {
         return print(&json(&json!({ "attached": args.devices }))?);
     }
-    let what = show::what(args.policy, &args.cpus.to_string(), steering.is_native());
+    let what = show::describe(args.policy, &args.cpus.to_string(), steering.is_native());
     print(format!("{}: {what}\n", args.devices.join(", ")).as_bytes())
 }
 
 /// Waits for an interruption, and warns when a core is switched off.
-fn hold_on(steering: &Steering, interrupted: &AtomicBool) -> Result<()> {
+fn run_until_interrupted(steering: &Steering, interrupted: &AtomicBool) -> Result<()> {
     let mut offline = Vec::new();
     while !interrupted.load(Ordering::Relaxed) {
         let before = std::mem::replace(&mut offline, steering.offline());

@@ -7,7 +7,7 @@ use homa_steer_xdp::{CoreStatus, Cost, Status};
 use serde_json::{Value, json};
 
 /// A short description of a policy on some cores.
-pub fn what(policy: PolicyName, cores: &str, native: bool) -> String {
+pub fn describe(policy: PolicyName, cores: &str, native: bool) -> String {
     let place = if native { "in the device's driver" } else { "in the kernel's receive path" };
     format!("{policy} over cores {cores}, {place}")
 }
@@ -20,7 +20,8 @@ fn mean_ns(cost: &Cost) -> Option<f64> {
 /// The state as a table for a terminal.
 pub fn table((status, cost): &(Status, Option<Cost>)) -> String {
     let cores: Vec<String> = status.cores.iter().map(|core| core.core.to_string()).collect();
-    let mut text = format!("{}: {}", status.device, what(status.policy, &cores.join(","), status.is_native));
+    let mut text =
+        format!("{}: {}", status.device, describe(status.policy, &cores.join(","), status.is_native));
     if let Some(levels) = status.levels {
         let _ = write!(text, ", {levels} levels");
     }

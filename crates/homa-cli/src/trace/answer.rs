@@ -160,7 +160,7 @@ impl LoadedTraces {
     }
 
     /// The error that an analysis is impossible, with the reason.
-    pub fn nothing(&self, why: MissingEvents) -> anyhow::Error {
+    pub fn missing_error(&self, why: MissingEvents) -> anyhow::Error {
         anyhow!("{}: {why}", self.files)
     }
 }
@@ -205,7 +205,7 @@ pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -
 }
 
 /// Nanoseconds as microseconds, or `-` without a value.
-pub fn us_or(ns: Option<i64>) -> String {
+pub fn format_us(ns: Option<i64>) -> String {
     ns.map_or_else(|| "-".to_owned(), us)
 }
 
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn shares_are_in_per_cent_and_gaps_are_dashes() {
-        assert_eq!((share(1, 8), share(0, 0), us_or(None)), ("12.50 %".into(), "-".into(), "-".into()));
+        assert_eq!((share(1, 8), share(0, 0), format_us(None)), ("12.50 %".into(), "-".into(), "-".into()));
         let found = Percentiles::of(&mut [1, 2]);
         let text = percentiles(&[("a", found), ("b", None)], |value| value.to_string()).text();
         assert!(text.starts_with("percentile  a  b\n0           1  -\n"), "{text}");

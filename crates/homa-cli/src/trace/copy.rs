@@ -29,7 +29,7 @@ pub fn run(args: &CopyArgs) -> Result<()> {
     let found = copy(&opened.model, &opened.select);
     let steps = [("hand over", &found.hand_over), ("burst in", &found.bursts_in), ("taken", &found.taken)];
     if steps.iter().all(|(_, step)| step.count == 0) {
-        return Err(opened.nothing(MissingEvents::Application));
+        return Err(opened.missing_error(MissingEvents::Application));
     }
     let mut text = Text::default();
     let mut columns: Vec<_> = steps.iter().map(|(name, step)| (*name, step.took_ns)).collect();

@@ -30,7 +30,7 @@ pub fn run(args: &CoresArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = cores(&opened.model, &opened.select);
     if let Some(missing) = found.missing_events.first() {
-        return Err(opened.nothing(*missing));
+        return Err(opened.missing_error(*missing));
     }
     let mut text = Text::default();
     let mut table = Table::new(&[

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::{DelayedPacket, MissingEvents, decompose};
 
-use super::answer::{LinkQuestion, Text, percentiles, rate_line, share, us_or};
+use super::answer::{LinkQuestion, Text, format_us, percentiles, rate_line, share};
 use super::columns::Table;
 use super::format::{packet_type, us};
 
@@ -29,7 +29,7 @@ pub struct DecomposeArgs {
 pub fn run(args: &DecomposeArgs) -> Result<()> {
     let (opened, rate) = args.asked.open()?;
     let Some(found) = decompose(&opened.model, &opened.select, rate, args.asked.list) else {
-        return Err(opened.nothing(MissingEvents::BothEnds));
+        return Err(opened.missing_error(MissingEvents::BothEnds));
     };
     let mut text = Text::default();
     text.line(rate_line(Some(rate)));
@@ -108,7 +108,7 @@ fn worst(worst: &[DelayedPacket]) -> Table {
             us(of.parts.switch_ns),
             us(of.parts.poll_ns),
             us(of.parts.receive_ns),
-            us_or(of.true_switch_ns),
+            format_us(of.true_switch_ns),
         ]);
     }
     table

@@ -36,7 +36,7 @@ pub fn run(args: &DelaysArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = delays(&opened.model, &opened.select, args.pairs);
     if found.tables.is_empty() && found.bursts.is_empty() {
-        return Err(opened.nothing(MissingEvents::BothEnds));
+        return Err(opened.missing_error(MissingEvents::BothEnds));
     }
     let mut text = Text::default();
     for table in &found.tables {

@@ -44,7 +44,7 @@ struct Change {
 
 impl Change {
     /// The ratio of the larger to the smaller value, as a logarithm; 0 if one of them is 0.
-    fn weight(&self) -> f64 {
+    fn log_ratio(&self) -> f64 {
         if self.before > 0.0 && self.after > 0.0 { (self.after / self.before).ln().abs() } else { 0.0 }
     }
 
@@ -99,7 +99,7 @@ fn by_size(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
             changes.push(Change { what: format!("{size}: {name}"), before: old, after: new });
         }
     }
-    changes.sort_by(|a, b| b.weight().total_cmp(&a.weight()));
+    changes.sort_by(|a, b| b.log_ratio().total_cmp(&a.log_ratio()));
     changes
 }
 

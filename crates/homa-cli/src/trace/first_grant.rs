@@ -27,7 +27,7 @@ pub fn run(args: &FirstGrantArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = first_grant(&opened.model, &opened.select);
     if found.is_empty() {
-        return Err(opened.nothing(MissingEvents::Grants));
+        return Err(opened.missing_error(MissingEvents::Grants));
     }
     let mut text = Text::default();
     let mut table = Table::new(&[

@@ -32,7 +32,7 @@ pub fn run(args: &GrantsArgs) -> Result<()> {
     let rate = args.asked.link.rate(&opened.model);
     let found = grants(&opened.model, &opened.select, rate, args.unused);
     if found.pairs.is_empty() {
-        return Err(opened.nothing(MissingEvents::Grants));
+        return Err(opened.missing_error(MissingEvents::Grants));
     }
     let mut text = Text::default();
     text.line(rate_line(rate));

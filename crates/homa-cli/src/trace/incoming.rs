@@ -28,7 +28,7 @@ pub fn run(args: &IncomingArgs) -> Result<()> {
     let rate = args.link.rate(&opened.model);
     let found = incoming(&opened.model, &opened.select, rate);
     if found.receivers.is_empty() {
-        return Err(opened.nothing(MissingEvents::Grants));
+        return Err(opened.missing_error(MissingEvents::Grants));
     }
     let mut text = Text::default();
     text.line(rate_line(rate));

@@ -5,7 +5,7 @@ use clap::Args;
 use homa_analysis::answers::{LossDetection, LossSite, Losses, lost};
 use homa_switch::DropReason;
 
-use super::answer::{Question, Text, percentiles, share, us_or};
+use super::answer::{Question, Text, format_us, percentiles, share};
 use super::columns::Table;
 use super::format::{packet_type, us};
 
@@ -55,7 +55,7 @@ pub fn run(args: &LostArgs) -> Result<()> {
 fn place(place: &LossSite) -> String {
     match place {
         LossSite::Switch { switch, port, queue, reason } => {
-            format!("{switch}, port {port}, queue {queue}: {}", why(*reason))
+            format!("{switch}, port {port}, queue {queue}: {}", reason_name(*reason))
         }
         LossSite::Host { host, reason: None } => format!("{host} dropped it"),
         LossSite::Host { host, reason: Some(reason) } => format!("{host} dropped it: {reason}"),
@@ -63,7 +63,7 @@ fn place(place: &LossSite) -> String {
     }
 }
 
-fn why(reason: u16) -> &'static str {
+fn reason_name(reason: u16) -> &'static str {
     const FULL: u16 = DropReason::Full as u16;
     const LOST: u16 = DropReason::Lost as u16;
     const DEVICE: u16 = DropReason::Device as u16;
@@ -112,9 +112,9 @@ fn list(found: &Losses, count: usize) -> Table {
             format!("{:.3}", loss.at_ns as f64 / 1e6),
             place(&loss.place),
             how.to_owned(),
-            us_or(loss.found_after_ns),
-            us_or(loss.repaired_after_ns),
-            us_or(loss.cost_ns),
+            format_us(loss.found_after_ns),
+            format_us(loss.repaired_after_ns),
+            format_us(loss.cost_ns),
         ]);
     }
     table

@@ -26,7 +26,7 @@ pub fn run(args: &PollsArgs) -> Result<()> {
     let opened = args.question.open()?;
     let found = polls(&opened.model, &opened.select);
     if found.nodes.is_empty() {
-        return Err(opened.nothing(MissingEvents::Bursts));
+        return Err(opened.missing_error(MissingEvents::Bursts));
     }
     let mut text = Text::default();
     text.line(match found.bottleneck {

@@ -73,20 +73,20 @@ pub fn run(args: &RpcArgs) -> Result<()> {
     let mut path = Path::default();
     explainer.explain(rpc, &mut path);
     let waited = longest(&model, rpc, &path);
-    let mut text = head(&model, rpc, cost);
+    let mut text = heading(&model, rpc, cost);
     if !path.spans.is_empty() {
         text.push_str("\nCauses of its time:\n");
         text.push_str(&spans(&model, rpc, &path).text());
     }
     for packet in &waited {
-        text.push_str(&surroundings(&model, rpc, packet));
+        text.push_str(&context_of(&model, rpc, packet));
     }
     text.push_str("\nEvents:\n");
     text.push_str(&events(&model, rpc, args.events).text());
     outputs.answer(&text, &to_json(&model, rpc, cost, &path, &waited))
 }
 
-fn head(model: &Model, rpc: &Rpc, cost: Option<&Cost>) -> String {
+fn heading(model: &Model, rpc: &Rpc, cost: Option<&Cost>) -> String {
     let result = match rpc.result {
         Some(0) => "succeeded".to_owned(),
         Some(error) => format!("failed with error {error}"),
@@ -170,7 +170,7 @@ fn ready(model: &Model, rpc: &Rpc, packet: &Packet) -> ModelTime {
     before.map_or(message.submitted.or(rpc.start), |before| before.sent)
 }
 
-fn surroundings(model: &Model, rpc: &Rpc, packet: &Packet) -> String {
+fn context_of(model: &Model, rpc: &Rpc, packet: &Packet) -> String {
     let mut out = format!(
         "\nAround {} (sent {} us, received {} us, priority {}{}):\n",
         named(packet),
@@ -184,7 +184,7 @@ fn surroundings(model: &Model, rpc: &Rpc, packet: &Packet) -> String {
         },
     );
     let mut table = Table::new(&["<where", "<RPC", "packets", "bytes", "priority", "inversions"]);
-    for (name, crowds) in crowds(model, rpc, packet) {
+    for (name, crowds) in competing_rpcs(model, rpc, packet) {
         for crowd in crowds.iter().take(COMPETING_RPCS) {
             table.row([
                 name.to_owned(),
@@ -214,7 +214,7 @@ fn surroundings(model: &Model, rpc: &Rpc, packet: &Packet) -> String {
     out
 }
 
-fn crowds(model: &Model, rpc: &Rpc, packet: &Packet) -> [(&'static str, Vec<CompetingRpc>); 3] {
+fn competing_rpcs(model: &Model, rpc: &Rpc, packet: &Packet) -> [(&'static str, Vec<CompetingRpc>); 3] {
     [
         ("before it at the sender", competing::at_sender(model, packet, ready(model, rpc, packet))),
         ("before it in the switch", competing::in_switch(model, packet)),
@@ -246,7 +246,7 @@ fn events(model: &Model, rpc: &Rpc, most: usize) -> Table {
                 NodeKind::Switch => String::new(),
             },
             record.event().map_or_else(|| format!("kind {}", record.kind), |event| event.name().to_owned()),
-            what(model, node, record),
+            event_arguments(model, node, record),
         ]);
         last = Some(record.time);
     }
@@ -254,7 +254,7 @@ fn events(model: &Model, rpc: &Rpc, most: usize) -> Table {
 }
 
 /// The arguments of an event as text.
-fn what(model: &Model, node: NodeId, record: &Record) -> String {
+fn event_arguments(model: &Model, node: NodeId, record: &Record) -> String {
     use EventKind as Kind;
     let (a, b) = (record.a, record.b);
     let Some(kind) = record.event() else { return format!("{a} {b}") };
@@ -308,7 +308,7 @@ fn to_json(model: &Model, rpc: &Rpc, cost: Option<&Cost>, path: &Path, waited: &
     let event = |(node, record): (NodeId, &Record)| {
         json!({
             "ns": record.time, "node": model.name(node), "event": record.event().map(EventKind::name), "a": record.a,
-            "b": record.b, "what": what(model, node, record),
+            "b": record.b, "what": event_arguments(model, node, record),
             "core": (model.nodes[usize::from(node)].kind == NodeKind::Host).then(|| record.place.core()).flatten(),
         })
     };
@@ -319,8 +319,8 @@ fn to_json(model: &Model, rpc: &Rpc, cost: Option<&Cost>, path: &Path, waited: &
         })
     };
     let around = |packet: &&Packet| {
-        let [sender, switch, receiver] =
-            crowds(model, rpc, packet).map(|(_, crowds)| crowds.iter().map(crowd).collect::<Vec<_>>());
+        let [sender, switch, receiver] = competing_rpcs(model, rpc, packet)
+            .map(|(_, crowds)| crowds.iter().map(crowd).collect::<Vec<_>>());
         json!({
             "packet": named(packet), "sent_ns": packet.sent.ns(), "received_ns": packet.received.ns(),
             "priority": packet.priority, "before_at_sender": sender, "before_in_switch": switch, "at_receiver": receiver,

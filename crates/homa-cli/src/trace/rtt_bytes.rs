@@ -29,7 +29,7 @@ pub fn run(args: &RttBytesArgs) -> Result<()> {
     let (opened, rate) = args.asked.open()?;
     let found = rtt_bytes(&opened.model, &opened.select, rate);
     if found.paths.is_empty() {
-        return Err(opened.nothing(MissingEvents::BothEnds));
+        return Err(opened.missing_error(MissingEvents::BothEnds));
     }
     let mut text = Text::default();
     text.line(rate_line(Some(rate)));

@@ -157,7 +157,7 @@ pub fn worst(model: &Model, tail: &Tail, count: usize) -> Table {
     ]);
     for case in tail.cases.iter().take(count) {
         let rpc = &model.rpcs[case.cost.rpc as usize];
-        let (cause, share) = main_of(case);
+        let (cause, share) = main_cause(case);
         table.row([
             rpc.id.to_string(),
             ends(model, rpc),
@@ -174,7 +174,7 @@ pub fn worst(model: &Model, tail: &Tail, count: usize) -> Table {
     table
 }
 
-fn main_of(case: &Case) -> (Cause, f64) {
+fn main_cause(case: &Case) -> (Cause, f64) {
     let (cause, ns) = case.extra.largest();
     (cause, ns as f64 / case.extra.total().max(1) as f64)
 }
@@ -235,7 +235,7 @@ fn to_json(explainer: &Explainer<'_>, tail: &Tail, args: &TailArgs) -> Value {
             "start_ns": rpc.start.ns(), "request_bytes": rpc.request.length, "response_bytes": rpc.response.length,
             "duration_ns": case.cost.duration_ns, "best_ns": case.cost.best_ns, "slowdown": case.cost.slowdown(),
             "causes_ns": amounts(&case.amounts), "extra_ns": amounts(&case.extra),
-            "main_cause": main_of(case).0.name(), "main_share": main_of(case).1, "main_site": site(model, &case.site),
+            "main_cause": main_cause(case).0.name(), "main_share": main_cause(case).1, "main_site": site(model, &case.site),
         })
     };
     let main = tail.main_cause().map(|main| {

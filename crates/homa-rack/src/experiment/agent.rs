@@ -67,16 +67,16 @@ pub fn serve() -> Result<()> {
     let Some(setup) = lines.next() else { return Ok(()) };
     let setup: Setup = serde_json::from_str(&setup.context("no setup")?).context("the setup is invalid")?;
     let mut agent = Agent::new(setup)?;
-    say(&Reply::Ready, &[])?;
+    write_reply(&Reply::Ready, &[])?;
     for line in lines {
         let order = serde_json::from_str(&line.context("no order")?).context("an order is invalid")?;
-        agent.obey(order)?;
+        agent.execute(order)?;
     }
     Ok(())
 }
 
 /// Writes a reply: a line, followed by `more`.
-fn say(reply: &Reply, more: &[u8]) -> Result<()> {
+fn write_reply(reply: &Reply, more: &[u8]) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let text = serde_json::to_string(reply)?;
     writeln!(out, "{text}")
@@ -125,7 +125,7 @@ impl Agent {
         Duration::from_micros(self.setup.poll_us)
     }
 
-    fn obey(&mut self, order: Order) -> Result<()> {
+    fn execute(&mut self, order: Order) -> Result<()> {
         match order {
             Order::Open { peers } => {
                 self.links.clear();
@@ -135,7 +135,7 @@ impl Agent {
                     let threads = 0..self.setup.client_threads;
                     self.links = threads.map(|_| self.open(&to)).collect::<Result<_>>()?;
                 }
-                say(&Reply::Opened, &[])
+                write_reply(&Reply::Opened, &[])
             }
             Order::Unloaded { sizes, budget_ms } => {
                 let link = self.links.first_mut().context("no server was named")?;
@@ -144,7 +144,7 @@ impl Agent {
                 let claim = self.side.claim_receiver();
                 let table = rtt::measure(link.as_mut(), &self.pattern, &sizes, budget, || ())?;
                 claim.map_or(Ok(()), ReceiverClaim::end)?;
-                say(&Reply::Unloaded { points: table.points().to_vec() }, &[])
+                write_reply(&Reply::Unloaded { points: table.points().to_vec() }, &[])
             }
             Order::Load { .. } => self.load(&order),
             Order::Metrics => {
@@ -156,7 +156,7 @@ impl Agent {
                     }
                     Side::Tcp(server) => serde_json::json!({ "served": server.served() }),
                 };
-                say(&Reply::Metrics { seen }, &[])
+                write_reply(&Reply::Metrics { seen }, &[])
             }
         }
     }
@@ -207,7 +207,7 @@ impl Agent {
         let Order::Load { pace, start_ns, warmup_ns, measured_ns, seed, ref trace } = *order else {
             bail!("no load")
         };
-        let Some(start) = instant_at(start_ns) else { return say(&Reply::Late, &[]) };
+        let Some(start) = instant_at(start_ns) else { return write_reply(&Reply::Late, &[]) };
         let unloaded = RttTable::new(vec![(1, 1)]);
         let mut tally = None;
         let mut usage = Scheduled::default();
@@ -252,7 +252,10 @@ impl Agent {
             put_samples(&tally.samples, &mut bytes);
             tally.counted
         });
-        say(&Reply::Loaded { counted, usage: usage.into(), received, bytes: bytes.len() as u64 }, &bytes)
+        write_reply(
+            &Reply::Loaded { counted, usage: usage.into(), received, bytes: bytes.len() as u64 },
+            &bytes,
+        )
     }
 }
 

@@ -193,15 +193,15 @@ impl Agent {
         let (sender, said) = mpsc::channel();
         thread::spawn(move || listen(BufReader::new(out), err, &sender));
         let mut agent = Agent { host: host.to_owned(), protocol, stdin: process.stdin.take(), process, said };
-        agent.tell(testbed, &serde_json::to_string(setup)?)?;
+        agent.send_order(testbed, &serde_json::to_string(setup)?)?;
         Ok(agent)
     }
 
     fn order(&mut self, testbed: &Testbed, order: &Order) -> Result<()> {
-        self.tell(testbed, &serde_json::to_string(order)?)
+        self.send_order(testbed, &serde_json::to_string(order)?)
     }
 
-    fn tell(&mut self, testbed: &Testbed, line: &str) -> Result<()> {
+    fn send_order(&mut self, testbed: &Testbed, line: &str) -> Result<()> {
         let told = self.stdin.as_mut().map(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()));
         match told {
             Some(Ok(())) => Ok(()),

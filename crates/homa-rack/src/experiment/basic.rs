@@ -33,18 +33,24 @@ struct RateSpec {
 
 /// Rates of the published suite: one message at a time, one client, one server.
 const RATES: [RateSpec; 5] = [
-    RateSpec { name: "one message at a time", sends: one, peers: second, bytes: LONG, outstanding: 1 },
-    RateSpec { name: "client, throughput", sends: one, peers: others, bytes: LONG, outstanding: 8 },
-    RateSpec { name: "client, RPC rate", sends: one, peers: others, bytes: SHORT, outstanding: 64 },
-    RateSpec { name: "server, throughput", sends: not_one, peers: first, bytes: LONG, outstanding: 4 },
-    RateSpec { name: "server, RPC rate", sends: not_one, peers: first, bytes: SHORT, outstanding: 32 },
+    RateSpec {
+        name: "one message at a time",
+        sends: is_host_one,
+        peers: second,
+        bytes: LONG,
+        outstanding: 1,
+    },
+    RateSpec { name: "client, throughput", sends: is_host_one, peers: others, bytes: LONG, outstanding: 8 },
+    RateSpec { name: "client, RPC rate", sends: is_host_one, peers: others, bytes: SHORT, outstanding: 64 },
+    RateSpec { name: "server, throughput", sends: is_other_host, peers: first, bytes: LONG, outstanding: 4 },
+    RateSpec { name: "server, RPC rate", sends: is_other_host, peers: first, bytes: SHORT, outstanding: 32 },
 ];
 
-fn one(number: u16) -> bool {
+fn is_host_one(number: u16) -> bool {
     number == 1
 }
 
-fn not_one(number: u16) -> bool {
+fn is_other_host(number: u16) -> bool {
     number != 1
 }
 

@@ -229,7 +229,7 @@ impl Simulation<'_> {
     }
 
     /// Round trips of Homa without load.
-    fn alone(&self, cluster: &ClusterConfig, homa: &TransportConfig) -> Result<RttTable> {
+    fn unloaded_round_trips(&self, cluster: &ClusterConfig, homa: &TransportConfig) -> Result<RttTable> {
         let point = |bytes: u32| {
             let mut cluster = ClusterConfig {
                 hosts: 2,
@@ -313,7 +313,7 @@ pub fn simulate(ask: &Simulation<'_>, measured: &[ContenderRuns]) -> Result<Simu
     let host_delay_ns = ask.host_delay_ns();
     let cluster = ask.cluster(host_delay_ns)?;
     let homa = ask.homa()?;
-    let alone = ask.alone(&cluster, &homa)?;
+    let alone = ask.unloaded_round_trips(&cluster, &homa)?;
     let ratio = |point: Option<&(u32, u64)>| {
         point.map_or(1.0, |&(bytes, ns)| alone.rtt_ns(bytes) as f64 / ns.max(1) as f64)
     };

@@ -93,7 +93,7 @@ struct Links {
 
 impl Links {
     /// Returns the arrival time of a message that is given to its sender at `now_ns`.
-    fn carry(&mut self, now_ns: u64, from: usize, to: usize, bytes: u32) -> u64 {
+    fn arrival_of(&mut self, now_ns: u64, from: usize, to: usize, bytes: u32) -> u64 {
         let time_ns = (wire_bytes(bytes, self.mtu) as f64 * 8.0 / self.bits_per_ns) as u64;
         let start_ns = now_ns.max(self.up_free_ns[from]);
         self.up_free_ns[from] = start_ns + time_ns;
@@ -124,7 +124,7 @@ impl InFlight {
         while let Some(Reverse(leg)) = legs.pop() {
             let Leg { at_ns, from, to, bytes, is_request, .. } = leg;
             let answer = if one_way { ONE_WAY_ANSWER } else { bytes };
-            let end_ns = links.carry(at_ns, from, to, if is_request { bytes } else { answer });
+            let end_ns = links.arrival_of(at_ns, from, to, if is_request { bytes } else { answer });
             if is_request {
                 changes.push((at_ns, i64::from(bytes)));
                 legs.push(Reverse(Leg { at_ns: end_ns, from: to, to: from, is_request: false, ..leg }));

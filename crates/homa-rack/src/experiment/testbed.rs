@@ -138,7 +138,7 @@ impl Testbed {
 
     /// Ends the rack, so that its switch writes its time trace. There must be no agents on it. Afterwards
     /// only [`Testbed::rebuild`] is permitted.
-    pub fn take_down(&mut self) {
+    pub fn stop_rack(&mut self) {
         self.daemon = None;
     }
 
@@ -177,7 +177,7 @@ impl Testbed {
     }
 
     /// The current position in the events.
-    pub fn happened(&self) -> EventMark {
+    pub fn event_position(&self) -> EventMark {
         EventMark { link_events: self.link_events.len(), notes: self.notes.len() }
     }
 
@@ -228,7 +228,7 @@ impl Testbed {
         let Some(first) = agents.first().map(|(_, load)| *load) else { return Ok(Vec::new()) };
         self.progress.step(text, first.warmup + first.measured);
         let mut missed = String::new();
-        for head_start in head_starts(self.spec().hosts) {
+        for head_start in lead_times(self.spec().hosts) {
             match self.attempt(agents, text, Window::after(head_start, first))? {
                 Attempt::Done(all) => return Ok(all),
                 Attempt::Late { host } => {
@@ -337,7 +337,7 @@ enum Attempt {
 }
 
 /// The head start of each attempt: the time from the orders to the common start.
-fn head_starts(hosts: u16) -> impl Iterator<Item = Duration> {
+fn lead_times(hosts: u16) -> impl Iterator<Item = Duration> {
     (0..START_ATTEMPTS).map(move |attempt| HEAD_START * (2 + u32::from(hosts)) * (1 << attempt))
 }
 
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn every_attempt_has_twice_the_head_start_of_the_one_before() {
-        let all: Vec<Duration> = head_starts(4).collect();
+        let all: Vec<Duration> = lead_times(4).collect();
         assert_eq!((all.len(), all[0]), (7, Duration::from_millis(60)));
         assert!(all.windows(2).all(|two| two[1] == two[0] * 2));
     }

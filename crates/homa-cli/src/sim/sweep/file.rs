@@ -91,7 +91,7 @@ impl Sweep {
             shared: Vec::new(),
         };
         sweep.base(sub_table(&table, "base")?)?;
-        sweep.vary(sub_table(&table, "vary")?)?;
+        sweep.read_varied(sub_table(&table, "vary")?)?;
         draft::check_transports(&sweep.transports)?;
         Ok(sweep)
     }
@@ -124,7 +124,7 @@ impl Sweep {
         Ok(())
     }
 
-    fn vary(&mut self, vary: Option<&Table>) -> Result<(), String> {
+    fn read_varied(&mut self, vary: Option<&Table>) -> Result<(), String> {
         for (key, value) in vary.into_iter().flatten() {
             if let Some(fields) = value.as_table().filter(|_| key == "homa") {
                 for (field, value) in fields {
@@ -159,7 +159,7 @@ impl Sweep {
             self.transports = value.split(',').map(str::to_owned).collect();
             return draft::check_transports(&self.transports);
         }
-        if !name.starts_with("homa.") && knobs::knob(name).is_none() {
+        if !name.starts_with("homa.") && knobs::find_knob(name).is_none() {
             return Err(format!(
                 "unknown setting: use transport, {}, or homa. and a setting",
                 knobs::names()
@@ -253,7 +253,7 @@ fn known_keys(table: &Table, known: &[&str]) -> Result<(), String> {
 }
 
 fn known_setting(key: &str, table: &str, more: &str) -> Result<(), String> {
-    if knobs::knob(key).is_some() {
+    if knobs::find_knob(key).is_some() {
         return Ok(());
     }
     Err(format!(

@@ -42,7 +42,7 @@ impl Metric {
         Metric { name, title, scale, value, over_oracle: false }
     }
 
-    const fn over_oracle(
+    const fn ratio_to_oracle(
         name: &'static str,
         title: &'static str,
         scale: Option<Scale>,
@@ -76,16 +76,16 @@ const METRICS: &[Metric] = &[
     }),
     Metric::new("short_half_p99", "shorter half P99", Some(Scale::Log), short_half_p99),
     Metric::new("sizes_p99", "P99 by size, mean", Some(Scale::Log), sizes_p99),
-    Metric::over_oracle("slowdown_mean_over_oracle", "mean / oracle", Some(Scale::Linear), |report| {
+    Metric::ratio_to_oracle("slowdown_mean_over_oracle", "mean / oracle", Some(Scale::Linear), |report| {
         report.slowdown_mean
     }),
-    Metric::over_oracle(
+    Metric::ratio_to_oracle(
         "short_half_p99_over_oracle",
         "shorter half P99 / oracle",
         Some(Scale::Linear),
         short_half_p99,
     ),
-    Metric::over_oracle("sizes_p99_over_oracle", "P99 by size / oracle", Some(Scale::Linear), sizes_p99),
+    Metric::ratio_to_oracle("sizes_p99_over_oracle", "P99 by size / oracle", Some(Scale::Linear), sizes_p99),
     Metric::new("largest_p50", "largest P50", Some(Scale::Log), |report| {
         largest(report).map_or(f64::NAN, |bin| bin.slowdown_p50)
     }),
@@ -156,7 +156,7 @@ pub fn rows(sweep: &Sweep, runs: &[(Run, ClusterReport)], file_name: fn(&Run) ->
                 .collect(),
             seeds: of.iter().map(|(run, _)| run.seed).collect(),
             runs: of.iter().map(|(run, _)| file_name(run)).collect(),
-            metrics: shown(sweep).map(metric).collect(),
+            metrics: visible_metrics(sweep).map(metric).collect(),
             values: of[0].0.values.clone(),
         }
     };
@@ -164,7 +164,7 @@ pub fn rows(sweep: &Sweep, runs: &[(Run, ClusterReport)], file_name: fn(&Run) ->
 }
 
 /// The figures of a sweep.
-fn shown(sweep: &Sweep) -> impl Iterator<Item = &'static Metric> {
+fn visible_metrics(sweep: &Sweep) -> impl Iterator<Item = &'static Metric> {
     let has_oracle = sweep.transports.iter().any(|name| name == ORACLE);
     METRICS.iter().filter(move |metric| has_oracle || !metric.over_oracle)
 }
@@ -211,10 +211,10 @@ impl Spread {
 
 fn cells(sweep: &Sweep, rows: &[Row]) -> (Vec<String>, Vec<TableRow>) {
     let axes = sweep.axes.iter().map(|axis| axis.name.clone());
-    let head = axes.chain(shown(sweep).map(|metric| metric.title.to_owned())).collect();
+    let head = axes.chain(visible_metrics(sweep).map(|metric| metric.title.to_owned())).collect();
     let line = |row: &Row| {
         let values = row.values.iter().map(|value| value.clone().unwrap_or_else(|| "-".to_owned()));
-        let metrics = shown(sweep).map(|metric| brief(row.metrics[metric.name].mean));
+        let metrics = visible_metrics(sweep).map(|metric| brief(row.metrics[metric.name].mean));
         (row.transport.clone(), values.chain(metrics).collect())
     };
     (head, rows.iter().map(line).collect())
@@ -236,7 +236,7 @@ pub fn page(sweep: &Sweep, rows: &[Row], setup: &serde_json::Map<String, serde_j
     out.push_str(page::SLOWDOWN);
     out.push_str("<p class=\"quiet\">Points are means over the seeds; the shorter half are the messages up to the median size, the largest \
                   the last row of the table of a run. Point at a dot for its range.</p>\n");
-    for metric in shown(sweep) {
+    for metric in visible_metrics(sweep) {
         let Some(scale) = metric.scale else { continue };
         let svg = chart(sweep, rows, metric, scale).figure();
         if !svg.is_empty() {

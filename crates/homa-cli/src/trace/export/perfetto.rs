@@ -206,7 +206,7 @@ fn slices<W: Write>(list: &mut List<'_, W>, model: &Model, rpc: &Rpc, filter: &F
         list,
         filter,
         &client,
-        [("sends request", begun(request), request.last_sent), received("response", response)],
+        [("sends request", start_of(request), request.last_sent), received("response", response)],
     )?;
     let server_start = request.first_received;
     let server_end = response.last_sent.or(request.arrived());
@@ -215,11 +215,11 @@ fn slices<W: Write>(list: &mut List<'_, W>, model: &Model, rpc: &Rpc, filter: &F
         list,
         filter,
         &server,
-        [received("request", request), ("sends response", begun(response), response.last_sent)],
+        [received("request", request), ("sends response", start_of(response), response.last_sent)],
     )
 }
 
-fn begun(message: &Message) -> ModelTime {
+fn start_of(message: &Message) -> ModelTime {
     message.submitted.or(message.first_sent)
 }
 

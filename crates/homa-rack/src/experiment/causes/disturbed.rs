@@ -57,7 +57,7 @@ impl RunningDisturbance {
                 for process in rest.filter(|_| others.count() > 0) {
                     confine(process, &others)?;
                 }
-                prefer(testbed.switch_process());
+                raise_priority(testbed.switch_process());
                 disturbed.start(None, &Disturbance::Spin { processor })?;
             }
             PlantedCause::Queue => {
@@ -70,7 +70,7 @@ impl RunningDisturbance {
                 let process = victim()?;
                 let end = Arc::new(AtomicBool::new(false));
                 let ended = Arc::clone(&end);
-                let stopper = thread::spawn(move || stop_again_and_again(process, &ended));
+                let stopper = thread::spawn(move || pause_repeatedly(process, &ended));
                 disturbed.stopper = Some((end, stopper));
             }
             PlantedCause::None
@@ -139,14 +139,14 @@ fn confine_all(processors: &CpuSet, mut list: impl FnMut() -> Result<Vec<Pid>>) 
 
 /// Gives the switch precedence over hosts on the same processor, since a real switch shares none. Without the
 /// privilege or the program `chrt`, the switch is sometimes late.
-fn prefer(switch: Option<Pid>) {
+fn raise_priority(switch: Option<Pid>) {
     if let Some(switch) = switch {
         let words = ["--fifo", "--all-tasks", "--pid", "1", &switch.as_raw_nonzero().to_string()];
         let _ = Command::new("chrt").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
 
-fn stop_again_and_again(process: Pid, end: &AtomicBool) {
+fn pause_repeatedly(process: Pid, end: &AtomicBool) {
     while !end.load(Ordering::Relaxed) {
         // If the process has ended, the experiment notices at its next reply.
         let _ = kill_process(process, Signal::STOP);

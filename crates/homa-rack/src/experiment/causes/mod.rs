@@ -92,7 +92,7 @@ pub fn run(testbed: &mut Testbed, options: &CausesOptions) -> Result<Findings> {
                 let directory = traces.of(planted, repetition)?;
                 let once = CauseRun { planted, repetition, name: &name, lengthened, directory: &directory };
                 if let Some(found) = once.run(testbed, options, &unloaded)? {
-                    traces.done_with(&directory);
+                    traces.remove_traces(&directory);
                     break found;
                 }
                 ensure!(
@@ -165,9 +165,9 @@ impl CauseRun<'_> {
         let score = harness.run(&mut agents, &load, name)?.0;
         drop(disturbed);
         drop(agents);
-        testbed.take_down();
+        testbed.stop_rack();
         let model = model(directory)?;
-        Ok(look(planted, repetition, &model, options)?.map(|verdict| (verdict, score)))
+        Ok(evaluate(planted, repetition, &model, options)?.map(|verdict| (verdict, score)))
     }
 }
 
@@ -191,7 +191,7 @@ fn model(directory: &Path) -> Result<Model> {
 }
 
 /// Evaluates the traces; `None` if they have no complete RPC.
-fn look(
+fn evaluate(
     planted: PlantedCause,
     repetition: u32,
     model: &Model,
@@ -207,7 +207,7 @@ fn look(
     let main = tail.main_cause();
     let site = main.as_ref().map(|main| main.site);
     let is_right = |site: Site| {
-        planted.right().contains(&site.cause)
+        planted.expected_causes().contains(&site.cause)
             && planted.node().is_none_or(|node| model.name(site.node) == node)
             && planted.port().is_none_or(|port| site.place == Some(port))
     };
@@ -237,8 +237,11 @@ fn table(causes: &[PlantedCause], verdicts: &[Verdict]) -> Table {
     for &planted in causes {
         let own: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.planted == planted).collect();
         let found = own.iter().filter(|verdict| verdict.found).count();
-        let counted =
-            if planted.right().is_empty() { "-".to_owned() } else { format!("{found} of {}", own.len()) };
+        let counted = if planted.expected_causes().is_empty() {
+            "-".to_owned()
+        } else {
+            format!("{found} of {}", own.len())
+        };
         table.rows.push(vec![
             planted.name().to_owned(),
             counted,
@@ -299,7 +302,7 @@ impl Traces {
         directory.canonicalize().with_context(|| directory.display().to_string())
     }
 
-    fn done_with(&self, directory: &Path) {
+    fn remove_traces(&self, directory: &Path) {
         if !self.keep {
             // Files that remain are removed with the parent directory.
             let _ = fs::remove_dir_all(directory);

@@ -70,7 +70,7 @@ impl PlantedCause {
     }
 
     /// The correct causes; empty if nothing was planted.
-    pub(super) fn right(self) -> &'static [Cause] {
+    pub(super) fn expected_causes(self) -> &'static [Cause] {
         match self {
             PlantedCause::None | PlantedCause::NoneLong => &[],
             // A thread that does not run is also one whose packets wait to be read.
@@ -139,7 +139,7 @@ mod tests {
     fn every_cause_has_its_name_and_something_to_be_found() {
         for planted in PlantedCause::VARIANTS {
             assert_eq!(serde_json::to_value(planted).expect("JSON"), planted.name());
-            assert_eq!(planted.right().is_empty(), planted.name().starts_with("none"));
+            assert_eq!(planted.expected_causes().is_empty(), planted.name().starts_with("none"));
         }
     }
 }

@@ -68,7 +68,7 @@ impl<'a> Answer<'a> {
         }
         let [homa, others @ ..] = &self.measured.runs[..] else { return lines };
         for other in others {
-            lines.extend(self.shorts(&homa.run, other));
+            lines.extend(self.short_message_lines(&homa.run, other));
             lines.extend(largest(&homa.run, other));
         }
         lines.push(self.extent());
@@ -76,7 +76,7 @@ impl<'a> Answer<'a> {
         lines
     }
 
-    fn shorts(&self, homa: &Run, other: &ContenderRuns) -> Vec<String> {
+    fn short_message_lines(&self, homa: &Run, other: &ContenderRuns) -> Vec<String> {
         let (title, run) = (&other.contender.title, &other.run);
         if homa.short.count == 0 || run.short.count == 0 {
             return Vec::new();

@@ -45,7 +45,7 @@ impl Settings {
 
     /// The setting that forbids namespaces, and the command that permits them; `None` if no known setting
     /// does.
-    fn culprit(&self) -> Option<(&'static str, &'static str)> {
+    fn forbidding_setting(&self) -> Option<(&'static str, &'static str)> {
         if self.max_user_namespaces == Some(0) {
             return Some(("user.max_user_namespaces is 0", "sudo sysctl user.max_user_namespaces=10000"));
         }
@@ -85,13 +85,13 @@ impl Settings {
 /// One line on why there is no rack, with the setting and the command. `error` is the error of the attempt to
 /// build one.
 pub fn refusal(error: &str) -> String {
-    in_words(&Settings::read(), error)
+    refusal_text(&Settings::read(), error)
 }
 
-fn in_words(settings: &Settings, error: &str) -> String {
+fn refusal_text(settings: &Settings, error: &str) -> String {
     // The error of the attempt is more precise, unless it is about namespaces.
     let is_forbidden = error.contains("namespace");
-    let (why, remedy) = match settings.culprit().filter(|_| is_forbidden) {
+    let (why, remedy) = match settings.forbidding_setting().filter(|_| is_forbidden) {
         Some((why, command)) => (why.to_owned(), format!("allow it by `{command}`")),
         None if is_forbidden => (error.to_owned(), "try it as root".to_owned()),
         None => {
@@ -137,7 +137,7 @@ mod tests {
             (base.clone(), "as root"),
         ];
         for (settings, command) in cases {
-            let line = in_words(&settings, error);
+            let line = refusal_text(&settings, error);
             assert!(line.contains(command) && line.contains("loopback") && !line.contains('\n'), "{line}");
         }
     }
@@ -150,13 +150,13 @@ mod tests {
             apparmor_restrict_unprivileged_userns: Some(1),
             ..Settings::default()
         };
-        assert_eq!(settings.culprit(), None);
+        assert_eq!(settings.forbidding_setting(), None);
     }
 
     #[test]
     fn an_error_about_something_else_is_told_as_it_is() {
         let settings = Settings { max_user_namespaces: Some(0), ..Settings::default() };
-        let line = in_words(&settings, "cannot run `ip`: install iproute2");
+        let line = refusal_text(&settings, "cannot run `ip`: install iproute2");
         assert!(line.contains("install iproute2") && !line.contains("sysctl"), "{line}");
     }
 

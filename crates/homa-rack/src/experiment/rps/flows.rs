@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use homa_bench::cpu::cores_busy;
 
-use super::net::within;
+use super::net::run_in_namespace;
 
 /// Bytes of each read and write.
 const CHUNK: usize = 64 << 10;
@@ -35,10 +35,11 @@ struct Flows {
 impl Flows {
     /// Connects `count` flows.
     fn connect(from: &OwnedFd, to: &OwnedFd, address: Ipv4Addr, count: u16) -> Result<Flows> {
-        let listener = within(to, || TcpListener::bind((address, 0)))?.context("cannot listen in a host")?;
+        let listener =
+            run_in_namespace(to, || TcpListener::bind((address, 0)))?.context("cannot listen in a host")?;
         let at: SocketAddr = listener.local_addr().context("a listener has no address")?;
         let connect = || (0..count).map(|_| flow(&listener, at)).collect::<Result<_>>();
-        Ok(Flows { ends: within(from, connect)?? })
+        Ok(Flows { ends: run_in_namespace(from, connect)?? })
     }
 
     /// Shuts the flows down, which ends senders and receivers.

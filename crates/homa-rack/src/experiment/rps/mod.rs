@@ -86,7 +86,7 @@ impl RpsEnvironment {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let mask = options.mask.as_deref().map_or_else(|| Ok(mask_of(processors)), mask)?;
         if !rustix::process::geteuid().is_root() {
-            netns::become_root_of_our_own()?;
+            netns::enter_user_namespace()?;
         }
         let interrupted = interruption()?;
         Ok(RpsEnvironment { net: Net::create(options.mtu, options.nat)?, mask, times, interrupted })
@@ -177,7 +177,8 @@ fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Throughput>; 2]
 
 fn findings(options: &RpsOptions, ready: &RpsEnvironment, results: &[PolicyResult]) -> Findings {
     let processors = results.first().map_or(0, |result| result.cores_busy.len());
-    let summary = format!("TCP {} of {} s each way", way(options, ready, processors), options.duration);
+    let summary =
+        format!("TCP {} of {} s each way", describe_path(options, ready, processors), options.duration);
     let mut findings = reported(options, ready, "rps", json!(results));
     findings.title = "A few flows through a router".to_owned();
     findings.summary = summary;
@@ -186,7 +187,7 @@ fn findings(options: &RpsOptions, ready: &RpsEnvironment, results: &[PolicyResul
 }
 
 /// Describes the path of the packets and their distribution, in words.
-fn way(options: &RpsOptions, ready: &RpsEnvironment, processors: usize) -> String {
+fn describe_path(options: &RpsOptions, ready: &RpsEnvironment, processors: usize) -> String {
     let nat =
         ready.net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})"));
     let (mtu, mask, runs) = (options.mtu, &ready.mask, options.repetitions);

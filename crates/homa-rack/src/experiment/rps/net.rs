@@ -35,10 +35,10 @@ impl Net {
     pub fn create(mtu: u32, nat: bool) -> Result<Net> {
         let (hosts, router) = ([fresh()?, fresh()?], fresh()?);
         for (side, host) in hosts.iter().enumerate() {
-            within(&router, || cable(side, host, mtu))??;
-            within(host, || furnish(side))??;
+            run_in_namespace(&router, || cable(side, host, mtu))??;
+            run_in_namespace(host, || configure_device(side))??;
         }
-        let nat = within(&router, || forward(nat))??;
+        let nat = run_in_namespace(&router, || forward(nat))??;
         Ok(Net { hosts, router, nat })
     }
 
@@ -58,8 +58,10 @@ impl Net {
         let [first, second] = &self.hosts;
         let attach = |namespace, devices: &[&str]| {
             let devices: Vec<String> = devices.iter().map(|&device| device.to_owned()).collect();
-            within(namespace, || homa_steer_xdp::attach(&devices, &config, AttachLifetime::Process))?
-                .with_context(|| format!("cannot measure {policy}"))
+            run_in_namespace(namespace, || {
+                homa_steer_xdp::attach(&devices, &config, AttachLifetime::Process)
+            })?
+            .with_context(|| format!("cannot measure {policy}"))
         };
         // The router's devices share one state, like all devices of a machine in the patch that introduced
         // `sparse`.
@@ -77,8 +79,8 @@ impl Net {
         for (namespace, devices) in
             [(&self.router, &[left, right][..]), (first, &[HOST_DEVICE]), (second, &[HOST_DEVICE])]
         {
-            within(namespace, || {
-                netns::see_own_devices()?;
+            run_in_namespace(namespace, || {
+                netns::remount_sys()?;
                 devices.iter().try_for_each(|device| steer_device(device, mask))
             })??;
         }
@@ -90,7 +92,7 @@ impl Net {
 ///
 /// # Errors
 /// The privilege to enter the namespace is missing.
-pub fn within<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> Result<T> {
+pub fn run_in_namespace<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let thread = scope.spawn(|| enter(namespace).map(|()| work()));
         thread.join().map_err(|_| anyhow!("a thread in a network namespace panicked"))?
@@ -109,7 +111,7 @@ fn cable(side: usize, host: &OwnedFd, mtu: u32) -> Result<()> {
 }
 
 /// Configures a host's device in this thread's namespace.
-fn furnish(side: usize) -> Result<()> {
+fn configure_device(side: usize) -> Result<()> {
     let (address, gateway) = (ADDRESSES[side], GATEWAYS[side]);
     ip("link set lo up")?;
     homa_driver::put_offloads_off(HOST_DEVICE).context("cannot switch the offloads of a veth off")?;

@@ -22,8 +22,8 @@ use homa_report::progress::Progress;
 use serde::Serialize;
 use serde_json::json;
 
-use super::net::{ADDRESSES, Net, within};
-use super::{RpsEnvironment, Spread, reported, way};
+use super::net::{ADDRESSES, Net, run_in_namespace};
+use super::{RpsEnvironment, Spread, describe_path, reported};
 use crate::experiment::options::{Policy, RpsOptions};
 use crate::experiment::setup::PROTOCOLS;
 
@@ -80,8 +80,11 @@ pub fn run(options: &RpsOptions, ready: &RpsEnvironment) -> Result<Findings> {
         (round_trips.p50_us, round_trips.p99_us) = (Spread::of(p50), Spread::of(p99));
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let summary =
-        format!("{BYTES} bytes and back {} of {} s", way(options, ready, processors), options.duration);
+    let summary = format!(
+        "{BYTES} bytes and back {} of {} s",
+        describe_path(options, ready, processors),
+        options.duration
+    );
     let mut findings = reported(options, ready, "rps-server-threads", json!(all));
     findings.title = "A lone round trip, by the distribution of its packets".to_owned();
     findings.summary = summary;
@@ -112,11 +115,11 @@ fn measure(
         max_message: BYTES,
         ..ServerOptions::default()
     };
-    let (server, ports) = within(server, || ServerProcess::start(&options))??;
+    let (server, ports) = run_in_namespace(server, || ServerProcess::start(&options))??;
     let pattern = Pattern::new(BYTES, 1, false);
     let spec =
         Spec { size: BYTES, outstanding: 1, warmup, measured, pattern: &pattern, server: server.pid() };
-    let sample = within(client, || {
+    let sample = run_in_namespace(client, || {
         let mut link = connect(ports.first(), poll)?;
         closed::run(link.as_mut(), &spec, &mut 0)
     })??;

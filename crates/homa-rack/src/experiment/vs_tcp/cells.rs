@@ -54,10 +54,10 @@ pub fn cells(options: &VsTcpOptions) -> Result<Vec<Cell>> {
         workloads.iter().all(|one| !one.is_empty()),
         "--workload: a name is missing before or after a comma"
     );
-    once("--workload", workloads.iter().map(|one| one.to_ascii_lowercase()))?;
-    once("--buffer", &buffers)?;
-    once("--cc", options.common.cc.iter().map(|cc| cc.name()))?;
-    once("--rates", options.rates.iter().map(|(workload, _)| workload.to_ascii_lowercase()))?;
+    check_unique("--workload", workloads.iter().map(|one| one.to_ascii_lowercase()))?;
+    check_unique("--buffer", &buffers)?;
+    check_unique("--cc", options.common.cc.iter().map(|cc| cc.name()))?;
+    check_unique("--rates", options.rates.iter().map(|(workload, _)| workload.to_ascii_lowercase()))?;
     for (workload, _) in &options.rates {
         let is_there = workloads.iter().any(|one| one.eq_ignore_ascii_case(workload));
         ensure!(is_there, "--rates: `{workload}` is not among the workloads of --workload");
@@ -96,7 +96,10 @@ fn check_switch(cell: &Cell) -> Result<()> {
         .with_context(|| format!("{} at {} Mbit/s", cell.name(), spec.rate_mbps()))
 }
 
-fn once<T: Eq + Hash + std::fmt::Display>(option: &str, all: impl IntoIterator<Item = T>) -> Result<()> {
+fn check_unique<T: Eq + Hash + std::fmt::Display>(
+    option: &str,
+    all: impl IntoIterator<Item = T>,
+) -> Result<()> {
     let mut seen = HashSet::new();
     for one in all {
         ensure!(!seen.contains(&one), "{option}: `{one}` is listed twice");
@@ -132,14 +135,14 @@ pub fn run(testbed: &mut Testbed, cells: &[Cell]) -> Result<Findings> {
             Err(error) => failed.push(FailedCell::new(cell, &error)),
         }
     }
-    Ok(together(&cells[0].options, found, failed))
+    Ok(merge_findings(&cells[0].options, found, failed))
 }
 
 fn on_its_rack(testbed: &mut Testbed, cell: &Cell, is_first: bool) -> Result<CellFindings> {
     if !is_first {
         testbed.rebuild(&cell.options.common.build)?;
     }
-    let before = testbed.happened();
+    let before = testbed.event_position();
     let mut found = of_cell(testbed, cell)?;
     // The events of all cells are reported again from the testbed.
     let warnings = found.findings.warnings.clone();
@@ -154,13 +157,17 @@ impl FailedCell {
         FailedCell {
             workload: cell.options.messages.workload.clone(),
             buffer: build.buffer.clone(),
-            error: homa_report::output::in_words(error),
+            error: homa_report::output::error_line(error),
         }
     }
 }
 
 /// The findings of all cells: the table, followed by each cell's findings.
-fn together(options: &VsTcpOptions, found: Vec<(String, CellFindings)>, failed: Vec<FailedCell>) -> Findings {
+fn merge_findings(
+    options: &VsTcpOptions,
+    found: Vec<(String, CellFindings)>,
+    failed: Vec<FailedCell>,
+) -> Findings {
     let entries: Vec<&table::Entry> = found.iter().map(|(_, one)| &one.entry).collect();
     let mut all = Findings {
         title: "Homa and TCP, by workload and buffer".to_owned(),
@@ -254,10 +261,10 @@ mod tests {
         let mut options = options();
         options.messages.workload = "w2,w3,w4".to_owned();
         let both = || vec![found("w2, buffer 1ms"), found("w3, buffer 1ms")];
-        assert!(together(&options, both(), Vec::new()).clean);
+        assert!(merge_findings(&options, both(), Vec::new()).clean);
         let gone =
             FailedCell { workload: "w4".to_owned(), buffer: "1ms".to_owned(), error: "dead".to_owned() };
-        let all = together(&options, both(), vec![gone]);
+        let all = merge_findings(&options, both(), vec![gone]);
         assert!(!all.clean);
         let headings: Vec<&str> = all.sections.iter().map(|section| section.heading.as_str()).collect();
         let cells = headings.len() - 4;

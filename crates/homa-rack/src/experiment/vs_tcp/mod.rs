@@ -222,7 +222,7 @@ fn of_cell(testbed: &mut Testbed, cell: &Cell) -> Result<CellFindings> {
         clean: measured.is_clean(),
         ..Findings::default()
     };
-    let simulation = if wants_sim { Some(in_the_simulator(testbed, plan, unloaded, runs)?) } else { None };
+    let simulation = if wants_sim { Some(simulate(testbed, plan, unloaded, runs)?) } else { None };
     if let Some(simulation) = &simulation {
         findings.sections.extend(simulation.sections(runs, &plan.workload));
     }
@@ -233,7 +233,7 @@ fn of_cell(testbed: &mut Testbed, cell: &Cell) -> Result<CellFindings> {
     Ok(CellFindings { findings, entry })
 }
 
-fn in_the_simulator(
+fn simulate(
     testbed: &mut Testbed,
     plan: &Plan<'_>,
     unloaded: &RttTable,
@@ -305,7 +305,7 @@ impl ContenderTotal {
         })
     }
 
-    fn ran(&self, workload: &str, pace: homa_bench::engine::load::Pace) -> ContenderRuns {
+    fn contender_runs(&self, workload: &str, pace: homa_bench::engine::load::Pace) -> ContenderRuns {
         let contender = self.contender.clone();
         let run = Run::new(contender.protocol, workload, pace, &self.tally);
         ContenderRuns { congestion: contender.congestion, contender, run }

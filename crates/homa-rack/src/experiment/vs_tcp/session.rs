@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
         drop(agents);
         let max_outstanding = plan.cell.options.messages.max_outstanding;
         let pace = framing::open(plan.gbps * f64::from(plan.spec.hosts), max_outstanding);
-        let runs = totals.iter().map(|total| total.ran(plan.workload.name(), pace)).collect();
+        let runs = totals.iter().map(|total| total.contender_runs(plan.workload.name(), pace)).collect();
         Ok(CellResults { plan, runs, repetitions, totals, unloaded, hosts, switch })
     }
 }
