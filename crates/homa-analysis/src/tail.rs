@@ -249,13 +249,15 @@ impl Tail {
             add(&mut late, site.node, *ns);
         }
         match late.into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, late)| *late >= ns) {
-            Some((node, ns)) => self.made_of(ns, |site| site.cause.is_late_thread() && site.node == node),
-            None => self.made_of(ns, |site| site.cause == cause),
+            Some((node, ns)) => {
+                self.main_cause_of(ns, |site| site.cause.is_late_thread() && site.node == node)
+            }
+            None => self.main_cause_of(ns, |site| site.cause == cause),
         }
     }
 
     /// The causes and the main place of these sites, which have `ns` nanoseconds in total.
-    fn made_of(&self, ns: u64, is_of: impl Fn(&Site) -> bool) -> Option<MainCause> {
+    fn main_cause_of(&self, ns: u64, is_of: impl Fn(&Site) -> bool) -> Option<MainCause> {
         let (mut causes, mut places) = (Vec::new(), Vec::new());
         for (site, there) in self.sites.iter().filter(|(site, there)| *there > 0 && is_of(site)) {
             add(&mut causes, site.cause, *there);

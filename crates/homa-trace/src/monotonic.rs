@@ -68,7 +68,7 @@ impl MonotonicClock {
         }
         let ticks = tsc();
         let told = THREAD.with(|reading| reading.get().ns_at(ticks));
-        told.map_or_else(look_at_both, |ns| Moment { ns, ticks: Some(ticks) })
+        told.map_or_else(read_clock_and_ticks, |ns| Moment { ns, ticks: Some(ticks) })
     }
 }
 
@@ -96,7 +96,7 @@ static NS_PER_TICK: AtomicU64 = AtomicU64::new(0);
 static RATE: Mutex<Rate> = Mutex::new(Rate::UNKNOWN);
 
 #[cold]
-fn look_at_both() -> Moment {
+fn read_clock_and_ticks() -> Moment {
     let before = tsc();
     let ns = monotonic_ns();
     let after = tsc();

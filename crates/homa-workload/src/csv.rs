@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(u32, f64)>, WorkloadError> {
             continue;
         }
         if points.len() == MAX_CSV_POINTS {
-            return Err(wrong(line, format!("more than {MAX_CSV_POINTS} points; merge some sizes")));
+            return Err(invalid_line(line, format!("more than {MAX_CSV_POINTS} points; merge some sizes")));
         }
         let point = parse_point(line, content)?;
         check_order(line, points.last().copied(), point)?;
@@ -36,7 +36,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(u32, f64)>, WorkloadError> {
     let last = points.last_mut().ok_or(WorkloadError::CsvEmpty)?;
     if last.1 < 1.0 - END_TOLERANCE {
         let problem = format!("the last cumulative fraction is {}; it must be 1", last.1);
-        return Err(wrong(last_line, problem));
+        return Err(invalid_line(last_line, problem));
     }
     let end = last.1;
     // Without this, points within the tolerance of the end could lie above it or hold a tiny share of
@@ -46,15 +46,15 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(u32, f64)>, WorkloadError> {
 }
 
 fn parse_point(line: usize, content: &str) -> Result<(u32, f64), WorkloadError> {
-    let (size, fraction) = content
-        .split_once(',')
-        .ok_or_else(|| wrong(line, format!("`{content}` is not of the form size,cumulative_fraction")))?;
+    let (size, fraction) = content.split_once(',').ok_or_else(|| {
+        invalid_line(line, format!("`{content}` is not of the form size,cumulative_fraction"))
+    })?;
     let (size, fraction) = (size.trim(), fraction.trim());
     let bytes: u32 = size.parse().ok().filter(|&bytes| bytes >= 1).ok_or_else(|| {
-        wrong(line, format!("size `{size}` is not a whole number of bytes from 1 to {}", u32::MAX))
+        invalid_line(line, format!("size `{size}` is not a whole number of bytes from 1 to {}", u32::MAX))
     })?;
     let cumulative = fraction.parse().ok().filter(|value| (0.0..=1.0).contains(value)).ok_or_else(|| {
-        wrong(line, format!("cumulative fraction `{fraction}` is not a number from 0 to 1"))
+        invalid_line(line, format!("cumulative fraction `{fraction}` is not a number from 0 to 1"))
     })?;
     Ok((bytes, cumulative))
 }
@@ -63,16 +63,16 @@ fn check_order(line: usize, before: Option<(u32, f64)>, point: (u32, f64)) -> Re
     let Some((size, fraction)) = before else { return Ok(()) };
     if point.0 <= size {
         let problem = format!("size {} follows size {size}; sizes must increase, each listed once", point.0);
-        return Err(wrong(line, problem));
+        return Err(invalid_line(line, problem));
     }
     if point.1 < fraction {
         let problem =
             format!("cumulative fraction {} follows {fraction}; fractions must not decrease", point.1);
-        return Err(wrong(line, problem));
+        return Err(invalid_line(line, problem));
     }
     Ok(())
 }
 
-fn wrong(line: usize, problem: String) -> WorkloadError {
+fn invalid_line(line: usize, problem: String) -> WorkloadError {
     WorkloadError::Csv { line, problem }
 }

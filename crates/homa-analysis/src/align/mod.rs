@@ -104,7 +104,7 @@ pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
     }
     let middles: Vec<i64> = dumps.iter().map(middle).collect();
     let estimates = if options.same_clock {
-        trust(dumps, options.reference.unwrap_or(0), &middles, &mut nodes)
+        same_clock_estimates(dumps, options.reference.unwrap_or(0), &middles, &mut nodes)
     } else {
         groups(dumps, &edges, options.reference, &middles, &mut nodes)
     };
@@ -129,7 +129,7 @@ pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
 pub fn one_clock(dumps: &[Dump]) -> Clocks {
     let mut nodes: Vec<NodeClock> = (0..dumps.len()).map(|_| NodeClock::unknown()).collect();
     let middles: Vec<i64> = dumps.iter().map(middle).collect();
-    trust(dumps, 0, &middles, &mut nodes);
+    same_clock_estimates(dumps, 0, &middles, &mut nodes);
     Clocks { nodes, pairs: Vec::new() }
 }
 
@@ -186,7 +186,7 @@ fn start(dump: &Dump) -> i64 {
 }
 
 /// The estimates if all nodes share the machine's clock.
-fn trust(
+fn same_clock_estimates(
     dumps: &[Dump],
     reference: usize,
     middles: &[i64],
@@ -221,7 +221,7 @@ fn groups(
         if nodes[start_node].reference.is_some() {
             continue;
         }
-        let reached = solve::reach(dumps.len(), edges, start_node, middles[start_node]);
+        let reached = solve::shortest_paths(dumps.len(), edges, start_node, middles[start_node]);
         if reached.len() == 1 && reference != Some(start_node) {
             continue;
         }
@@ -229,7 +229,7 @@ fn groups(
         for (node, reached) in &reached {
             group[*node] = Some(reached.estimate);
         }
-        solve::settle(&mut group, edges, start_node);
+        solve::refine(&mut group, edges, start_node);
         let bounds = solve::distances(dumps.len(), edges, start_node, |edge| {
             let estimates = group[edge.first].zip(group[edge.second]);
             let ahead =

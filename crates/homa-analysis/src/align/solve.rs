@@ -50,7 +50,7 @@ impl ClockEstimate {
     }
 
     /// The clock of the node at the other end of an edge, if `self` is the estimate of `node`.
-    fn across(&self, edge: &Edge, node: usize) -> ClockEstimate {
+    fn propagate(&self, edge: &Edge, node: usize) -> ClockEstimate {
         let fit = &edge.fit;
         let whole = fit.value.round();
         let second_own = fit.pivot.saturating_add(fit.base).saturating_add(whole as i64);
@@ -93,7 +93,12 @@ pub(super) struct PathEstimate {
 }
 
 /// The nodes reachable from `start`, each by the path of minimum uncertainty, nearest first.
-pub(super) fn reach(nodes: usize, edges: &[Edge], start: usize, own: i64) -> Vec<(usize, PathEstimate)> {
+pub(super) fn shortest_paths(
+    nodes: usize,
+    edges: &[Edge],
+    start: usize,
+    own: i64,
+) -> Vec<(usize, PathEstimate)> {
     let estimate = ClockEstimate { own, shared: own, part: 0.0, drift: 0.0 };
     let mut best: Vec<Option<PathEstimate>> = vec![None; nodes];
     let mut done = vec![false; nodes];
@@ -108,7 +113,7 @@ pub(super) fn reach(nodes: usize, edges: &[Edge], start: usize, own: i64) -> Vec
             if !done[other] && best[other].is_none_or(|known| variance < known.variance) {
                 let drift_error = reached.drift_error.hypot(edge.fit.slope_error);
                 best[other] = Some(PathEstimate {
-                    estimate: reached.estimate.across(edge, node),
+                    estimate: reached.estimate.propagate(edge, node),
                     variance,
                     drift_error,
                 });
@@ -178,7 +183,7 @@ pub(super) fn disagreement(edge: &Edge, first: &ClockEstimate, second: &ClockEst
 
 /// Adjusts the estimates by weighted least squares, to minimize the disagreement of all edges relative to
 /// their errors. Nodes without a estimate take no part, and `start` keeps its estimate.
-pub(super) fn settle(estimates: &mut [Option<ClockEstimate>], edges: &[Edge], start: usize) {
+pub(super) fn refine(estimates: &mut [Option<ClockEstimate>], edges: &[Edge], start: usize) {
     for _ in 0..ROUNDS {
         let Some(zero) = estimates[start].map(|estimate| estimate.shared) else { return };
         let rows = rows(estimates, edges, start, zero);
@@ -236,7 +241,7 @@ impl Row {
     }
 
     /// Adds `times` times the transposed row.
-    fn spread(&self, times: f64, to: &mut [[f64; 2]]) {
+    fn add_transposed(&self, times: f64, to: &mut [[f64; 2]]) {
         for (node, sign) in [(self.plus, 1.0), (self.minus, -1.0)] {
             to[node][0] += sign * self.delta * times;
             to[node][1] += sign * self.drift * times;
@@ -250,7 +255,7 @@ fn least_squares(rows: &[Row], nodes: usize, fixed: usize) -> Vec<[f64; 2]> {
     let mut diagonal = vec![[0.0; 2]; nodes];
     let mut residual = vec![[0.0; 2]; nodes];
     for row in rows {
-        row.spread(row.weight * row.wanted, &mut residual);
+        row.add_transposed(row.weight * row.wanted, &mut residual);
         for node in [row.plus, row.minus] {
             diagonal[node][0] += row.weight * row.delta * row.delta;
             diagonal[node][1] += row.weight * row.drift * row.drift;
@@ -271,7 +276,7 @@ fn least_squares(rows: &[Row], nodes: usize, fixed: usize) -> Vec<[f64; 2]> {
         }
         let mut image = vec![[0.0; 2]; nodes];
         for row in rows {
-            row.spread(row.weight * row.apply(&direction), &mut image);
+            row.add_transposed(row.weight * row.apply(&direction), &mut image);
         }
         image[fixed] = [0.0; 2];
         let step = size / dot(&direction, &image);

@@ -57,7 +57,7 @@ impl BestCases {
 
     /// Whether several packets between these hosts reached the best case, so that it is probably the
     /// undelayed time.
-    pub(super) fn is_sure(&self, pair: Pair) -> bool {
+    pub(super) fn is_reliable(&self, pair: Pair) -> bool {
         self.0.get(&pair).is_some_and(|(_, alike)| *alike >= ALIKE)
     }
 

@@ -134,7 +134,7 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
     let mut paths_left_out = HashSet::new();
     for (index, packet) in model.packets.iter().enumerate().filter(|(_, packet)| seen(packet)) {
         let path = ends(model, packet);
-        if !split.best_cases.is_sure(path) {
+        if !split.best_cases.is_reliable(path) {
             left_out += 1;
             paths_left_out.insert(path);
             continue;
@@ -268,7 +268,7 @@ struct PollHistory {
 impl<'a> Splitter<'a> {
     fn new(model: &'a Model, rate: LinkRate) -> Splitter<'a> {
         let queue = Queue { rate, free_ns: 0.0 };
-        let mut looks = looks(model);
+        let mut looks = poll_histories(model);
         let mut least_out_ns: HashMap<NodeId, i64, FixedState> = HashMap::default();
         for packet in &model.packets {
             let (from, to) = ends(model, packet);
@@ -430,7 +430,7 @@ struct PollState {
     stopped_ns: Option<u64>,
 }
 
-fn looks(model: &Model) -> HashMap<(NodeId, u8), PollHistory, FixedState> {
+fn poll_histories(model: &Model) -> HashMap<(NodeId, u8), PollHistory, FixedState> {
     let mut looks: HashMap<(NodeId, u8), PollHistory, FixedState> = HashMap::default();
     for (number, node) in model.nodes.iter().enumerate().filter(|(_, node)| node.kind == NodeKind::Host) {
         let mut states = [PollState::default(); 256];

@@ -197,7 +197,7 @@ impl Class<'_> {
         // the packets.
         let stages = Stage::ALL.map(|stage| {
             values.clear();
-            values.extend(self.packets().filter_map(|packet| self.took(packet, stage)));
+            values.extend(self.packets().filter_map(|packet| self.stage_time(packet, stage)));
             (stage, Percentiles::of(&mut values))
         });
         DelayTable {
@@ -217,7 +217,7 @@ impl Class<'_> {
             all.clear();
             all.extend(
                 self.packets()
-                    .filter_map(|packet| Some((ends(self.model, packet), self.took(packet, stage)?))),
+                    .filter_map(|packet| Some((ends(self.model, packet), self.stage_time(packet, stage)?))),
             );
             all.sort_unstable();
             for pair in all.chunk_by(|a, b| a.0 == b.0) {
@@ -243,7 +243,7 @@ impl Class<'_> {
     }
 
     /// The time of one stage of this packet.
-    fn took(&self, packet: &Packet, stage: Stage) -> Option<i64> {
+    fn stage_time(&self, packet: &Packet, stage: Stage) -> Option<i64> {
         let read = packet.read;
         let arrived = packet.device_received.or(packet.left);
         let network_end = arrived.or(read).or(packet.received);

@@ -103,7 +103,7 @@ pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_aft
                         of.granted = of.granted.max(record.a);
                     }
                     EventKind::GrantReceived if by_sender => {
-                        of.came(record.time, record.a, sum, &mut all.way, &mut all.waited);
+                        of.record_arrival(record.time, record.a, sum, &mut all.way, &mut all.waited);
                     }
                     EventKind::PacketSent if by_sender && packet_word_parts(record.a).0 == DATA => {
                         of.used(record.time, record.b, record.a, sum, &mut all.used);
@@ -230,7 +230,14 @@ impl<'a> MessageGrants<'a> {
         self.on_way.insert(offset, ns);
     }
 
-    fn came(&mut self, ns: u64, offset: u32, sum: &mut Sum, way: &mut Vec<i64>, waited: &mut Vec<i64>) {
+    fn record_arrival(
+        &mut self,
+        ns: u64,
+        offset: u32,
+        sum: &mut Sum,
+        way: &mut Vec<i64>,
+        waited: &mut Vec<i64>,
+    ) {
         match self.on_way.remove(&offset) {
             Some(sent) => way.push(ns.saturating_sub(sent) as i64),
             // The receiver's trace is missing: count the grant here.

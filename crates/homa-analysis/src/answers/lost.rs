@@ -155,7 +155,7 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
         let repairs = repairs.unwrap_or_else(|| Repairs::of(packets));
         let messages = Messages::of(model, rpc, &lost_here);
         for ((index, reason), asked) in lost_here.iter().zip(&messages.asked) {
-            let place = place(model, &packets[*index], *reason, &queues);
+            let place = loss_site(model, &packets[*index], *reason, &queues);
             let repaired =
                 repairs.of_packet(packets, *index).map_or(ModelTime::NONE, |repair| repair.received);
             found.losses.push(loss(model, packets, *index, place, (*asked, repaired), &messages, &usual));
@@ -280,12 +280,12 @@ impl Messages {
             let data = model.data_of(rpc.message(direction)).iter().filter(|packet| !packet.again);
             data.filter_map(|packet| packet.received.ns()).max().map_or(ModelTime::NONE, ModelTime::new)
         });
-        Messages { asked: asked(model, rpc, lost), others }
+        Messages { asked: first_requests(model, rpc, lost), others }
     }
 
     /// When the packet's message would have been complete without the loss: the other packets (except
     /// retransmissions) have arrived, and the packet itself after its usual time.
-    fn without(&self, packet: &Packet, usual: &UsualDelay) -> ModelTime {
+    fn completion_without_loss(&self, packet: &Packet, usual: &UsualDelay) -> ModelTime {
         let own = packet.first_seen().ns().map(|ns| ns.saturating_add(usual.way_ns));
         let others = self.others[packet.direction as usize].ns();
         others.into_iter().chain(own).max().map_or(ModelTime::NONE, ModelTime::new)
@@ -296,7 +296,7 @@ impl Messages {
 ///
 /// Goes through packets and RESENDs from the last to the first, and keeps for each byte the earliest RESEND
 /// later than the packet. A search through all RESENDs for each loss would take the product of both counts.
-fn asked(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<ModelTime> {
+fn first_requests(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<ModelTime> {
     let packets = model.packets_of(rpc);
     let is_resend = |record: &Record| record.event() == Some(EventKind::ResendSent);
     let resends: Vec<(NodeId, &Record)> =
@@ -383,12 +383,12 @@ fn loss(
         found,
         found_after_ns: found_at.since(seen),
         repaired_after_ns: repaired.since(seen),
-        cost_ns: repaired.since(messages.without(packet, usual)).map(|cost| cost.max(0)),
+        cost_ns: repaired.since(messages.completion_without_loss(packet, usual)).map(|cost| cost.max(0)),
     }
 }
 
 /// The place where the packet was lost. `reason`: the number of the host's reason for the drop.
-fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> LossSite {
+fn loss_site(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> LossSite {
     let (from, to) = ends(model, packet);
     let name = |node| model.name(node).to_owned();
     match packet.fate {

@@ -56,7 +56,7 @@ impl Minima {
     /// The least-squares line through the minima, weighted by packets. `None` for fewer than two lengths.
     #[must_use]
     pub fn least_squares(&self) -> Option<Line> {
-        fit(&self.points())
+        fit_line(&self.points())
     }
 
     /// The minima minus the line.
@@ -72,11 +72,11 @@ impl Minima {
     #[must_use]
     pub fn lower_line(&self, other: Option<Line>) -> Option<Line> {
         let mut points = self.points();
-        let mut line = fit(&points);
+        let mut line = fit_line(&points);
         for _ in 0..ROUNDS {
             let Some(of) = line else { break };
             points.retain(|(length, least, _)| *least <= of.ns(*length as u32) + 0.5);
-            match fit(&points) {
+            match fit_line(&points) {
                 Some(closer) => line = Some(closer),
                 None => break,
             }
@@ -97,7 +97,7 @@ impl Minima {
     }
 }
 
-fn fit(points: &[(f64, f64, f64)]) -> Option<Line> {
+fn fit_line(points: &[(f64, f64, f64)]) -> Option<Line> {
     let weight: f64 = points.iter().map(|point| point.2).sum();
     let mean = |of: fn(&(f64, f64, f64)) -> f64| {
         points.iter().map(|point| of(point) * point.2).sum::<f64>() / weight

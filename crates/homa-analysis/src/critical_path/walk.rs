@@ -157,7 +157,7 @@ impl<'a, 'm> Walk<'a, 'm> {
             self.to(sending.message.submitted, Cause::Unexplained, sending.receiver, None);
             return;
         };
-        self.way(&sending.data[at], Some(sending.message.data.start + at as u32));
+        self.walk_transfer(&sending.data[at], Some(sending.message.data.start + at as u32));
         // Each iteration goes to an earlier packet or ends.
         for _ in 0..2 * sending.data.len() + 2 {
             let packet = &sending.data[at];
@@ -220,7 +220,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         let (mut at, mut own) = (last, Load::default());
         loop {
             let packet = &sending.data[at];
-            let before = first_of_offset_before(sending.data, at);
+            let before = first_packet_before(sending.data, at);
             let before_ns = before.and_then(|before| sending.data[before].sent.ns());
             let since = before_ns.unwrap_or(self.floor);
             let waited = allowed_at(&sending.allowed, packet.offset).filter(|allowed| {
@@ -329,7 +329,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     fn granted(&mut self, sending: &mut OutgoingMessage<'_>, allowed: Allowance, since: u64) {
         let (floor, packet) = (self.floor, self.packet);
         self.floor = since.clamp(floor, self.now);
-        let instead = self.whose_round_trip(sending);
+        let instead = self.round_trip_cause(sending);
         self.round_trip = Some(instead);
         self.grants_way(sending, allowed);
         self.packet = packet;
@@ -338,7 +338,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     }
 
     /// Whether the receiver's link was idle while the sender waited, or busy with other messages.
-    fn whose_round_trip(&self, sending: &mut OutgoingMessage<'_>) -> Cause {
+    fn round_trip_cause(&self, sending: &mut OutgoingMessage<'_>) -> Cause {
         let links = &self.explainer.links;
         let came = links.arrivals.between(sending.receiver, self.floor + 1, self.now + 1);
         let (from, until) = (self.floor, self.now);
@@ -358,7 +358,7 @@ impl<'a, 'm> Walk<'a, 'm> {
 
     fn grants_way(&mut self, sending: &mut OutgoingMessage<'_>, allowed: Allowance) {
         let Some(grant) = received_by(sending.grants, allowed.ns) else { return };
-        self.way(grant, None);
+        self.walk_transfer(grant, None);
         let (Some(sent), model) = (grant.sent.ns(), self.explainer.model) else { return };
         let data = sending.data;
         let arrivals = sending.arrivals();
@@ -378,11 +378,11 @@ impl<'a, 'm> Walk<'a, 'm> {
             if for_others { Cause::GrantChoice } else { Cause::GrantLate }
         };
         self.to(ModelTime::new(came), cause, sending.receiver, None);
-        self.way(&data[at as usize], Some(sending.message.data.start + at));
+        self.walk_transfer(&data[at as usize], Some(sending.message.data.start + at));
     }
 
     /// From the processing of a packet back to its transmission.
-    fn way(&mut self, packet: &Packet, number: Option<u32>) {
+    fn walk_transfer(&mut self, packet: &Packet, number: Option<u32>) {
         self.packet = number;
         let (sender, receiver) = (self.rpc.sender(packet.direction), self.rpc.receiver(packet.direction));
         self.to(packet.received, Cause::Processing, receiver, None);
@@ -434,7 +434,7 @@ fn sent_before(data: &[Packet], at: usize) -> Option<usize> {
 }
 
 /// The first packet with the bytes before those of this one.
-fn first_of_offset_before(data: &[Packet], at: usize) -> Option<usize> {
+fn first_packet_before(data: &[Packet], at: usize) -> Option<usize> {
     let offset = data[..at].iter().rev().find(|packet| packet.offset != data[at].offset)?.offset;
     let behind = data[..at].partition_point(|packet| packet.offset < offset);
     Some(behind)

@@ -137,7 +137,7 @@ impl Matcher {
         for same in observations.chunk_by(|a, b| a.key == b.key) {
             let key = same[0].key;
             let first = packets.len() as u32;
-            matched(number, key, same, packets);
+            append_matched(number, key, same, packets);
             if key.packet_type == DATA {
                 let range = &mut data[key.direction as usize];
                 if range.start == range.end {
@@ -201,7 +201,7 @@ fn observation(record: &Record) -> Option<(Stage, Key)> {
 }
 
 /// Appends the packets to which these observations of one key belong.
-fn matched(rpc: u32, key: Key, observations: &[Observation], packets: &mut Vec<Packet>) {
+fn append_matched(rpc: u32, key: Key, observations: &[Observation], packets: &mut Vec<Packet>) {
     let first = packets.len();
     let base = observations[0].stage;
     for observation in observations
