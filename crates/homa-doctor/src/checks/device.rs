@@ -21,7 +21,7 @@ pub fn check(host: &Host, device: &str) -> Vec<Finding> {
 fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
     let switch = |name: &'static str, source, value: Option<bool>, wanted: bool, severity, why: &str| {
         let letters = if wanted { "on" } else { "off" };
-        let finding = Finding::fine(name, &format!("it is {letters}, as it should be")).source(source);
+        let finding = Finding::ok(name, &format!("it is {letters}, as it should be")).source(source);
         match value {
             Some(value) => {
                 let finding =
@@ -29,7 +29,7 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
                 if value == wanted {
                     finding
                 } else {
-                    finding.is(severity, why, &format!("ethtool -K {device} {name} {letters}"))
+                    finding.with_severity(severity, why, &format!("ethtool -K {device} {name} {letters}"))
                 }
             }
             None => finding.unknown("the device does not report it", &format!("ethtool -k {device}")),
@@ -76,7 +76,7 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
 const MAX_WAIT_US: u32 = 10;
 
 fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>) -> Finding {
-    let finding = Finding::fine("interrupt_moderation", "the device reports packets at once, or nearly so")
+    let finding = Finding::ok("interrupt_moderation", "the device reports packets at once, or nearly so")
         .source(NOTES_2020);
     let Some(Coalescing { receive_us, receive_frames, receive_adaptive, send_us }) = coalescing else {
         let why =
@@ -101,12 +101,16 @@ fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>)
     } else {
         "each packet may wait that long for further ones before the device reports it, and a round trip has at least two packets"
     };
-    finding.is(Severity::Cost, why, &format!("ethtool -C {device} adaptive-rx off rx-usecs 0 rx-frames 1"))
+    finding.with_severity(
+        Severity::Cost,
+        why,
+        &format!("ethtool -C {device} adaptive-rx off rx-usecs 0 rx-frames 1"),
+    )
 }
 
 fn rate(host: &Host, device: &str) -> Finding {
     let path = format!("sys/class/net/{device}/speed");
-    let finding = Finding::fine("link_rate", "the link is as fast as it should be").source(PERF_21);
+    let finding = Finding::ok("link_rate", "the link is as fast as it should be").source(PERF_21);
     let speed = host.root.read(&path).and_then(|text| match text.parse::<i64>() {
         Ok(mbps) if mbps > 0 => Ok(mbps.unsigned_abs()),
         _ => Err(format!("{text}: the device reports none, like virtual devices")),
@@ -114,7 +118,7 @@ fn rate(host: &Host, device: &str) -> Finding {
     let mbps = match speed {
         Ok(mbps) => mbps,
         Err(error) => {
-            return finding.read(&path, &error).is(
+            return finding.read(&path, &error).with_severity(
                 Severity::Cost,
                 "packets are not paced, and unscheduled bytes do not follow the round-trip time, unless the rate is configured \
                  (HostConfig: link_mbps)",
@@ -127,14 +131,14 @@ fn rate(host: &Host, device: &str) -> Finding {
     if duplex == Ok("half".to_owned()) {
         let finding = finding.read(&format!("sys/class/net/{device}/duplex"), "half");
         let command = format!("ethtool -s {device} autoneg on");
-        return finding.is(
+        return finding.with_severity(
             Severity::Cost,
             "the link sends in one direction at a time: check the cable and the switch's port",
             &command,
         );
     }
     match host.link_mbps {
-        Some(wanted) if u64::from(wanted) != mbps => finding.is(
+        Some(wanted) if u64::from(wanted) != mbps => finding.with_severity(
             Severity::Cost,
             &format!("it should be {wanted} Mbit/s: a cable, a transceiver or the switch's port causes another rate"),
             &format!("ethtool -s {device} speed {wanted} duplex full"),
@@ -151,7 +155,7 @@ const LARGE_MTU: u64 = 3_000;
 
 fn mtu(host: &Host, device: &str) -> Finding {
     let path = format!("sys/class/net/{device}/mtu");
-    let finding = Finding::fine("mtu", "packets are large").source(PERF_21);
+    let finding = Finding::ok("mtu", "packets are large").source(PERF_21);
     let mtu = match host.root.number(&path) {
         Ok(mtu) => mtu,
         Err(error) => return finding.read(&path, &error).unknown("it is unknown", ""),
@@ -160,13 +164,13 @@ fn mtu(host: &Host, device: &str) -> Finding {
     let command = format!("ip link set dev {device} mtu 9000");
     match mtu {
         LARGE_MTU.. => finding,
-        STANDARD_MTU.. => finding.is(
+        STANDARD_MTU.. => finding.with_severity(
             Severity::Note,
             "large messages need more processor time with small packets: over a veth, messages of 1 MB reached 0.90 of TCP's rate with an MTU \
              of 1500, and 1.10 with 9000; Linux Homa was measured with 3000. Every host and switch of the network must support it",
             &command,
         ),
-        _ => finding.is(
+        _ => finding.with_severity(
             Severity::Note,
             "it is less than Ethernet's, as in tunnels and overlays: messages need more packets, and larger packets are fragmented or lost \
              on the way",
@@ -180,7 +184,7 @@ fn priorities(device: &str) -> Finding {
     // Devices without such queues and systems without the tool give no finding.
     let told = run_dcb(&words).filter(|told| !told.trim().is_empty());
     let read = told.as_deref().map_or("the device does not report it", str::trim);
-    Finding::fine("dscp", "").read(&format!("dcb {words}"), read).unknown(
+    Finding::ok("dscp", "").read(&format!("dcb {words}"), read).unknown(
         "a packet's priority is in the upper bits of its DSCP. No file shows whether the queues of devices and switches respect it, but a \
          probe between hosts does: `homa doctor listen` on one, `homa doctor probe` on others. Without priorities, only senders and \
          receivers order messages",

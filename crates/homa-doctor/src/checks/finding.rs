@@ -62,8 +62,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that needs nothing done; [`Finding::is`] and [`Finding::unknown`] change that.
-    pub(crate) fn fine(name: &'static str, why: &str) -> Finding {
+    /// A finding that needs nothing done; [`Finding::with_severity`] and [`Finding::unknown`] change that.
+    pub(crate) fn ok(name: &'static str, why: &str) -> Finding {
         Finding {
             name,
             device: None,
@@ -100,7 +100,7 @@ impl Finding {
     }
 
     /// Sets the severity, the reason and the command that changes the setting.
-    pub(crate) fn is(mut self, severity: Severity, why: &str, command: &str) -> Finding {
+    pub(crate) fn with_severity(mut self, severity: Severity, why: &str, command: &str) -> Finding {
         self.severity = severity;
         self.why = why.to_owned();
         self.command = (!command.is_empty()).then(|| command.to_owned());
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn the_worst_stands_first_and_what_is_fine_only_if_asked() {
-        let fine = Finding::fine("swap", "nothing is swapped out");
-        let cost = Finding::fine("gro", "").of("eth0").read("proc/x", "1\n2").source("PERF.md").is(
+        let fine = Finding::ok("swap", "nothing is swapped out");
+        let cost = Finding::ok("gro", "").of("eth0").read("proc/x", "1\n2").source("PERF.md").with_severity(
             Severity::Cost,
             &"word ".repeat(60),
             "ethtool -K eth0 gro on",

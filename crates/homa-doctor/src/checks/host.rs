@@ -33,7 +33,7 @@ pub const CAP_BPF: u32 = 39;
 
 impl Host<'_> {
     /// Whether this process has a capability; or a sentence why that is unknown.
-    pub fn may(&self, capability: u32) -> Result<bool, String> {
+    pub fn has_capability(&self, capability: u32) -> Result<bool, String> {
         let text = self.root.read("proc/self/status")?;
         let set = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
@@ -139,7 +139,10 @@ mod tests {
         let fake_root = FakeRoot::new(&[("proc/self/status", "Name:\thoma\nCapEff:\t0000000000002000\n")]);
         let root = fake_root.root();
         let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
-        assert_eq!((host.may(CAP_NET_RAW), host.may(CAP_NET_ADMIN)), (Ok(true), Ok(false)));
+        assert_eq!(
+            (host.has_capability(CAP_NET_RAW), host.has_capability(CAP_NET_ADMIN)),
+            (Ok(true), Ok(false))
+        );
     }
 }
 

@@ -10,8 +10,8 @@ pub fn check(host: &Host) -> Vec<Finding> {
 
 fn huge_pages(host: &Host) -> Finding {
     let directory = "sys/kernel/mm/transparent_hugepage";
-    let finding = Finding::fine("huge_pages", "threads never wait for the assembly of a huge page")
-        .source(NOT_MEASURED);
+    let finding =
+        Finding::ok("huge_pages", "threads never wait for the assembly of a huge page").source(NOT_MEASURED);
     let read = |file: &str| host.root.read(&format!("{directory}/{file}"));
     let (enabled, defrag) = match (read("enabled"), read("defrag")) {
         (Ok(enabled), Ok(defrag)) => (enabled, defrag),
@@ -22,14 +22,14 @@ fn huge_pages(host: &Host) -> Finding {
     let finding =
         finding.read(&format!("{directory}/enabled"), &enabled).read(&format!("{directory}/defrag"), &defrag);
     if enabled.contains("[always]") && defrag.contains("[always]") {
-        return finding.is(
+        return finding.with_severity(
             Severity::Cost,
             "any page fault may wait while the kernel compacts memory",
             &format!("echo madvise > /{directory}/defrag"),
         );
     }
     if enabled.contains("[always]") {
-        return finding.is(
+        return finding.with_severity(
             Severity::Note,
             "a kernel thread assembles huge pages, and threads that access them meanwhile wait",
             &format!("echo madvise > /{directory}/enabled"),
@@ -40,13 +40,13 @@ fn huge_pages(host: &Host) -> Finding {
 
 fn swap(host: &Host) -> Finding {
     let path = "proc/swaps";
-    let finding = Finding::fine("swap", "there is no swap space").source(NOT_MEASURED);
+    let finding = Finding::ok("swap", "there is no swap space").source(NOT_MEASURED);
     match host.root.read(path) {
         // The first line is a header.
         Ok(text) if text.lines().count() > 1 => {
             let names: Vec<&str> =
                 text.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next()).collect();
-            finding.read(path, &names.join(", ")).is(
+            finding.read(path, &names.join(", ")).with_severity(
                 Severity::Note,
                 "memory that was not used for a while may be on disk when a request needs it",
                 "swapoff -a",
@@ -59,11 +59,11 @@ fn swap(host: &Host) -> Finding {
 
 fn balancing(host: &Host) -> Finding {
     let path = "proc/sys/kernel/numa_balancing";
-    let finding = Finding::fine("numa_balancing", "the kernel does not unmap pages to sample their use")
+    let finding = Finding::ok("numa_balancing", "the kernel does not unmap pages to sample their use")
         .source(NOT_MEASURED);
     match host.root.number(path) {
         Ok(0) => finding.read(path, "0"),
-        Ok(value) => finding.read(path, &value.to_string()).is(
+        Ok(value) => finding.read(path, &value.to_string()).with_severity(
             Severity::Note,
             "the kernel periodically unmaps pages to sample their use, and each of them causes a page fault later",
             "sysctl -w kernel.numa_balancing=0",

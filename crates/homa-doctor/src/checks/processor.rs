@@ -14,10 +14,10 @@ pub fn check(host: &Host) -> Vec<Finding> {
 
 fn governor(host: &Host) -> Finding {
     let path = format!("{CPUS}/cpu*/cpufreq/scaling_governor");
-    let finding = Finding::fine("governor", "processors run at full speed").source(NOT_MEASURED);
+    let finding = Finding::ok("governor", "processors run at full speed").source(NOT_MEASURED);
     match governors(host.root) {
         Ok(names) if names == ["performance"] => finding.read(&path, "performance"),
-        Ok(names) => finding.read(&path, &names.join(", ")).is(
+        Ok(names) => finding.read(&path, &names.join(", ")).with_severity(
             Severity::Cost,
             "an idle processor starts at a low frequency, which delays the first short message after a pause",
             "cpupower frequency-set --governor performance",
@@ -33,7 +33,7 @@ const SHORT_WAKE_US: u64 = 10;
 
 fn deep_sleep(host: &Host) -> Finding {
     let path = format!("{CPUS}/cpu0/cpuidle/state*/latency");
-    let finding = Finding::fine("deep_sleep", "idle processors wake up quickly").source(NOTES_RAMCLOUD);
+    let finding = Finding::ok("deep_sleep", "idle processors wake up quickly").source(NOTES_RAMCLOUD);
     let states = match idle(host.root) {
         Ok(states) => states,
         Err(error) => {
@@ -65,7 +65,7 @@ fn deep_sleep(host: &Host) -> Finding {
     if !slow {
         return finding;
     }
-    finding.is(
+    finding.with_severity(
         Severity::Cost,
         "sleeping threads are woken that much later, and gaps of 15 us in spinning threads disappeared without deep sleep states. A host with \
          low_latency (--low-latency) holds /dev/cpu_dma_latency open while RPCs are in flight",
@@ -84,18 +84,17 @@ fn latency_bound_us(host: &Host) -> Option<u64> {
 
 fn isolated(host: &Host) -> Finding {
     let path = format!("{CPUS}/isolated");
-    let finding =
-        Finding::fine("isolated_processors", "some processors are kept free").source(NOTES_RAMCLOUD);
+    let finding = Finding::ok("isolated_processors", "some processors are kept free").source(NOTES_RAMCLOUD);
     let nohz = host.root.read(&format!("{CPUS}/nohz_full")).unwrap_or_default();
     match host.root.read(&path) {
-        Ok(list) if list.is_empty() => finding.read(&path, "none").is(
+        Ok(list) if list.is_empty() => finding.read(&path, "none").with_severity(
             Severity::Note,
             "other programs and the timer tick run on the processors of polling threads. Isolation needs processors that the rest of the \
              machine can do without",
             "boot with isolcpus=LIST nohz_full=LIST rcu_nocbs=LIST, then taskset -c LIST homa serve",
         ),
         Ok(list) if nohz.is_empty() || nohz == "(null)" => {
-            finding.read(&path, &list).read(&format!("{CPUS}/nohz_full"), "none").is(
+            finding.read(&path, &list).read(&format!("{CPUS}/nohz_full"), "none").with_severity(
                 Severity::Note,
                 "no other programs run on them, but the timer tick does",
                 &format!("boot with nohz_full={list} rcu_nocbs={list}"),
@@ -111,9 +110,9 @@ const USUAL_SLACK_NS: u64 = 50_000;
 
 fn timer_slack(host: &Host) -> Finding {
     let path = "proc/self/timerslack_ns";
-    let finding = Finding::fine("timer_slack", "timers of sleeping threads are exact").source(NOT_MEASURED);
+    let finding = Finding::ok("timer_slack", "timers of sleeping threads are exact").source(NOT_MEASURED);
     match host.root.number(path) {
-        Ok(slack) if slack >= USUAL_SLACK_NS => finding.read(path, &slack.to_string()).is(
+        Ok(slack) if slack >= USUAL_SLACK_NS => finding.read(path, &slack.to_string()).with_severity(
             Severity::Note,
             "timers of sleeping threads may expire that many nanoseconds late, so the pacer of a host that does not poll sends late. \
              Polling threads are not affected",
@@ -126,8 +125,7 @@ fn timer_slack(host: &Host) -> Finding {
 
 fn clock(host: &Host) -> Finding {
     let path = "sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let finding =
-        Finding::fine("clock_source", "the clock is read without a system call").source(NOT_MEASURED);
+    let finding = Finding::ok("clock_source", "the clock is read without a system call").source(NOT_MEASURED);
     match host.root.read(path) {
         // Clocks that the vDSO reads without a system call; the first three are those of x86.
         Ok(name)
@@ -136,7 +134,7 @@ fn clock(host: &Host) -> Finding {
         {
             finding.read(path, &name)
         }
-        Ok(name) => finding.read(path, &name).is(
+        Ok(name) => finding.read(path, &name).with_severity(
             Severity::Cost,
             "each read of this clock is a system call or accesses a slow device, and polling threads read it constantly",
             &format!("echo tsc > /{path}, if it is in available_clocksource"),

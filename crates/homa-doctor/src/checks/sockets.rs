@@ -41,11 +41,11 @@ fn linux_udp_port(host: &Host) -> Finding {
     );
     let port = LINUX_UDP_PORT;
     let finding =
-        Finding::fine("linux_udp_port", "UDP port 54321 is kept for --driver linux-udp").source(NOT_MEASURED);
+        Finding::ok("linux_udp_port", "UDP port 54321 is kept for --driver linux-udp").source(NOT_MEASURED);
     if let Ok(on) = host.root.number(hijack)
         && on != 0
     {
-        return finding.read(hijack, &on.to_string()).is(
+        return finding.read(hijack, &on.to_string()).with_severity(
             Severity::Note,
             "Linux Homa has UDP port 54321: --driver linux-udp cannot begin in this network namespace",
             "sysctl -w net.homa.hijack_udp=0",
@@ -67,7 +67,7 @@ fn linux_udp_port(host: &Host) -> Finding {
         return finding;
     }
     let list = if kept.is_empty() { port.to_string() } else { format!("{kept},{port}") };
-    finding.is(
+    finding.with_severity(
         Severity::Note,
         "any program may be given UDP port 54321 for a moment, and --driver linux-udp cannot begin meanwhile",
         &format!("sysctl -w net.ipv4.ip_local_reserved_ports={list}"),
@@ -86,7 +86,7 @@ fn has_port(list: &str, port: u16) -> bool {
 fn buffer(host: &Host, which: &str, wanted: usize, source: &'static str, why: &str) -> Finding {
     let path = format!("proc/sys/net/core/{which}");
     let name = if which == "rmem_max" { "receive_buffer" } else { "send_buffer" };
-    let finding = Finding::fine(name, "it permits the sizes that our sockets request").source(source);
+    let finding = Finding::ok(name, "it permits the sizes that our sockets request").source(source);
     let has = match host.root.number(&path) {
         Ok(has) => has,
         Err(error) => return finding.read(&path, &error).unknown("what sockets get is not known", ""),
@@ -96,18 +96,18 @@ fn buffer(host: &Host, which: &str, wanted: usize, source: &'static str, why: &s
         return finding;
     }
     let command = format!("sysctl -w net.core.{which}={wanted}");
-    if host.may(CAP_NET_ADMIN) == Ok(true) {
+    if host.has_capability(CAP_NET_ADMIN) == Ok(true) {
         let why =
             format!("it does not apply to processes with CAP_NET_ADMIN, like this one; for others {why}");
-        return finding.is(Severity::Note, &why, &command);
+        return finding.with_severity(Severity::Note, &why, &command);
     }
-    finding.is(Severity::Cost, &format!("our sockets request {wanted}: {why}"), &command)
+    finding.with_severity(Severity::Cost, &format!("our sockets request {wanted}: {why}"), &command)
 }
 
 fn receive_default(host: &Host) -> Finding {
     let path = "proc/sys/net/core/rmem_default";
     let finding =
-        Finding::fine("receive_buffer_default", "our sockets choose their own size").source(NOT_MEASURED);
+        Finding::ok("receive_buffer_default", "our sockets choose their own size").source(NOT_MEASURED);
     match host.root.read(path) {
         Ok(value) => finding.read(path, &value),
         Err(error) => {
@@ -117,13 +117,13 @@ fn receive_default(host: &Host) -> Finding {
 }
 
 fn privileges(host: &Host) -> Finding {
-    let finding = Finding::fine("capabilities", "every packet path can be opened").source(PERF_21);
-    let may = |capability| host.may(capability);
-    let (raw, admin) = match (may(CAP_NET_RAW), may(CAP_NET_ADMIN)) {
+    let finding = Finding::ok("capabilities", "every packet path can be opened").source(PERF_21);
+    let has_capability = |capability| host.has_capability(capability);
+    let (raw, admin) = match (has_capability(CAP_NET_RAW), has_capability(CAP_NET_ADMIN)) {
         (Ok(raw), Ok(admin)) => (raw, admin),
         (Err(error), _) | (_, Err(error)) => return finding.unknown(&error, ""),
     };
-    let bpf = may(CAP_BPF) == Ok(true) || may(CAP_SYS_ADMIN) == Ok(true);
+    let bpf = has_capability(CAP_BPF) == Ok(true) || has_capability(CAP_SYS_ADMIN) == Ok(true);
     let missing: Vec<&str> = [("CAP_NET_RAW", raw), ("CAP_NET_ADMIN", admin), ("CAP_BPF", bpf)]
         .into_iter()
         .filter_map(|(name, has)| (!has).then_some(name))
@@ -138,7 +138,7 @@ fn privileges(host: &Host) -> Finding {
         return finding;
     }
     let lacks = if raw { "--driver xdp" } else { "--driver raw, packet and xdp" };
-    finding.is(
+    finding.with_severity(
         Severity::Note,
         &format!(
             "{lacks} cannot be used: a polling round trip by --driver packet takes about two thirds of one over a UDP \
@@ -153,7 +153,7 @@ const CHARGED_ELSEWHERE: (u32, u32) = (5, 11);
 
 fn locked_memory(host: &Host) -> Finding {
     let path = "proc/self/limits";
-    let finding = Finding::fine("locked_memory", "it does not limit our packet paths").source(NOT_MEASURED);
+    let finding = Finding::ok("locked_memory", "it does not limit our packet paths").source(NOT_MEASURED);
     let text = match host.root.read(path) {
         Ok(text) => text,
         Err(error) => return finding.read(path, &error).unknown("the limit is not known", "ulimit -l"),
@@ -163,7 +163,7 @@ fn locked_memory(host: &Host) -> Finding {
     let finding = finding.read("Max locked memory in /proc/self/limits", limit);
     let old = release(host).is_ok_and(|release| release < CHARGED_ELSEWHERE);
     match limit.parse::<u64>() {
-        Ok(limit) if old && limit < (64 << 20) => finding.is(
+        Ok(limit) if old && limit < (64 << 20) => finding.with_severity(
             Severity::Note,
             "kernels before Linux 5.11 apply it to the maps and rings of AF_XDP: --driver xdp cannot be opened",
             "ulimit -l unlimited",
@@ -191,7 +191,7 @@ const CAME_WITH: [((u32, u32), &str); 3] = [
 
 fn kernel(host: &Host) -> Finding {
     let path = "proc/sys/kernel/osrelease";
-    let finding = Finding::fine("kernel", "it has all features of our packet paths").source(PERF_21);
+    let finding = Finding::ok("kernel", "it has all features of our packet paths").source(PERF_21);
     let release = match release(host) {
         Ok(release) => release,
         Err(error) => {
@@ -206,10 +206,14 @@ fn kernel(host: &Host) -> Finding {
     let no_xdp = !families.is_empty() && !families.lines().any(|line| line.starts_with("XDP"));
     if !missing.is_empty() {
         let severity = if release < CAME_WITH[1].0 { Severity::Cost } else { Severity::Note };
-        return finding.is(severity, &format!("it lacks {}", missing.join("; ")), "install a newer kernel");
+        return finding.with_severity(
+            severity,
+            &format!("it lacks {}", missing.join("; ")),
+            "install a newer kernel",
+        );
     }
     if no_xdp {
-        return finding.read("proc/net/protocols", "no XDP").is(
+        return finding.read("proc/net/protocols", "no XDP").with_severity(
             Severity::Note,
             "it was built without AF_XDP sockets: --driver xdp cannot be used",
             "use a kernel with CONFIG_XDP_SOCKETS",

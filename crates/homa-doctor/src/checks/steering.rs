@@ -13,7 +13,7 @@ pub fn check_device(host: &Host, device: &str) -> Finding {
     let directory = format!("sys/class/net/{device}/queues");
     let queues: Vec<String> =
         host.root.list(&directory).into_iter().filter(|name| name.starts_with("rx-")).collect();
-    let finding = Finding::fine("rps", "packets reach several processors").of(device).source(NOTES_2020);
+    let finding = Finding::ok("rps", "packets reach several processors").of(device).source(NOTES_2020);
     if queues.is_empty() {
         return finding.read(&directory, "no receive queues").unknown("its receive queues are not known", "");
     }
@@ -28,7 +28,7 @@ pub fn check_device(host: &Host, device: &str) -> Finding {
     if queues > 1 || spread > 0 || processors < 2 {
         return finding;
     }
-    finding.is(
+    finding.with_severity(
         Severity::Note,
         "one processor receives all packets: while it is busy with a long message, short messages and its other threads wait. In Linux Homa, \
          choosing processors by load reduced the P99 of short messages by 20 to 35 %; another processor than the interrupt's costs 2 to \
@@ -46,14 +46,14 @@ fn hex_mask(processors: usize) -> String {
 
 fn flows(host: &Host) -> Finding {
     let path = "proc/sys/net/core/rps_sock_flow_entries";
-    let finding = Finding::fine(
+    let finding = Finding::ok(
         "rfs",
         "packets do not follow threads: all Homa packets of a pair of hosts are one flow, which has several threads",
     )
     .source(NOT_MEASURED);
     match host.root.number(path) {
         Ok(0) => finding.read(path, "0"),
-        Ok(entries) => finding.read(path, &entries.to_string()).is(
+        Ok(entries) => finding.read(path, &entries.to_string()).with_severity(
             Severity::Note,
             "packets are steered to the processor of their flow's last reader. All Homa packets of a pair of hosts are one flow, which moves \
              between processors with its reading threads",
@@ -65,9 +65,9 @@ fn flows(host: &Host) -> Finding {
 
 fn flow_limit(host: &Host) -> Finding {
     let path = "proc/sys/net/core/flow_limit_cpu_bitmap";
-    let finding = Finding::fine("flow_limit", "large flows are not dropped early").source(NOT_MEASURED);
+    let finding = Finding::ok("flow_limit", "large flows are not dropped early").source(NOT_MEASURED);
     match host.root.read(path) {
-        Ok(mask) if mask.chars().any(|digit| !"0,".contains(digit)) => finding.read(path, &mask).is(
+        Ok(mask) if mask.chars().any(|digit| !"0,".contains(digit)) => finding.read(path, &mask).with_severity(
             Severity::Note,
             "a backlog that is half full drops packets of the largest flow: all Homa packets of a pair of hosts are one flow",
             "sysctl -w net.core.flow_limit_cpu_bitmap=0",
@@ -83,7 +83,7 @@ const PACKETS_PER_SQUEEZE: u64 = 10_000;
 fn backlog(host: &Host) -> Finding {
     let path = "proc/net/softnet_stat";
     let finding =
-        Finding::fine("softirq_budget", "network soft interrupts finish their work").source(NOTES_2020);
+        Finding::ok("softirq_budget", "network soft interrupts finish their work").source(NOTES_2020);
     let text = match host.root.read(path) {
         Ok(text) => text,
         Err(error) => {
@@ -110,14 +110,14 @@ fn backlog(host: &Host) -> Finding {
         format!("net.core.{setting}={}", value.saturating_mul(2))
     };
     if dropped > 0 {
-        return finding.is(
+        return finding.with_severity(
             Severity::Cost,
             "packets were dropped because the backlog of a processor was full: each delays a message until a RESEND",
             &format!("sysctl -w {}", doubled("netdev_max_backlog")),
         );
     }
     if squeezed.saturating_mul(PACKETS_PER_SQUEEZE) > processed {
-        return finding.is(
+        return finding.with_severity(
             Severity::Cost,
             "soft interrupts exhaust their budget and leave the rest to ksoftirqd, which may wait for a time slice like any other thread: this \
              caused a P99.9 of 5 ms and more for Linux Homa's short messages",

@@ -62,7 +62,7 @@ pub fn by_chance(cores: &[Vec<Gap>], span_ns: u64) -> f64 {
                 // Multiples of the golden ratio are never close to each other or to simple fractions, at
                 // which periodic gaps would coincide again.
                 let share = (f64::from(core) * f64::from(shift) * GOLDEN).fract();
-                moved(gaps, (share * span_ns as f64) as u64, span_ns)
+                shifted(gaps, (share * span_ns as f64) as u64, span_ns)
             })
             .collect();
         common_stops(&moved).len()
@@ -72,7 +72,7 @@ pub fn by_chance(cores: &[Vec<Gap>], span_ns: u64) -> f64 {
 
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
-fn moved(gaps: &[Gap], by_ns: u64, span_ns: u64) -> Vec<Gap> {
+fn shifted(gaps: &[Gap], by_ns: u64, span_ns: u64) -> Vec<Gap> {
     let later = |gap: &Gap| Gap { start_ns: gap.start_ns + by_ns, ..*gap };
     let back = |gap: &Gap| Gap { start_ns: gap.start_ns + by_ns - span_ns, ..*gap };
     let end = gaps.partition_point(|gap| gap.start_ns + by_ns < span_ns);
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(common_stops(&cores).len(), 3);
         assert!(by_chance(&cores, 1_000_000_000) < 1.0);
         assert_eq!(
-            moved(&cores[0], 500_000, 1_000_000),
+            shifted(&cores[0], 500_000, 1_000_000),
             gaps(&[(200_000, 20_000), (600_000, 50_000), (900_000, 80_000)])
         );
     }

@@ -22,7 +22,7 @@ pub fn explain(measure: &Measurement) -> GapCauses {
     let ticks: Vec<Vec<Tick>> =
         measure.cores.iter().map(|core| tick::find(&core.gaps, &measure.spans)).collect();
     let others: Vec<Vec<Gap>> =
-        measure.cores.iter().zip(&ticks).map(|(core, ticks)| without(&core.gaps, ticks)).collect();
+        measure.cores.iter().zip(&ticks).map(|(core, ticks)| without_ticks(&core.gaps, ticks)).collect();
     let span_ns = measure.spans.last().map_or(0, |&(_, end)| end);
     GapCauses { common_stops: common_stops(&others), by_chance: by_chance(&others, span_ns), ticks }
 }
@@ -32,7 +32,7 @@ const ONLY_A_TICK: u64 = 4;
 
 /// The gaps without ticks. A gap much longer than its tick is kept: the tick coincided with another
 /// interruption.
-fn without(gaps: &[Gap], ticks: &[Tick]) -> Vec<Gap> {
+fn without_ticks(gaps: &[Gap], ticks: &[Tick]) -> Vec<Gap> {
     let mut is_tick = vec![false; gaps.len()];
     for tick in ticks {
         let usual = |index: &&usize| gaps[**index].length_ns <= ONLY_A_TICK * tick.median_ns;
@@ -47,7 +47,7 @@ const ABOVE_CHANCE: f64 = 3.0;
 const MUCH: f64 = 0.1;
 
 /// The conclusions, a sentence each.
-pub fn sentences(
+pub fn conclusions(
     measure: &Measurement,
     explained: &GapCauses,
     counted: &CounterChanges,
@@ -234,7 +234,7 @@ mod tests {
         let explained = explain(&measure);
         assert!(explained.common_stops.is_empty(), "{:?}", explained.common_stops);
         assert!(explained.ticks.iter().all(|ticks| ticks.len() == 1 && ticks[0].hz == 250));
-        let sentences = sentences(&measure, &explained, &counted(None), true);
+        let sentences = conclusions(&measure, &explained, &counted(None), true);
         assert!(
             sentences.len() == 1
                 && sentences[0].contains("A tick of 250 Hz shows on 2 of 2 processors: 3.00 us each"),
@@ -252,7 +252,7 @@ mod tests {
             (Some(0), true, "the hypervisor stops"),
             (None, false, "counter cannot be read"),
         ] {
-            let sentences = sentences(&measure, &explained, &counted(management), is_virtual);
+            let sentences = conclusions(&measure, &explained, &counted(management), is_virtual);
             assert!(sentences[0].contains("1 times") && sentences[0].contains(part), "{sentences:?}");
         }
         let mut late = measure;
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn other_programs_are_said_to_have_run() {
         let measure = measure([&[(10_500_000, 3_000_000)], &[]], 1_500_000);
-        let sentences = sentences(&measure, &explain(&measure), &counted(None), false);
+        let sentences = conclusions(&measure, &explain(&measure), &counted(None), false);
         assert!(
             sentences.iter().any(|line| line.contains("Other programs ran for 3.00 ms")),
             "{sentences:?}"

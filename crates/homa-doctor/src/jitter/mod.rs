@@ -68,7 +68,7 @@ pub fn measure(options: &Options) -> Result<Report> {
     Ok(Report {
         threshold_ns: *threshold_ns,
         clock: if ticks.clock() == Clock::Tsc { "tsc" } else { "clock_monotonic_raw" },
-        sentences: explain::sentences(&measurement, &causes, &counters, is_virtual),
+        sentences: explain::conclusions(&measurement, &causes, &counters, is_virtual),
         measurement,
         causes,
         counters,

@@ -80,7 +80,7 @@ impl Report {
             text: "How many, and how long together. Others ran: other threads that the scheduler let run there, part of the time lost."
                 .to_owned(),
             table: Table { head, rows: rows.collect() },
-            charts: vec![self.distribution(), self.over_time()],
+            charts: vec![self.distribution(), self.timeline_chart()],
         }
     }
 
@@ -202,7 +202,7 @@ impl Report {
     }
 
     /// The longest gap of each part of the measurement.
-    fn over_time(&self) -> Chart {
+    fn timeline_chart(&self) -> Chart {
         let end_ns = self.measurement.spans.last().map_or(1, |&(_, end)| end).max(1);
         let curve = |(index, core): (usize, &Core)| Curve {
             label: format!("processor {}", core.cpu),
@@ -330,7 +330,7 @@ fn longest_of_parts(gaps: &[Gap], end_ns: u64) -> Vec<Gap> {
 mod tests {
     use super::*;
     use crate::jitter::counters::{Counters, Softnet};
-    use crate::jitter::explain::{explain, sentences};
+    use crate::jitter::explain::{conclusions, explain};
     use crate::jitter::system::facts;
     use crate::machine::fake_root::FakeRoot;
 
@@ -363,7 +363,7 @@ mod tests {
         let report = Report {
             threshold_ns: 1_000,
             clock: "tsc",
-            sentences: sentences(&measure, &explained, &counted, false),
+            sentences: conclusions(&measure, &explained, &counted, false),
             measurement: measure,
             causes: explained,
             counters: counted,

@@ -32,7 +32,7 @@ impl Fact {
 
 /// All facts about the system.
 pub fn facts(root: &Root) -> Vec<Fact> {
-    let cpu = |file: &str| root.read(&format!("{CPUS}/{file}")).map(|text| some(&text));
+    let cpu = |file: &str| root.read(&format!("{CPUS}/{file}")).map(|text| non_empty(&text));
     vec![
         Fact::new("virtual_machine", "virtual machine", virtual_machine(root)),
         Fact::new("clock_source", "the kernel's clock", clock_source(root)),
@@ -44,7 +44,7 @@ pub fn facts(root: &Root) -> Vec<Fact> {
     ]
 }
 
-fn some(text: &str) -> String {
+fn non_empty(text: &str) -> String {
     // Linux writes this for an empty list.
     if text.is_empty() || text == "(null)" { "none".to_owned() } else { text.to_owned() }
 }

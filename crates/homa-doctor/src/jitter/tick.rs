@@ -73,7 +73,7 @@ fn at_rate(gaps: &[Gap], spans: &[(u64, u64)], hz: u64) -> Option<Tick> {
             let to = from + periods * period;
             let first = gaps.partition_point(|gap| gap.start_ns < from);
             let last = gaps.partition_point(|gap| gap.start_ns < to);
-            let (phase, dense) = densest(&gaps[first..last], period);
+            let (phase, dense) = densest_window(&gaps[first..last], period);
             // Several gaps at one moment are one tick and other interruptions.
             let mut hit: Vec<u64> =
                 dense.iter().map(|&index| (gaps[first + index].start_ns + period - phase) / period).collect();
@@ -99,7 +99,7 @@ const MIN_MOMENTS: u64 = 10;
 
 /// Finds the window of the period in which most gaps begin. Returns the phase of the window, and the indices
 /// of these gaps in the order of time.
-fn densest(gaps: &[Gap], period: u64) -> (u64, Vec<usize>) {
+fn densest_window(gaps: &[Gap], period: u64) -> (u64, Vec<usize>) {
     let window = period / WINDOW_PART;
     let mut phases: Vec<(u64, usize)> =
         gaps.iter().enumerate().map(|(index, gap)| (gap.start_ns % period, index)).collect();

@@ -73,7 +73,7 @@ impl Control {
     ///
     /// # Errors
     /// The peer has closed the connection.
-    pub fn put(&mut self, what: &impl Serialize) -> Result<()> {
+    pub fn send_line(&mut self, what: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
         self.lines.get_mut().write_all(&line).with_context(|| format!("{} is gone", self.peer))

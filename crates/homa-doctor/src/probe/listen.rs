@@ -52,7 +52,7 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
     let mut hosts = Vec::new();
     while hosts.len() < usize::from(senders) {
         let (stream, from) = listener.accept().context("cannot take a connection")?;
-        match welcome(Control::new(stream, from.to_string(), patience)?) {
+        match accept_peer(Control::new(stream, from.to_string(), patience)?) {
             Ok(host) => {
                 notify(&format!("{from} is there"));
                 hosts.push(host);
@@ -63,7 +63,7 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
     }
     let (ended, arrivals) = receive(probes, instructions.run);
     for host in &mut hosts {
-        host.put(&instructions)?;
+        host.send_line(&instructions)?;
         // The first host probes; the others send load.
         (instructions.probes, instructions.load) = (false, true);
     }
@@ -82,12 +82,12 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
     let results = Results::of(&arrivals, &sent, options.load_priority);
     for host in &mut hosts {
         // A host that has left early does not get them.
-        let _ = host.put(&results);
+        let _ = host.send_line(&results);
     }
     Ok(results)
 }
 
-fn welcome(mut host: Control) -> Result<Control> {
+fn accept_peer(mut host: Control) -> Result<Control> {
     let hello: Hello = host.get()?;
     ensure!(hello.version == VERSION, "version {} of the probes: use the same release", hello.version);
     Ok(host)

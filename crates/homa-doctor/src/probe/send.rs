@@ -27,7 +27,7 @@ pub fn send(to: SocketAddr, notify: &mut dyn FnMut(&str)) -> Result<Results> {
     let stream = TcpStream::connect_timeout(&to, CONNECT)
         .with_context(|| format!("no listener at {to}: start `homa doctor listen` there"))?;
     let mut listener = Control::new(stream, to.to_string(), PATIENCE)?;
-    listener.put(&Hello { version: VERSION })?;
+    listener.send_line(&Hello { version: VERSION })?;
     notify(&format!("waiting for {to} to say what to send"));
     let instructions: ProbeInstructions = listener.get()?;
     let what = if instructions.probes { "probes" } else { "load" };
@@ -49,7 +49,7 @@ pub fn send(to: SocketAddr, notify: &mut dyn FnMut(&str)) -> Result<Results> {
         };
         Ok(SentCounts { probes, load_bytes, load_ns })
     })?;
-    listener.put(&sent)?;
+    listener.send_line(&sent)?;
     listener.get()
 }
 
