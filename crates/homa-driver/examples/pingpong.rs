@@ -230,7 +230,7 @@ fn options() -> Result<Options, AnyError> {
     Ok(options)
 }
 
-fn one(namespaces: &[Namespace; 2], name: &str, options: &Options) -> Result<Run, AnyError> {
+fn run_one(namespaces: &[Namespace; 2], name: &str, options: &Options) -> Result<Run, AnyError> {
     let open_in = |i: usize| {
         let name = name.to_owned();
         namespaces[i].run(move || open(&name, V4[i]))
@@ -259,7 +259,7 @@ fn main() -> Result<(), AnyError> {
     let mut runs: Vec<Vec<Run>> = options.drivers.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds {
         for (name, runs) in options.drivers.iter().zip(&mut runs) {
-            runs.push(one(&namespaces, name, &options)?);
+            runs.push(run_one(&namespaces, name, &options)?);
         }
     }
     println!(

@@ -155,7 +155,7 @@ impl Bridge {
         let mut busy = came_ns.is_some();
         let now_ns = came_ns.unwrap_or_else(|| self.now_ns());
         for port in 0..self.names.len() {
-            busy |= self.give(now_ns, port);
+            busy |= self.send_departed(now_ns, port);
         }
         self.napped_since_ns = None;
         self.rounds += 1;
@@ -264,7 +264,7 @@ impl Bridge {
     }
 
     /// Sends the frames that have left a port's link; returns whether there were any.
-    fn give(&mut self, now_ns: u64, port: usize) -> bool {
+    fn send_departed(&mut self, now_ns: u64, port: usize) -> bool {
         let mut any = false;
         while let Some(frame) = self.switch.poll(now_ns, port) {
             any = true;

@@ -116,10 +116,10 @@ impl DelayLine {
         let due_ns = now_ns.saturating_add(action.delay_ns);
         if action.copies > 1 {
             self.counts.duplicated += 1;
-            self.hold(due_ns, Packet { bytes: packet.bytes.clone(), ..packet });
+            self.enqueue(due_ns, Packet { bytes: packet.bytes.clone(), ..packet });
         }
         if action.passed_by == 0 {
-            self.hold(due_ns, packet);
+            self.enqueue(due_ns, packet);
         } else if self.has_room(&packet) {
             self.counts.reordered += 1;
             let key = Reverse((self.passed + u64::from(action.passed_by), self.ticket()));
@@ -132,10 +132,10 @@ impl DelayLine {
     /// Accepts a packet without a fault if the next stage has no room for it.
     pub(super) fn queue_untouched(&mut self, now_ns: u64, packet: Packet) {
         self.counts.packets += 1;
-        self.hold(now_ns, packet);
+        self.enqueue(now_ns, packet);
     }
 
-    fn hold(&mut self, due_ns: u64, packet: Packet) {
+    fn enqueue(&mut self, due_ns: u64, packet: Packet) {
         if self.has_room(&packet) {
             let key = Reverse((due_ns, self.ticket()));
             self.held_bytes += packet.bytes.len();
@@ -186,7 +186,7 @@ impl DelayLine {
 
     /// Number of packets that may continue without a fault before [`DelayLine::release`] must be called, so
     /// that no held packet is passed by more packets than it should be. At least 1 after a release.
-    pub(super) fn passing_room(&self) -> usize {
+    pub(super) fn room_without_fault(&self) -> usize {
         self.overtaken
             .peek()
             .map_or(usize::MAX, |held| held.key.0.0.saturating_sub(self.passed).max(1) as usize)
@@ -265,9 +265,9 @@ mod tests {
         assert!(released(&mut line, 0).is_empty());
         line.passed_untouched(1);
         assert_eq!(released(&mut line, 0), [1]);
-        assert_eq!(line.passing_room(), usize::MAX);
+        assert_eq!(line.room_without_fault(), usize::MAX);
         line.admit(0, behind(2), packet(2));
-        assert_eq!(line.passing_room(), 2);
+        assert_eq!(line.room_without_fault(), 2);
         assert!(released(&mut line, REORDER_HOLD_NS - 1).is_empty());
         assert_eq!(released(&mut line, REORDER_HOLD_NS), [2]);
         assert_eq!((line.counts().reordered, line.counts().packets), (2, 4));

@@ -129,7 +129,7 @@ fn send_through(
     while release_to(inner, line, now_ns)? && *taken < packets.len() {
         let left = &packets[*taken..];
         let mut struck = None;
-        let mut untouched = left.len().min(line.passing_room());
+        let mut untouched = left.len().min(line.room_without_fault());
         for (i, packet) in left[..untouched].iter().enumerate() {
             let action = line.decide(packet.len());
             if action != FaultAction::NONE {

@@ -177,33 +177,33 @@ impl Neighbours {
         match self.netlink.neighbour(route.interface, hop).ok()? {
             Neighbour::At { mac, stale } => {
                 if stale {
-                    self.seek(hop);
+                    self.probe(hop);
                 }
                 Some(mac)
             }
             Neighbour::Unknown => {
-                self.seek(hop);
+                self.probe(hop);
                 // The old address is better than none while the kernel looks.
                 old.or_else(|| self.wait_for(hop, now_ms))
             }
             Neighbour::Sought | Neighbour::Failed if first => {
-                self.seek(hop);
+                self.probe(hop);
                 self.wait_for(hop, now_ms)
             }
             Neighbour::Sought => old,
             Neighbour::Failed => {
-                self.seek(hop);
+                self.probe(hop);
                 None
             }
         }
     }
 
     /// Makes the kernel look for a neighbour.
-    fn seek(&mut self, hop: IpAddr) {
+    fn probe(&mut self, hop: IpAddr) {
         // On such a request, IPv6 looks only if the device has a link-local address that is known to be
         // unique, which takes seconds after it comes up. For a packet to be sent, the kernel looks from the
         // packet's address.
-        if hop.is_ipv4() && self.netlink.seek(self.interface.index, hop).is_ok() {
+        if hop.is_ipv4() && self.netlink.probe(self.interface.index, hop).is_ok() {
             return;
         }
         // The discard port: the neighbour drops the packet. Only the sending matters, not the content.

@@ -148,7 +148,7 @@ impl Netlink {
     ///
     /// # Errors
     /// The error of the kernel; requires the capability CAP_NET_ADMIN.
-    pub(super) fn seek(&mut self, interface: u32, ip: IpAddr) -> io::Result<()> {
+    pub(super) fn probe(&mut self, interface: u32, ip: IpAddr) -> io::Result<()> {
         let flags = (libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
         self.request(libc::RTM_NEWNEIGH, flags, &neighbour_request(interface, ip, NTF_USE)).map(|_| ())
     }

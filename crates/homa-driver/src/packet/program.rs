@@ -27,7 +27,7 @@ const VLAN_BITS: u32 = 0xfff;
 const WHOLE: u32 = 0x4_0000;
 
 /// Continues if the loaded number is `k`; otherwise drops the frame.
-fn must_be(k: u32) -> [Instruction; 2] {
+fn require_equal(k: u32) -> [Instruction; 2] {
     [Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k }, plain(RETURN_NUMBER, 0)]
 }
 
@@ -38,28 +38,28 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
     let ether_type = if local.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
     // The socket gets all frames of the device: check first what most foreign frames differ in.
     let mut program = vec![plain(LOAD_HALF, IP_AT - 2)];
-    program.extend(must_be(ether_type as u32));
+    program.extend(require_equal(ether_type as u32));
     program.push(plain(LOAD_BYTE, kind_at));
-    program.extend(must_be(FOR_US));
+    program.extend(require_equal(FOR_US));
     program.push(plain(LOAD_HALF, vlan_at));
     program.push(Instruction { code: IF_ANY_BIT, if_true: 0, if_false: 1, k: VLAN_BITS });
     program.push(plain(RETURN_NUMBER, 0));
     let protocol_at = IP_AT + if local.is_ipv4() { 9 } else { 6 };
     program.push(plain(LOAD_BYTE, protocol_at));
-    program.extend(must_be(carrier.protocol().into()));
+    program.extend(require_equal(carrier.protocol().into()));
     match local.ip() {
         IpAddr::V4(ip) => {
             program.push(plain(LOAD_HALF, IP_AT + 6));
             program.push(Instruction { code: IF_ANY_BIT, if_true: 0, if_false: 1, k: FRAGMENT_BITS });
             program.push(plain(RETURN_NUMBER, 0));
             program.push(plain(LOAD_WORD, IP_AT + 16));
-            program.extend(must_be(ip.to_bits()));
+            program.extend(require_equal(ip.to_bits()));
             program.push(plain(X_HEADER, IP_AT));
         }
         IpAddr::V6(ip) => {
             for (word, at) in ip.octets().as_chunks::<4>().0.iter().zip((24_u32..).step_by(4)) {
                 program.push(plain(LOAD_WORD, IP_AT + at));
-                program.extend(must_be(u32::from_be_bytes(*word)));
+                program.extend(require_equal(u32::from_be_bytes(*word)));
             }
             program.push(plain(X_NUMBER, 40));
         }
@@ -67,7 +67,7 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
     match (carrier, filter) {
         (Carrier::Udp, _) => {
             program.push(plain(LOAD_HALF_X, IP_AT + 2));
-            program.extend(must_be(local.port().into()));
+            program.extend(require_equal(local.port().into()));
         }
         (Carrier::Ip, Some(filter)) => {
             // The program that selects by Homa port expects X to be the offset of the Homa packet.

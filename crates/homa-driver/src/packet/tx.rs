@@ -115,7 +115,7 @@ impl Tx {
 
     /// Implements [`Driver::stamp_sent`](crate::Driver::stamp_sent).
     pub(super) fn stamp_sent(&mut self) -> bool {
-        self.times.turn_on(self.socket.as_fd(), 0).is_ok()
+        self.times.enable(self.socket.as_fd(), 0).is_ok()
     }
 
     /// Implements [`Driver::poll_sent`](crate::Driver::poll_sent).

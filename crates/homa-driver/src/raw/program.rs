@@ -115,7 +115,7 @@ pub(crate) fn choose_by_port(
     }
     program.push(plain(LOAD_HALF_X, DESTINATION_PORT_AT as u32));
     let mut leaves = Vec::new();
-    choose(&stretches(filter), &mut program, &mut leaves);
+    choose(&port_ranges(filter), &mut program, &mut leaves);
     let others = program.len();
     program.extend([
         plain(LOAD_BYTE_X, TYPE_AT),
@@ -143,7 +143,7 @@ pub(crate) fn choose_by_port(
 }
 
 /// All ports in ascending ranges of one action each, starting at port 0.
-fn stretches(filter: &ReceiveFilter) -> Vec<PortRange> {
+fn port_ranges(filter: &ReceiveFilter) -> Vec<PortRange> {
     let (ports, rest, listed) = match filter.others() {
         // Everything except the ports of other processes; our own ports always.
         Some(others) => (others, PortAction::Whole, PortAction::Others),

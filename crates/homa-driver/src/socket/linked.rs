@@ -86,7 +86,7 @@ impl LinkedSocket {
     /// Implements [`Driver::send`](crate::Driver::send).
     pub(crate) fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         if self.due_ns.is_some() {
-            self.tend();
+            self.run_due_work();
         }
         if self.link_sockets.is_some() {
             return self.send_by_link(packets);
@@ -113,7 +113,7 @@ impl LinkedSocket {
         let now_ns = self.now_ns();
         self.full = true;
         let stuck = self.refusals.refused(now_ns, taken);
-        if now_ns < self.alone_until_ns || !self.links.are_several(self.main.known_peers(), now_ns) {
+        if now_ns < self.alone_until_ns || !self.links.use_several_links(self.main.known_peers(), now_ns) {
             self.due_ns = None;
             return false;
         }
@@ -166,7 +166,7 @@ impl LinkedSocket {
     }
 
     /// Does due work.
-    fn tend(&mut self) {
+    fn run_due_work(&mut self) {
         let now_ns = self.now_ns();
         if self.due_ns.is_none_or(|due_ns| now_ns < due_ns) {
             return;

@@ -68,7 +68,7 @@ impl Links {
     }
 
     /// Whether packets to these peers leave through more than one link. The answer is remembered for a while.
-    pub(super) fn are_several(
+    pub(super) fn use_several_links(
         &mut self,
         peers: impl ExactSizeIterator<Item = SocketAddr>,
         now_ns: u64,
@@ -110,8 +110,8 @@ mod tests {
         SocketAddr::new(HERE, 9)
     }
 
-    fn are_several(links: &mut Links, peers: &[SocketAddr], now_ns: u64) -> bool {
-        links.are_several(peers.iter().copied(), now_ns)
+    fn use_several_links(links: &mut Links, peers: &[SocketAddr], now_ns: u64) -> bool {
+        links.use_several_links(peers.iter().copied(), now_ns)
     }
 
     #[test]
@@ -119,8 +119,8 @@ mod tests {
         let mut links = Links::new(HERE);
         let other = "[fe80::1%7]:9".parse().unwrap();
         assert_eq!([here(), other].map(|peer| links.link_of(peer, 0)), [1, 7]);
-        assert!(!are_several(&mut links, &[here(), "127.0.0.9:1".parse().unwrap()], 0));
-        assert!(are_several(&mut links, &[here(), here(), other], 0));
+        assert!(!use_several_links(&mut links, &[here(), "127.0.0.9:1".parse().unwrap()], 0));
+        assert!(use_several_links(&mut links, &[here(), here(), other], 0));
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         let mut links = Links::new(HERE);
         let nowhere = "255.255.255.255:9".parse().unwrap();
         assert_eq!(links.link_of(nowhere, 0), NO_LINK);
-        assert!(!are_several(&mut links, &[here(), nowhere], 0));
+        assert!(!use_several_links(&mut links, &[here(), nowhere], 0));
     }
 
     #[test]
@@ -142,11 +142,11 @@ mod tests {
     fn a_second_link_is_seen_with_its_first_peer_or_soon() {
         let mut links = Links::new(HERE);
         let other = "10.0.0.1:9".parse().unwrap();
-        assert!(!are_several(&mut links, &[here()], 0));
+        assert!(!use_several_links(&mut links, &[here()], 0));
         links.remember(IpAddr::V4([10, 0, 0, 1].into()), 77, 0);
-        assert!(!are_several(&mut links, &[other], AGE_NS - 1), "as many as before, a moment ago");
-        assert!(are_several(&mut links, &[here(), other], AGE_NS - 1));
-        assert!(!are_several(&mut links, &[other, other], AGE_NS * 2));
+        assert!(!use_several_links(&mut links, &[other], AGE_NS - 1), "as many as before, a moment ago");
+        assert!(use_several_links(&mut links, &[here(), other], AGE_NS - 1));
+        assert!(!use_several_links(&mut links, &[other, other], AGE_NS * 2));
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             .map(|i| SocketAddr::new(IpAddr::V4((0x7f00_0001 + i).into()), 9))
             .collect();
         for turn in 1..=4 {
-            assert!(!are_several(&mut links, &peers, turn * AGE_NS));
+            assert!(!use_several_links(&mut links, &peers, turn * AGE_NS));
             assert_eq!(links.known.len(), (turn as usize * LOOK_UPS).min(peers.len()));
         }
     }

@@ -142,7 +142,7 @@ impl PacketSocket {
         }
         set_options(&socket, family).map_err(fail("setting its options"))?;
         if carrier == Carrier::Ip {
-            tell_devices(&socket, family).map_err(fail("setting its options"))?;
+            enable_device_info(&socket, family).map_err(fail("setting its options"))?;
         }
         let buffers = size_buffers(&socket, config).map_err(fail("sizing its buffers"))?;
         // Kernels without UDP_GRO (before 5.0) deliver every packet separately: nothing is lost.
@@ -343,7 +343,7 @@ impl PacketSocket {
 
     /// Implements [`Driver::stamp_sent`](crate::Driver::stamp_sent).
     pub(crate) fn stamp_sent(&mut self) -> bool {
-        self.sent_times.turn_on(self.socket.as_fd(), self.receive_times).is_ok()
+        self.sent_times.enable(self.socket.as_fd(), self.receive_times).is_ok()
     }
 
     /// Implements [`Driver::poll_sent`](crate::Driver::poll_sent).
@@ -596,7 +596,7 @@ fn set_options(socket: &Socket, family: AddressFamily) -> io::Result<()> {
 
 /// Makes the kernel report the receiving device of each packet: packets that a sender has merged are longer
 /// than the device allows (WIRE-20).
-fn tell_devices(socket: &Socket, family: AddressFamily) -> io::Result<()> {
+fn enable_device_info(socket: &Socket, family: AddressFamily) -> io::Result<()> {
     let fd = socket.as_fd();
     match family {
         AddressFamily::V4 => option::set(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),

@@ -33,7 +33,7 @@ pub(crate) struct SentTimes {
 
 impl SentTimes {
     /// Enables send times on the socket for later packets, in addition to the SO_TIMESTAMPING flags `others`.
-    pub(crate) fn turn_on(&mut self, fd: BorrowedFd<'_>, others: libc::c_uint) -> io::Result<()> {
+    pub(crate) fn enable(&mut self, fd: BorrowedFd<'_>, others: libc::c_uint) -> io::Result<()> {
         // The kernel starts its count when the option changes from unset to set.
         set(fd, others)?;
         let sent = libc::SOF_TIMESTAMPING_TX_SOFTWARE
@@ -53,7 +53,7 @@ impl SentTimes {
     pub(crate) fn before_send(&mut self, fd: BorrowedFd<'_>) {
         if let (Some(others), true) = (self.others, self.stale) {
             // If the socket refuses, there are no times; nothing else is lost.
-            self.others = self.turn_on(fd, others).ok().and(Some(others));
+            self.others = self.enable(fd, others).ok().and(Some(others));
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
         let packets: Vec<_> = (0..4).map(packet).collect();
         times.sent(&packets, &[4]);
         assert!(!times.wants_more(), "not asked for");
-        times.turn_on(socket.as_fd(), 0).unwrap();
+        times.enable(socket.as_fd(), 0).unwrap();
         times.sent(&packets, &[1, 2, 1]);
         assert!(times.wants_more());
         times.note_reported(TxTimestamp { number: 1, at_ns: 70 });

@@ -53,7 +53,7 @@ impl XdpPort {
         receive_frames: u32,
         mode: XdpMode,
     ) -> Result<XdpPort, FramesError> {
-        let fail = |step| move |source| refused(device, step, source);
+        let fail = |step| move |source| open_error(device, step, source);
         let count = XdpPort::queues_of(device);
         let map = program::sockets(count).map_err(fail("making a map of sockets"))?;
         let program = program::load(&program::redirect_all(map.as_raw_fd()))
@@ -201,7 +201,7 @@ fn attach_to(
             Err(error) => refusal = Some(error),
         }
     }
-    Err(refused(device, "attaching the XDP program", refusal.expect("at least one place was tried")))
+    Err(open_error(device, "attaching the XDP program", refusal.expect("at least one place was tried")))
 }
 
 fn no_socket(device: &NamedInterface, failed: SetupError) -> FramesError {
@@ -217,12 +217,12 @@ fn no_socket(device: &NamedInterface, failed: SetupError) -> FramesError {
                 SetupStep::Rings => "mapping the rings",
                 _ => "binding to a queue",
             };
-            refused(device, step, failed.error)
+            open_error(device, step, failed.error)
         }
     }
 }
 
-fn refused(device: &NamedInterface, step: &'static str, source: io::Error) -> FramesError {
+fn open_error(device: &NamedInterface, step: &'static str, source: io::Error) -> FramesError {
     let (name, mtu) = (device.name.clone(), device.state.mtu);
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {

@@ -170,7 +170,7 @@ impl XdpDriver {
         let (attachment, interface) = (Arc::new(attachment), first.interface().clone());
         let view =
             ParseOptions { carrier: config.carrier, wire_length: 0, verify: false, scope: interface.index };
-        let spare = SoleOrShared::by(count, umem.frames_for_receiving().collect());
+        let spare = SoleOrShared::for_drivers(count, umem.frames_for_receiving().collect());
         let mut group = Vec::with_capacity(count as usize);
         for ((device, mut queues), spare) in devices.into_iter().zip(queues).zip(spare) {
             let mut fds: Vec<_> = queues.iter().map(|queue| queue.socket.fd()).collect();

@@ -131,8 +131,9 @@ impl OpenRequest<'_> {
         for _ in 1..drivers {
             sockets.push(self.socket(queue, umem, Role::SharesQueue(&sockets[0]), place, layout)?.0);
         }
-        let fill = SoleOrShared::by(drivers, rings.fill);
-        let completions = SoleOrShared::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
+        let fill = SoleOrShared::for_drivers(drivers, rings.fill);
+        let completions =
+            SoleOrShared::for_drivers(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
         let parts = sockets.into_iter().zip(fill).zip(completions);
         // The first driver fills the ring. Each later driver only replaces the frames that it has taken.
         let missing = |driver| if driver == 0 { self.config.receive_frames() } else { 0 };
@@ -158,7 +159,7 @@ impl OpenRequest<'_> {
             // Large enough that frames of a driver that does not poll never fill it.
             completion: (SEND_FRAMES * self.ours.sockets).next_power_of_two(),
         };
-        let mut wishes = self.wishes(place, layout);
+        let mut wishes = self.bind_options(place, layout);
         loop {
             match XdpSocket::open((self.index(), queue), umem, role, wishes, sizes) {
                 Ok(opened) => return Ok(opened),
@@ -176,7 +177,7 @@ impl OpenRequest<'_> {
         }
     }
 
-    fn wishes(&self, place: Place, layout: Layout) -> BindOptions {
+    fn bind_options(&self, place: Place, layout: Layout) -> BindOptions {
         let copy_flag = match self.config.zero_copy {
             // A program in the kernel's receive path sees packets that the device has already handed over.
             _ if place == Place::Generic => libc::XDP_COPY,

@@ -11,7 +11,7 @@ pub(super) enum SoleOrShared<T> {
 
 impl<T> SoleOrShared<T> {
     /// One handle for each of `drivers` drivers.
-    pub(super) fn by(drivers: u32, value: T) -> Vec<SoleOrShared<T>> {
+    pub(super) fn for_drivers(drivers: u32, value: T) -> Vec<SoleOrShared<T>> {
         if drivers == 1 {
             return vec![SoleOrShared::Sole(value)];
         }
