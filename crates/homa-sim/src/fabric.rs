@@ -335,7 +335,7 @@ impl<W: World> Fabric<W> {
         if port < self.hosts {
             self.leave_host(port, departure.packet, departure.arrives);
         } else {
-            self.cross(port, departure.packet, departure.arrives);
+            self.arrive_at_end(port, departure.packet, departure.arrives);
         }
     }
 
@@ -409,17 +409,17 @@ impl<W: World> Fabric<W> {
         }
         if let Some(delay_ns) = verdict.second_delay_ns {
             let copy = self.packets.copy(number);
-            self.cross(port, copy, arrives + delay_ns);
+            self.arrive_at_end(port, copy, arrives + delay_ns);
         }
         if verdict.corrupted {
             self.faults.corrupt(self.packets.get_mut(number).body.bytes_mut());
         }
-        self.cross(port, number, arrives + delay_ns);
+        self.arrive_at_end(port, number, arrives + delay_ns);
     }
 
     /// Handles the arrival of a packet at the other end of a port's link.
     #[inline]
-    fn cross(&mut self, port: u32, number: u32, arrives: Time) {
+    fn arrive_at_end(&mut self, port: u32, number: u32, arrives: Time) {
         let info = &self.packets.get(number).info;
         let choice = match self.spread {
             Spread::Flows => u64::from(info.flow),

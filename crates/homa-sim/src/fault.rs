@@ -104,12 +104,12 @@ impl Faults {
         self.profile = profile;
     }
 
-    fn happens(&mut self, probability: f64) -> bool {
+    fn draw(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.rng.random::<f64>() < probability
     }
 
     fn delay_ns(&mut self) -> u64 {
-        if !self.happens(self.profile.reordering) {
+        if !self.draw(self.profile.reordering) {
             return 0;
         }
         self.counts.delayed += 1;
@@ -123,16 +123,16 @@ impl Faults {
             return Verdict { first_delay_ns: Some(0), second_delay_ns: None, corrupted: false };
         }
         let mut verdict = Verdict { first_delay_ns: None, second_delay_ns: None, corrupted: false };
-        if self.happens(self.profile.loss) {
+        if self.draw(self.profile.loss) {
             self.counts.lost += 1;
             return verdict;
         }
         verdict.first_delay_ns = Some(self.delay_ns());
-        if self.happens(self.profile.duplication) {
+        if self.draw(self.profile.duplication) {
             self.counts.duplicated += 1;
             verdict.second_delay_ns = Some(self.delay_ns());
         }
-        verdict.corrupted = self.happens(self.profile.corruption);
+        verdict.corrupted = self.draw(self.profile.corruption);
         self.counts.corrupted += u64::from(verdict.corrupted);
         verdict
     }

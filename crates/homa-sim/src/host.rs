@@ -254,7 +254,7 @@ impl<A: App> Host<A> {
             packet
         });
         let state = &mut self.state;
-        let before = state.oracle.before(endpoint);
+        let before = state.oracle.snapshot_before(endpoint);
         let mut sink = PacketSink { store: &mut state.store, current: &current };
         state.latest = state.latest.max(state.clock.read(fabric.now));
         endpoint.handle_packets(state.clock.read(fabric.now), packets, &mut sink);
@@ -263,7 +263,7 @@ impl<A: App> Host<A> {
         state.oracle.after(before, endpoint, &mut state.store, taken);
         while let Some(peer) = endpoint.poll_path() {
             let way = (state.index, address_index(peer));
-            state.oracle.looks(way.1);
+            state.oracle.record_path_check(way.1);
             let limit = fabric.path_limits.get(&way).filter(|limit| limit.told);
             let longest = limit.map_or(state.max_packet, |limit| limit.bytes.min(state.max_packet));
             endpoint.set_peer_max_packet(peer, longest);
@@ -279,7 +279,7 @@ impl<A: App> Host<A> {
         let Some(endpoint) = self.endpoint.as_mut() else { return };
         endpoint.trace().set_virtual_now(fabric.now.as_ns());
         let state = &mut self.state;
-        let before = state.oracle.before(endpoint);
+        let before = state.oracle.snapshot_before(endpoint);
         endpoint.handle_timeout(state.clock.read(fabric.now));
         state.oracle.after(before, endpoint, &mut state.store, std::iter::empty());
         self.drive(fabric);

@@ -237,12 +237,12 @@ impl<A: App> Network<A> {
                 self.defer(host as usize, event);
             }
             HostEvent::Timeout { host, life } => {
-                if let Some(host) = self.living(host, life) {
+                if let Some(host) = self.host_of_life(host, life) {
                     self.hosts[host].timeout(&mut self.fabric);
                 }
             }
             HostEvent::AppTimer { host, life, token } => {
-                if let Some(host) = self.living(host, life) {
+                if let Some(host) = self.host_of_life(host, life) {
                     self.hosts[host].act(&mut self.fabric, |app, host| app.on_timer(host, token));
                 }
             }
@@ -266,12 +266,12 @@ impl<A: App> Network<A> {
         self.fabric.queue.push(state.stalled_until, Event::Host(event));
     }
 
-    fn living(&self, host: u32, life: u32) -> Option<usize> {
+    fn host_of_life(&self, host: u32, life: u32) -> Option<usize> {
         (self.hosts[host as usize].state.life == life).then_some(host as usize)
     }
 
     fn reply(&mut self, host: u32, life: u32, rpc: RpcKey, length: u32) {
-        if let Some(host) = self.living(host, life) {
+        if let Some(host) = self.host_of_life(host, life) {
             self.hosts[host].reply(&mut self.fabric, rpc, length);
         }
     }

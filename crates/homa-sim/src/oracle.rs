@@ -40,7 +40,7 @@ pub(crate) struct Promises {
 
 impl Promises {
     /// Whether it is certain that no bytes are owed.
-    pub(crate) fn owes_nothing(&self) -> bool {
+    pub(crate) fn is_nothing_owed(&self) -> bool {
         self.owed.is_empty() && !self.restarted && !self.unsure
     }
 
@@ -48,7 +48,7 @@ impl Promises {
     /// owed.
     pub(crate) fn may_send(&self, length: u32) -> bool {
         let may = self.unscheduled.map_or(length, |unscheduled| unscheduled.max(self.granted));
-        self.sent < may.min(length) && self.owes_nothing()
+        self.sent < may.min(length) && self.is_nothing_owed()
     }
 
     /// Unsent bytes of a message of `length` bytes.
@@ -119,12 +119,12 @@ impl Oracle {
     }
 
     /// Records that the endpoint checked the path to `peer`.
-    pub(crate) fn looks(&mut self, peer: u32) {
+    pub(crate) fn record_path_check(&mut self, peer: u32) {
         self.looked.insert(peer, self.step);
     }
 
     /// To be called before packets or timeouts are handled.
-    pub(crate) fn before(&mut self, endpoint: &Endpoint) -> Option<Before> {
+    pub(crate) fn snapshot_before(&mut self, endpoint: &Endpoint) -> Option<Before> {
         self.step += 1;
         let stats = endpoint.stats();
         self.on.then(|| Before {
@@ -171,7 +171,7 @@ impl Oracle {
                 let asked = offset..end.min(promises.sent);
                 let begun = if entry.is_client { entry.incoming == 0 } else { entry.outgoing > 0 };
                 if taken && begun && !promises.restarted && !asked.is_empty() {
-                    if promises.owes_nothing() {
+                    if promises.is_nothing_owed() {
                         promises.asked_in = Some(self.step);
                     }
                     promises.owed.push(asked);

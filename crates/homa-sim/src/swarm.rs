@@ -73,17 +73,17 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let mut network = Network::new(plan.network.clone(), |host| Anything::new(&plan, host));
     let mishaps = turmoil(&mut network, &plan);
     let starved = starved(&network, &plan);
-    calm_down(&mut network, &plan);
+    end_turmoil(&mut network, &plan);
     network.run_for(PEACE_NS);
     // Narrow paths stay narrow, and one direction may stay dead. Calls over them must end nevertheless.
-    let mut problems = await_ends(&mut network, &plan);
+    let mut problems = await_call_ends(&mut network, &plan);
     if let Some((from, to)) = plan.adversity.dead {
         network.set_blocked(from, to, false);
     }
     settle(&mut network);
     problems.extend(leftovers(&network));
     if problems.is_empty() && !options.corruption {
-        problems = aftermath::cross_narrow_path(&mut network, &plan);
+        problems = aftermath::check_narrow_path(&mut network, &plan);
     }
     let hosts = plan.network.hosts;
     for from in 0..hosts {
@@ -94,18 +94,18 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
         (probes, problems) = probe_all(&mut network, &plan);
     }
     if problems.is_empty() {
-        problems = aftermath::surge_and_rest(&mut network, &plan);
+        problems = aftermath::check_idle_after_surge(&mut network, &plan);
     }
     let mut report = report(&network, &plan, options, mishaps);
     report.probes = probes;
     report.problems.extend(starved);
-    report.problems.extend(refused_strangers(&network, &plan, mishaps));
+    report.problems.extend(check_unverified_served(&network, &plan, mishaps));
     report.problems.extend(problems);
     report
 }
 
 /// Ends the turmoil: no more losses and no more new calls. One direction may stay dead.
-fn calm_down(network: &mut Network<Anything>, plan: &Plan) {
+fn end_turmoil(network: &mut Network<Anything>, plan: &Plan) {
     network.set_faults(FaultProfile::default());
     let hosts = plan.network.hosts;
     for from in 0..hosts {
@@ -113,12 +113,12 @@ fn calm_down(network: &mut Network<Anything>, plan: &Plan) {
             network.set_blocked(from, to, plan.adversity.dead == Some((from, to)));
             network.set_driver_queue(from, to, None);
         }
-        network.host_mut(from).app_mut().calm_down();
+        network.host_mut(from).app_mut().end_turmoil();
     }
 }
 
 /// Checks that every call ends by itself within the bound that follows from the settings (PEER-15).
-fn await_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
+fn await_call_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let Some(bound_ns) = plan.call_bound_ns() else { return Vec::new() };
     let limit = network.now() + bound_ns;
     let open = |network: &Network<Anything>| network.hosts().iter().any(|host| !host.app().open.is_empty());
@@ -162,26 +162,26 @@ fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     })
 }
 
-/// SHARE-12: without other faults, a flood from one prefix must not prevent service to a stranger of another
-/// prefix.
-fn refused_strangers(network: &Network<Anything>, plan: &Plan, mishaps: Mishaps) -> Option<String> {
+/// SHARE-12: without other faults, a flood from one prefix must not prevent service to an unverified peer of
+/// another prefix.
+fn check_unverified_served(network: &Network<Anything>, plan: &Plan, mishaps: Mishaps) -> Option<String> {
     plan.hostile.filter(|&hostile| hostile == Hostile::Prefix && plan.weather == Weather::Fair)?;
     let served = |network: &Network<Anything>| -> u64 {
-        network.hosts().iter().map(|host| host.app().strangers).sum()
+        network.hosts().iter().map(|host| host.app().unverified_peers).sum()
     };
-    let (sent, beside) = (mishaps.strangers, served(network));
+    let (sent, beside) = (mishaps.unverified_peers, served(network));
     if beside == sent {
         return None;
     }
     // The honest hosts may have used all resources: compare with a run without the flood.
-    let alone = Plan { hostile: Some(Hostile::Strangers), ..plan.clone() };
+    let alone = Plan { hostile: Some(Hostile::Unverified), ..plan.clone() };
     let mut quiet = Network::new(alone.network.clone(), |host| Anything::new(&alone, host));
     turmoil(&mut quiet, &alone);
     quiet.run_for(PEACE_NS);
     let without = served(&quiet);
     let refused = beside < without - without / STARVED_PART;
     refused.then(|| {
-        format!("{beside} of {sent} strangers served beside a flood of one prefix, {without} without")
+        format!("{beside} of {sent} unverified peers served during a flood of one prefix, {without} without")
     })
 }
 

@@ -202,7 +202,7 @@ fn a_flood_of_forged_packets_breaks_no_bound_and_the_others_go_on() {
 }
 
 #[test]
-fn a_stranger_is_served_in_a_flood_of_first_packets() {
+fn an_unverified_peer_is_served_in_a_flood_of_first_packets() {
     // LIMIT-9: a peer that continues to send is not the longest silent one.
     let mut config = NetworkConfig { check_every: 100, ..NetworkConfig::new(3, 5) };
     config.protocol = protocol(config.protocol);

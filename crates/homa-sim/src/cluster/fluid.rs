@@ -125,7 +125,7 @@ impl FluidCluster {
     fn start(&mut self, from: u32, to: u32, length: u32) {
         let is_measured = self.account.started(self.now, length);
         self.account.begins(self.now, length);
-        self.arrivals.began(from);
+        self.arrivals.record_start(from);
         let message = self.messages.start(Message::new(from, to, length, self.now, is_measured));
         self.send(message);
     }
@@ -134,7 +134,7 @@ impl FluidCluster {
         let Message { from, to, length, .. } = self.messages.get(number);
         let needs_ps = self.needs_ps(length);
         self.schedule.start(self.now.as_ns() * PS_PER_NS, number, from, to, needs_ps);
-        self.await_ends();
+        self.await_call_ends();
     }
 
     /// Ends the message that a host receives, if it is complete and not interrupted meanwhile.
@@ -156,11 +156,11 @@ impl FluidCluster {
                 }
             }
         }
-        self.await_ends();
+        self.await_call_ends();
     }
 
-    fn await_ends(&mut self) {
-        while let Some((message, ends_ps)) = self.schedule.take_begun() {
+    fn await_call_ends(&mut self) {
+        while let Some((message, ends_ps)) = self.schedule.take_started() {
             let host = self.messages.get(message).to;
             let at = Time::from_ns(ends_ps.div_ceil(PS_PER_NS)).max(self.now);
             self.queue.push(at, Event::Host(HostEvent::Timeout { host }));

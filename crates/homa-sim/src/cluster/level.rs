@@ -122,17 +122,17 @@ fn fit(values: &[f64], regressor: &[f64], normal_bound: f64) -> Change {
     let count = values.len() as f64;
     let (middle, centre) = (mean(values), mean(regressor));
     let x: Vec<f64> = regressor.iter().map(|value| value - centre).collect();
-    let spread = lagged(&x, 0);
+    let spread = lagged_product(&x, 0);
     let size = x.iter().zip(values).map(|(x, value)| x * (value - middle)).sum::<f64>() / spread;
     let rest: Vec<f64> = x.iter().zip(values).map(|(x, value)| value - middle - size * x).collect();
-    let squares = lagged(&rest, 0);
+    let squares = lagged_product(&rest, 0);
     let correlation = correlation(&rest);
     // Sums of the correlations of all pairs of values, plain and weighted by the regressor.
     let (mut power, mut pairs, mut weighted) = (1.0, count, spread);
     for lag in 1..values.len() {
         power *= correlation;
         pairs += 2.0 * power * (count - lag as f64);
-        weighted += 2.0 * power * lagged(&x, lag);
+        weighted += 2.0 * power * lagged_product(&x, lag);
     }
     // Number of residuals, less the parts of their variance that the fitted mean and change absorb.
     let left = count - pairs / count - weighted / spread;
@@ -149,7 +149,7 @@ fn fit(values: &[f64], regressor: &[f64], normal_bound: f64) -> Change {
 }
 
 /// Sum of the products of values that are `lag` apart.
-fn lagged(values: &[f64], lag: usize) -> f64 {
+fn lagged_product(values: &[f64], lag: usize) -> f64 {
     values.iter().zip(&values[lag..]).map(|(one, other)| one * other).sum()
 }
 
@@ -157,8 +157,8 @@ fn lagged(values: &[f64], lag: usize) -> f64 {
 /// parameters has: residuals are less correlated than the values by about (2 + 4 r) / n (after Marriott and
 /// Pope, *Biometrika* 41, 1954, who give it for a mean).
 fn correlation(rest: &[f64]) -> f64 {
-    let (count, squares) = (rest.len() as f64, lagged(rest, 0));
-    let biased = if squares > 0.0 { lagged(rest, 1) / squares } else { 0.0 };
+    let (count, squares) = (rest.len() as f64, lagged_product(rest, 0));
+    let biased = if squares > 0.0 { lagged_product(rest, 1) / squares } else { 0.0 };
     ((biased + 2.0 / count) / (1.0 - 4.0 / count)).clamp(0.0, MAX_CORRELATION)
 }
 

@@ -160,7 +160,7 @@ impl OnCores {
 
 impl<T: Transport> Cluster<T> {
     /// Performs the actions of the hosts' machines until there are none.
-    pub(super) fn do_what_cores_ask(&mut self) {
+    pub(super) fn perform_core_actions(&mut self) {
         while let Some(host) = self.on_cores.as_mut().and_then(|on_cores| on_cores.touched.pop()) {
             while let Some(action) =
                 self.on_cores.as_mut().and_then(|on_cores| on_cores.machine(host).action())
@@ -179,9 +179,9 @@ impl<T: Transport> Cluster<T> {
                 self.fabric.queue.push(at, Event::Host(HostEvent::Cores { host, timer }));
             }
             Action::Processed { packet, core } => {
-                self.handling(Some((host, core)));
+                self.set_current_core(Some((host, core)));
                 self.receive(packet);
-                self.handling(None);
+                self.set_current_core(None);
             }
             Action::Dropped { packet } => {
                 self.fabric.stats.overflowed += 1;
@@ -201,7 +201,7 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    fn handling(&mut self, at: Option<(u32, Core)>) {
+    fn set_current_core(&mut self, at: Option<(u32, Core)>) {
         if let Some(on_cores) = &mut self.on_cores {
             on_cores.at = at;
         }

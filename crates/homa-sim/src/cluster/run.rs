@@ -95,7 +95,7 @@ impl<T: Transport> Cluster<T> {
     }
 
     /// Number of initial exchanges of a run, one for each pair and direction.
-    fn acquaintances(&self) -> u64 {
+    fn initial_exchanges(&self) -> u64 {
         let hosts = self.hosts.len() as u64;
         if self.config.acquaint { hosts * (hosts - 1) } else { 0 }
     }
@@ -103,9 +103,9 @@ impl<T: Transport> Cluster<T> {
     /// Begins some of the initial exchanges, in an order in which no host receives two at a time. Their
     /// number grows with the square of the hosts and may take minutes, so they start in portions with reports
     /// of progress between.
-    fn acquaint(&mut self, begun: u64) {
+    fn begin_initial_exchanges(&mut self, begun: u64) {
         let hosts = self.hosts.len() as u64;
-        let all = self.acquaintances();
+        let all = self.initial_exchanges();
         let until = all.min(begun + ACQUAINT_STEP);
         for number in begun..until {
             let (step, from) = (1 + number / hosts, number % hosts);
@@ -113,7 +113,7 @@ impl<T: Transport> Cluster<T> {
         }
         self.acquainted = (until < all).then_some(until);
         if self.acquainted.is_none() {
-            self.do_what_cores_ask();
+            self.perform_core_actions();
             self.fabric.queue.push(self.first_sample(), Event::Host(HostEvent::Sample));
         }
     }
@@ -138,7 +138,7 @@ impl<T: Transport> Cluster<T> {
         Progress {
             acquainted: self
                 .acquainted
-                .map_or(1.0, |begun| begun as f64 / self.acquaintances().max(1) as f64),
+                .map_or(1.0, |begun| begun as f64 / self.initial_exchanges().max(1) as f64),
             share: self.account.progress(self.fabric.now),
             now: self.fabric.now,
             events: self.fabric.stats.events,
@@ -148,7 +148,7 @@ impl<T: Transport> Cluster<T> {
     /// Advances by at most `ns`; false: the run is over. During the initial exchanges no time passes.
     pub fn advance(&mut self, ns: u64) -> bool {
         if let Some(begun) = self.acquainted {
-            self.acquaint(begun);
+            self.begin_initial_exchanges(begun);
             return true;
         }
         let until = self.fabric.now + ns;
@@ -196,7 +196,7 @@ impl<T: Transport> Cluster<T> {
             Event::PortFree { port } => {
                 self.fabric.port_free(port);
                 if (port as usize) < self.hosts.len() {
-                    self.pump(port);
+                    self.feed_card(port);
                 }
             }
             Event::Forward { packet, port } => self.fabric.enqueue(packet, port),
@@ -212,7 +212,7 @@ impl<T: Transport> Cluster<T> {
             }
             Event::Host(HostEvent::Sample) => self.sample(),
         }
-        self.do_what_cores_ask();
+        self.perform_core_actions();
     }
 
     fn sample(&mut self) {
@@ -251,7 +251,7 @@ impl<T: Transport> Cluster<T> {
     fn start_one(&mut self, from: u32, to: u32, length: u32, is_measured: bool) {
         let started = self.fabric.now;
         self.account.begins(started, length);
-        self.arrivals.began(from);
+        self.arrivals.record_start(from);
         let message = self.fabric.shared.start(Message::new(from, to, length, started, is_measured));
         match &mut self.on_cores {
             Some(on_cores) => {
@@ -307,7 +307,7 @@ impl<T: Transport> Cluster<T> {
     }
 
     fn follow(&mut self, host: u32) {
-        self.pump(host);
+        self.feed_card(host);
         while let Some(message) = self.fabric.shared.take_delivered() {
             match &mut self.on_cores {
                 Some(on_cores) => {
@@ -319,7 +319,7 @@ impl<T: Transport> Cluster<T> {
     }
 
     /// Passes packets to the card of a host until it accepts no more.
-    fn pump(&mut self, host: u32) {
+    fn feed_card(&mut self, host: u32) {
         let now = self.fabric.now;
         while self.fabric.nic_has_room(host) {
             let number = self.fabric.packets.take();

@@ -267,11 +267,11 @@ impl Recorder {
             self.series.downlink_idle.push((idle * 1e4).round() / 1e4);
         }
         let unfinished_share = unfinished as f64 / started.max(1) as f64;
-        SteadyState { unfinished_share, ..test(self.series, self.expected) }
+        SteadyState { unfinished_share, ..test_steadiness(self.series, self.expected) }
     }
 }
 
-fn test(series: TimeSeries, expected: Expected) -> SteadyState {
+fn test_steadiness(series: TimeSeries, expected: Expected) -> SteadyState {
     let warm_up = series.warm_up_intervals;
     let backlog: Vec<f64> = series.backlog_bytes.iter().map(|&bytes| bytes as f64).collect();
     let idle = &series.downlink_idle;
@@ -426,14 +426,14 @@ mod tests {
     const IDLE: f64 = 0.2;
 
     fn failed(series: TimeSeries) -> Vec<Unsteady> {
-        let steady = test(series, Expected::default());
+        let steady = test_steadiness(series, Expected::default());
         assert_eq!(steady.reached, steady.failed.is_empty());
         steady.failed
     }
 
     #[test]
     fn a_level_run_is_steady() {
-        let steady = test(series(|_| BACKLOG, |_| IDLE), Expected::default());
+        let steady = test_steadiness(series(|_| BACKLOG, |_| IDLE), Expected::default());
         assert!(steady.reached, "{steady:?}");
         assert!((steady.backlog_bytes / BACKLOG - 1.0).abs() < 0.01, "{steady:?}");
         assert!((steady.downlink_idle - IDLE).abs() < 0.01, "{steady:?}");
@@ -478,7 +478,9 @@ mod tests {
         assert!(failed.contains(&Unsteady::Backlog), "{failed:?}");
         // A few per cent are no trend that matters.
         assert!(
-            test(series(|x| BACKLOG * (1.0 + x / 5_000.0), |_| IDLE), Expected::default()).backlog_t > 0.0
+            test_steadiness(series(|x| BACKLOG * (1.0 + x / 5_000.0), |_| IDLE), Expected::default())
+                .backlog_t
+                > 0.0
         );
     }
 
@@ -494,16 +496,16 @@ mod tests {
         assert_eq!(failed(short(96)), [Unsteady::Completed]);
         assert_eq!(failed(short(104)), [Unsteady::Completed]);
         let chance = |chance_bytes| Expected { chance_bytes, ..Expected::default() };
-        assert!(test(short(96), chance(100.0)).reached);
+        assert!(test_steadiness(short(96), chance(100.0)).reached);
         // A message with half of all bytes must not hide a difference.
-        assert_eq!(test(short(40), chance(1e6)).failed, [Unsteady::Completed]);
+        assert_eq!(test_steadiness(short(40), chance(1e6)).failed, [Unsteady::Completed]);
     }
 
     #[test]
     fn what_is_offered_must_be_the_load() {
         let of_load = |load_bytes| {
             let expected = Expected { load_bytes: Some(load_bytes), ..Expected::default() };
-            test(series(|_| BACKLOG, |_| IDLE), expected)
+            test_steadiness(series(|_| BACKLOG, |_| IDLE), expected)
         };
         assert_eq!(of_load(10_900.0).failed, []);
         assert_eq!(of_load(11_500.0).failed, [Unsteady::Offered]);

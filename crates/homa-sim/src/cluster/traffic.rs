@@ -242,7 +242,7 @@ impl Arrivals {
     }
 
     /// Records that an exchange of this host begins.
-    pub(super) fn began(&mut self, host: u32) {
+    pub(super) fn record_start(&mut self, host: u32) {
         self.open[host as usize] += 1;
     }
 

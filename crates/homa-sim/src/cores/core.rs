@@ -205,7 +205,7 @@ impl CoreState {
     }
 
     /// Loads the state of this flow into the cache. Returns whether it was missing.
-    pub(super) fn misses_flow(&mut self, flow: u32, kept: usize) -> bool {
+    pub(super) fn load_flow(&mut self, flow: u32, kept: usize) -> bool {
         if kept == 0 {
             return false;
         }
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn the_last_few_flows_are_kept() {
         let mut core = CoreState::new();
-        let missed: Vec<bool> = [1, 1, 2, 1, 3, 2, 1].map(|flow| core.misses_flow(flow, 2)).to_vec();
+        let missed: Vec<bool> = [1, 1, 2, 1, 3, 2, 1].map(|flow| core.load_flow(flow, 2)).to_vec();
         assert_eq!(missed, [true, false, true, false, true, true, true]);
-        assert!(!CoreState::new().misses_flow(1, 0), "all are kept");
+        assert!(!CoreState::new().load_flow(1, 0), "all are kept");
     }
 }

@@ -126,10 +126,10 @@ impl Machine {
     /// on this core; `None`: on the last such core.
     pub(crate) fn sent(&mut self, now: Time, core: Option<Core>) {
         let ns = self.costs().protocol.transmit_ns;
-        self.owes(now, core.or(self.last_protocol).unwrap_or(0), ns);
+        self.add_cost(now, core.or(self.last_protocol).unwrap_or(0), ns);
     }
 
-    fn owes(&mut self, now: Time, core: Core, ns: u64) {
+    fn add_cost(&mut self, now: Time, core: Core, ns: u64) {
         self.core(core).debt_ns += ns;
         self.packets_wait(now, core);
     }
@@ -267,7 +267,7 @@ impl Machine {
                 let is_cold = is_elsewhere || is_displaced(state.processed_at_busy_ns, state);
                 self.counts.cold_packets += u64::from(is_cold);
                 self.last_protocol = Some(core);
-                let misses = state.misses_flow(item.packet.flow_hash, costs.cache.flows);
+                let misses = state.load_flow(item.packet.flow_hash, costs.cache.flows);
                 let burst_ns = if item.begins { costs.protocol.burst_ns } else { 0 };
                 wake_ns
                     + costs.stage_ns(burst_ns + costs.protocol.packet_ns, is_cold)
@@ -310,7 +310,7 @@ impl Machine {
 
     /// Handles a batch from the device: each of its packets goes to the core that the policy chooses.
     fn received(&mut self, now: Time, core: Core) {
-        self.look(now);
+        self.update_loads(now);
         let mut batch = std::mem::take(&mut self.core(core).batch);
         let size = batch.len() as u32;
         self.counts.packets += u64::from(size);
@@ -356,7 +356,7 @@ impl Machine {
     }
 
     /// Updates the loads that policies observe.
-    fn look(&mut self, now: Time) {
+    fn update_loads(&mut self, now: Time) {
         let costs = &self.config.costs;
         for (state, load) in self.cores.iter().zip(&mut self.loads) {
             let threads =
@@ -378,16 +378,16 @@ impl Machine {
 
     /// Gives a thread a job: a message that is complete on this core, or one that is due to be sent.
     pub(crate) fn submit(&mut self, now: Time, job: Job, by: Option<Core>) {
-        self.look(now);
+        self.update_loads(now);
         let pool = self.threads.pool(job.kind);
         match pool.waiting.wake(Loads(&self.loads)) {
-            Some(sleeper) => self.give(now, sleeper.thread, job, by),
+            Some(sleeper) => self.assign(now, sleeper.thread, job, by),
             None => pool.ready.push_back(job),
         }
     }
 
     /// Gives a waiting thread a job.
-    fn give(&mut self, now: Time, thread: u32, job: Job, by: Option<Core>) {
+    fn assign(&mut self, now: Time, thread: u32, job: Job, by: Option<Core>) {
         let wake_ns = self.config.costs.application.poll_wake_ns;
         let polls = matches!(self.threads.get(thread).state, State::Polling { .. });
         self.threads.get(thread).job = Some(job);
@@ -403,7 +403,7 @@ impl Machine {
             Some(by) => {
                 self.counts.thread_wakes += 1;
                 let waker_ns = self.costs().application.waker_ns;
-                self.owes(now, by, waker_ns);
+                self.add_cost(now, by, waker_ns);
                 self.costs().application.sleep_wake_ns
             }
             // A sender polls the clock itself.

@@ -96,7 +96,7 @@ impl Ours {
             match event {
                 Event::Request { rpc, length, .. } => {
                     let id = self.endpoint.rpc_id(rpc).unwrap_or_default();
-                    self.judge(rpc, id & !1);
+                    self.check_message(rpc, id & !1);
                     *self.executed.entry(id).or_insert(0) += 1;
                     if let Err(error) = self.endpoint.send_response(now, rpc, length) {
                         panic!("a response of {length} bytes is refused: {error}");
@@ -104,7 +104,7 @@ impl Ours {
                 }
                 Event::Response { rpc, cookie, length, .. } => {
                     let id = self.calls.remove(&rpc).unwrap_or_default();
-                    self.judge(rpc, id | 1);
+                    self.check_message(rpc, id | 1);
                     self.finished.push(Finished { token: cookie, answer: Some(length) });
                 }
                 Event::Failed { rpc, cookie, .. } => {
@@ -122,7 +122,7 @@ impl Ours {
     }
 
     /// Checks that a message has the bytes that its sender sent.
-    fn judge(&mut self, rpc: RpcKey, sender_id: u64) {
+    fn check_message(&mut self, rpc: RpcKey, sender_id: u64) {
         let bytes = self.arrived.0.remove(&rpc).unwrap_or_default();
         self.counts.wrong += u64::from(!pattern_holds(sender_id, 0, &bytes));
     }

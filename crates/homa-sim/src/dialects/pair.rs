@@ -334,16 +334,16 @@ impl Pair {
                 let arrival = self.free_at[from] + PROPAGATION_NS;
                 let is_lost = self.rng.random_range(0..1_000) < self.plan.loss;
                 if is_lost || self.is_chosen(from, &bytes) {
-                    self.lose(from, &bytes);
+                    self.record_loss(from, &bytes);
                     continue;
                 }
                 if self.rng.random_bool(DUPLICATION) {
                     let late = self.rng.random_range(0..REORDER_NS);
-                    self.fly(arrival + late, 1 - from, bytes.clone());
+                    self.deliver_later(arrival + late, 1 - from, bytes.clone());
                 }
                 let is_late = self.rng.random_bool(REORDERING);
                 let late = if is_late { self.rng.random_range(0..REORDER_NS) } else { 0 };
-                self.fly(arrival + late, 1 - from, bytes);
+                self.deliver_later(arrival + late, 1 - from, bytes);
             }
         }
     }
@@ -371,7 +371,7 @@ impl Pair {
     }
 
     /// A packet is lost.
-    fn lose(&mut self, from: usize, bytes: &[u8]) {
+    fn record_loss(&mut self, from: usize, bytes: &[u8]) {
         self.report.lost += 1;
         self.traffic(from).bytes_lost += u64::from(payload_bytes(bytes).unwrap_or(0));
         let call = self.by_id.get(&(u64_at(bytes, 20) & !1)).and_then(|call| self.open.get_mut(call));
@@ -380,7 +380,7 @@ impl Pair {
         }
     }
 
-    fn fly(&mut self, at: u64, to: usize, bytes: Vec<u8>) {
+    fn deliver_later(&mut self, at: u64, to: usize, bytes: Vec<u8>) {
         self.sent += 1;
         self.flying.insert((at, self.sent), (to, bytes));
     }

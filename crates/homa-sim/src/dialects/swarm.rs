@@ -74,14 +74,14 @@ pub fn pair_plan(seed: u64) -> PairPlan {
 pub fn pair_swarm(seed: u64) -> (PairPlan, PairReport) {
     let plan = pair_plan(seed);
     let mut report = run_pair(plan);
-    let problems = judge(&plan, &report);
+    let problems = check_results(&plan, &report);
     report.problems.extend(problems);
     (plan, report)
 }
 
 /// Checks the results beyond those of every run: that calls end, bytes are right, and requests run at most
 /// once.
-fn judge(plan: &PairPlan, report: &PairReport) -> Vec<String> {
+fn check_results(plan: &PairPlan, report: &PairReport) -> Vec<String> {
     let mut problems = Vec::new();
     let ours: Vec<_> = [(plan.client, &report.client), (plan.server, &report.server)]
         .into_iter()

@@ -5,7 +5,7 @@ use homa_proto::{MS, SEC};
 
 use super::anything::Anything;
 use super::plan::Plan;
-use super::{PROBE_LIMIT_NS, await_ends, leftovers, settle};
+use super::{PROBE_LIMIT_NS, await_call_ends, leftovers, settle};
 use crate::network::Network;
 
 /// The smallest path MTU, in bytes of a Homa packet, that senders can find (SEND-16).
@@ -23,7 +23,7 @@ const MAX_ROOM_TIMES: usize = 2;
 const LEAST_ROOM: u32 = 64;
 
 /// SEND-16: a call gets through on a path that drops long packets without a report.
-pub(super) fn cross_narrow_path(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
+pub(super) fn check_narrow_path(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let Some((from, to)) = narrow_path(network, plan.network.hosts) else { return Vec::new() };
     network.run_for(2 * plan.lifetime_ns());
     network.act(to, |app, host| app.serve(host));
@@ -53,21 +53,21 @@ fn narrow_path(network: &Network<Anything>, hosts: usize) -> Option<(usize, usiz
 }
 
 /// Makes the plan's surge of calls and then none. No RPC, port, timer or large table may be left.
-pub(super) fn surge_and_rest(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
+pub(super) fn check_idle_after_surge(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some((from, to, calls)) = plan.adversity.surge {
         network.act(to, |app, host| app.serve(host));
         network.act(from, |app, host| app.surge(host, to, calls));
         network.run_for(SEC);
-        problems = await_ends(network, plan);
+        problems = await_call_ends(network, plan);
         settle(network);
     }
     problems.extend(leftovers(network));
     let limit = network.now() + REST_LIMIT_NS;
-    while !unrest(network).is_empty() && network.now() < limit {
+    while !idle_violations(network).is_empty() && network.now() < limit {
         network.run_for(SEC);
     }
-    problems.extend(unrest(network));
+    problems.extend(idle_violations(network));
     for host in 0..plan.network.hosts {
         network.act(host, |app, host| app.close_all(host));
         let open = network.host(host).endpoint().map_or(0, homa_proto::Endpoint::open_ports);
@@ -77,7 +77,7 @@ pub(super) fn surge_and_rest(network: &mut Network<Anything>, plan: &Plan) -> Ve
 }
 
 /// LIMIT-11, ABORT-7: large tables and armed timers of hosts that have no RPCs.
-fn unrest(network: &Network<Anything>) -> Vec<String> {
+fn idle_violations(network: &Network<Anything>) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, host) in network.hosts().iter().enumerate() {
         let Some(endpoint) = host.endpoint() else { continue };

@@ -7,7 +7,7 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 
 use super::forger::is_forged;
-use super::hostile::{is_outsider, is_stranger};
+use super::hostile::{is_outsider, is_unverified};
 use super::plan::{Plan, Weather};
 use crate::app::{App, HostCtx, Reply};
 use crate::payload::{mix, random_numbers};
@@ -51,8 +51,8 @@ pub(super) struct Anything {
     pub(super) answered: u64,
     pub(super) failed: BTreeMap<String, u64>,
     pub(super) vanished: u64,
-    /// Requests of strangers that this host's server ran.
-    pub(super) strangers: u64,
+    /// Requests of unverified peers that this host's server ran.
+    pub(super) unverified_peers: u64,
     pub(super) problems: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ impl Anything {
             answered: 0,
             failed: BTreeMap::new(),
             vanished: 0,
-            strangers: 0,
+            unverified_peers: 0,
             problems: Vec::new(),
         }
     }
@@ -268,7 +268,7 @@ impl Anything {
     }
 
     /// Starts no more calls.
-    pub(super) fn calm_down(&mut self) {
+    pub(super) fn end_turmoil(&mut self) {
         self.calm = true;
     }
 
@@ -304,8 +304,8 @@ impl App for Anything {
     }
 
     fn on_request(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, port: u16, _: u32) -> Reply {
-        if is_stranger(from) {
-            self.strangers += 1;
+        if is_unverified(from) {
+            self.unverified_peers += 1;
             return Reply::Now(1);
         }
         if is_outsider(from) {

@@ -17,10 +17,10 @@ const HOSTILE: usize = 1_000;
 const FIRST_OUTSIDER: usize = 16;
 /// Number of addresses with one prefix.
 const PREFIX: usize = 256;
-/// Host index of the first stranger. Each stranger has another prefix.
-const FIRST_STRANGER: usize = 1 << 16;
-/// Packets of the hostile peer for each stranger.
-const PACKETS_PER_STRANGER: u64 = 100;
+/// Host index of the first unverified peer. Each unverified peer has another prefix.
+const FIRST_UNVERIFIED: usize = 1 << 16;
+/// Packets of the hostile peer for each unverified peer.
+const PACKETS_PER_UNVERIFIED: u64 = 100;
 /// The host whose server the hostile peer attacks.
 const VICTIM: usize = 0;
 /// Number of packets, or pairs of packets, in a run. The number is limited because every step checks the
@@ -34,10 +34,10 @@ pub(super) fn is_outsider(host: usize) -> bool {
     host >= FIRST_OUTSIDER
 }
 
-/// Whether a host index is a stranger's: an honest peer that the victim does not know, and that sends one
+/// Whether this host is an unverified peer: an honest peer that the victim does not know, and that sends one
 /// request.
-pub(super) fn is_stranger(host: usize) -> bool {
-    host >= FIRST_STRANGER
+pub(super) fn is_unverified(host: usize) -> bool {
+    host >= FIRST_UNVERIFIED
 }
 
 /// The kind of requests that come from one prefix.
@@ -64,8 +64,8 @@ pub(super) struct HostilePeer {
     flood: Flood,
     /// The first address of the prefix that requests come from: that of the honest hosts, or another.
     prefix: usize,
-    /// Requests of strangers that were sent.
-    pub(super) strangers: u64,
+    /// Requests of unverified peers that were sent.
+    pub(super) unverified_peers: u64,
 }
 
 impl HostilePeer {
@@ -75,7 +75,7 @@ impl HostilePeer {
             kind: plan.hostile?,
             flood: pick(&mut rng, &[Flood::Whole, Flood::Acknowledged, Flood::HalfOpen]),
             prefix: pick(&mut rng, &[0, 3 * PREFIX]),
-            strangers: 0,
+            unverified_peers: 0,
             rng: random_numbers(plan.network.seed, 0x40),
             seed: plan.network.seed,
             hosts: plan.network.hosts,
@@ -105,10 +105,10 @@ impl HostilePeer {
     fn packets(&mut self) -> Vec<(usize, Vec<u8>)> {
         let from_prefix = match self.kind {
             Hostile::Prefix => self.flood_packets(),
-            Hostile::Strangers => Vec::new(),
+            Hostile::Unverified => Vec::new(),
             _ => return self.own_packets().into_iter().map(|bytes| (HOSTILE, bytes)).collect(),
         };
-        from_prefix.into_iter().chain(self.stranger_packet()).collect()
+        from_prefix.into_iter().chain(self.unverified_peer_packet()).collect()
     }
 
     /// A request from the next address of the prefix.
@@ -126,12 +126,12 @@ impl HostilePeer {
         packets.into_iter().map(|bytes| (from, bytes)).collect()
     }
 
-    /// The request of a stranger, and its acknowledgement later, now and then.
-    fn stranger_packet(&mut self) -> Option<(usize, Vec<u8>)> {
-        let from = FIRST_STRANGER + (self.sent / PACKETS_PER_STRANGER) as usize * PREFIX;
-        match self.sent % PACKETS_PER_STRANGER {
+    /// The request of an unverified peer, and its acknowledgement later, now and then.
+    fn unverified_peer_packet(&mut self) -> Option<(usize, Vec<u8>)> {
+        let from = FIRST_UNVERIFIED + (self.sent / PACKETS_PER_UNVERIFIED) as usize * PREFIX;
+        match self.sent % PACKETS_PER_UNVERIFIED {
             0 => {
-                self.strangers += 1;
+                self.unverified_peers += 1;
                 Some((from, self.data_of(from, 2, 1, 0)))
             }
             50 => Some((from, self.packet(2, Body::Ack(AckList::new())))),
@@ -142,7 +142,7 @@ impl HostilePeer {
     fn own_packets(&self) -> Vec<Vec<u8>> {
         let turn = self.sent;
         match self.kind {
-            Hostile::Prefix | Hostile::Strangers => Vec::new(),
+            Hostile::Prefix | Hostile::Unverified => Vec::new(),
             // One byte at offset 1 of ever new messages with the maximum length: they open RPCs that stay
             // incomplete.
             Hostile::HalfOpen => vec![self.data(2 + 2 * turn, self.max_message, 1)],

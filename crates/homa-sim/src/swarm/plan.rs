@@ -36,8 +36,8 @@ pub(super) enum Hostile {
     Asks,
     /// The resources of a whole prefix of unproven addresses.
     Prefix,
-    /// No resource: only strangers send requests, as they do in a run with `Prefix`.
-    Strangers,
+    /// No resource: only unverified peers send requests, as they do in a run with `Prefix`.
+    Unverified,
 }
 
 /// Behaviour of the hosts' clocks.
@@ -272,7 +272,7 @@ fn settings(
         // A few hundred packets per message are enough for a test.
         config.max_packet = config.max_packet.max(max_message / 300);
         match weather {
-            Weather::Storm => tighten(rng, &mut config),
+            Weather::Storm => tighten_limits(rng, &mut config),
             Weather::Fair | Weather::Drizzle => config.client_silence_ns = 2 * SEC,
         }
         config
@@ -339,7 +339,7 @@ fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
 }
 
 /// Sometimes one tight limit, mostly alone, so that its effect is visible.
-fn tighten(rng: &mut Pcg64, config: &mut Config) {
+fn tighten_limits(rng: &mut Pcg64, config: &mut Config) {
     for _ in 0..pick(rng, &[1, 1, 1, 4]) {
         tighten_one(rng, config);
     }

@@ -29,8 +29,8 @@ pub(super) struct Mishaps {
     pub(super) crashes: u64,
     pub(super) stalls: u64,
     pub(super) clock_steps: u64,
-    /// Requests that strangers sent.
-    pub(super) strangers: u64,
+    /// Requests that unverified peers sent.
+    pub(super) unverified_peers: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,11 +89,11 @@ pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
             break;
         }
         attackers.run_until(network, at);
-        turmoil.happen(network, mishap);
+        turmoil.apply_mishap(network, mishap);
         turmoil.schedule(at, mishap);
     }
     attackers.run_until(network, end);
-    turmoil.counts.strangers = attackers.hostile.map_or(0, |hostile| hostile.strangers);
+    turmoil.counts.unverified_peers = attackers.hostile.map_or(0, |hostile| hostile.unverified_peers);
     for host in 0..plan.network.hosts {
         if network.host(host).endpoint().is_none() {
             turmoil.restart(network, host);
@@ -144,7 +144,7 @@ impl Turmoil<'_> {
         }
     }
 
-    fn happen(&mut self, network: &mut Network<Anything>, mishap: Mishap) {
+    fn apply_mishap(&mut self, network: &mut Network<Anything>, mishap: Mishap) {
         let hosts = self.plan.network.hosts;
         let host = self.rng.random_range(0..hosts);
         match mishap {

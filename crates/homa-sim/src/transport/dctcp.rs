@@ -75,12 +75,12 @@ impl Congestion for MarkedShare {
         self.doubles_below = self.window;
     }
 
-    fn timed_out(&mut self, _now: Time) {
+    fn on_timeout(&mut self, _now: Time) {
         self.doubles_below = (self.window / 2.0).max(LEAST);
         self.window = 1.0;
     }
 
-    fn idled(&mut self, window: f64) {
+    fn on_idle_timeout(&mut self, window: f64) {
         self.doubles_below = self.doubles_below.max(0.75 * self.window);
         self.window = self.window.min(window);
     }

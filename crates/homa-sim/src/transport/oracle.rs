@@ -93,10 +93,10 @@ impl Schedule {
         self.fluids[message as usize] =
             Fluid { from, to, arrived_ps: now_ps, sequence: self.sequence, needs_ps, served_ps: 0 };
         self.wait(message);
-        if self.wins(message, now_ps) {
+        if self.has_precedence(message, now_ps) {
             self.serve(message, now_ps);
         }
-        self.settle(now_ps);
+        self.assign_vacant_ends(now_ps);
     }
 
     /// The message that ended at a host by now, if any, and its end.
@@ -107,12 +107,12 @@ impl Schedule {
             return None;
         }
         self.vacate(message, ended_ps);
-        self.settle(now_ps);
+        self.assign_vacant_ends(now_ps);
         Some((message, ended_ps))
     }
 
     /// A message whose service has begun since the last query, and its end if it is not interrupted.
-    pub(crate) fn take_begun(&mut self) -> Option<(u32, u64)> {
+    pub(crate) fn take_started(&mut self) -> Option<(u32, u64)> {
         while let Some(message) = self.begun.pop() {
             if self.is_served(message) {
                 return Some((message, self.ends_ps(message)));
@@ -148,7 +148,7 @@ impl Schedule {
     }
 
     /// Whether a waiting message precedes those that its two ends serve.
-    fn wins(&self, message: u32, now_ps: u64) -> bool {
+    fn has_precedence(&self, message: u32, now_ps: u64) -> bool {
         let key = self.key(message, now_ps);
         self.ends_of(message)
             .all(|end| self.ends[end].serves.is_none_or(|other| key < self.key(other, now_ps)))
@@ -191,9 +191,10 @@ impl Schedule {
     /// Assigns each vacant end its first message that precedes those served at present, until no waiting
     /// message precedes any. All ends agree on the order of any two messages, so this terminates, with the
     /// same pairs for any order of the ends.
-    fn settle(&mut self, now_ps: u64) {
+    fn assign_vacant_ends(&mut self, now_ps: u64) {
         while let Some(end) = self.vacant.pop() {
-            let winner = self.ends[end].waiting.iter().find(|key| self.wins(key.2, now_ps)).map(|key| key.2);
+            let winner =
+                self.ends[end].waiting.iter().find(|key| self.has_precedence(key.2, now_ps)).map(|key| key.2);
             if let Some(message) = winner {
                 self.serve(message, now_ps);
             }
@@ -283,7 +284,7 @@ mod tests {
         schedule.start(400, 1, 1, 2, 100);
         assert_eq!(schedule.end(499, 2), None);
         assert_eq!(schedule.end(500, 2), Some((1, 500)));
-        assert_eq!(schedule.take_begun(), Some((0, 1_100)));
+        assert_eq!(schedule.take_started(), Some((0, 1_100)));
         assert_eq!(schedule.end(1_100, 2), Some((0, 1_100)));
     }
 }

@@ -136,7 +136,7 @@ impl Outgoing {
         is_new
     }
 
-    fn timed_out(&mut self, config: &PfabricConfig) {
+    fn on_timeout(&mut self, config: &PfabricConfig) {
         self.timeouts += 1;
         self.doubles_below = (self.window / 2.0).max(1.0);
         self.window = 1.0;
@@ -279,7 +279,7 @@ impl Transport for Pfabric {
     fn timeout(&mut self, ctx: &mut Ctx<'_>) {
         while let Some(slot) = self.alarms.due(ctx.now) {
             let Some(out) = self.outgoing.get_mut(slot) else { return };
-            out.timed_out(&self.config);
+            out.on_timeout(&self.config);
             out.skip_acked();
             self.timeouts += 1;
             self.alarms.set(slot, &mut out.alarm, ctx.now + self.config.timeout_ns);

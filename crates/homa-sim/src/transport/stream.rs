@@ -145,10 +145,10 @@ pub trait Congestion: Sized {
     fn lost(&mut self, now: Time);
 
     /// Handles a timeout.
-    fn timed_out(&mut self, now: Time);
+    fn on_timeout(&mut self, now: Time);
 
     /// Limits the window to `window` packets after an idle timeout.
-    fn idled(&mut self, window: f64);
+    fn on_idle_timeout(&mut self, window: f64);
 }
 
 /// The contents of a packet of a stream.
@@ -281,14 +281,14 @@ impl<C: Congestion> Sender<C> {
     }
 
     /// The message of a packet, and the packet's index in it.
-    fn part(&self, sequence: u64) -> (QueuedMessage, u32) {
+    fn locate(&self, sequence: u64) -> (QueuedMessage, u32) {
         let after = self.queue.partition_point(|queued| queued.first <= sequence);
         let queued = self.queue[after - 1];
         (queued, (sequence - queued.first) as u32)
     }
 
     /// Records that a packet has arrived. Returns whether this is new.
-    fn arrived(&mut self, sequence: u64) -> bool {
+    fn record_arrival(&mut self, sequence: u64) -> bool {
         let state = &mut self.states[(sequence - self.first) as usize];
         match std::mem::replace(state, State::Arrived) {
             State::Arrived => return false,
@@ -306,14 +306,14 @@ impl<C: Congestion> Sender<C> {
         let (from, to) = (body.block.0.clamp(whole, self.next), body.block.1.clamp(whole, self.next));
         let mut packets = 0;
         for sequence in (self.first..whole).chain(from..to) {
-            packets += u32::from(self.arrived(sequence));
+            packets += u32::from(self.record_arrival(sequence));
         }
         self.states.drain(..(whole - self.first) as usize);
         self.first = whole;
         while self.queue.get(1).is_some_and(|second| second.first <= whole) || self.is_sent_whole() {
             self.queue.pop_front();
         }
-        self.judge(to.max(whole));
+        self.mark_lost(to.max(whole));
         packets
     }
 
@@ -323,7 +323,7 @@ impl<C: Congestion> Sender<C> {
     }
 
     /// Marks packets as lost if enough later ones, the last of them before `passed`, are acknowledged.
-    fn judge(&mut self, passed: u64) {
+    fn mark_lost(&mut self, passed: u64) {
         let from = self.judged.max(self.first);
         for sequence in from..passed.saturating_sub(DUPLICATES) {
             let state = &mut self.states[(sequence - self.first) as usize];
@@ -336,7 +336,7 @@ impl<C: Congestion> Sender<C> {
         }
     }
 
-    fn timed_out(&mut self, now: Time) {
+    fn on_timeout(&mut self, now: Time) {
         for (index, state) in self.states.iter_mut().enumerate() {
             if *state != State::Arrived {
                 *state = State::Lost;
@@ -347,7 +347,7 @@ impl<C: Congestion> Sender<C> {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
         self.recovers_until = self.next;
         self.is_recovering = false;
-        self.congestion.timed_out(now);
+        self.congestion.on_timeout(now);
     }
 
     fn measure(&mut self, round_ns: u64) {
@@ -624,7 +624,7 @@ impl<C: Congestion> Transport for Stream<C> {
         let idle_ns = ctx.now.since(sender.last_sent);
         let is_idle = sender.first == sender.end && idle_ns > sender.timeout_ns(&self.config);
         if is_idle && self.config.restarts_when_idle {
-            sender.congestion.idled(f64::from(self.config.initial_window.max(1)));
+            sender.congestion.on_idle_timeout(f64::from(self.config.initial_window.max(1)));
         }
         sender.queue.push_back(QueuedMessage { message, length: info.length, first: sender.end });
         sender.end += u64::from(packets(&self.framing, info.length));
@@ -642,7 +642,7 @@ impl<C: Congestion> Transport for Stream<C> {
     fn timeout(&mut self, ctx: &mut Ctx<'_>) {
         while let Some(slot) = self.alarms.due(ctx.now) {
             let sender = &mut self.connections[slot as usize];
-            sender.timed_out(ctx.now);
+            sender.on_timeout(ctx.now);
             self.timeouts += 1;
             let at = ctx.now + sender.timeout_ns(&self.config);
             self.alarms.set(slot, &mut sender.alarm, at);
@@ -665,7 +665,7 @@ impl<C: Congestion> Transport for Stream<C> {
         let sender = &mut self.connections[slot as usize];
         let (sequence, is_again) = sender.take();
         self.resent += u64::from(is_again);
-        let (queued, index) = sender.part(sequence);
+        let (queued, index) = sender.locate(sequence);
         let is_last = index + 1 == packets(&self.framing, queued.length);
         *body = StreamBody {
             connection: sender.connection,

@@ -100,12 +100,12 @@ impl Congestion for Cubic {
         self.window = self.doubles_below;
     }
 
-    fn timed_out(&mut self, _now: Time) {
+    fn on_timeout(&mut self, _now: Time) {
         self.shrink();
         self.window = 1.0;
     }
 
-    fn idled(&mut self, window: f64) {
+    fn on_idle_timeout(&mut self, window: f64) {
         self.doubles_below = self.doubles_below.max(0.75 * self.window);
         self.window = self.window.min(window);
         self.epoch = None;
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn a_timeout_and_a_rest_start_again() {
         let mut cubic = Cubic::new(100.0);
-        cubic.idled(10.0);
+        cubic.on_idle_timeout(10.0);
         assert_eq!(cubic.window(), 10.0);
-        cubic.timed_out(Time::ZERO);
+        cubic.on_timeout(Time::ZERO);
         assert_eq!((cubic.window(), cubic.doubles_below), (1.0, 7.0));
     }
 }
