@@ -1,7 +1,7 @@
 //! Intervals between packets that the peer does not answer.
 
 /// An interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
-pub(super) fn backed_off(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {
+pub(super) fn backoff_interval(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {
     let doubled = if backoff >= 32 { u64::MAX } else { interval_ns.saturating_mul(1 << backoff) };
     doubled.min(ceiling_ns)
 }
@@ -12,7 +12,8 @@ mod tests {
 
     #[test]
     fn intervals_double_up_to_the_ceiling() {
-        let intervals: Vec<u64> = [0, 1, 2, 3, 4, 40, 255].map(|backoff| backed_off(5, 50, backoff)).to_vec();
+        let intervals: Vec<u64> =
+            [0, 1, 2, 3, 4, 40, 255].map(|backoff| backoff_interval(5, 50, backoff)).to_vec();
         assert_eq!(intervals, [5, 10, 20, 40, 50, 50, 50]);
     }
 }

@@ -139,7 +139,7 @@ impl TransmitRun {
     }
 
     /// The run without its first `packets`; `None` if nothing is left. For a driver that accepted only these.
-    pub fn behind(&self, packets: u32) -> Option<TransmitRun> {
+    pub fn skip(&self, packets: u32) -> Option<TransmitRun> {
         let first = self.packet(packets)?;
         let end = self.payload().map_or(0, |range| range.offset + range.len);
         Some(TransmitRun { first, more: first.payload.map_or(0, |range| end - range.offset - range.len) })

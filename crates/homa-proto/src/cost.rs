@@ -33,7 +33,7 @@ fn addr(n: u32) -> SocketAddr {
 }
 
 /// Receives bytes of a request of client `n`.
-fn hear(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, offset: u32) {
+fn receive_request_part(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, offset: u32) {
     let common = Common {
         source_port: 40_000,
         dest_port: PORT,
@@ -91,13 +91,13 @@ fn a_packet_that_arrives_costs_the_same_with_many_rpcs() {
         let mut endpoint = endpoint();
         let length = |n: u32| 300_000 + n * 7_919 % 500_000;
         for n in 0..peers {
-            (0..each).for_each(|id| hear(&mut endpoint, n, 2 + 2 * id, length(n), 0));
+            (0..each).for_each(|id| receive_request_part(&mut endpoint, n, 2 + 2 * id, length(n), 0));
         }
         assert_eq!(endpoint.open_rpcs() as u64, u64::from(peers) * each);
         let arrives = costliest(3 * peers, |n| {
-            hear(&mut endpoint, n % peers, 2, length(n % peers), 500 + 500 * (n / peers))
+            receive_request_part(&mut endpoint, n % peers, 2, length(n % peers), 500 + 500 * (n / peers))
         });
-        let begins = costliest(peers, |n| hear(&mut endpoint, n, 10_000, 400, 0));
+        let begins = costliest(peers, |n| receive_request_part(&mut endpoint, n, 10_000, 400, 0));
         arrives.max(begins)
     };
     let few = cost(10, 1);

@@ -64,7 +64,7 @@ impl Belief {
     /// What is known before the first packet, and after a sign that the peer's kernel may have changed.
     pub(crate) const UNKNOWN: Belief = Belief { dialect: Dialect::Unknown, is_certain: false };
 
-    pub(crate) const fn certain(dialect: Dialect) -> Belief {
+    pub(crate) const fn certain_of(dialect: Dialect) -> Belief {
         Belief { dialect, is_certain: true }
     }
 
@@ -87,11 +87,11 @@ impl Belief {
     pub(crate) fn after(self, evidence: Evidence, is_udp: bool) -> Belief {
         match evidence {
             Evidence::Ours => Belief::UNKNOWN,
-            Evidence::StartMsg => Belief::certain(Dialect::Two),
-            Evidence::ShortResend => Belief::certain(Dialect::Three),
-            Evidence::OffsetInSequence => Belief::certain(Dialect::One),
+            Evidence::StartMsg => Belief::certain_of(Dialect::Two),
+            Evidence::ShortResend => Belief::certain_of(Dialect::Three),
+            Evidence::OffsetInSequence => Belief::certain_of(Dialect::One),
             // Dialect 2 may have anything in the place of `incoming`, so START_MSG outweighs it.
-            Evidence::Announced if self == Belief::certain(Dialect::Two) => self,
+            Evidence::Announced if self == Belief::certain_of(Dialect::Two) => self,
             Evidence::Announced => Belief::likely(Dialect::One),
             Evidence::Unannounced if self.dialect == Dialect::Two => self,
             Evidence::Unannounced => Belief::likely(Dialect::Two),
@@ -112,11 +112,11 @@ mod tests {
     const BELIEFS: [Belief; 7] = [
         Belief::UNKNOWN,
         Belief::likely(Dialect::One),
-        Belief::certain(Dialect::One),
+        Belief::certain_of(Dialect::One),
         Belief::likely(Dialect::Two),
-        Belief::certain(Dialect::Two),
+        Belief::certain_of(Dialect::Two),
         Belief::likely(Dialect::Three),
-        Belief::certain(Dialect::Three),
+        Belief::certain_of(Dialect::Three),
     ];
 
     fn shown(belief: Belief) -> String {

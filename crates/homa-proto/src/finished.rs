@@ -97,7 +97,7 @@ impl FinishedIds {
     /// Whether a request of any peer could be remembered.
     pub(crate) fn has_plenty(&self) -> bool {
         self.policy != FinishedPolicy::Refuse
-            || Share::of(self.max_blocks as u64).is_plenty(self.len as u64, 1)
+            || Share::of(self.max_blocks as u64).leaves_half_free(self.len as u64, 1)
     }
 
     /// Whether a further request of a peer that has `own` blocks could be remembered (AMO-6, SHARE-2).

@@ -103,9 +103,9 @@ impl Grants {
     }
 
     /// Makes `slot` a valid index.
-    pub(crate) fn fit(&mut self, slots: usize) {
-        self.links.fit(slots);
-        self.fifo_links.fit(slots);
+    pub(crate) fn resize(&mut self, slots: usize) {
+        self.links.resize(slots);
+        self.fifo_links.resize(slots);
     }
 
     pub(crate) fn contains(&self, slot: u32) -> bool {
@@ -506,7 +506,7 @@ mod tests {
         let mut grants = Grants::with_capacity(0, 400_000, 0);
         (0..3).for_each(|peer| grants.set_prefix(peer, None));
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 50_000), (2, 0, 500), (3, 2, 100), (4, 0, 20)] {
-            grants.fit(slot as usize + 1);
+            grants.resize(slot as usize + 1);
             grants.add(slot, peer, ungranted);
         }
         assert_eq!(grants.active(8).collect::<Vec<_>>(), [4, 3, 0]);
@@ -521,7 +521,7 @@ mod tests {
     #[test]
     fn the_last_place_of_unproven_peers_goes_from_peer_to_peer() {
         let mut grants = Grants::with_capacity(0, 400_000, 0);
-        grants.fit(6);
+        grants.resize(6);
         (0..3).for_each(|peer| grants.set_prefix(peer, Some(PrefixId::new(0))));
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 90_000), (2, 2, 500), (3, 2, 600)] {
             grants.add(slot, peer, ungranted);
@@ -545,7 +545,7 @@ mod tests {
     #[test]
     fn the_last_place_goes_from_prefix_to_prefix() {
         let mut grants = Grants::with_capacity(0, 400_000, 0);
-        grants.fit(20);
+        grants.resize(20);
         for peer in 0..11 {
             grants.set_prefix(peer, Some(PrefixId::new(usize::from(peer == 10))));
             grants.add(peer, peer, 90_000);

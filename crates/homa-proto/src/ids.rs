@@ -37,18 +37,18 @@ impl IdOffset {
 
     /// The id for the peer at counter value `count`.
     pub(crate) fn id(self, count: u64, endpoints: u32) -> u64 {
-        self.moved(count, endpoints, self.high, u64::from(self.low))
+        self.shift(count, endpoints, self.high, u64::from(self.low))
     }
 
     /// The counter value of an id for the peer.
     pub(crate) fn count(self, id: u64, endpoints: u32) -> u64 {
         let low = whole_turns(endpoints) - u64::from(self.low);
-        self.moved(id, endpoints, self.high.wrapping_neg(), low)
+        self.shift(id, endpoints, self.high.wrapping_neg(), low)
     }
 
     /// Shifts the two halves separately. With a carry, some ids would be assigned twice if whole turns do not
     /// fill the lower half.
-    fn moved(self, id: u64, endpoints: u32, high: u32, low: u64) -> u64 {
+    fn shift(self, id: u64, endpoints: u32, high: u32, low: u64) -> u64 {
         let high = u64::from(((id >> 32) as u32).wrapping_add(high)) << 32;
         // Whole turns fill the lower half.
         if endpoints.is_power_of_two() {

@@ -76,7 +76,7 @@ impl Links {
 
     /// Sets the number of valid indices to `nodes`, and frees the memory of those beyond, which must be in no
     /// list.
-    pub(crate) fn fit(&mut self, nodes: usize) {
+    pub(crate) fn resize(&mut self, nodes: usize) {
         debug_assert!(self.nodes.iter().skip(nodes).all(|node| node.list == NIL));
         let shrinks = nodes < self.nodes.len();
         self.nodes.resize(nodes, UNLINKED);

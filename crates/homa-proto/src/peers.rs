@@ -85,7 +85,7 @@ impl Peers {
 
     /// Whether any unproven peer has a place in the table: unproven peers hold less than half of theirs.
     pub(crate) fn has_plenty_of_places(&self, config: &Config) -> bool {
-        Share::of(unproven_places(config)).is_plenty(self.unproven as u64, 1)
+        Share::of(unproven_places(config)).leaves_half_free(self.unproven as u64, 1)
     }
 
     /// Whether a new unproven peer at `addr` may have a place in the table. Unproven peers may hold three

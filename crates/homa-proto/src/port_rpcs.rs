@@ -26,8 +26,8 @@ impl PortRpcs {
     }
 
     /// Makes `slot` a valid index.
-    pub(crate) fn fit(&mut self, slots: usize) {
-        self.links.fit(slots);
+    pub(crate) fn resize(&mut self, slots: usize) {
+        self.links.resize(slots);
     }
 
     pub(crate) fn add(&mut self, port: u16, slot: u32) {

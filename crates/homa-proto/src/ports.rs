@@ -49,7 +49,7 @@ impl Ports {
     }
 
     /// Number of open ports.
-    pub(crate) fn count_open(&self) -> usize {
+    pub(crate) fn open_count(&self) -> usize {
         self.open.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 

@@ -188,7 +188,7 @@ impl Prefixes {
 
     /// Frees the memory for RPC slots from `slots` on, none of which may be in a list.
     pub(crate) fn cut(&mut self, slots: usize) {
-        self.links.fit(self.links.len().min(slots));
+        self.links.resize(self.links.len().min(slots));
     }
 
     /// Panics unless exactly these prefixes are known, with these resources, and their lists are sound.

@@ -41,9 +41,9 @@ impl Ready {
     }
 
     /// Makes `slot` a valid index.
-    pub(crate) fn fit(&mut self, slots: usize) {
-        self.links.fit(slots);
-        self.fifo_links.fit(slots);
+    pub(crate) fn resize(&mut self, slots: usize) {
+        self.links.resize(slots);
+        self.fifo_links.resize(slots);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

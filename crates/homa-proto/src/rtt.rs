@@ -44,7 +44,7 @@ impl Rtt {
     }
 
     /// A grant arrived for message `id`. Returns whether that was a sample.
-    pub(crate) fn granted(&mut self, now: Time, id: u64, window_ns: u64) -> bool {
+    pub(crate) fn record_grant(&mut self, now: Time, id: u64, window_ns: u64) -> bool {
         if self.probe != id {
             return false;
         }
@@ -60,7 +60,7 @@ impl Rtt {
 
     /// Packets of message `id` are sent again: its grant could answer either copy, so the probe is dropped
     /// (RTT-1).
-    pub(crate) fn spoil(&mut self, id: u64) {
+    pub(crate) fn discard_probe(&mut self, id: u64) {
         if self.probe == id {
             self.probe = 0;
         }
@@ -94,7 +94,7 @@ mod tests {
 
     fn sample(rtt: &mut Rtt, at: u64, ns: u64) {
         rtt.sent(Time::from_ns(at), 2);
-        assert!(rtt.granted(Time::from_ns(at + ns), 2, WINDOW_NS));
+        assert!(rtt.record_grant(Time::from_ns(at + ns), 2, WINDOW_NS));
     }
 
     // RTT-2
@@ -116,14 +116,14 @@ mod tests {
         let mut rtt = Rtt::UNKNOWN;
         rtt.sent(Time::from_ns(0), 2);
         rtt.sent(Time::from_ns(5), 4);
-        assert!(!rtt.granted(Time::from_ns(6), 4, WINDOW_NS));
-        rtt.spoil(4);
-        rtt.spoil(2);
-        assert!(!rtt.granted(Time::from_ns(7), 2, WINDOW_NS));
+        assert!(!rtt.record_grant(Time::from_ns(6), 4, WINDOW_NS));
+        rtt.discard_probe(4);
+        rtt.discard_probe(2);
+        assert!(!rtt.record_grant(Time::from_ns(7), 2, WINDOW_NS));
         rtt.sent(Time::from_ns(10), 6);
         rtt.sent(Time::from_ns(11 + PROBE_LIFETIME_NS), 8);
         assert!(
-            rtt.granted(Time::from_ns(20 + PROBE_LIFETIME_NS), 8, WINDOW_NS),
+            rtt.record_grant(Time::from_ns(20 + PROBE_LIFETIME_NS), 8, WINDOW_NS),
             "the first one got no answer"
         );
         assert_eq!(rtt.min_ns(), Some(9));

@@ -58,7 +58,7 @@ impl Share {
 
     /// Whether any peer may take `more` while `used` are taken: at least half of the bound stays free,
     /// whatever part one peer has. This is the usual case.
-    pub(crate) fn is_plenty(self, used: u64, more: u64) -> bool {
+    pub(crate) fn leaves_half_free(self, used: u64, more: u64) -> bool {
         used.saturating_add(more) <= self.bound / 2
     }
 

@@ -85,12 +85,12 @@ impl TimerWheel {
     }
 
     /// Sets the number of valid indices to `slots`. Indices beyond must not be armed.
-    pub(crate) fn fit(&mut self, slots: usize) {
+    pub(crate) fn resize(&mut self, slots: usize) {
         let shrinks = slots < self.timers.len();
         for slot in slots..self.timers.len() {
             self.unlink(slot as u32);
         }
-        self.links.fit(slots);
+        self.links.resize(slots);
         self.timers.resize(slots, Timer::UNUSED);
         if shrinks {
             self.timers.shrink_to_fit();
@@ -100,7 +100,7 @@ impl TimerWheel {
     /// Makes `slot` a valid index.
     pub(crate) fn ensure(&mut self, slot: u32) {
         if slot as usize >= self.timers.len() {
-            self.fit(slot as usize + 1);
+            self.resize(slot as usize + 1);
         }
     }
 

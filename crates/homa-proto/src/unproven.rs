@@ -25,7 +25,7 @@ impl UnprovenRpcs {
 
     /// Frees the memory for slots from `slots` on, none of which may be in the list.
     pub(crate) fn cut(&mut self, slots: usize) {
-        self.links.fit(self.links.len().min(slots));
+        self.links.resize(self.links.len().min(slots));
     }
 
     pub(crate) fn contains(&self, slot: u32) -> bool {

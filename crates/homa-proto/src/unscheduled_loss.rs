@@ -40,8 +40,8 @@ impl LossAccounting {
     }
 
     /// Makes `slot` a valid index.
-    pub(crate) fn fit(&mut self, slots: usize) {
-        self.links.fit(slots);
+    pub(crate) fn resize(&mut self, slots: usize) {
+        self.links.resize(slots);
     }
 
     /// When `handle_timeout` must be called; [`Time::NEVER`] if nothing is due.

@@ -1,7 +1,7 @@
 //! How long an RPC has waited for its peer, and what the peer has shown meanwhile (PROTOCOL.md PEER-3,
 //! RESEND-18).
 
-use crate::backoff::backed_off;
+use crate::backoff::backoff_interval;
 use crate::time::Time;
 
 /// The wait of an RPC for its peer.
@@ -83,7 +83,7 @@ impl RpcWait {
 
     /// When the present interval ends. It is `floor_ns` at first, and doubles up to `ceiling_ns`.
     pub(crate) fn due(&self, floor_ns: u64, ceiling_ns: u64) -> Time {
-        self.quiet_since + backed_off(floor_ns, ceiling_ns, self.backoff)
+        self.quiet_since + backoff_interval(floor_ns, ceiling_ns, self.backoff)
     }
 
     /// When the RPC ends for lack of progress, whatever signs of life its peer sends.

@@ -70,8 +70,8 @@ impl Endpoint {
     pub(super) fn within_share(&mut self, now: Time, request: &NewRequest<'_>) -> Result<(), DropCause> {
         let max_rpcs = Share::of(self.config.max_rpcs.into());
         let has_plenty = self.lifetimes.finished.has_plenty()
-            && max_rpcs.is_plenty(self.rpcs.len() as u64, 1)
-            && Share::of(request.limit).is_plenty(self.receiving.incoming_bytes, request.bytes);
+            && max_rpcs.leaves_half_free(self.rpcs.len() as u64, 1)
+            && Share::of(request.limit).leaves_half_free(self.receiving.incoming_bytes, request.bytes);
         if has_plenty { Ok(()) } else { self.within_scarce_share(now, request) }
     }
 

@@ -62,7 +62,7 @@ impl Endpoint {
         if length > unscheduled {
             self.open_long_message(slot); // DIALECT-4
         }
-        self.make_ready(slot);
+        self.queue_if_sendable(slot);
         // A planted fault that the swarm must find, "call_unwatched": a call has no timer until its request
         // has been sent.
         #[cfg(not(homa_canary = "call_unwatched"))]
@@ -96,7 +96,7 @@ impl Endpoint {
         if length > unscheduled {
             self.open_long_message(slot); // DIALECT-4
         }
-        self.make_ready(slot);
+        self.queue_if_sendable(slot);
         self.waits.timers.arm(slot, now + self.config.need_ack_interval_ns); // PEER-15
         Ok(())
     }

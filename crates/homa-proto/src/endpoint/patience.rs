@@ -39,7 +39,7 @@ impl Endpoint {
     }
 
     /// Schedules a check of the RPC when `interval_ns` has passed, or earlier.
-    pub(super) fn watch_within(&mut self, now: Time, slot: u32, interval_ns: u64) {
+    pub(super) fn schedule_check_within(&mut self, now: Time, slot: u32, interval_ns: u64) {
         if self.waits.resend_links.list_of(slot).is_none() {
             self.waits.timers.arm_by(slot, now + interval_ns);
         }
@@ -47,8 +47,8 @@ impl Endpoint {
 
     /// PEER-15: schedules a check of an RPC that waits for a local step, at the latest after the minimum
     /// pause.
-    pub(super) fn watch_seldom(&mut self, now: Time, slot: u32) {
-        self.watch_within(now, slot, WATCH_NS.min(self.config.max_stall_ns));
+    pub(super) fn schedule_rare_check(&mut self, now: Time, slot: u32) {
+        self.schedule_check_within(now, slot, WATCH_NS.min(self.config.max_stall_ns));
     }
 
     /// PEER-15: nothing is due from the peer. The checks become ever rarer, since many RPCs may wait like

@@ -67,6 +67,6 @@ impl Endpoint {
 
     /// Number of open ports, of servers and of clients.
     pub fn open_ports(&self) -> usize {
-        self.tables.ports.count_open()
+        self.tables.ports.open_count()
     }
 }

@@ -527,7 +527,7 @@ impl Endpoint {
         if outstanding > 0 {
             self.await_peer(now, slot);
         } else {
-            self.watch_seldom(now, slot); // PEER-15
+            self.schedule_rare_check(now, slot); // PEER-15
         }
     }
 
@@ -598,7 +598,7 @@ impl Endpoint {
             priority,
         );
         let known = &mut self.peers[rpc.peer];
-        self.stats.rtt_samples += u64::from(known.rtt.granted(now, rpc.id, self.config.rtt_window_ns));
+        self.stats.rtt_samples += u64::from(known.rtt.record_grant(now, rpc.id, self.config.rtt_window_ns));
         let before = rpc.outgoing.granted;
         if rpc.outgoing.grant(grant.offset) {
             if rpc.outgoing.may_send_new() {
@@ -609,7 +609,7 @@ impl Endpoint {
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
             let (peer, more) = (rpc.peer, rpc.outgoing.granted - before);
             self.delivered(peer, more); // A host that grants more has received as many bytes.
-            self.make_ready(slot);
+            self.queue_if_sendable(slot);
         }
         Ok(())
     }
@@ -655,11 +655,11 @@ impl Endpoint {
                     }
                     let rpc = &mut self.rpcs[slot as usize];
                     rpc.requested.repeats = rpc.requested.repeats.saturating_add(1);
-                    self.peers[peer].rtt.spoil(rpc.id);
+                    self.peers[peer].rtt.discard_probe(rpc.id);
                     self.stats.requests_restarted += 1;
                     self.sending.retransmits.remove(slot);
                     self.request_path_check(now, slot);
-                    self.make_ready(slot);
+                    self.queue_if_sendable(slot);
                 }
                 return Ok(());
             }

@@ -31,7 +31,7 @@ enum TimerPurpose {
 impl Endpoint {
     /// Starts the wait of an RPC for its peer: a RESEND is due if nothing arrives for an interval.
     pub(super) fn await_peer(&mut self, now: Time, slot: u32) {
-        self.watch_within(now, slot, self.config.resend_interval_ns);
+        self.schedule_check_within(now, slot, self.config.resend_interval_ns);
     }
 
     /// Handles the timer of an RPC: the RPC's state determines whether anything is due.
@@ -153,7 +153,7 @@ impl Endpoint {
             let due = self.resend_due(slot);
             if !self.waits_for_peer(slot) {
                 if self.rpcs[slot as usize].state != RpcState::InService {
-                    self.watch_within(now, slot, self.config.resend_interval_ns);
+                    self.schedule_check_within(now, slot, self.config.resend_interval_ns);
                 }
                 continue;
             }
@@ -324,7 +324,7 @@ impl Endpoint {
         };
         self.note_requested(now, slot, resend.offset);
         let rpc = &mut self.rpcs[slot as usize];
-        self.peers[rpc.peer].rtt.spoil(rpc.id);
+        self.peers[rpc.peer].rtt.discard_probe(rpc.id);
         if rpc.state.is_client() {
             let peer = rpc.peer;
             self.mark_served(peer); // SHARE-3: the server knows the id of our call.
@@ -403,14 +403,14 @@ impl Endpoint {
         let sent = resend.offset..end.min(rpc.outgoing.next);
         let sent = self.within_budget(slot, sent);
         if sent.is_empty() {
-            self.make_ready(slot);
+            self.queue_if_sendable(slot);
             self.send_busy(slot);
             return Ok(());
         }
         // PRIO-13
         let bytes = sent.end - sent.start;
         let added = self.sending.retransmits.add(slot, sent, resend.priority.min(highest));
-        self.make_ready(slot);
+        self.queue_if_sendable(slot);
         let peer = self.rpcs[slot as usize].peer;
         self.peers[peer].allowance.resend_budget.give(bytes - added.unwrap_or(0));
         if added == Some(0) {

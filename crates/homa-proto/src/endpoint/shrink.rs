@@ -13,7 +13,7 @@ const LARGE_FOR_NS: u64 = 5 * SEC;
 
 impl Endpoint {
     /// Whether the tables are larger than necessary.
-    fn is_roomy(&self) -> bool {
+    fn is_oversized(&self) -> bool {
         let room = self.rpcs.capacity();
         // A planted fault that the swarm must find: tables keep the memory of a peak.
         #[cfg(homa_canary = "tables_stay_large")]
@@ -23,12 +23,12 @@ impl Endpoint {
 
     /// When `handle_timeout` must be called; [`Time::NEVER`] if the tables need not shrink.
     pub(super) fn next_shrink(&self) -> Time {
-        if self.is_roomy() { self.tables.shrink_at.unwrap_or(self.now) } else { Time::NEVER }
+        if self.is_oversized() { self.tables.shrink_at.unwrap_or(self.now) } else { Time::NEVER }
     }
 
     /// Shrinks the tables if they have been too large for a while.
     pub(super) fn shrink_if_due(&mut self, now: Time) {
-        if !self.is_roomy() {
+        if !self.is_oversized() {
             self.tables.shrink_at = None;
             return;
         }
@@ -38,7 +38,7 @@ impl Endpoint {
             None => {}
         }
         // An RPC in the last slot keeps a table large: check again later.
-        self.tables.shrink_at = self.is_roomy().then_some(now + LARGE_FOR_NS);
+        self.tables.shrink_at = self.is_oversized().then_some(now + LARGE_FOR_NS);
     }
 
     fn shrink_tables(&mut self) {
@@ -55,13 +55,13 @@ impl Endpoint {
     /// Sets the number of valid indices of every structure indexed by slot to `slots`.
     #[cold]
     pub(super) fn fit_tables(&mut self, slots: usize) {
-        self.waits.timers.fit(slots);
-        self.receiving.grants.fit(slots);
-        self.receiving.unscheduled_loss.fit(slots);
-        self.sending.ready.fit(slots);
-        self.tables.peer_rpcs.fit(slots);
-        self.tables.port_rpcs.fit(slots);
-        self.waits.resend_links.fit(slots);
+        self.waits.timers.resize(slots);
+        self.receiving.grants.resize(slots);
+        self.receiving.unscheduled_loss.resize(slots);
+        self.sending.ready.resize(slots);
+        self.tables.peer_rpcs.resize(slots);
+        self.tables.port_rpcs.resize(slots);
+        self.waits.resend_links.resize(slots);
     }
 
     /// Number of RPCs for which this endpoint's tables have room; the caller's own tables need no more.

@@ -125,7 +125,7 @@ impl Endpoint {
         outgoing.opening = Opening::StartAndData;
         outgoing.set_unscheduled(unscheduled);
         self.send_start(slot);
-        self.make_ready(slot);
+        self.queue_if_sendable(slot);
     }
 
     /// Answers a RESEND for everything sent, when START_MSG alone was sent (DIALECT-6).
@@ -194,7 +194,7 @@ impl Endpoint {
         self.note_unproven_packet(slot);
         self.receiving.grants.add(slot, peer, length);
         self.receiving.grants.dirty = true;
-        self.watch_seldom(now, slot); // PEER-15
+        self.schedule_rare_check(now, slot); // PEER-15
         Ok(())
     }
 

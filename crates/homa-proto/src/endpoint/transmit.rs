@@ -69,15 +69,15 @@ impl Endpoint {
             }
             // SHARE-5, SEND-10
             return match self.sending.retransmits.first(slot) {
-                Some((range, priority)) => self.part_again(now, slot, &range, priority),
-                None => self.fresh_part(now, slot),
+                Some((range, priority)) => self.plan_retransmission(now, slot, &range, priority),
+                None => self.plan_new_data(now, slot),
             };
         }
         None
     }
 
     /// Adds an RPC to the messages to send, if it may send.
-    pub(super) fn make_ready(&mut self, slot: u32) {
+    pub(super) fn queue_if_sendable(&mut self, slot: u32) {
         let again = self.sending.retransmits.bytes(slot);
         let outgoing = &self.rpcs[slot as usize].outgoing;
         if again > 0 || outgoing.is_ready() {
@@ -111,7 +111,13 @@ impl Endpoint {
     /// Plans the first bytes of `range`, which were sent before. They lie within the grant, and the pacer
     /// applies to them as to any other bytes.
     #[cold]
-    fn part_again(&mut self, now: Time, slot: u32, range: &Range<u32>, priority: u8) -> Option<PlannedData> {
+    fn plan_retransmission(
+        &mut self,
+        now: Time,
+        slot: u32,
+        range: &Range<u32>,
+        priority: u8,
+    ) -> Option<PlannedData> {
         let len = self.max_payload(self.rpcs[slot as usize].peer).min(range.end - range.start);
         if !self.pacer_admits(now, len, slot) {
             return None;
@@ -127,7 +133,7 @@ impl Endpoint {
         Some(PlannedData { slot, offset: range.start, len, priority, retransmit: true })
     }
 
-    fn fresh_part(&mut self, now: Time, slot: u32) -> Option<PlannedData> {
+    fn plan_new_data(&mut self, now: Time, slot: u32) -> Option<PlannedData> {
         let rpc = &self.rpcs[slot as usize];
         let peer = &self.peers[rpc.peer];
         let (offset, len) = rpc.outgoing.next_packet(self.max_payload(rpc.peer));
@@ -168,7 +174,7 @@ impl Endpoint {
             self.await_peer(now, slot);
         } else if rpc.outgoing.all_sent() {
             (rpc.wait.tries, rpc.wait.backoff) = (0, 0);
-            self.watch_within(now, slot, self.config.need_ack_interval_ns); // ACK-9
+            self.schedule_check_within(now, slot, self.config.need_ack_interval_ns); // ACK-9
         }
     }
 

@@ -171,7 +171,7 @@ mod tests {
         let config = Config::default();
         let at = |peer: &Peer, ns| peer.dialect(Time::from_ns(ns), &config);
         assert_eq!(at(&peer, 0), Dialect::Unknown);
-        peer.belief = Belief::certain(Dialect::Two);
+        peer.belief = Belief::certain_of(Dialect::Two);
         assert_eq!(
             (at(&peer, DIALECT_MEMORY_NS - 1), at(&peer, DIALECT_MEMORY_NS)),
             (Dialect::Two, Dialect::Unknown)

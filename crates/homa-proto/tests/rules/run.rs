@@ -225,7 +225,7 @@ fn what_a_driver_did_not_take_of_a_run_is_a_run() {
     let run = client.endpoint.poll_transmit_run(client.now, 64, 1 << 16).expect("something to send");
     assert_eq!(run.packets(), 8);
     for taken in 0..8 {
-        let left = run.behind(taken).expect("some are left");
+        let left = run.skip(taken).expect("some are left");
         assert_eq!(left.packets(), 8 - taken);
         for index in 0..left.packets() {
             let (packet, same) =
@@ -233,5 +233,5 @@ fn what_a_driver_did_not_take_of_a_run_is_a_run() {
             assert_eq!(packet_of(&packet), packet_of(&same));
         }
     }
-    assert!(run.behind(8).is_none());
+    assert!(run.skip(8).is_none());
 }

@@ -211,7 +211,7 @@ impl Datagrams {
             let entries = if datagram.is_bundle() { 1 } else { usize::from(datagram.packets) };
             if taken < entries {
                 let run = &mut runs[usize::from(datagram.first)];
-                *run = run.behind(taken as u32).unwrap_or(*run);
+                *run = run.skip(taken as u32).unwrap_or(*run);
                 break;
             }
             taken -= entries;
