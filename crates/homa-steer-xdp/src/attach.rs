@@ -104,7 +104,7 @@ pub fn attach(
     let mut steering =
         Steering { links: Vec::new(), devices: Vec::new(), cores: config.cores.clone(), native: true };
     for device in devices {
-        match put_on(&program, &device, config, hold) {
+        match attach_at_place(&program, &device, config, hold) {
             Ok((link, place)) => {
                 steering.native &= place == Place::Native;
                 steering.links.extend(link);
@@ -186,7 +186,7 @@ fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
 }
 
 /// Attaches the program to a device at the configured place. Returns the link, if the process is to hold one.
-fn put_on(
+fn attach_at_place(
     program: &OwnedFd,
     device: &NamedInterface,
     config: &SteerConfig,
@@ -196,7 +196,7 @@ fn put_on(
     for &place in attach::places(config.mode) {
         let put = match hold {
             AttachLifetime::Process => attach::attach(program, device.index, place).map(Some),
-            AttachLifetime::Device => give(program, device, place).map(|()| None),
+            AttachLifetime::Device => attach_to(program, device, place).map(|()| None),
         };
         match put {
             Ok(link) => return Ok((link, place)),
@@ -215,7 +215,7 @@ fn put_on(
 }
 
 /// Attaches the program so that the device keeps it.
-fn give(program: &OwnedFd, device: &NamedInterface, place: Place) -> io::Result<()> {
+fn attach_to(program: &OwnedFd, device: &NamedInterface, place: Place) -> io::Result<()> {
     netdev::set_xdp_program(device.index, Some(program.as_fd()), place)
 }
 

@@ -80,11 +80,11 @@ impl PerCoreCounters {
     }
 
     /// Packets that arrived at a core from other cores.
-    fn came(&self, core: Core) -> u64 {
+    fn packets_from_others(&self, core: Core) -> u64 {
         self.sum(counter::CAME + 8 * usize::from(core))
     }
 
-    fn handed(&self, core: Core) -> u64 {
+    fn packets_to_others(&self, core: Core) -> u64 {
         self.sum(counter::HANDED + 8 * usize::from(core))
     }
 
@@ -115,7 +115,8 @@ pub fn status(name: &str) -> Result<Status, SteeringError> {
     let mut counted = PerCoreCounters(read(&counters)?);
     for look in 0..LOOKS {
         for (least, &core) in under_way.iter_mut().zip(cores) {
-            *least = (*least).min(counted.handed(core).saturating_sub(counted.came(core)));
+            *least = (*least)
+                .min(counted.packets_to_others(core).saturating_sub(counted.packets_from_others(core)));
         }
         if look + 1 < LOOKS && under_way.iter().any(|&packets| packets > 0) {
             thread::sleep(Duration::from_millis(PAUSE_MS));
@@ -127,8 +128,8 @@ pub fn status(name: &str) -> Result<Status, SteeringError> {
     let core = |((&core, flows), drops)| CoreStatus {
         core,
         is_online: is_online(online.as_deref(), core),
-        packets: counted.handed(core) + counted.kept(core),
-        handed_over: counted.handed(core),
+        packets: counted.packets_to_others(core) + counted.kept(core),
+        handed_over: counted.packets_to_others(core),
         drops,
         flows,
     };

@@ -136,11 +136,11 @@ impl LibraryPolicy {
         });
         // Only policies that detect batches use both clocks.
         let now_ns = if self.has_batches { seen_ns } else { now_ns };
-        self.observed.arrived(arrival, now_ns);
+        self.observed.note_arrival(arrival, now_ns);
         let flow_hash = hash.unwrap_or(packet.flow_hash);
         let packet = Packet { now_ns, device, arrival, flow_hash, batch, ..packet };
         let choice = self.policy.choose(&packet, self.observed.loads());
-        self.observed.given(choice.core, now_ns);
+        self.observed.note_assignment(choice.core, now_ns);
         choice
     }
 }

@@ -78,21 +78,21 @@ impl Default for ObservedLoads {
 
 impl ObservedLoads {
     /// Notes that a packet has arrived on this core. Cores beyond the maximum are not observed.
-    pub fn arrived(&mut self, core: Core, now_ns: u64) {
+    pub fn note_arrival(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.received_ns = now_ns;
         }
     }
 
     /// Notes that this core was given a packet to process.
-    pub fn given(&mut self, core: Core, now_ns: u64) {
+    pub fn note_assignment(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.processed_ns = now_ns;
         }
     }
 
     /// Notes that a thread of an application ran on this core.
-    pub fn ran(&mut self, core: Core, now_ns: u64) {
+    pub fn note_run(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.application_ns = now_ns;
         }
@@ -120,16 +120,16 @@ mod tests {
     #[test]
     fn packets_tell_where_they_arrived_and_where_they_went() {
         let mut observed = ObservedLoads::default();
-        observed.arrived(1, 10);
-        observed.given(2, 11);
+        observed.note_arrival(1, 10);
+        observed.note_assignment(2, 11);
         let loads = observed.loads();
         assert_eq!((loads.of(1).received_ns, loads.of(1).processed_ns), (10, 0));
         assert_eq!((loads.of(2).received_ns, loads.of(2).processed_ns), (0, 11));
         assert_eq!(loads.of(2).active_ns(), 11);
-        observed.ran(2, 12);
+        observed.note_run(2, 12);
         assert_eq!(observed.loads().of(2).active_ns(), 12);
-        observed.arrived(u16::MAX, 1);
-        observed.given(u16::MAX, 1);
+        observed.note_arrival(u16::MAX, 1);
+        observed.note_assignment(u16::MAX, 1);
         assert_eq!(observed.loads().of(u16::MAX), CoreLoad::default());
     }
 }

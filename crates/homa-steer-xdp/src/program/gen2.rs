@@ -133,7 +133,7 @@ fn least_recent(program: &mut Assembler, config: &SteerConfig) {
         program.add_register(R2, R9);
         program.load(Width::Four, R2, R2, shared_state::CORES as i16);
         program.jump_if_same(R2, R6, next);
-        consider(program, config, quiet);
+        take_if_better(program, config, quiet);
         program.place(next);
         program.add(R4, 1);
         program.set(R5, count as u32);
@@ -144,7 +144,7 @@ fn least_recent(program: &mut Assembler, config: &SteerConfig) {
 }
 
 /// Takes the core in R2 if it is better than the one in R3 and R7. Overwrites R1, R5 and the stack's key.
-fn consider(program: &mut Assembler, config: &SteerConfig, quiet: Label) {
+fn take_if_better(program: &mut Assembler, config: &SteerConfig, quiet: Label) {
     // R4 is the index among the cores and must be preserved, and R0 belongs to the core of arrival.
     const NUMBER: i16 = super::KEY;
     const PLACE: i16 = super::KEY - 12;

@@ -47,7 +47,7 @@ pub(super) fn build(config: &SteerConfig, maps: Maps) -> Vec<Instruction> {
     program.place(steered);
     program.store(Width::Eight, R10, HASH, R7);
     program.store(Width::Eight, R10, REASON, R9);
-    look_around(&mut program, config, pass);
+    query_kernel(&mut program, config, pass);
     program.load_value_address(R9, maps.state);
     decide(&mut program, config, &|program| program.call(TIME_NS), decided);
     program.place(decided);
@@ -61,7 +61,7 @@ pub(super) fn build(config: &SteerConfig, maps: Maps) -> Vec<Instruction> {
 }
 
 /// Queries of the kernel: the time, the device, the core of arrival.
-fn look_around(program: &mut Assembler, config: &SteerConfig, pass: Label) {
+fn query_kernel(program: &mut Assembler, config: &SteerConfig, pass: Label) {
     match config.policy {
         PolicyName::Sparse => program.load(Width::Four, R6, R6, context::DEVICE),
         PolicyName::Gen2 => {
@@ -169,7 +169,7 @@ fn increment(program: &mut Assembler, from: Register, offset: usize) {
 }
 
 /// Sets the reason and jumps to `decided`.
-fn because(program: &mut Assembler, reason: Reason, decided: Label) {
+fn set_reason(program: &mut Assembler, reason: Reason, decided: Label) {
     program.set(R2, reason as u32);
     program.jump(decided);
 }

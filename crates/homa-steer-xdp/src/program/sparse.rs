@@ -4,7 +4,7 @@ use homa_bpf::assembler::Register::{R1, R2, R3, R6, R7, R8, R9};
 use homa_bpf::assembler::{Assembler, Label, Width};
 use homa_steer::{ACTIVE_NS, Core, Reason};
 
-use super::{because, by_hash};
+use super::{by_hash, set_reason};
 use crate::config::SteerConfig;
 use crate::state::{shared_state, slot};
 
@@ -27,7 +27,7 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
         program.store(Width::Eight, R9, at + slot::SEEN as i16, R8);
         program.place(same);
         program.set(R1, core.into());
-        because(program, Reason::KnownFlow, decided);
+        set_reason(program, Reason::KnownFlow, decided);
         program.place(next);
     }
     let (search, hash) = (program.label(), program.label());
@@ -47,7 +47,7 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
         program.store(Width::Eight, R9, at + slot::FLOW as i16, R6);
         program.store(Width::Eight, R9, at + slot::SEEN as i16, R8);
         program.set(R1, core.into());
-        because(program, Reason::NewFlow, decided);
+        set_reason(program, Reason::NewFlow, decided);
         program.place(next);
     }
     program.place(hash);

@@ -466,7 +466,7 @@ impl<'a> EndpointBuilder<'a> {
 
 /// The cutoffs of a host that has not computed any yet.
 fn first_cutoffs(protocol: &Config) -> CutoffSet {
-    CutoffSet::founding(protocol.unsched_cutoffs, protocol.first_cutoff_version)
+    CutoffSet::initial(protocol.unsched_cutoffs, protocol.first_cutoff_version)
 }
 
 /// Joins the processes that share this host's address, once for each endpoint. The host then uses their

@@ -91,7 +91,7 @@ fn begin<'a>(
     let place = client.place(*to);
     let PortAt { shared, client: port, .. } = client.at(place);
     let length = request.len();
-    let (at, now) = shared.clock.look();
+    let (at, now) = shared.clock.read_both();
     let mut engine = shared.lock_since(at);
     let owner = CallOwner::CallTicket(CallTicket::default());
     let index = engine.start_call(now, *port, *to, request, owner, step)?;

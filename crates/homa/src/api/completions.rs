@@ -67,7 +67,7 @@ impl CompletionQueue {
     /// calls whose completion has not been taken.
     pub fn submit(&self, to: ServerAddr, request: impl Into<Bytes>, cookie: u64) -> Result<(), CallError> {
         let port = self.client.home();
-        let (at, now) = port.shared.clock.look();
+        let (at, now) = port.shared.clock.read_both();
         let request = request.into();
         let length = request.len();
         let mut engine = port.shared.lock_since(at);
@@ -92,7 +92,7 @@ impl CompletionQueue {
             return;
         }
         let port = self.client.home();
-        let (at, now) = port.shared.clock.look();
+        let (at, now) = port.shared.clock.read_both();
         let mut errors = Vec::new();
         let mut engine = port.shared.lock_since(at);
         for (to, request, cookie) in calls.drain(..) {

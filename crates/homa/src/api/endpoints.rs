@@ -49,7 +49,7 @@ pub(crate) struct Endpoints {
 impl Endpoints {
     pub(crate) fn new(members: Vec<Arc<SharedEngine>>, placement: Option<Placement>) -> Endpoints {
         if members.len() > 1 {
-            members.iter().for_each(|shared| shared.introduce(&members));
+            members.iter().for_each(|shared| shared.set_members(&members));
         }
         let (ports, next_client) = (Mutex::new(()), AtomicUsize::new(0));
         Endpoints { members, ports, next_client, placement: placement.map(Arc::new) }
@@ -66,7 +66,7 @@ impl Endpoints {
     }
 
     /// The endpoint for the next port that lives in one endpoint: ports are dealt out in turn.
-    pub(crate) fn deal_client(&self) -> &Arc<SharedEngine> {
+    pub(crate) fn next_client_endpoint(&self) -> &Arc<SharedEngine> {
         &self.members[self.next_client.fetch_add(1, Relaxed) % self.members.len()]
     }
 
@@ -87,7 +87,7 @@ impl Endpoints {
             Ok(PortAt { shared: Arc::clone(shared), client, number })
         };
         let Some(placement) = &self.placement else {
-            return Ok((vec![open(self.deal_client())?], 0, None));
+            return Ok((vec![open(self.next_client_endpoint())?], 0, None));
         };
         let turn = self.next_client.fetch_add(1, Relaxed);
         let ports = self.members.iter().map(open).collect::<Result<Vec<_>, HostError>>()?;

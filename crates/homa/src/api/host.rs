@@ -178,7 +178,7 @@ impl Host {
             }
             let shared = Arc::clone(shared);
             let thread = thread::Builder::new().name("homa-progress".to_owned());
-            let thread = thread.spawn(move || progress_thread::run_or_close(&shared));
+            let thread = thread.spawn(move || progress_thread::run_and_close_on_panic(&shared));
             let thread = thread.map_err(|source| HostError::System { what: "a thread", source })?;
             self.progress.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }

@@ -54,7 +54,7 @@ impl WaitSites {
         let own = HOMES.try_with(|all| {
             let home = &all[self.id as usize % REMEMBERED];
             if home.get().0 != self.id {
-                home.set((self.id, self.deal(endpoints)));
+                home.set((self.id, self.next_endpoint(endpoints)));
             }
             home.get().1
         });
@@ -62,7 +62,7 @@ impl WaitSites {
         own.unwrap_or(0)
     }
 
-    fn deal(&self, endpoints: usize) -> usize {
+    fn next_endpoint(&self, endpoints: usize) -> usize {
         self.next.fetch_add(1, Relaxed) % endpoints
     }
 }
@@ -74,8 +74,8 @@ impl PortHandle {
     }
 
     /// The endpoint at which a new task waits.
-    pub(crate) fn deal(&self) -> usize {
-        self.homes.deal(self.servers.len())
+    pub(crate) fn next_endpoint(&self) -> usize {
+        self.homes.next_endpoint(self.servers.len())
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -96,7 +96,7 @@ impl PortHandle {
         &self.endpoints.members[endpoint]
     }
 
-    pub(crate) fn on(&self, endpoint: usize) -> WaitTarget {
+    pub(crate) fn wait_target(&self, endpoint: usize) -> WaitTarget {
         WaitTarget::Requests(self.servers[endpoint])
     }
 }

@@ -95,7 +95,7 @@ impl Recv<'_> {
         let port = self.port;
         let home = port.home();
         let shared = port.shared(home);
-        let on = port.on(home);
+        let on = port.wait_target(home);
         let deadline = self.limit.end(|| shared.now());
         let mut engine = shared.lock();
         // Otherwise a caller whose limit has already passed would never drive the network.
@@ -130,7 +130,7 @@ impl Future for Recv<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let recv = &mut *self;
         let port = recv.port;
-        let home = *recv.home.get_or_insert_with(|| port.deal());
+        let home = *recv.home.get_or_insert_with(|| port.next_endpoint());
         let (shared, server) = (port.shared(home), port.index(home));
         let waker = context.waker().clone();
         let mut has_driven = false;

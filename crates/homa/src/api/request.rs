@@ -89,7 +89,7 @@ impl Request {
     /// the application's code.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        let role = self.shared().lock().glance(|engine| engine.buffers.role(self.rpc));
+        let role = self.shared().lock().peek(|engine| engine.buffers.role(self.rpc));
         matches!(role, Role::Delivered { .. })
     }
 
@@ -121,7 +121,7 @@ impl Request {
         self.answered = true;
         let shared = self.port.shared(self.endpoint);
         let length = response.len();
-        let (at, now) = shared.clock.look();
+        let (at, now) = shared.clock.read_both();
         let mut engine = shared.lock_since(at);
         let result = answer(&mut engine, now, (self.rpc, self.peer), response);
         if result.is_ok() {
@@ -137,7 +137,7 @@ impl Request {
         self.check_whole()?;
         self.answered = true;
         let shared = self.shared();
-        let (at, now) = shared.clock.look();
+        let (at, now) = shared.clock.read_both();
         let mut engine = shared.lock_since(at);
         let result = copy_and_send::copy_and_send(shared, &mut engine, pieces, |engine, response| {
             let length = response.len();
@@ -159,7 +159,7 @@ impl Request {
         for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
             let Some((first, _)) = of_one.first() else { continue };
             let shared = Arc::clone(first.shared());
-            let (at, now) = shared.clock.look();
+            let (at, now) = shared.clock.read_both();
             let mut engine = shared.lock_since(at);
             for (rpc, response) in of_one {
                 if let Err(error) = rpc.check_whole() {
@@ -205,7 +205,7 @@ impl Request {
 impl Request {
     /// Forgets an RPC that is over, under the lock of its endpoint. A plain drop would take that lock again,
     /// and dropping memory lent for the request might, too.
-    pub(crate) fn let_go(mut self, buffers: &mut Buffers) {
+    pub(crate) fn forget_rpc(mut self, buffers: &mut Buffers) {
         self.answered = true;
         buffers.free_later(mem::take(&mut self.payload));
     }

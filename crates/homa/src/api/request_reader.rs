@@ -83,7 +83,7 @@ impl RequestReader {
     }
 
     /// The chunk that is already known here, without taking the host's lock.
-    fn at_hand(&self) -> Option<ReadChunk> {
+    fn known_chunk(&self) -> Option<ReadChunk> {
         match (self.failed, &self.request.arriving) {
             (Some(error), _) => Some(ReadChunk::End(Err(error))),
             (None, None) => Some(ReadChunk::Whole),
@@ -93,7 +93,7 @@ impl RequestReader {
 
     /// Waits for more than `read` bytes; `None` if the limit has passed.
     fn wait_for(&self, limit: &TimeLimit, read: u32) -> Option<ReadChunk> {
-        let at_hand = self.at_hand();
+        let at_hand = self.known_chunk();
         let Some(PartialRequest { index, .. }) = self.request.arriving.filter(|_| at_hand.is_none()) else {
             return at_hand;
         };
@@ -109,7 +109,7 @@ impl RequestReader {
 
     /// Polls for more than `read` bytes; `Ready(None)` if the limit has passed.
     fn poll(&self, context: &Context<'_>, limit: &mut TimeLimit, read: u32) -> Poll<Option<ReadChunk>> {
-        let at_hand = self.at_hand();
+        let at_hand = self.known_chunk();
         let Some(PartialRequest { index, .. }) = self.request.arriving.filter(|_| at_hand.is_none()) else {
             return Poll::Ready(at_hand);
         };

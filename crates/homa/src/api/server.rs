@@ -25,7 +25,7 @@ impl PortHandle {
     /// Looks for a request at the endpoint `home`, which is locked, and checks whether other endpoints have
     /// one.
     pub(crate) fn find(self: &Arc<Self>, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Request>> {
-        engine.find((self.on(home), self.exchange.as_ref()), |engine| take(engine, self, home))
+        engine.find((self.wait_target(home), self.exchange.as_ref()), |engine| take(engine, self, home))
     }
 
     /// Takes a request that waits at another endpoint than `home`, where no thread waits for it. `more` may
@@ -36,7 +36,7 @@ impl PortHandle {
         marked: u64,
         mut more: impl FnMut(&mut Engine, usize),
     ) -> Option<Result<Request, RecvError>> {
-        let members = |endpoint| (&**self.shared(endpoint), self.on(endpoint));
+        let members = |endpoint| (&**self.shared(endpoint), self.wait_target(endpoint));
         wait::take_elsewhere(members, home, marked, |engine, endpoint| {
             let taken = take(engine, self, endpoint);
             if let Some(Ok(_)) = taken {

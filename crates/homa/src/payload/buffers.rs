@@ -129,7 +129,7 @@ impl Buffers {
     }
 
     /// Releases the memory of unused slots beyond `room`: after a peak there are no such RPCs any more.
-    pub(crate) fn fit(&mut self, room: usize) {
+    pub(crate) fn resize(&mut self, room: usize) {
         if self.slots.len() <= room {
             return;
         }

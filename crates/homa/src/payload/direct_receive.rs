@@ -32,7 +32,7 @@ impl Buffers {
     }
 
     /// Sets a message's memory aside while a packet is processed whose `payload` bytes were written after the
-    /// end of that memory. `offset` is the packet's offset in its own message. [`Buffers::give_back_held`]
+    /// end of that memory. `offset` is the packet's offset in its own message. [`Buffers::release_held`]
     /// must follow.
     pub(crate) fn hold_in_place(&mut self, mut in_place: DirectReceive, offset: u32, payload: usize) {
         in_place.packet = Some((offset, payload));
@@ -54,7 +54,7 @@ impl Buffers {
     }
 
     /// Like [`Buffers::give_back`], for the held memory.
-    pub(crate) fn give_back_held(&mut self) {
+    pub(crate) fn release_held(&mut self) {
         if let Some(in_place) = self.in_place.take() {
             self.give_back(in_place);
         }
@@ -126,7 +126,7 @@ mod tests {
         let (mut buffers, in_place) = expecting(&bytes(PACKET, PACKET));
         buffers.hold_in_place(in_place, PACKET as u32, PACKET);
         buffers.write(A, LENGTH, PACKET as u32, PACKET as u32, &[]);
-        buffers.give_back_held();
+        buffers.release_held();
         assert!(buffers.take_expected().is_some_and(|in_place| {
             buffers.give_back(in_place);
             true
@@ -139,7 +139,7 @@ mod tests {
         let (mut buffers, in_place) = expecting(&bytes(0, PACKET));
         buffers.hold_in_place(in_place, 0, PACKET);
         buffers.write(B, PACKET as u32, 0, PACKET as u32, &[]);
-        buffers.give_back_held();
+        buffers.release_held();
         assert!(buffers.take_incoming(B) == bytes(0, PACKET));
         finish(buffers, PACKET);
     }
@@ -149,7 +149,7 @@ mod tests {
         let (mut buffers, in_place) = expecting(&bytes(3 * PACKET, PACKET));
         buffers.hold_in_place(in_place, 3 * PACKET as u32, PACKET);
         buffers.write(A, LENGTH, 3 * PACKET as u32, PACKET as u32, &[]);
-        buffers.give_back_held();
+        buffers.release_held();
         for offset in [PACKET, 2 * PACKET, 4 * PACKET] {
             buffers.write(A, LENGTH, offset as u32, PACKET as u32, &bytes(offset, PACKET));
         }
@@ -162,14 +162,14 @@ mod tests {
         let (mut buffers, in_place) = expecting(&bytes(PACKET / 2, PACKET));
         buffers.hold_in_place(in_place, (PACKET / 2) as u32, PACKET);
         buffers.write(A, LENGTH, PACKET as u32, (PACKET / 2) as u32, &[]);
-        buffers.give_back_held();
+        buffers.release_held();
         let rest = bytes(PACKET / 2 * 3, PACKET / 2);
         buffers.write(A, LENGTH, (PACKET / 2 * 3) as u32, rest.len() as u32, &rest);
         finish(buffers, 2 * PACKET);
 
         let (mut buffers, in_place) = expecting(&[9; PACKET]);
         buffers.hold_in_place(in_place, 0, PACKET);
-        buffers.give_back_held();
+        buffers.release_held();
         finish(buffers, PACKET);
     }
 
@@ -178,7 +178,7 @@ mod tests {
         let (mut buffers, in_place) = expecting(&[1; PACKET]);
         buffers.hold_in_place(in_place, PACKET as u32, PACKET);
         buffers.release(A);
-        buffers.give_back_held();
+        buffers.release_held();
         assert_eq!((buffers.incoming_bytes(), buffers.incoming_len(A)), (0, 0));
         buffers.write(B, PACKET as u32, 0, PACKET as u32, &bytes(0, PACKET));
         assert!(buffers.take_expected().is_none());

@@ -118,7 +118,7 @@ async fn run(task: DriverTask) {
 
 /// One turn of the task.
 fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
-    let (at, begin) = shared.clock.look();
+    let (at, begin) = shared.clock.read_both();
     let mut engine = shared.lock();
     if engine.phase == Phase::Closed {
         return NextStep::Exit;

@@ -28,7 +28,7 @@ impl HostClock {
     /// One moment on two clocks: on the trace's clock, for events recorded later under the lock, and on the
     /// protocol's. The trace's time is 0 if there is no trace clock.
     #[inline]
-    pub(crate) fn look(&self) -> (u64, Time) {
+    pub(crate) fn read_both(&self) -> (u64, Time) {
         let moment = self.system.now();
         let at = match (self.trace, moment.ticks) {
             (None, _) => 0,
@@ -58,12 +58,13 @@ mod tests {
         let ticks = traced.expect("a live clock");
         let clock = HostClock::new(zero_ns, traced);
         let (early, early_at) = (clock.now(), ticks.now());
-        let (at, now) = clock.look();
+        let (at, now) = clock.read_both();
         assert!((early_at..=ticks.now()).contains(&at) && (early..=clock.now()).contains(&now));
-        assert_eq!(HostClock::new(zero_ns, untraced).look().0, 0);
+        assert_eq!(HostClock::new(zero_ns, untraced).read_both().0, 0);
         // A trace of the clock that nobody adjusts.
         let raw = Trace::new(1, Clock::Monotonic).ticks();
-        let (early_at, (at, _)) = (raw.expect("a live clock").now(), HostClock::new(zero_ns, raw).look());
+        let (early_at, (at, _)) =
+            (raw.expect("a live clock").now(), HostClock::new(zero_ns, raw).read_both());
         assert!((early_at..=early_at + 60_000_000_000).contains(&at));
     }
 

@@ -22,7 +22,7 @@ impl Drop for CopyGuard<'_> {
 }
 
 /// Whether to copy these pieces while they are sent, rather than before.
-pub(crate) fn is_worth_it(shared: &SharedEngine, pieces: &[&[u8]]) -> bool {
+pub(crate) fn pays_off(shared: &SharedEngine, pieces: &[&[u8]]) -> bool {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     (MIN_BYTES..=MAX_BYTES).contains(&length) && !shared.is_wanted() && shared.lock().waiting.is_idle()
 }

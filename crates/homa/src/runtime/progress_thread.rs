@@ -16,7 +16,7 @@ use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
 /// Like [`run`], but closes the host after a panic, so that its callers get an error. A panic would otherwise
 /// leave a host whose requests are not received and whose timers are not processed.
-pub(crate) fn run_or_close(shared: &Arc<SharedEngine>) {
+pub(crate) fn run_and_close_on_panic(shared: &Arc<SharedEngine>) {
     // The half-done state that the panic left is only closed, not used any more.
     if panic::catch_unwind(AssertUnwindSafe(|| run(shared))).is_ok() {
         return;

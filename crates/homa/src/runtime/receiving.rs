@@ -74,7 +74,7 @@ impl Receiving {
                 ..RxPacket::new(from, bytes)
             });
             endpoint.handle_packets(now, packet, buffers);
-            buffers.give_back_held();
+            buffers.release_held();
         } else if let Some((from, _)) = self.burst.get(0).filter(|_| !self.bundle.is_empty()) {
             let packets = packets_in(from, &self.bundle, self.burst.priority(0));
             endpoint.handle_packets(now, packets, buffers);

@@ -120,7 +120,7 @@ impl SharedEngine {
     }
 
     /// Gives this endpoint the handles of all endpoints of its host.
-    pub(crate) fn introduce(&self, members: &[Arc<SharedEngine>]) {
+    pub(crate) fn set_members(&self, members: &[Arc<SharedEngine>]) {
         let _ = self.members.set(members.iter().map(Arc::downgrade).collect());
     }
 
@@ -145,7 +145,7 @@ impl SharedEngine {
             let mut engine = shared.lock();
             let found = engine.answer_call(on);
             if !found {
-                exchange.retract(endpoint);
+                exchange.withdraw_waiter(endpoint);
             }
             found
         });
@@ -302,7 +302,7 @@ impl Drop for EngineGuard<'_> {
 impl EngineGuard<'_> {
     /// Reads the engine and releases the lock, but leaves pending frees to the next holder of the lock. This
     /// is for a caller that holds a lock which the application's code may want, too.
-    pub(crate) fn glance<T>(mut self, look: impl FnOnce(&Engine) -> T) -> T {
+    pub(crate) fn peek<T>(mut self, look: impl FnOnce(&Engine) -> T) -> T {
         let seen = look(&self);
         // A thread that queues wake-ups takes them out before it releases the lock, so none is lost here.
         self.guard = None;

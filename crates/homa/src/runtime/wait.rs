@@ -80,7 +80,7 @@ fn follow<'a>(
     drop(engine);
     let since = shared.now();
     sleeper.sleep(deadline.map(|deadline| deadline.since(since)));
-    let (at, now) = shared.clock.look();
+    let (at, now) = shared.clock.read_both();
     let mut engine = shared.lock();
     let called = !engine.waiting.forget_follower(sleeper);
     if called {
@@ -225,7 +225,7 @@ fn leader_sleep<'a>(
         Interest { fd: shared.fd(), room, mail: shared.mailbox() },
         until.map(|until| until.since(now)),
     );
-    let (at, woken) = shared.clock.look();
+    let (at, woken) = shared.clock.read_both();
     let mut engine = shared.lock();
     engine.waiting.leader_sleeps_until = None;
     let called = std::mem::take(&mut engine.waiting.leader_notified);

@@ -26,21 +26,21 @@ impl WakeChooser {
     /// An application's thread ran on this core until now, and falls asleep.
     pub(crate) fn ran(&mut self, core: Core, now: Time) {
         if let Some(observed) = &mut self.observed {
-            observed.ran(core, now.as_ns());
+            observed.note_run(core, now.as_ns());
         }
     }
 
     /// The calling thread has received packets.
     pub(crate) fn received(&mut self, now: Time) {
         if let Some(observed) = &mut self.observed {
-            observed.arrived(this_core(), now.as_ns());
+            observed.note_arrival(this_core(), now.as_ns());
         }
     }
 
     /// A thread that sleeps on this core is woken.
     pub(crate) fn woke(&mut self, core: Core, now: Time) {
         if let Some(observed) = &mut self.observed {
-            observed.given(core, now.as_ns());
+            observed.note_assignment(core, now.as_ns());
         }
     }
 

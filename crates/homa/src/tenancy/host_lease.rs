@@ -236,7 +236,7 @@ mod tests {
 
     fn members(count: u32) -> Vec<Member> {
         let pool =
-            Arc::new(GroupPool::new(count as usize, CutoffSet::founding([0; PRIORITIES], 1), 1_000_000));
+            Arc::new(GroupPool::new(count as usize, CutoffSet::initial([0; PRIORITIES], 1), 1_000_000));
         let member = |index: u32| {
             let config = Config { endpoints: count, endpoint: index, ..link() };
             let mut endpoint = Endpoint::new(config, Trace::off()).unwrap();

@@ -84,7 +84,7 @@ impl Placement {
             *load = CoreLoad { waiting_packets: open, idle: open == 0, ..observed.loads().of(endpoint) };
         }
         let choice = policy.choose(&packet, Loads(loads));
-        observed.given(choice.core, now.as_ns());
+        observed.note_assignment(choice.core, now.as_ns());
         usize::from(choice.core)
     }
 }

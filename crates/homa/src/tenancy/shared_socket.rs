@@ -52,7 +52,7 @@ impl SharedSocket {
             return;
         }
         for (index, (from, bytes)) in burst.iter().enumerate() {
-            let (whole, header) = self.addressees(slots, bytes);
+            let (whole, header) = self.recipients(slots, bytes);
             let mut packet = HandedPacket {
                 from,
                 priority: burst.priority(index),
@@ -71,7 +71,7 @@ impl SharedSocket {
     }
 
     /// The processes that need all of a packet, and those that need its header: a bit for each slot.
-    fn addressees(&self, slots: &EndpointSlots, packet: &[u8]) -> (u64, u64) {
+    fn recipients(&self, slots: &EndpointSlots, packet: &[u8]) -> (u64, u64) {
         let kind = packet.get(TYPE_AT).and_then(|&kind| PacketType::try_from(kind).ok());
         match kind {
             // HOST-7: for all processes of the host.

@@ -34,7 +34,7 @@ fn task_is_woken(mailbox: &Mailbox) -> bool {
 
 /// Runs `poster` in parallel with a thread that goes to sleep if the mailbox allows it, and takes the mail if
 /// not.
-fn sleeping_beside(poster: fn(&Mailbox)) {
+fn race_with_sleep(poster: fn(&Mailbox)) {
     let mailbox = mailbox();
     let posting = {
         let mailbox = Arc::clone(&mailbox);
@@ -53,12 +53,12 @@ fn sleeping_beside(poster: fn(&Mailbox)) {
 
 /// A thread that goes to sleep while urgent mail is posted finds the mail or is notified.
 pub fn urgent_mail_ends_a_sleep() {
-    sleeping_beside(|mailbox| post(mailbox, true, b"a"));
+    race_with_sleep(|mailbox| post(mailbox, true, b"a"));
 }
 
 /// A closing host makes mail urgent that was posted before or is being posted.
 pub fn hurry_ends_a_sleep_beside_mail_that_is_not_urgent() {
-    sleeping_beside(|mailbox| {
+    race_with_sleep(|mailbox| {
         post(mailbox, false, b"a");
         mailbox.hurry();
     });

@@ -60,7 +60,7 @@ struct SocketShard {
 }
 
 impl SocketShard {
-    fn on(&self) -> WaitTarget {
+    fn wait_target(&self) -> WaitTarget {
         WaitTarget::Socket(self.index)
     }
 }
@@ -85,7 +85,7 @@ impl Host {
         self.start_progress()?;
         let Some(number) = port.filter(|port| *port < FIRST_CLIENT_PORT) else {
             let chosen = self.choose_client_port()?.or(port);
-            let shared = Arc::clone(endpoints.deal_client());
+            let shared = Arc::clone(endpoints.next_client_endpoint());
             let (index, number) = shared.lock().open_socket(shared.now(), chosen, None)?;
             return Ok(Socket::new(endpoints, vec![SocketShard { shared, index }], number, OnceLock::new()));
         };
@@ -96,7 +96,8 @@ impl Host {
             let (index, _) = shared.lock().open_socket(shared.now(), Some(number), Some(server))?;
             socket.members.push(SocketShard { shared: Arc::clone(shared), index });
         }
-        socket.exchange = endpoints.set_exchange(socket.members.iter().map(SocketShard::on).collect());
+        socket.exchange =
+            endpoints.set_exchange(socket.members.iter().map(SocketShard::wait_target).collect());
         Ok(socket)
     }
 }
@@ -187,7 +188,7 @@ impl Socket {
         more: bool,
     ) -> Result<u64, CallError> {
         let SocketShard { shared, index: socket } = &self.members[self.home()];
-        let (at, now) = shared.clock.look();
+        let (at, now) = shared.clock.read_both();
         let mut engine = shared.lock_since(at);
         if engine.sockets.open[*socket].closed {
             return Err(CallError::Closed);
@@ -217,10 +218,10 @@ impl Socket {
         more: bool,
     ) -> Result<u64, CallError> {
         let SocketShard { shared, index: socket } = &self.members[self.home()];
-        if !copy_and_send::is_worth_it(shared, pieces) {
+        if !copy_and_send::pays_off(shared, pieces) {
             return self.start_until((to, self.message(pieces)), (cookie, private), None, more);
         }
-        let (at, now) = shared.clock.look();
+        let (at, now) = shared.clock.read_both();
         let mut engine = shared.lock_since(at);
         if engine.sockets.open[*socket].closed {
             return Err(CallError::Closed);
@@ -242,7 +243,7 @@ impl Socket {
     /// # Errors
     /// See [`ReplyError`]; the RPC is over in that case, too.
     pub fn reply_pieces(&self, rpc: Request, pieces: &[&[u8]], more: bool) -> Result<(), ReplyError> {
-        if !copy_and_send::is_worth_it(rpc.shared(), pieces) {
+        if !copy_and_send::pays_off(rpc.shared(), pieces) {
             return rpc.reply_or_hold(self.message(pieces), more);
         }
         rpc.reply_while_copying(pieces)
@@ -303,7 +304,7 @@ impl Socket {
         loop {
             // The result has hundreds of bytes, and each function that returned it would copy them.
             let mut found = None;
-            self.wait(member, member.on(), until, &wanted, |engine| {
+            self.wait(member, member.wait_target(), until, &wanted, |engine| {
                 // Most calls find nothing, and moving an empty result is not worth it, either.
                 let some @ Some(_) = self.find(engine, home) else { return None };
                 found = some;
@@ -328,14 +329,14 @@ impl Socket {
     /// any.
     fn find(&self, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Arrival>> {
         let member = &self.members[home];
-        engine.find((member.on(), self.exchange.as_ref()), |engine| self.take(engine, home))
+        engine.find((member.wait_target(), self.exchange.as_ref()), |engine| self.take(engine, home))
     }
 
     /// Takes an arrival at another endpoint than `home`, where no thread waits for it.
     fn take_elsewhere(&self, home: usize, marked: u64) -> Option<Result<Arrival, RecvError>> {
         let members = |endpoint: usize| {
             let member = &self.members[endpoint];
-            (&*member.shared, member.on())
+            (&*member.shared, member.wait_target())
         };
         wait::take_elsewhere(members, home, marked, |engine, endpoint| self.take(engine, endpoint))
     }
@@ -412,7 +413,7 @@ impl Socket {
             engine.sockets.open[index].closed || engine.phase != Phase::Open || engine.arrivals(index) > 0
         };
         let mut members = self.members.iter();
-        members.any(|member| member.shared.lock().glance(|engine| has_arrival(engine, member.index)))
+        members.any(|member| member.shared.lock().peek(|engine| has_arrival(engine, member.index)))
     }
 
     /// Sets a waker, which is called from any thread when something arrives for which no thread waits in

@@ -44,6 +44,6 @@ fn take_request(engine: &mut Engine, server: Option<&Server>, endpoint: usize) -
         }
         // The client has given the request up; the endpoint knows this, but its event has not been polled
         // yet.
-        rpc.let_go(&mut engine.buffers);
+        rpc.forget_rpc(&mut engine.buffers);
     }
 }

@@ -33,7 +33,7 @@ impl Engine {
                 }
                 Event::Readable { rpc, end, length } => {
                     let Some(call) = self.buffers.call_of(rpc) else {
-                        self.request_grew(rpc, end);
+                        self.on_request_growth(rpc, end);
                         continue;
                     };
                     if let Some(CallOwner::CallTicket(ticket)) =

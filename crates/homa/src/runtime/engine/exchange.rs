@@ -58,7 +58,7 @@ impl Engine {
         }
         let index = self.tenancy.group.as_ref().map_or(0, |member| member.index);
         let offers = self.offers_mut(on)?;
-        let marked = exchange.look(index, &mut offers.woken_for_help);
+        let marked = exchange.announce_waiter(index, &mut offers.woken_for_help);
         offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
         if marked != 0 && offers.takes.is_multiple_of(LOOK_ELSEWHERE) {
             // The caller may have been woken for an item here.
@@ -106,7 +106,7 @@ impl Engine {
 
     /// Calls for help now, or later if no thread comes.
     fn call_when_due(&mut self, exchange: Arc<RequestExchange>, index: usize) {
-        if !exchange.must_call() {
+        if !exchange.needs_help() {
             return;
         }
         if self.progress_can_watch() && self.waiting.help_handover.may_defer(self.driving.last_driven) {
@@ -134,7 +134,7 @@ impl Engine {
             }
             any = true;
             exchange.mark(index);
-            if exchange.must_call() {
+            if exchange.needs_help() {
                 // A thread that comes for the request now comes late.
                 self.waiting.help_handover.ended(now);
                 self.counts.host.help_calls += 1;

@@ -29,7 +29,7 @@ impl Engine {
     }
 
     /// More bytes of an incoming request have arrived.
-    pub(crate) fn request_grew(&mut self, rpc: RpcKey, end: u32) {
+    pub(crate) fn on_request_growth(&mut self, rpc: RpcKey, end: u32) {
         match self.buffers.role(rpc) {
             Role::None => self.queue_early(rpc),
             Role::Reading { .. } => {

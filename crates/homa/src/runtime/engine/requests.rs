@@ -173,13 +173,13 @@ impl Engine {
             self.return_lent(rpc, reason);
         }
         if let Some(server) = server {
-            self.tidy_queue(server);
+            self.remove_abandoned_requests(server);
             self.close_when_done(now, server);
         }
     }
 
     /// Removes the requests of clients that gave up, once they are more than half of the queue.
-    fn tidy_queue(&mut self, server: usize) {
+    fn remove_abandoned_requests(&mut self, server: usize) {
         let port = &mut self.requests.ports[server];
         if port.dead > port.queue.len() / 2 {
             let buffers = &self.buffers;

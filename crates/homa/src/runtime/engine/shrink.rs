@@ -12,7 +12,7 @@ impl Engine {
     /// Shrinks the runtime's tables if the endpoint has shrunk its own.
     pub(crate) fn fit_tables(&mut self) {
         let room = self.endpoint.room();
-        self.buffers.fit(room);
+        self.buffers.resize(room);
         if mem::replace(&mut self.shrink.room, room) <= room {
             return;
         }

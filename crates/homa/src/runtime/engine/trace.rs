@@ -54,7 +54,7 @@ impl Engine {
         if !self.endpoint.trace().is_recording() {
             return;
         }
-        self.tracing.just_now = self.look();
+        self.tracing.just_now = self.read_clock();
         self.endpoint.trace().record(EventKind::BurstTaken, 0, u32::try_from(taken).unwrap_or(u32::MAX), 0);
         if let Some(run) = self.sending.unsent.first() {
             let traced = run.first.payload.map_or(TraceKey::default(), |range| self.traced(range.rpc));
@@ -77,7 +77,7 @@ impl Engine {
             return now;
         }
         let empty = std::mem::take(&mut self.receiving.empty_polls);
-        let since = self.look().unwrap_or(now);
+        let since = self.read_clock().unwrap_or(now);
         self.endpoint.trace().record(EventKind::BurstIn, 0, datagrams as u32, empty);
         since.max(now)
     }
@@ -85,14 +85,14 @@ impl Engine {
     /// The packets of the burst that was read are processed.
     pub(crate) fn note_burst_processed(&mut self, packets: u64) {
         if self.endpoint.trace().is_recording() {
-            self.tracing.just_now = self.look();
+            self.tracing.just_now = self.read_clock();
             self.endpoint.trace().record(EventKind::BurstProcessed, 0, packets as u32, 0);
         }
     }
 
     /// Reads the clock, which begins a stage of the trace; `None` if time is simulated.
-    fn look(&mut self) -> Option<Time> {
-        let (at, now) = self.tracing.clock?.look();
+    fn read_clock(&mut self) -> Option<Time> {
+        let (at, now) = self.tracing.clock?.read_both();
         self.endpoint.trace().begin_stage_at(at);
         Some(now)
     }

@@ -71,7 +71,7 @@ impl RequestExchange {
     /// Called by a thread or task that may wait at `endpoint`, with the endpoint's lock held. It announces
     /// itself, and ends the call for help if it was woken by one. Returns the endpoints that have requests
     /// for any thread, a bit for each.
-    pub(crate) fn look(&self, endpoint: usize, woken_for_help: &mut bool) -> u64 {
+    pub(crate) fn announce_waiter(&self, endpoint: usize, woken_for_help: &mut bool) -> u64 {
         if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
             self.waiting.fetch_or(1 << endpoint, SeqCst);
         }
@@ -103,16 +103,16 @@ impl RequestExchange {
 
     /// Whether to call for help: there are requests for it, a thread may be waiting, and no other call is in
     /// progress.
-    pub(crate) fn must_call(&self) -> bool {
+    pub(crate) fn needs_help(&self) -> bool {
         self.surplus.load(SeqCst) != 0 && !self.called.load(SeqCst) && self.waiting.load(SeqCst) != 0
     }
 
     /// Wakes one waiter, if possible at another endpoint than `from`. The caller holds no lock. `wake` wakes
     /// a waiter on the target at an endpoint, and returns whether there was one; if not, it
-    /// [retracts](RequestExchange::retract) the endpoint's announcement under that endpoint's lock.
+    /// [withdraws](RequestExchange::withdraw_waiter) the endpoint's announcement under that endpoint's lock.
     pub(crate) fn call_help(&self, from: usize, wake: impl Fn(usize, WaitTarget) -> bool) {
         let count = self.ons.len();
-        while self.must_call() && !self.called.swap(true, SeqCst) {
+        while self.needs_help() && !self.called.swap(true, SeqCst) {
             let mut endpoints = (1..=count).map(|turn| (from + turn) % count);
             let announced = |endpoint: &usize| self.waiting.load(SeqCst) & 1 << endpoint != 0;
             if endpoints.any(|endpoint| announced(&endpoint) && wake(endpoint, self.ons[endpoint])) {
@@ -123,7 +123,7 @@ impl RequestExchange {
     }
 
     /// No thread or task waits at this endpoint, whose lock the caller holds.
-    pub(crate) fn retract(&self, endpoint: usize) {
+    pub(crate) fn withdraw_waiter(&self, endpoint: usize) {
         self.waiting.fetch_and(!(1 << endpoint), SeqCst);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Set {
 
 impl Set {
     /// The set of a host that has computed none. Its first version is secret (SHARE-3).
-    pub(crate) fn founding(levels: [u32; PRIORITIES], version: u16) -> Set {
+    pub(crate) fn initial(levels: [u32; PRIORITIES], version: u16) -> Set {
         Set { levels, version: version.max(1), unsched_limit: None }
     }
 }

@@ -57,7 +57,7 @@ impl GroupPool {
     pub(crate) fn tick(&self, endpoint: usize, now_ns: u64, watch: &mut LeaseWatch) {
         self.pool.slots[endpoint].beat.fetch_add(1, Relaxed);
         let leader = self.leader.load(Acquire) as usize;
-        if leader != endpoint && watch.standing(&self.pool, Some(leader), now_ns).is_some() {
+        if leader != endpoint && watch.stalled_leader(&self.pool, Some(leader), now_ns).is_some() {
             let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = self.leader.compare_exchange(leader as u32, endpoint as u32, Release, Relaxed);
         }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_lead_goes_from_one_that_stands_still_to_one_that_does_not() {
-        let pool = GroupPool::new(3, Set::founding([0; PRIORITIES], 1), 1_000);
+        let pool = GroupPool::new(3, Set::initial([0; PRIORITIES], 1), 1_000);
         let (mut one, mut two) = (LeaseWatch::default(), LeaseWatch::default());
         let second = 1_000_000_000;
         pool.tick(1, 0, &mut one);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn all_endpoints_together_lease_no_more_than_there_is_and_give_it_back() {
-        let pool = GroupPool::new(2, Set::founding([0; PRIORITIES], 1), 1_600);
+        let pool = GroupPool::new(2, Set::initial([0; PRIORITIES], 1), 1_600);
         assert_eq!(pool.lease_share(0).lease_grants(1_600, 1_600), 1_600);
         assert_eq!(pool.lease_share(1).lease_grants(800, 0), 0);
         assert_eq!(pool.lease_share(1).leased_bytes(), 1_600);

@@ -95,7 +95,12 @@ pub(crate) struct LeaseWatch {
 
 impl LeaseWatch {
     /// The leader, if it has shown no progress for too long.
-    pub(super) fn standing(&mut self, pool: &Pool, leader: Option<usize>, now_ns: u64) -> Option<usize> {
+    pub(super) fn stalled_leader(
+        &mut self,
+        pool: &Pool,
+        leader: Option<usize>,
+        now_ns: u64,
+    ) -> Option<usize> {
         let leader = leader?;
         let beat = pool.slots[leader].beat.load(Relaxed);
         match self.leader {

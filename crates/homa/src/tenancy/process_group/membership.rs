@@ -207,7 +207,7 @@ impl Segment {
                 registry.free_dead();
             }
         } else {
-            let stands_still = watch.standing(&self.map.pool, self.leader(), now_ns);
+            let stands_still = watch.stalled_leader(&self.map.pool, self.leader(), now_ns);
             let leads = self.leader();
             let gone = |slot| !self.is_alive(slot) || self.should_replace(slot);
             if (leads.is_none() || leads == stands_still || leads.is_some_and(gone))

@@ -108,11 +108,11 @@ impl Registry<'_> {
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
         self.segment.table().orphan(slot);
         map.found_dead.fetch_add(1, Relaxed);
-        self.vacate(slot);
+        self.clear_slot(slot);
     }
 
     /// Empties a slot that owns no ports any more.
-    fn vacate(&self, slot: usize) {
+    fn clear_slot(&self, slot: usize) {
         let entry = self.slot(slot);
         entry.wants.store(0, Relaxed);
         entry.waiting.store(0, Relaxed);
@@ -128,7 +128,7 @@ impl Registry<'_> {
     pub(super) fn leave(&self) {
         let mine = self.segment.slot;
         self.segment.table().orphan(mine);
-        self.vacate(mine);
+        self.clear_slot(mine);
     }
 
     /// Makes this process the leader if there is none, or if the leader is dead or makes no progress. A

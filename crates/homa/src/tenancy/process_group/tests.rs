@@ -39,7 +39,7 @@ impl Dir {
     }
 
     pub(crate) fn open(&self) -> Segment {
-        Segment::open(&self.file(), &founding(1_000)).unwrap()
+        Segment::open(&self.file(), &initial(1_000)).unwrap()
     }
 }
 
@@ -49,11 +49,11 @@ impl Drop for Dir {
     }
 }
 
-fn founding(incarnation: u64) -> SegmentParameters {
+fn initial(incarnation: u64) -> SegmentParameters {
     SegmentParameters {
         incarnation,
         seed: 7,
-        cutoffs: CutoffSet::founding([9; PRIORITIES], 77),
+        cutoffs: CutoffSet::initial([9; PRIORITIES], 77),
         budget: 400_000,
     }
 }
@@ -72,7 +72,7 @@ fn child() {
         io::stdout().flush().unwrap();
     };
     let wait = || io::stdin().read_line(&mut String::new()).unwrap();
-    let segment = Segment::open(&path, &founding(5_000)).unwrap();
+    let segment = Segment::open(&path, &initial(5_000)).unwrap();
     match role.as_str() {
         "serve" => {
             segment.tick(0, &mut LeaseWatch::default());
@@ -157,7 +157,7 @@ fn who_joins_a_living_host_has_its_incarnation_and_a_slot_of_its_own() {
     let dir = Dir::new();
     // Ahead of the clock, so that the file stays.
     let now = in_an_hour();
-    let open = |incarnation| Segment::open(&dir.file(), &founding(incarnation)).unwrap();
+    let open = |incarnation| Segment::open(&dir.file(), &initial(incarnation)).unwrap();
     let first = open(now);
     let second = open(now + 1_000);
     assert_eq!((first.incarnation(), second.incarnation()), (now, now));
@@ -174,7 +174,7 @@ fn who_joins_a_living_host_has_its_incarnation_and_a_slot_of_its_own() {
 #[test]
 fn ids_go_on_after_the_last_process_ended() {
     let dir = Dir::new();
-    let first = Segment::open(&dir.file(), &founding(in_an_hour())).unwrap();
+    let first = Segment::open(&dir.file(), &initial(in_an_hour())).unwrap();
     let (one, two, seed) = (first.lease_ids(), first.lease_ids(), first.id_seed());
     assert_eq!((one % (2 * IDS_PER_LEASE), two), (0, one + 2 * IDS_PER_LEASE));
     drop(first);
@@ -192,12 +192,12 @@ fn in_an_hour() -> u64 {
 fn the_last_process_removes_the_file() {
     let dir = Dir::new();
     let an_hour_ago = in_an_hour().wrapping_sub(2 * 3_600_000) & INCARNATIONS;
-    let [first, second] = [0, 1].map(|_| Segment::open(&dir.file(), &founding(an_hour_ago)).unwrap());
+    let [first, second] = [0, 1].map(|_| Segment::open(&dir.file(), &initial(an_hour_ago)).unwrap());
     drop(first);
     assert!(dir.file().exists(), "the second still lives");
     drop(second);
     assert!(!dir.file().exists());
-    let ahead = Segment::open(&dir.file(), &founding(in_an_hour())).unwrap();
+    let ahead = Segment::open(&dir.file(), &initial(in_an_hour())).unwrap();
     drop(ahead);
     assert!(dir.file().exists(), "the next incarnation is to be newer than this one");
 }
@@ -371,7 +371,7 @@ fn a_file_of_another_version_is_made_new_unless_it_is_in_use() {
     let dir = Dir::new();
     let segment = dir.open();
     segment.map.version.store(77, Relaxed);
-    let error = Segment::open(&dir.file(), &founding(1)).unwrap_err();
+    let error = Segment::open(&dir.file(), &initial(1)).unwrap_err();
     assert!(matches!(error, SegmentError::Version { .. }) && error.to_string().contains("version 77"));
     drop(segment);
     assert_eq!(dir.open().counts().processes, 1);
@@ -389,7 +389,7 @@ fn a_segment_half_made_is_made_again() {
     let Segment { map, file, .. } = &segment;
     assert!(map.made.load(Relaxed) == 0 && lock::try_lock(file, lock::slot(0)).unwrap());
     lock::unlock(file, lock::slot(0));
-    let next = Segment::open(&dir.file(), &founding(9_000)).unwrap();
+    let next = Segment::open(&dir.file(), &initial(9_000)).unwrap();
     assert_eq!((next.incarnation(), next.counts().processes, next.ports().1.len()), (9_000, 1, 0));
 }
 
@@ -398,7 +398,7 @@ fn only_a_plain_file_of_this_user_alone_is_trusted() {
     let dir = Dir::new();
     fs::write(dir.file(), "").unwrap();
     fs::set_permissions(dir.file(), fs::Permissions::from_mode(0o622)).unwrap();
-    let open = || Segment::open(&dir.file(), &founding(1));
+    let open = || Segment::open(&dir.file(), &initial(1));
     assert!(matches!(open(), Err(SegmentError::Untrusted { .. })));
     fs::remove_file(dir.file()).unwrap();
     symlink(dir.path().join("elsewhere"), dir.file()).unwrap();
@@ -420,7 +420,7 @@ fn only_a_plain_file_of_this_user_alone_is_trusted() {
 fn a_host_too_many_gets_an_error() {
     let dir = Dir::new();
     let mut hosts: Vec<Segment> = (0..MAX_PROCESSES).map(|_| dir.open()).collect();
-    let open = || Segment::open(&dir.file(), &founding(1));
+    let open = || Segment::open(&dir.file(), &initial(1));
     assert!(matches!(open(), Err(SegmentError::Full { .. })));
     assert_eq!(hosts[0].counts().processes, MAX_PROCESSES as u64, "nobody lost a slot to it");
     hosts.pop();
