@@ -41,10 +41,10 @@ pub fn run(root: &Path, mode: Mode) -> Result<()> {
         in_root <= MOST_ROOT_NAMES,
         "the root of homa has {in_root} names, and at most {MOST_ROOT_NAMES} are allowed: export from a module"
     );
-    settle(&root.join(LIST), &names, mode)
+    compare_or_write(&root.join(LIST), &names, mode)
 }
 
-fn settle(path: &Path, names: &BTreeSet<String>, mode: Mode) -> Result<()> {
+fn compare_or_write(path: &Path, names: &BTreeSet<String>, mode: Mode) -> Result<()> {
     if mode == Mode::Write {
         let lines: Vec<&str> = names.iter().map(String::as_str).collect();
         let text = format!(
@@ -150,7 +150,7 @@ fn members(tokens: &[Token], types: &BTreeSet<String>) -> Vec<String> {
         if is_trait_impl || !is_public {
             continue;
         }
-        let inside = inside(tokens, open);
+        let inside = top_level_tokens(tokens, open);
         let names = match word.as_str() {
             "enum" => variants(inside),
             "trait" => functions(inside, false),
@@ -175,7 +175,7 @@ fn body(tokens: &[Token], start: usize) -> Option<usize> {
 }
 
 /// The tokens directly inside of the body, without those of deeper braces, brackets and parentheses.
-fn inside(tokens: &[Token], open: usize) -> Vec<&Token> {
+fn top_level_tokens(tokens: &[Token], open: usize) -> Vec<&Token> {
     let (mut depth, mut found) = (0, Vec::new());
     let public = Token::Word("pub".to_owned());
     for token in &tokens[open..] {
@@ -269,9 +269,11 @@ mod tests {
     fn a_difference_is_told() {
         let path = std::env::temp_dir().join(format!("homa-api-{}", std::process::id()));
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        settle(&path, &names(&["A", "A::b"]), Mode::Write).expect("written");
-        settle(&path, &names(&["A", "A::b"]), Mode::Check).expect("the same");
-        let told = settle(&path, &names(&["A", "A::c"]), Mode::Check).expect_err("a difference").to_string();
+        compare_or_write(&path, &names(&["A", "A::b"]), Mode::Write).expect("written");
+        compare_or_write(&path, &names(&["A", "A::b"]), Mode::Check).expect("the same");
+        let told = compare_or_write(&path, &names(&["A", "A::c"]), Mode::Check)
+            .expect_err("a difference")
+            .to_string();
         std::fs::remove_file(&path).expect("removed");
         assert!(told.starts_with("A::b: gone\nA::c: new\n"), "{told}");
     }

@@ -21,7 +21,12 @@ pub enum Mode {
 ///
 /// # Errors
 /// A number differs from the file's, or the file cannot be read or written.
-pub fn settle(path: &Path, command: &str, numbers: &BTreeMap<String, usize>, mode: Mode) -> Result<()> {
+pub fn compare_or_write(
+    path: &Path,
+    command: &str,
+    numbers: &BTreeMap<String, usize>,
+    mode: Mode,
+) -> Result<()> {
     if mode == Mode::Write {
         let mut text =
             format!("# Written by `cargo xtask {command} --write`. The numbers may only shrink.\n");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::baseline::{Mode, settle};
+use crate::baseline::{Mode, compare_or_write};
 use crate::imports::imports;
 use crate::modules::{ModulePath, Modules, read};
 
@@ -31,7 +31,7 @@ pub fn run(root: &Path, mode: Mode) -> Result<()> {
         }
         sizes.insert(name, largest.len());
     }
-    settle(&root.join(".ci/circles"), "circles", &sizes, mode)
+    compare_or_write(&root.join(".ci/circles"), "circles", &sizes, mode)
 }
 
 /// The directories of the crates, by name.

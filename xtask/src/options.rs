@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::baseline::{Mode, settle};
+use crate::baseline::{Mode, compare_or_write};
 use crate::circles::crates;
 use crate::modules::{Modules, read};
 use crate::source::{Token, tokens};
@@ -43,7 +43,7 @@ pub fn run(root: &Path, mode: Mode) -> Result<()> {
         }
     }
     let counts = options.into_iter().map(|(option, files)| (option, files.len())).collect();
-    settle(&root.join(".ci/options"), "options", &counts, mode)
+    compare_or_write(&root.join(".ci/options"), "options", &counts, mode)
 }
 
 fn word(token: Token) -> Option<String> {

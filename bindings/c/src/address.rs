@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use homa::ServerAddr;
 
-use crate::border::{Failure, answer, give, give_text, object, text};
+use crate::border::{Failure, answer, object, text, write_out, write_text};
 use crate::result::homa_result;
 
 /// Bytes of the longest text of an address, with its terminating zero byte.
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn homa_address_parse(text: *const c_char, address: *mut h
             .parse()
             .map_err(|error: homa::error::ParseServerAddrError| Failure::argument(error.to_string()))?;
         // SAFETY: homa.h requires that `address` is NULL or has room for one address.
-        unsafe { give(address, "address", homa_address::new(read.host, read.port)) }
+        unsafe { write_out(address, "address", homa_address::new(read.host, read.port)) }
     })
 }
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn homa_address_format(
         let shown = unsafe { object(address, "address") }?.shown().to_string();
         debug_assert!(shown.len() < HOMA_ADDRESS_TEXT_BYTES, "{shown} is what programs have no room for");
         // SAFETY: homa.h requires that `text` is NULL or has `room` writable bytes.
-        unsafe { give_text(text, room, &shown) }
+        unsafe { write_text(text, room, &shown) }
     })
 }
 

@@ -144,7 +144,7 @@ pub(crate) fn room<T>(to: *mut T, name: &'static str) -> Result<(), Failure> {
 ///
 /// # Safety
 /// The pointer is NULL, or valid for a write.
-pub(crate) unsafe fn give<T>(to: *mut T, name: &'static str, value: T) -> Result<(), Failure> {
+pub(crate) unsafe fn write_out<T>(to: *mut T, name: &'static str, value: T) -> Result<(), Failure> {
     room(to, name)?;
     // SAFETY: `to` is not NULL, hence valid for a write by the function's own requirement. `write` does not
     // read or drop the old value, which may be uninitialised.
@@ -187,7 +187,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &'static str) -> Res
 ///
 /// # Safety
 /// `to` is NULL or valid for writes of `room` bytes, and does not overlap the text.
-pub(crate) unsafe fn give_text(to: *mut c_char, room: usize, text: &str) -> Result<(), Failure> {
+pub(crate) unsafe fn write_text(to: *mut c_char, room: usize, text: &str) -> Result<(), Failure> {
     self::room(to, "text")?;
     if room <= text.len() {
         return Err(Failure::argument(format!(

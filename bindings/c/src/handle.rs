@@ -300,7 +300,7 @@ fn own_shard() -> usize {
 ///
 /// # Safety
 /// `to` is valid for a write.
-pub(crate) unsafe fn give<H: Handle>(to: *mut *mut H, object: H::Object) -> Result<(), Failure> {
+pub(crate) unsafe fn write_handle<H: Handle>(to: *mut *mut H, object: H::Object) -> Result<(), Failure> {
     let shard = if H::STAYS { next_shard() } else { own_shard() };
     let Some((index, generation)) = H::table(tables()).insert(shard, object) else {
         let text = format!("there are too many objects of the kind {} open: hand some back", H::NAME);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homa::HostConfig;
 
 use crate::border::{answer, room, without_signals};
-use crate::handle::{find, give, take};
+use crate::handle::{find, take, write_handle};
 use crate::options::homa_options;
 use crate::result::homa_result;
 
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn homa_host_open(
         let max_message = config.protocol.max_message;
         let opened = Arc::new(without_signals(|| homa::Host::builder().config(config).bind())?);
         // SAFETY: `host` is not NULL, and homa.h requires room for a pointer.
-        unsafe { give(host, Arc::new(Host { host: opened, max_message })) }
+        unsafe { write_handle(host, Arc::new(Host { host: opened, max_message })) }
     })
 }
 

@@ -8,7 +8,7 @@ use homa::Request;
 use homa::kernel_api::{Arrival, Outcome, ReturnedReply};
 
 use crate::address::homa_address;
-use crate::border::{Failure, answer, give, value};
+use crate::border::{Failure, answer, value, write_out};
 use crate::handle::{take, with};
 use crate::result::{call_text, homa_result, of_call, of_reply, reply_text};
 
@@ -91,7 +91,7 @@ impl Message {
     }
 
     /// The part of this message's bytes at `data`; `None` if `data` lies elsewhere.
-    pub(crate) fn part(&self, data: *const c_void, length: usize) -> Option<Bytes> {
+    pub(crate) fn sub_slice(&self, data: *const c_void, length: usize) -> Option<Bytes> {
         let start = data.addr().checked_sub(self.bytes.as_ptr().addr())?;
         let end = start.checked_add(length)?;
         (length > 0 && end <= self.bytes.len()).then(|| self.bytes.slice(start..end))
@@ -102,20 +102,20 @@ impl Message {
     }
 }
 
-fn look<T: Copy>(message: *const homa_message, otherwise: T, at: impl FnOnce(&Message) -> T) -> T {
+fn field_of<T: Copy>(message: *const homa_message, otherwise: T, at: impl FnOnce(&Message) -> T) -> T {
     value(otherwise, || with(message, "message", |message| at(message)).unwrap_or(otherwise))
 }
 
 /// The kind of `message`; HOMA_NO_MESSAGE if it is not a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_kind(message: *const homa_message) -> homa_kind {
-    look(message, homa_kind::HOMA_NO_MESSAGE, |message| message.kind)
+    field_of(message, homa_kind::HOMA_NO_MESSAGE, |message| message.kind)
 }
 
 /// Whether `message` is of the kind HOMA_REQUEST. False if it is not a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_is_request(message: *const homa_message) -> bool {
-    look(message, false, |message| message.kind == homa_kind::HOMA_REQUEST)
+    field_of(message, false, |message| message.kind == homa_kind::HOMA_REQUEST)
 }
 
 /// The result of the call or the response. HOMA_OK if the message is a response or a request, or if the
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn homa_message_data(
     message: *const homa_message,
     length: *mut usize,
 ) -> *const c_void {
-    let (data, bytes) = look(message, (ptr::null(), 0), |message| match message.bytes.len() {
+    let (data, bytes) = field_of(message, (ptr::null(), 0), |message| match message.bytes.len() {
         0 => (ptr::null(), 0),
         bytes => (message.bytes.as_ptr().cast(), bytes),
     });
@@ -155,14 +155,14 @@ pub unsafe extern "C" fn homa_message_data(
 /// its response it is the id at the server, which is odd. 0 if `message` is not a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_id(message: *const homa_message) -> u64 {
-    look(message, 0, |message| message.id)
+    field_of(message, 0, |message| message.id)
 }
 
 /// The cookie that homa_start(), homa_start_lent() or homa_reply_lent() was given for the call or response of
 /// `message`. 0 for requests, for responses of homa_call(), and if `message` is not a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_cookie(message: *const homa_message) -> u64 {
-    look(message, 0, |message| message.cookie)
+    field_of(message, 0, |message| message.cookie)
 }
 
 /// The address of the peer: the client of a request or response, or the server of a call. `address` is
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn homa_message_from(
     answer(|| {
         let from = with(message, "message", |message| message.from)?;
         // SAFETY: homa.h requires that `address` is NULL or has room for an address.
-        unsafe { give(address, "address", from) }
+        unsafe { write_out(address, "address", from) }
     })
 }
 
@@ -206,11 +206,11 @@ mod tests {
         };
         let message = Message::of_call(outcome);
         let at = |index: usize| bytes.as_ptr().wrapping_add(index).cast();
-        assert_eq!(message.part(at(0), 5).as_deref(), Some(&b"hello"[..]));
-        assert_eq!(message.part(at(1), 3).as_deref(), Some(&b"ell"[..]));
+        assert_eq!(message.sub_slice(at(0), 5).as_deref(), Some(&b"hello"[..]));
+        assert_eq!(message.sub_slice(at(1), 3).as_deref(), Some(&b"ell"[..]));
         for (index, length) in [(0, 6), (5, 1), (1, usize::MAX), (usize::MAX, 2), (0, 0)] {
-            assert_eq!(message.part(at(index), length), None, "{length} bytes at {index}");
+            assert_eq!(message.sub_slice(at(index), length), None, "{length} bytes at {index}");
         }
-        assert_eq!(message.part(b"hello".as_ptr().cast(), 5), None, "others of the same text");
+        assert_eq!(message.sub_slice(b"hello".as_ptr().cast(), 5), None, "others of the same text");
     }
 }

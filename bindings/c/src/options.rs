@@ -9,7 +9,7 @@ use homa::driver::xdp::XdpMode;
 use homa::{DriverChoice, HostConfig};
 
 use crate::border::{Failure, answer, room, text};
-use crate::handle::{find, give, take};
+use crate::handle::{find, take, write_handle};
 use crate::result::homa_result;
 
 /// Options of a host. Opaque. Names and values are texts: later versions can add options, and programs can
@@ -330,7 +330,7 @@ pub unsafe extern "C" fn homa_options_new(options: *mut *mut homa_options) -> ho
     answer(|| {
         room(options, "options")?;
         // SAFETY: `options` is not NULL, and homa.h requires room for a pointer.
-        unsafe { give(options, Arc::new(Options { config: Mutex::new(HostConfig::default()) })) }
+        unsafe { write_handle(options, Arc::new(Options { config: Mutex::new(HostConfig::default()) })) }
     })
 }
 

@@ -15,7 +15,7 @@ use homa::kernel_api::ReadinessFd;
 use homa::{Host, Request, ServerAddr};
 
 use crate::address::{HOMA_MAX_SERVER_PORT, homa_address};
-use crate::border::{Failure, answer, bytes, cancellation_point, give, object, room, without_signals};
+use crate::border::{Failure, answer, bytes, cancellation_point, object, room, without_signals, write_out};
 use crate::handle::{self, find, take, with};
 use crate::host::homa_host;
 use crate::message::{Message, homa_message};
@@ -119,7 +119,7 @@ impl Socket {
 
     /// Takes the RPC of a request that this socket received. If `data` lies within the request's bytes, also
     /// returns that part of them.
-    fn to_answer(
+    fn take_for_reply(
         &self,
         request: *mut homa_message,
         data: *const c_void,
@@ -132,7 +132,7 @@ impl Socket {
             if request.rpc.is_some() && request.socket != self.id {
                 return Err(Failure::argument("`request` came by another socket: answer it with that one"));
             }
-            Ok((request.rpc.take(), request.part(data, length)))
+            Ok((request.rpc.take(), request.sub_slice(data, length)))
         })??;
         let rpc = rpc.ok_or_else(|| Failure::argument("`request` is no request, or was answered before"))?;
         // Checked before the bytes are copied.
@@ -235,7 +235,7 @@ fn wait_a_part(
     };
     waiting.is_over = true;
     // SAFETY: `response` is not NULL, and homa.h requires room for a pointer.
-    unsafe { handle::give(response, Box::new(Message::of_response(outcome)?)) }?;
+    unsafe { handle::write_handle(response, Box::new(Message::of_response(outcome)?)) }?;
     Ok(false)
 }
 
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn homa_socket_open(
         let (signal, making_signal, max_message) = (OnceLock::new(), Mutex::new(()), from.max_message);
         let opened = Socket { id, socket: opened, signal, making_signal, max_message, host };
         // SAFETY: `socket` is not NULL, and homa.h requires room for a pointer.
-        unsafe { handle::give(socket, Arc::new(opened)) }
+        unsafe { handle::write_handle(socket, Arc::new(opened)) }
     })
 }
 
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn homa_socket_address(
         let socket = find(socket, "socket")?;
         let own = homa_address::new(socket.host.local_addr(), socket.socket.port());
         // SAFETY: homa.h requires that `address` is NULL or has room for an address.
-        unsafe { give(address, "address", own) }
+        unsafe { write_out(address, "address", own) }
     })
 }
 
@@ -348,7 +348,7 @@ pub unsafe extern "C" fn homa_socket_fd(socket: *const homa_socket, fd: *mut c_i
         let own = socket.signal()?.as_fd().as_raw_fd();
         socket.socket.attend();
         // SAFETY: homa.h requires that `fd` is NULL or has room for a number.
-        unsafe { give(fd, "fd", own) }
+        unsafe { write_out(fd, "fd", own) }
     })
 }
 
@@ -386,7 +386,7 @@ pub unsafe extern "C-unwind" fn homa_call(
             return result;
         }
         cancellation_point();
-        part = go_on_with_call(patience, timeout_ns, response);
+        part = continue_call(patience, timeout_ns, response);
     }
 }
 
@@ -424,7 +424,7 @@ unsafe fn begin_call(
 }
 
 /// Waits for the next part of a call's deadline.
-fn go_on_with_call(patience: WaitDeadline, timeout_ns: u64, response: *mut *mut homa_message) -> WaitOutcome {
+fn continue_call(patience: WaitDeadline, timeout_ns: u64, response: *mut *mut homa_message) -> WaitOutcome {
     let mut waits = false;
     let result = answer(|| {
         let waiting = WAITING.with(RefCell::take);
@@ -567,7 +567,7 @@ unsafe fn receive_for(
             signal.message_taken();
         }
         // SAFETY: `message` is not NULL, and `homa_receive` requires room for a pointer.
-        unsafe { handle::give(message, Box::new(Message::of(arrival, socket.id))) }
+        unsafe { handle::write_handle(message, Box::new(Message::of(arrival, socket.id))) }
     })
 }
 
@@ -591,7 +591,7 @@ pub unsafe extern "C" fn homa_reply(
 ) -> homa_result {
     answer(|| {
         let socket = find(socket, "socket")?;
-        let (rpc, part) = socket.to_answer(request, data, length)?;
+        let (rpc, part) = socket.take_for_reply(request, data, length)?;
         let answer = match part {
             Some(answer) => answer,
             // SAFETY: homa.h requires that `data` is NULL or has `length` bytes.
@@ -627,7 +627,7 @@ pub unsafe extern "C" fn homa_reply_lent(
 ) -> homa_result {
     answer(|| {
         let socket = find(socket, "socket")?;
-        let (rpc, part) = socket.to_answer(request, data, length)?;
+        let (rpc, part) = socket.take_for_reply(request, data, length)?;
         let answer = match part {
             Some(answer) => answer,
             // SAFETY: homa.h requires that `data` is NULL or has `length` bytes that remain valid until the

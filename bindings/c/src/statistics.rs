@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use homa::metrics::Metrics;
 
-use crate::border::{Failure, answer, give_text};
+use crate::border::{Failure, answer, write_text};
 use crate::handle::find;
 use crate::host::homa_host;
 use crate::result::homa_result;
@@ -94,6 +94,6 @@ pub unsafe extern "C" fn homa_metrics_text(
             unsafe { length.write(all.len()) };
         }
         // SAFETY: homa.h requires that `text` is NULL or has `room` writable bytes.
-        unsafe { give_text(text, room, &all) }
+        unsafe { write_text(text, room, &all) }
     })
 }
