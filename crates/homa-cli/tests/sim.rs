@@ -99,8 +99,8 @@ fn json_has_stable_names() {
     }
 }
 
-/// From an empty network, and too short: standard error says so, JSON has the figures, and a level run is
-/// silent.
+/// A run that is too short and starts from an empty network prints a warning, and its JSON has the figures. A
+/// run in steady state prints no warning.
 #[test]
 fn a_run_says_whether_it_was_in_steady_state() {
     let of = |more: &[&str]| {

@@ -182,7 +182,7 @@ fn differ(old: &[u32; PRIORITIES], new: &[u32; PRIORITIES]) -> bool {
 mod tests {
     use super::*;
 
-    // SHARE-3: a peer that had received only the version before was once not proven for a while.
+    // SHARE-3: a change of cutoffs leaves a peer proven that has received only an earlier version.
     #[test]
     fn the_last_four_versions_prove_a_peer_and_none_from_before_the_first() {
         let config = Config { first_cutoff_version: 65_534, ..Config::default() };

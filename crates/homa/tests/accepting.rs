@@ -67,7 +67,7 @@ fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
         assert_eq!(outcome(&caller).result, refused);
         assert!(!socket.has_arrival());
     }
-    // Its end is that of a server: answers are delivered, and then the port is free.
+    // The socket closes like a server: it delivers its answers, and then the port is free.
     socket.accept_requests(true).unwrap();
     call(4);
     let Ok(Arrival::Request { rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("a request was sent") };

@@ -14,15 +14,16 @@ const MAX_NS: u64 = 2 * SEC;
 /// Minimum share of idle time that is assumed for links.
 const MIN_IDLE: f64 = 0.01;
 /// Multiple of the sum of both times. Measured for W4 at 80 % load from an empty network: the backlog is at
-/// 0.75 of its last value after 180 ms, at 0.86 after 290 ms and at 0.98 after 440 ms, so the difference
-/// falls by a factor of e in about 170 ms, 0.9 times the sum. By that rate, 4 % are missing after 3 times the
-/// sum (560 ms).
+/// 0.75 of its last value after 180 ms, at 0.86 after 290 ms and at 0.98 after 440 ms. So its distance from
+/// the last value falls by a factor of e in about 170 ms, 0.9 times the sum. At that rate, 4 % remain after 3
+/// times the sum (560 ms).
 const SUM_TIMES: f64 = 3.0;
-/// Multiple of the second time, which dominates if most bytes under way are of few and very long messages.
-/// Measured for W3: the difference of the backlog from its last value falls by a factor of e in 85 to 90 ms,
-/// twice this time, because a long message competes at both of its ends. By that rate, 2 % are missing after
-/// 8 times (351 ms), and 4 % after 3 times the sum. W2 was not measured. If its backlog follows the same
-/// rate, 13 % would be missing after 3 times the sum, of which this time is three quarters.
+/// Multiple of the second time alone, for workloads where most bytes under way belong to few, very long
+/// messages. Measured for W3: the distance of the backlog from its last value falls by a factor of e in 85 to
+/// 90 ms, which is twice the second time, since a long message competes at both of its ends. At that rate,
+/// 2 % remain after 8 times (351 ms), and 4 % after 3 times the sum. W2 was not measured; it is assumed to
+/// approach its level at the same rate. Then 3 times the sum would leave 13 %, because the second time is
+/// three quarters of its sum.
 const LONGEST_TIMES: f64 = 8.0;
 
 /// The length of the warm-up for these two times, in nanoseconds. Both are explained at
