@@ -130,8 +130,8 @@ pub struct CommonArgs {
     /// Seed of arrivals, sizes and the choice of servers; all protocols get the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write time traces to this directory: of the hosts after each load (Homa's), and at the end of the
-    /// switch of a rack that was built for the experiment
+    /// Write time traces to this directory: those of the hosts after each load of Homa, and at the end that of
+    /// the switch, if the rack was built for the experiment
     #[arg(long, value_name = "DIR", help_heading = "Time traces")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]

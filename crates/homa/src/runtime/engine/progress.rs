@@ -1,4 +1,4 @@
-//! What the progress thread does in a round, and what other threads let it know.
+//! The rounds of the progress thread, and how other threads control it.
 
 use homa_proto::Time;
 
