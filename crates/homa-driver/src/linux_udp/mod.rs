@@ -46,6 +46,7 @@ use crate::exchange::Exchange;
 use crate::filter::ReceiveFilter;
 use crate::raw::icmp_report::IcmpReporter;
 pub use crate::socket::BindError;
+use crate::socket::by_version::ReceiveTurn;
 use crate::socket::{LinkedSocket, MAX_SEGMENTED_BYTES, PacketSocket, SocketConfig, by_version};
 use crate::udp::{MAX_PACKET_BYTES, UdpConfig};
 use exchange::SocketExchange;
@@ -119,8 +120,7 @@ pub struct LinuxUdpDriver {
     /// Polls the exchange, and the sockets while this process receives from them.
     poll: OwnedFd,
     receives: bool,
-    /// Index of the socket that the next [`Driver::receive`] reads first.
-    next: usize,
+    turn: ReceiveTurn,
     /// Consecutive calls that found packets in a socket, and that found nothing.
     found: u32,
     idle: u32,
@@ -199,7 +199,7 @@ impl LinuxUdpDriver {
             exchange,
             poll,
             receives: false,
-            next: 0,
+            turn: ReceiveTurn::default(),
             found: 0,
             idle: 0,
             retry_at: None,
@@ -221,22 +221,6 @@ impl LinuxUdpDriver {
                 }
             }
             self.receives = receives;
-        }
-        Ok(())
-    }
-
-    fn receive_from_sockets(&mut self, burst: &mut RxBurst) -> io::Result<()> {
-        let mut more = false;
-        for _ in 0..self.sockets.len() {
-            let socket = self.next;
-            self.next = (socket + 1) % self.sockets.len();
-            if self.sockets[socket].socket.main.receive(burst)? > 0 {
-                return Ok(());
-            }
-            more |= burst.may_have_more();
-        }
-        if more {
-            burst.note_more();
         }
         Ok(())
     }
@@ -307,7 +291,7 @@ impl Driver for LinuxUdpDriver {
             self.take_handed_over(burst);
         }
         if burst.is_empty() && self.receives {
-            self.receive_from_sockets(burst)?;
+            self.turn.receive(&mut self.sockets, burst)?;
             self.found = if burst.is_empty() { 0 } else { self.found + 1 };
         }
         if burst.is_empty() && !mail_first {

@@ -26,6 +26,7 @@ use crate::carrier::Carrier;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, UnreachableReport};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
+use crate::socket::by_version::ReceiveTurn;
 use crate::socket::{LinkedSocket, SocketConfig, by_version, watch_all};
 use icmp_report::IcmpReporter;
 use program::SocketIndex;
@@ -69,10 +70,9 @@ pub struct RawDriver {
     sockets: Vec<LinkedSocket>,
     /// An epoll descriptor for both sockets, if there are two.
     poll: Option<OwnedFd>,
-    /// Index of the socket that the next [`Driver::receive`] reads first.
-    next: usize,
+    turn: ReceiveTurn,
     /// This driver's place in its group.
-    turn: SocketIndex,
+    index: SocketIndex,
     filter: ReceiveFilter,
     refuser: IcmpReporter,
 }
@@ -120,8 +120,14 @@ impl RawDriver {
             })?;
             poll = Some(watch);
         }
-        let (refuser, turn) = (IcmpReporter::new(Carrier::Ip, bind.ip()), SocketIndex { number: 0, of: 1 });
-        Ok(RawDriver { sockets, poll, next: 0, turn, filter: ReceiveFilter::accept_all(), refuser })
+        Ok(RawDriver {
+            sockets,
+            poll,
+            turn: ReceiveTurn::default(),
+            index: SocketIndex { number: 0, of: 1 },
+            filter: ReceiveFilter::accept_all(),
+            refuser: IcmpReporter::new(Carrier::Ip, bind.ip()),
+        })
     }
 
     /// Like [`RawDriver::bind`], for `count` drivers of one address, at least 1. A packet is received by the
@@ -135,7 +141,7 @@ impl RawDriver {
         let of = count.max(1);
         let driver = |number| {
             let mut driver = RawDriver::bind(config)?;
-            driver.turn = SocketIndex { number, of };
+            driver.index = SocketIndex { number, of };
             if of > 1 {
                 driver.attach(&driver.filter).map_err(|source| BindError::Socket {
                     address: driver.local_addr(),
@@ -151,12 +157,12 @@ impl RawDriver {
     fn attach(&self, filter: &ReceiveFilter) -> io::Result<()> {
         for socket in &self.sockets {
             let ipv4 = socket.main.local_addr().is_ipv4();
-            let program = program::build(filter, ipv4, self.turn);
+            let program = program::build(filter, ipv4, self.index);
             match socket.main.attach_filter(&program) {
                 // Longer than net.core.optmem_max allows: pass every packet; the receiver checks the ports
                 // itself.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-                    socket.main.attach_filter(&program::pass_own(ipv4, self.turn))?;
+                    socket.main.attach_filter(&program::pass_own(ipv4, self.index))?;
                 }
                 result => result?,
             }
@@ -181,18 +187,7 @@ impl Driver for RawDriver {
     }
 
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
-        let mut more = false;
-        for _ in 0..self.sockets.len() {
-            let socket = self.next;
-            self.next = (socket + 1) % self.sockets.len();
-            if self.sockets[socket].main.receive(burst)? > 0 {
-                break;
-            }
-            more |= burst.may_have_more();
-        }
-        if more {
-            burst.note_more();
-        }
+        self.turn.receive(&mut self.sockets, burst)?;
         Ok(burst.len())
     }
 

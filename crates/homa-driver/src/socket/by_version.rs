@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 
 use super::linked::LinkedSocket;
+use crate::burst::RxBurst;
 use crate::driver::TxPacket;
 
 /// Index of the socket that reaches an address of this version; if none does, of the one that will count the
@@ -12,6 +13,34 @@ use crate::driver::TxPacket;
 pub(crate) fn socket_for<S: Borrow<LinkedSocket>>(sockets: &[S], to: IpAddr) -> usize {
     let reaches = |socket: &S| socket.borrow().main.local_addr().is_ipv4() == to.is_ipv4();
     sockets.iter().position(reaches).unwrap_or(0)
+}
+
+/// Index of the socket that the next call reads first: packets of one IP version do not delay those of the
+/// other one for ever.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveTurn(usize);
+
+impl ReceiveTurn {
+    /// Receives from the first of these sockets that has packets, in turn.
+    pub(crate) fn receive<S: BorrowMut<LinkedSocket>>(
+        &mut self,
+        sockets: &mut [S],
+        burst: &mut RxBurst,
+    ) -> io::Result<()> {
+        let mut more = false;
+        for _ in 0..sockets.len() {
+            let socket = self.0;
+            self.0 = (socket + 1) % sockets.len();
+            if sockets[socket].borrow_mut().main.receive(burst)? > 0 {
+                break;
+            }
+            more |= burst.may_have_more();
+        }
+        if more {
+            burst.note_more();
+        }
+        Ok(())
+    }
 }
 
 /// Implements [`Driver::send`](crate::Driver::send): passes each run of packets of one IP version to its
