@@ -1,7 +1,7 @@
 //! The binary in Linux Homa's UDP form, between two network namespaces.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
@@ -13,23 +13,9 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
 
 use super::common::{Scratch, stderr};
-use super::serve::{Serve, homa};
+use super::serve::{Serve, assert_clean, bench_alone, bench_to, homa, host, run};
 
 const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/wireshark/homa.lua");
-
-fn run(namespace: &Namespace, words: &str) -> Output {
-    let words = words.to_owned();
-    namespace.run(move || homa(&words.split(' ').collect::<Vec<_>>()).output().expect("the binary runs"))
-}
-
-fn assert_clean(output: &Output) {
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
-}
-
-/// An address as the command line has it.
-fn host(ip: &str) -> String {
-    if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
-}
 
 #[test]
 fn a_bench_between_two_machines_ends_without_an_error() {
@@ -39,33 +25,13 @@ fn a_bench_between_two_machines_ends_without_an_error() {
         let (_server, said) =
             Serve::start(&namespaces[1], &format!("serve --linux-udp --protocol homa --bind {host}"));
         assert_eq!(said, format!("serving homa {host}:54321/99"));
-        let bench = format!(
-            "bench --driver linux-udp --protocol homa --servers {host} --workload w4 --gbps 0.1 --duration 0.5 \
-             --json -"
-        );
-        let output = run(&namespaces[0], &bench);
-        assert_clean(&output);
-        let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!(results["config"]["driver"], "linux-udp");
-        let run = &results["runs"][0];
-        assert!(run["rpcs"].as_u64().is_some_and(|count| count > 0), "{run}");
-        assert_eq!(
-            (&run["errors"], &run["lost"], &run["duplicated"]),
-            (&0.into(), &0.into(), &0.into()),
-            "{run}"
-        );
+        bench_to(&namespaces[0], "linux-udp", &host);
     }
 }
 
 #[test]
 fn a_bench_alone_has_its_clients_at_other_addresses_than_its_servers() {
-    let namespace = match Namespace::new() {
-        Ok(namespace) => namespace,
-        Err(why) => return homa_testkit::skip(why),
-    };
-    let bench = "bench --driver linux-udp --clients 2 --size 2000 --outstanding 2 --duration 0.3 --json -";
-    assert_clean(&run(&namespace, bench));
-    assert_clean(&run(&namespace, &format!("{bench} --protocol homa,udp")));
+    bench_alone("linux-udp");
 }
 
 #[test]

@@ -1,43 +1,20 @@
 //! The binary over raw IP, between two network namespaces.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use homa_testkit::namespace::{Namespace, V4, V6, pair};
+use homa_testkit::namespace::{V4, V6, pair};
 
-use super::serve::{Serve, homa};
-
-/// Runs the binary in a namespace.
-fn run(namespace: &Namespace, words: &str) -> Output {
-    let words = words.to_owned();
-    namespace.run(move || homa(&words.split(' ').collect::<Vec<_>>()).output().expect("the binary runs"))
-}
-
-fn assert_clean(output: &Output) {
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-}
+use super::serve::{Serve, assert_clean, bench_alone, bench_to, homa, host, run};
 
 #[test]
 fn a_bench_between_two_machines_ends_without_an_error() {
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
-        let host = if ips == V4 { ips[1].to_owned() } else { format!("[{}]", ips[1]) };
+        let host = host(ips[1]);
         let (_server, said) =
             Serve::start(&namespaces[1], &format!("serve --driver raw --protocol homa --bind {host}"));
         assert_eq!(said, format!("serving homa {host}/99"));
-        let bench = format!(
-            "bench --driver raw --protocol homa --servers {host} --workload w4 --gbps 0.1 --duration 0.5 --json -"
-        );
-        let output = run(&namespaces[0], &bench);
-        assert_clean(&output);
-        let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!(results["config"]["driver"], "raw");
-        let run = &results["runs"][0];
-        assert!(run["rpcs"].as_u64().is_some_and(|count| count > 0), "{run}");
-        assert_eq!(
-            (&run["errors"], &run["lost"], &run["duplicated"]),
-            (&0.into(), &0.into(), &0.into()),
-            "{run}"
-        );
+        bench_to(&namespaces[0], "raw", &host);
     }
 }
 
@@ -66,13 +43,7 @@ fn a_call_reaches_its_server_and_says_where_there_is_none() {
 
 #[test]
 fn a_bench_alone_has_its_clients_at_other_addresses_than_its_servers() {
-    let namespace = match Namespace::new() {
-        Ok(namespace) => namespace,
-        Err(why) => return homa_testkit::skip(why),
-    };
-    let bench = "bench --driver raw --clients 2 --size 2000 --outstanding 2 --duration 0.3 --json -";
-    assert_clean(&run(&namespace, bench));
-    assert_clean(&run(&namespace, &format!("{bench} --protocol homa,udp")));
+    bench_alone("raw");
 }
 
 #[test]

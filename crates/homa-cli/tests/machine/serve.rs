@@ -1,14 +1,63 @@
 //! The binary in a network namespace.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use homa_testkit::namespace::Namespace;
+
+use super::common::stderr;
 
 pub fn homa(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
     command.args(words).stdin(Stdio::null());
     command
+}
+
+/// Runs the binary in a namespace to its end.
+pub fn run(namespace: &Namespace, words: &str) -> Output {
+    let words = words.to_owned();
+    namespace.run(move || homa(&words.split(' ').collect::<Vec<_>>()).output().expect("the binary runs"))
+}
+
+pub fn assert_clean(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+}
+
+/// An address as the command line has it.
+pub fn host(ip: &str) -> String {
+    if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
+}
+
+/// Runs a bench over `driver` to a server at `host` in another namespace: every RPC ends, without an error.
+pub fn bench_to(namespace: &Namespace, driver: &str, host: &str) {
+    let bench = format!(
+        "bench --driver {driver} --protocol homa --servers {host} --workload w4 --gbps 0.1 --duration 0.5 \
+         --json -"
+    );
+    let output = run(namespace, &bench);
+    assert_clean(&output);
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(results["config"]["driver"], driver);
+    let run = &results["runs"][0];
+    assert!(run["rpcs"].as_u64().is_some_and(|count| count > 0), "{run}");
+    assert_eq!(
+        (&run["errors"], &run["lost"], &run["duplicated"]),
+        (&0.into(), &0.into(), &0.into()),
+        "{run}"
+    );
+}
+
+/// Runs a bench over `driver` in a namespace of its own, with servers and clients of its own; also next to a
+/// bench over UDP.
+pub fn bench_alone(driver: &str) {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return homa_testkit::skip(why),
+    };
+    let bench =
+        format!("bench --driver {driver} --clients 2 --size 2000 --outstanding 2 --duration 0.3 --json -");
+    assert_clean(&run(&namespace, &bench));
+    assert_clean(&run(&namespace, &format!("{bench} --protocol homa,udp")));
 }
 
 /// A running `homa serve`, which ends with the test.
