@@ -12,6 +12,7 @@
 
 mod runtime;
 mod tenancy;
+mod types;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

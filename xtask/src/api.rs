@@ -26,7 +26,7 @@ pub fn run(root: &Path, mode: Mode) -> Result<()> {
     let source = root.join(SOURCE);
     let exported = exported(&tokens(&read(&source.join("lib.rs"))?));
     let kernel_api = exported_by(&tokens(&read(&source.join("kernel_api/mod.rs"))?), "kernel_api::");
-    let errors = exported_by(&tokens(&read(&source.join("api/error.rs"))?), "error::");
+    let errors = exported_by(&tokens(&read(&source.join("types/error.rs"))?), "error::");
     let mut names: BTreeSet<String> = exported.into_iter().chain(kernel_api).chain(errors).collect();
     let in_root = names.iter().filter(|name| !name.contains("::")).count();
     let types: BTreeSet<String> = names.iter().map(|name| last(name)).collect();

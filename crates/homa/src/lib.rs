@@ -157,13 +157,12 @@ mod observe;
 mod payload;
 mod runtime;
 mod tenancy;
+mod types;
 
-pub use api::address::ServerAddr;
 pub use api::builder::{DriverChoice, HostBuilder, HostConfig};
 pub use api::call::Call;
 pub use api::client::Client;
 pub use api::completions::{Completion, CompletionQueue, RecvCompletion};
-pub use api::error;
 pub use api::host::Host;
 pub use api::recv::Recv;
 pub use api::request::Request;
@@ -173,12 +172,14 @@ pub use homa_driver as driver;
 pub use homa_proto as proto;
 pub use homa_steer as steer;
 pub use homa_trace as trace;
+pub use types::address::ServerAddr;
+pub use types::error;
 
 /// Messages that are read while they arrive, on both sides.
 pub mod reader {
-    pub use crate::api::early::EarlyDelivery;
     pub use crate::api::request_reader::{RequestPart, RequestReader, WholeRequest};
     pub use crate::api::response_reader::{ResponsePart, ResponseReader};
+    pub use crate::types::early::EarlyDelivery;
 }
 
 /// What a host counts, measures and knows of its peers: [`Host::metrics`], [`Host::peers`].

@@ -19,7 +19,6 @@ use homa_steer::wake::WakeOrder;
 use homa_trace::{Clock, MonotonicClock, Trace};
 
 use crate::api::endpoints::Endpoints;
-use crate::api::error::HostError;
 use crate::api::host::Host;
 use crate::observe::freeze::FreezeState;
 use crate::runtime::engine::{Engine, Limits};
@@ -27,13 +26,14 @@ use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::wake_chooser::WakeChooser;
 use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
-use crate::tenancy::endpoint_policies::ENDPOINT_POLICIES;
 use crate::tenancy::host_lease::{HostLease, LeaseSource};
 use crate::tenancy::placement::Placement;
-use crate::tenancy::process_group::{
-    self, CutoffSet, EndpointSlots, GroupPool, Segment, SegmentError, SegmentParameters,
-};
+use crate::tenancy::process_group::{self, CutoffSet, EndpointSlots, GroupPool, Segment, SegmentParameters};
 use crate::tenancy::processes::ProcessMember;
+use crate::types::endpoint_policies::ENDPOINT_POLICIES;
+use crate::types::error::HostError;
+use crate::types::limits::MAX_PROCESSES;
+use crate::types::segment_error::SegmentError;
 
 /// Mixed with the host's seed to give the seed of the choice of endpoints.
 const PLACEMENT_SEED: u64 = 0x91ac;
@@ -89,7 +89,7 @@ impl HostConfig {
 
     /// Maximum number of processes, or of their endpoints, that share an address over raw IP or in Linux
     /// Homa's UDP form.
-    pub const MAX_PROCESSES: usize = process_group::MAX_PROCESSES;
+    pub const MAX_PROCESSES: usize = MAX_PROCESSES;
 
     /// The values of [`endpoint_policy`](HostConfig::endpoint_policy): policies that need only what a host
     /// knows when a call begins.

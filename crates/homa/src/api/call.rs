@@ -11,10 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use homa_proto::RpcKey;
 
-use crate::api::address::ServerAddr;
 use crate::api::client::Client;
 use crate::api::endpoints::PortAt;
-use crate::api::error::CallError;
 use crate::runtime::async_driver;
 use crate::runtime::calls::{self, CallOwner, CallTicket};
 use crate::runtime::engine::Engine;
@@ -22,6 +20,8 @@ use crate::runtime::shared_engine::{EngineGuard, SharedEngine};
 use crate::runtime::timers::TimeLimit;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
+use crate::types::address::ServerAddr;
+use crate::types::error::CallError;
 
 /// A call to a server, made by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
 ///

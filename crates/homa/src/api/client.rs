@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::api::address::ServerAddr;
 use crate::api::endpoints::PortAt;
 use crate::runtime::shared_engine::SharedEngine;
 use crate::tenancy::placement::Placement;
+use crate::types::address::ServerAddr;
 
 /// A client port of a [`Host`](crate::Host). Clones share it; when the last clone is dropped, its open calls
 /// are aborted. A [`Call`](crate::Call) and a [`CompletionQueue`](crate::CompletionQueue) keep the port open.

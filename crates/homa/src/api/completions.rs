@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::api::address::ServerAddr;
 use crate::api::client::Client;
-use crate::api::error::{CallError, RecvError};
 use crate::runtime::calls::CallOwner;
 use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::timers::TimeLimit;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
+use crate::types::address::ServerAddr;
+use crate::types::error::{CallError, RecvError};
 
 /// The outcome of a submitted call.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::api::error::HostError;
 use crate::runtime::engine::Phase;
 use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoint_group::exchange::RequestExchange;
 use crate::tenancy::placement::Placement;
 use crate::tenancy::process_group::PortClaim;
+use crate::types::error::HostError;
 
 /// A client port in one endpoint.
 pub(crate) struct PortAt {

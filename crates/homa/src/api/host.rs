@@ -11,7 +11,6 @@ use homa_proto::{PeerInfo, PortError};
 
 use crate::api::client::Client;
 use crate::api::endpoints::Endpoints;
-use crate::api::error::HostError;
 use crate::api::server::Server;
 use crate::observe::freeze::FreezeState;
 use crate::observe::metrics::Metrics;
@@ -20,6 +19,7 @@ use crate::runtime::progress_thread;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::process_group::{EndpointSlots, FIRST_CLIENT_PORT};
+use crate::types::error::HostError;
 
 /// One address of this machine (over UDP: an address and a UDP port) and the protocol's state for it. All
 /// clients and servers of a host share its peers, grants, uplink and acknowledgements.

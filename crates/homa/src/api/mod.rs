@@ -29,14 +29,11 @@
 //! Two calls that shall be in flight together are started: `start()` returns once the unscheduled part of the
 //! request is sent.
 
-pub(crate) mod address;
 pub(crate) mod builder;
 pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod completions;
-pub(crate) mod early;
 pub(crate) mod endpoints;
-pub mod error;
 pub(crate) mod host;
 pub(crate) mod port_handle;
 pub(crate) mod recv;

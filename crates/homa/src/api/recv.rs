@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::api::error::RecvError;
 use crate::api::port_handle::PortHandle;
 use crate::api::request::Request;
 use crate::api::server::{Server, take};
@@ -17,6 +16,7 @@ use crate::runtime::timers::TimeLimit;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoint_group::exchange::WaitOutcome;
+use crate::types::error::RecvError;
 
 /// The receipt of a server's next request: see [`Server::recv`]. It is a future, and threads
 /// [wait](Recv::wait) for it. Dropping it loses no request.
@@ -220,8 +220,8 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::api::address::ServerAddr;
     use crate::api::host::Host;
+    use crate::types::address::ServerAddr;
 
     #[test]
     fn a_future_that_is_dropped_leaves_no_timer() {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use homa_proto::{RpcKey, Time};
 
-use crate::api::error::ReplyError;
 use crate::api::port_handle::PortHandle;
 #[cfg(feature = "kernel-api")]
 use crate::payload::buffers::Buffers;
@@ -19,6 +18,7 @@ use crate::runtime::copy_and_send;
 use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::requests::PartialRequest;
 use crate::runtime::shared_engine::SharedEngine;
+use crate::types::error::ReplyError;
 
 /// A request, to be answered from any thread and in any order. Dropping it unanswered gives it up: its client
 /// gets an error.

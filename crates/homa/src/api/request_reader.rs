@@ -10,13 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use homa_proto::Time;
 
-use crate::api::error::ReadError;
 use crate::api::request::Request;
 use crate::runtime::async_driver;
 use crate::runtime::requests::{PartialRequest, ReadChunk};
 use crate::runtime::timers::TimeLimit;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
+use crate::types::error::ReadError;
 
 /// A request that may still be arriving, of a server that takes requests [early](crate::Server::early). Its
 /// bytes are returned in order. Once it is whole, [`whole`](RequestReader::whole) returns the [`Request`],

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use homa_proto::RpcKey;
 
 use crate::api::call::Call;
-use crate::api::error::CallError;
 use crate::runtime::engine::Engine;
 use crate::runtime::timers::TimeLimit;
 use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
+use crate::types::error::CallError;
 
 /// Additional bytes of a response that must arrive before a [`ResponseReader`] is woken. This is a few round
 /// trips of a fast link, so that a large response costs few wake-ups and its reader is never far behind.

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::api::early::EarlyDelivery;
 use crate::api::endpoints::Endpoints;
-use crate::api::error::{HostError, RecvError};
 use crate::api::port_handle::{PortHandle, WaitSites};
 use crate::api::request::Request;
 use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::wait;
 use crate::tenancy::endpoint_group::exchange::{RequestExchange, WaitOutcome};
 use crate::tenancy::process_group::PortClaim;
+use crate::types::early::EarlyDelivery;
+use crate::types::error::{HostError, RecvError};
 
 /// A server port of a [`Host`](crate::Host). Clones share the port and its requests. When the last clone and
 /// the last [`Request`] are dropped, untaken requests are given up, answers are still delivered, and then the

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use homa_proto::{RpcKey, Time};
 use slab::Slab;
 
-use crate::api::address::ServerAddr;
-use crate::api::error::CallError;
 use crate::observe::stages::TraceKey;
 use crate::runtime::sockets::SocketCall;
+use crate::types::address::ServerAddr;
+use crate::types::error::CallError;
 
 /// The calls and client ports of an endpoint.
 pub(crate) struct Calls {

@@ -10,10 +10,10 @@ use foldhash::fast::FixedState;
 use homa_proto::RpcKey;
 use slab::Slab;
 
-use crate::api::early::EarlyDelivery;
-use crate::api::error::ReadError;
 use crate::runtime::task_queue::TaskQueue;
 use crate::tenancy::endpoint_group::exchange::ExchangeOffer;
+use crate::types::early::EarlyDelivery;
+use crate::types::error::ReadError;
 
 /// The server ports of an endpoint, and the requests that wait in them or are read while they arrive.
 pub(crate) struct Requests {

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 
-use crate::api::address::ServerAddr;
-use crate::api::error::{CallError, ReplyError};
+use crate::types::address::ServerAddr;
+use crate::types::error::{CallError, ReplyError};
 
 /// The outcome of a call of a [`Socket`](crate::kernel_api::Socket).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use foldhash::fast::FixedState;
 use homa_proto::{RpcKey, Time};
 use slab::Slab;
 
-use crate::api::error::CallError;
 use crate::runtime::socket_outcome::ReturnedReply;
 use crate::tenancy::endpoint_group::exchange::ExchangeOffer;
+use crate::types::error::CallError;
 
 /// The sockets of an endpoint.
 #[derive(Default)]

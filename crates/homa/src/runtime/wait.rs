@@ -9,12 +9,12 @@ use std::thread;
 
 use homa_proto::Time;
 
-use crate::api::error::RecvError;
 use crate::runtime::engine::Engine;
 use crate::runtime::shared_engine::{EngineGuard, SharedEngine};
 use crate::runtime::sleep::{self, Interest};
 use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::{Follower, Parker};
+use crate::types::error::RecvError;
 
 /// Longest sleep if the driver has no descriptor to sleep on.
 pub(crate) const BLIND_SLEEP_NS: u64 = 50_000;

@@ -2,7 +2,6 @@
 
 pub(crate) mod end_barrier;
 pub(crate) mod endpoint_group;
-pub(crate) mod endpoint_policies;
 pub(crate) mod host_lease;
 pub(crate) mod placement;
 pub(crate) mod process_group;

@@ -13,8 +13,8 @@ use homa_steer::hash::Flow;
 use homa_steer::load::ObservedLoads;
 use homa_steer::{CoreLoad, Cores, Loads, Packet, Policy, PolicyName, Settings};
 
-use crate::api::error::HostError;
-use crate::tenancy::endpoint_policies::ENDPOINT_POLICIES;
+use crate::types::endpoint_policies::ENDPOINT_POLICIES;
+use crate::types::error::HostError;
 
 /// Chooses endpoints for new RPCs. All callers of a host share it, behind a lock of its own that is only held
 /// for the choice.

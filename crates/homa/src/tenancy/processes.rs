@@ -10,7 +10,6 @@ use homa_driver::{Driver, ReceiveFilter, RxBurst};
 use homa_proto::wire::Route;
 use homa_proto::{Endpoint, MS, RxPacket, Time};
 
-use crate::api::error::HostError;
 use crate::observe::metrics::HostCounts;
 use crate::payload::buffers::Buffers;
 use crate::runtime::bundles::packets_of;
@@ -18,6 +17,7 @@ use crate::tenancy::end_barrier::EndBarrier;
 use crate::tenancy::host_lease::HostLease;
 use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner, Segment};
 use crate::tenancy::shared_socket::{SharedSocket, port_of};
+use crate::types::error::HostError;
 
 /// How often a process checks on the others and shows that it is alive. This is a small part of the time
 /// after which a peer's RPC gives up, and costs an idle host fifty wake-ups per second.

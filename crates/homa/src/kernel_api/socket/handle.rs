@@ -18,9 +18,7 @@ use homa_proto::{RpcInfo, Time, wire};
 
 use super::arrival::Arrival;
 use super::take::take_arrival;
-use crate::api::address::ServerAddr;
 use crate::api::endpoints::Endpoints;
-use crate::api::error::{CallError, HostError, RecvError, ReplyError};
 use crate::api::host::Host;
 use crate::api::request::Request;
 use crate::api::server::Server;
@@ -37,6 +35,8 @@ use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoint_group::exchange::{RequestExchange, WaitOutcome};
 use crate::tenancy::process_group::FIRST_CLIENT_PORT;
+use crate::types::address::ServerAddr;
+use crate::types::error::{CallError, HostError, RecvError, ReplyError};
 
 /// A port that calls and answers, and whose responses and requests wait in one place: a socket as in Linux
 /// Homa. A call is identified by its id on the wire. Dropping the socket [closes](Socket::close) it.

@@ -3,10 +3,10 @@
 use homa_proto::RpcInfo;
 
 use super::arrival::Arrival;
-use crate::api::error::RecvError;
 use crate::api::server::Server;
 use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::sockets::Deliverable;
+use crate::types::error::RecvError;
 
 /// Takes the next arrival. If there are both requests and outcomes, they alternate.
 pub(super) fn take_arrival(

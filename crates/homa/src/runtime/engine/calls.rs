@@ -6,12 +6,12 @@ use bytes::Bytes;
 use homa_proto::{CallOptions, Time};
 
 use super::{Engine, Phase};
-use crate::api::address::ServerAddr;
-use crate::api::error::{CallError, HostError};
 use crate::observe::stages::{Message, TraceKey};
 use crate::payload::deferred_copy::Outgoing;
 use crate::runtime::calls::{Call, CallOwner, CallTicket, ClientPort, UntakenCompletion};
 use crate::runtime::wait_target::WaitTarget;
+use crate::types::address::ServerAddr;
+use crate::types::error::{CallError, HostError};
 
 impl Engine {
     /// Opens a client port and returns its index. `chosen` is a port on which the processes of this host have

@@ -3,9 +3,9 @@
 use homa_proto::Time;
 
 use super::{Engine, Phase};
-use crate::api::error::CallError;
 use crate::runtime::calls::CallOwner;
 use crate::runtime::waiters::Wakeup;
+use crate::types::error::CallError;
 
 impl Engine {
     /// Refuses everything but answers to requests that the application has taken.

@@ -24,10 +24,10 @@ mod tests {
     use homa_proto::{PayloadRange, RpcKey, Time};
 
     use super::*;
-    use crate::api::address::ServerAddr;
     use crate::payload::deferred_copy::{GatherList, Outgoing};
     use crate::runtime::calls::{CallOwner, CallTicket};
     use crate::runtime::engine::testing::engine;
+    use crate::types::address::ServerAddr;
 
     /// Starts a call of half a megabyte to a host that has not received yet, and copies a part of it.
     fn begun(client: &mut Engine, server: &Engine, bytes: &'static [u8]) -> RpcKey {

@@ -127,10 +127,10 @@ mod tests {
     use homa_trace::MonotonicClock;
 
     use super::*;
-    use crate::api::address::ServerAddr;
     use crate::runtime::calls::{CallOwner, CallTicket};
     use crate::runtime::clock::HostClock;
     use crate::runtime::engine::testing::engine;
+    use crate::types::address::ServerAddr;
 
     #[test]
     fn a_server_port_that_was_closed_a_moment_ago_is_opened_again() {

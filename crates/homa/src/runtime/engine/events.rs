@@ -3,9 +3,9 @@
 use homa_proto::{Event, Time};
 
 use super::Engine;
-use crate::api::error::CallError;
 use crate::runtime::calls::CallOwner;
 use crate::runtime::wait_target::WaitTarget;
+use crate::types::error::CallError;
 
 impl Engine {
     /// Handles the endpoint's events; returns whether there were any.

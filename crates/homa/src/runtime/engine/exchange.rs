@@ -5,10 +5,10 @@ use std::sync::Arc;
 use homa_proto::Time;
 
 use super::{Engine, Phase};
-use crate::api::error::RecvError;
 use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::Wakeup;
 use crate::tenancy::endpoint_group::exchange::{ExchangeOffer, RequestExchange, WaitOutcome};
+use crate::types::error::RecvError;
 
 /// A thread checks other endpoints before its own once in this many times, so that requests there do not wait
 /// for ever while there are enough here. It does so rarely, since each check takes the lock of another

@@ -3,8 +3,8 @@
 use homa_proto::Time;
 
 use super::Engine;
-use crate::api::error::HostError;
 use crate::tenancy::process_group::PortClaim;
+use crate::types::error::HostError;
 
 impl Engine {
     /// Synchronises with the other processes of the host, if there can be any and it is time.

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use homa_proto::{DoneReason, RpcKey, Time};
 
 use super::{Engine, Phase};
-use crate::api::early::EarlyDelivery;
-use crate::api::error::ReadError;
 use crate::payload::buffers::Role;
 use crate::runtime::requests::{PartialRequest, QueuedRequest, ReadChunk, Reading};
 use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::Wakeup;
+use crate::types::early::EarlyDelivery;
+use crate::types::error::ReadError;
 
 /// Maximum bytes of one part: packets wait while a part is copied, some 20 us for this many bytes.
 const MAX_PART_BYTES: u32 = 256 << 10;

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use homa_proto::{DoneReason, RpcKey, Time};
 
 use super::{Engine, Phase};
-use crate::api::error::{HostError, ReplyError};
 use crate::observe::stages::Message;
 use crate::payload::buffers::Role;
 use crate::payload::deferred_copy::Outgoing;
 use crate::runtime::requests::{PartialRequest, QueuedRequest, ServerPort};
 use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::process_group::PortClaim;
+use crate::types::error::{HostError, ReplyError};
 
 impl Engine {
     /// Binds a server port and returns its index. `bound` is the claim on which the processes of this host

@@ -8,8 +8,6 @@ use bytes::Bytes;
 use homa_proto::{DoneReason, RpcKey, Time};
 
 use super::{Engine, Phase};
-use crate::api::address::ServerAddr;
-use crate::api::error::{CallError, HostError, RecvError, ReplyError};
 use crate::observe::stages::Message;
 use crate::payload::buffers::Role;
 use crate::payload::deferred_copy::Outgoing;
@@ -22,6 +20,8 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::Wakeup;
 use crate::tenancy::endpoint_group::exchange::ExchangeOffer;
 use crate::tenancy::process_group::FIRST_CLIENT_PORT;
+use crate::types::address::ServerAddr;
+use crate::types::error::{CallError, HostError, RecvError, ReplyError};
 
 impl Engine {
     /// Opens a socket at the server port `server`, or at a client port. `chosen` is a client port on which

@@ -179,10 +179,10 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::api::address::ServerAddr;
     use crate::runtime::calls::{CallOwner, CallTicket};
     use crate::runtime::engine::testing::engine;
     use crate::runtime::waiters::Waiters;
+    use crate::types::address::ServerAddr;
 
     /// The leader takes one of the requests that arrive while it sleeps or before it checks the queue.
     #[test]

@@ -37,8 +37,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::api::error::RecvError;
 use crate::runtime::wait_target::WaitTarget;
+use crate::types::error::RecvError;
 
 /// The exchange of one server port or socket, for all endpoints of its host. See the [module](self).
 pub(crate) struct RequestExchange {

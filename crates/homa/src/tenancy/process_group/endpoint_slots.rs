@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::error::SegmentError;
 use super::presence::Presence;
 use super::receiver::ReceiverWatch;
 use super::registry::PortClaim;
 use super::segment::{PacketOwner, Segment};
+use crate::types::segment_error::SegmentError;
 
 /// The slots of a host's endpoints: see the [module](self).
 #[derive(Debug)]

@@ -10,10 +10,7 @@ use std::array;
 
 use super::priorities::PRIORITIES;
 use crate::tenancy::sync::{AtomicU8, AtomicU32, AtomicU64};
-
-/// Maximum number of hosts that can share an address, each of which has a slot. This is more than there are
-/// cores to drive them; a slot is one cache line.
-pub const MAX_PROCESSES: usize = 64;
+use crate::types::limits::MAX_PROCESSES;
 
 /// "homa-seg" as a number.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"homa-seg");

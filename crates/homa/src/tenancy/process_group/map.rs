@@ -10,8 +10,8 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::error::SegmentError;
 use super::layout::{CutoffBank, Layout, MAGIC, SIZE, Slot, VERSION};
+use crate::types::segment_error::SegmentError;
 
 // The file is mapped as it is, so a mistake in the layout would affect other processes.
 const _: () = assert!(mem::offset_of!(Layout, holder) == 16 && SIZE.is_multiple_of(64));

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use homa_proto::derive_seed;
 
 use super::cutoffs::{self, Set};
-use super::error::SegmentError;
 use super::lease_share::LeaseWatch;
 use super::map::{self, Head, SegmentMap};
 use super::presence::Presence;
 use super::registry::{PortClaim, Registry};
 use super::segment::{FIRST_CLIENT_PORT, IDS_PER_LEASE, NO_SLOT, Segment};
 use super::{layout, lock, place};
+use crate::types::segment_error::SegmentError;
 
 /// How long to wait for the registry's lock, which is held for microseconds, before reporting an error.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);

@@ -75,7 +75,6 @@
 
 mod cutoffs;
 mod endpoint_slots;
-mod error;
 mod group_pool;
 mod layout;
 mod lease;
@@ -97,9 +96,8 @@ mod uplink;
 
 pub(crate) use cutoffs::Set as CutoffSet;
 pub(crate) use endpoint_slots::EndpointSlots;
-pub use error::SegmentError;
 pub(crate) use group_pool::GroupPool;
-pub use layout::MAX_PROCESSES;
+
 pub(crate) use lease_share::{LeaseShare, LeaseWatch};
 pub(crate) use membership::{SegmentParameters, path_in};
 pub(crate) use place::default_dir;

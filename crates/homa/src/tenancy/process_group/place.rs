@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::error::SegmentError;
+use crate::types::segment_error::SegmentError;
 
 fn effective_user() -> u32 {
     // SAFETY: the call only returns a number.

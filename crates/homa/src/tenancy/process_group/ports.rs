@@ -8,8 +8,9 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::layout::{MAX_PROCESSES, ORPHAN};
+use super::layout::ORPHAN;
 use crate::tenancy::sync::{AtomicU8, AtomicU64};
+use crate::types::limits::MAX_PROCESSES;
 
 /// The table of ports: see the [module](self). Port numbers begin with the server ports, and the client ports
 /// follow.

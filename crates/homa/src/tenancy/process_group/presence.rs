@@ -17,7 +17,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::error::SegmentError;
+use crate::types::segment_error::SegmentError;
 
 const PREFIX: &str = "homa-host/";
 

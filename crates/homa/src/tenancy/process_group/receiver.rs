@@ -7,9 +7,10 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::layout::{MAX_PROCESSES, Slot};
+use super::layout::Slot;
 use super::lease_share::LEADER_PATIENCE_NS;
 use super::segment::Segment;
+use crate::types::limits::MAX_PROCESSES;
 
 /// A process's memory of the others between two ticks.
 #[derive(Debug, Default)]

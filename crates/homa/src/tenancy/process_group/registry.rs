@@ -7,10 +7,11 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cutoffs::{self, Set};
-use super::error::SegmentError;
-use super::layout::{MAX_PROCESSES, Slot};
+use super::layout::Slot;
 use super::lock;
 use super::segment::{FIRST_CLIENT_PORT, Segment};
+use crate::types::limits::MAX_PROCESSES;
+use crate::types::segment_error::SegmentError;
 
 /// The right to change the segment, until dropped.
 pub(super) struct Registry<'a> {

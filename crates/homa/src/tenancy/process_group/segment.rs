@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::error::SegmentError;
-use super::layout::{MAX_PROCESSES, ORPHAN};
+use super::layout::ORPHAN;
 use super::lease_share::LeaseShare;
 use super::lock;
 use super::map::SegmentMap;
 use super::ports::Ports;
+use crate::types::limits::MAX_PROCESSES;
+use crate::types::segment_error::SegmentError;
 
 /// More bytes than any host grants: a larger value in a damaged file would overflow sums.
 const MAX_BUDGET: u64 = 1 << 40;

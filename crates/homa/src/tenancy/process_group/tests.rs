@@ -14,6 +14,8 @@ use homa_proto::wire::PRIORITIES;
 use super::lease_share::LEADER_PATIENCE_NS;
 use super::membership::INCARNATIONS;
 use super::*;
+use crate::types::limits::MAX_PROCESSES;
+use crate::types::segment_error::SegmentError;
 
 const ROLE: &str = "HOMA_SEGMENT_TEST_ROLE";
 const FILE: &str = "HOMA_SEGMENT_TEST_FILE";

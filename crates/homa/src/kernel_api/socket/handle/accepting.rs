@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Socket, SocketShard};
-use crate::api::error::HostError;
 use crate::api::server::Server;
+use crate::types::error::HostError;
 
 impl Socket {
     /// Sets whether requests are accepted. A server port accepts them from the start, a client port only

@@ -40,9 +40,9 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::api::address::ServerAddr;
     use crate::api::host::Host;
     use crate::kernel_api::Arrival;
+    use crate::types::address::ServerAddr;
 
     /// Longer than any wait of these tests.
     const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,10 +9,10 @@ use homa_driver::udp::BindError;
 use homa_proto::{ConfigError, MAX_ENDPOINTS, PortError, RpcError, SendError};
 use homa_steer::PolicyName;
 
-pub use crate::api::address::ParseServerAddrError;
-use crate::api::address::ServerAddr;
-use crate::tenancy::endpoint_policies::ENDPOINT_POLICIES;
-pub use crate::tenancy::process_group::SegmentError;
+pub use crate::types::address::ParseServerAddrError;
+use crate::types::address::ServerAddr;
+use crate::types::endpoint_policies::ENDPOINT_POLICIES;
+pub use crate::types::segment_error::SegmentError;
 
 /// Why a [`Host`](crate::Host) could not be created, or could not open a port.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::layout::MAX_PROCESSES;
+use super::limits::MAX_PROCESSES;
 
 /// Why the processes of this host cannot share its address.
 #[derive(Debug, thiserror::Error)]
