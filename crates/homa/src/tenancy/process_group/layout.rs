@@ -1,10 +1,10 @@
 //! The memory layout of the segment.
 //!
-//! It consists of atomics only, so that any process may read at any time. The fields under "registry" change
-//! while their writer holds the registry's lock. Each such change is one store: a writer that dies leaves the
-//! state before or after it. The other fields change freely. Nothing is stored twice, so nothing can become
-//! inconsistent: a port's owner is stored at the port, a lease at its slot, and sums are computed when they
-//! are needed.
+//! It consists of atomics only, so that any process may read at any time. The fields of [`Header`] and
+//! [`RegistryFields`] change while their writer holds the registry's lock. Each such change is one store: a
+//! writer that dies leaves the state before or after it. The other fields change freely. Nothing is stored
+//! twice, so nothing can become inconsistent: a port's owner is stored at the port, a lease at its slot, and
+//! sums are computed when they are needed.
 
 use std::array;
 
@@ -31,6 +31,20 @@ pub(super) struct CacheLine<T>(pub T);
 /// The contents of the file: see the [module](self).
 #[repr(C)]
 pub(super) struct Layout {
+    pub header: Header,
+    pub registry: RegistryFields,
+
+    // Changed without the lock.
+    /// Next count of RPC ids to be leased.
+    pub next_id: CacheLine<AtomicU64>,
+    pub pool: Pool,
+    /// Slot of the owner plus 1; 0 for none; or [`ORPHAN`].
+    pub ports: [AtomicU8; 1 << 16],
+}
+
+/// What shows a process whether it can use the file.
+#[repr(C)]
+pub(super) struct Header {
     // These four fields keep their places in every version.
     pub magic: AtomicU64,
     pub version: AtomicU32,
@@ -38,9 +52,13 @@ pub(super) struct Layout {
     /// The process that holds the registry's lock, or held it last: for error messages.
     pub holder: AtomicU32,
 
-    // Registry.
     /// 1 once the segment is initialised; until then the next process initialises it again.
     pub made: AtomicU32,
+}
+
+/// What the processes at the address have in common.
+#[repr(C)]
+pub(super) struct RegistryFields {
     /// The host's incarnation: 40 bits.
     pub incarnation: AtomicU64,
     /// Incremented after each change of ports, slots or leader.
@@ -60,13 +78,6 @@ pub(super) struct Layout {
     pub budget: AtomicU64,
     /// The seed from which, with the leased counts, the ids towards each peer are made.
     pub id_seed: AtomicU64,
-
-    // Changed without the lock.
-    /// Next count of RPC ids to be leased.
-    pub next_id: CacheLine<AtomicU64>,
-    pub pool: Pool,
-    /// Slot of the owner plus 1; 0 for none; or [`ORPHAN`].
-    pub ports: [AtomicU8; 1 << 16],
 }
 
 /// The host-wide resources, shared by endpoints in several processes or in one.

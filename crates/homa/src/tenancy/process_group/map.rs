@@ -14,7 +14,8 @@ use super::layout::{CutoffBank, Layout, MAGIC, SIZE, Slot, VERSION};
 use crate::types::segment_error::SegmentError;
 
 // The file is mapped as it is, so a mistake in the layout would affect other processes.
-const _: () = assert!(mem::offset_of!(Layout, holder) == 16 && SIZE.is_multiple_of(64));
+const _: () = assert!(mem::offset_of!(Layout, header.holder) == 16 && SIZE.is_multiple_of(64));
+const _: () = assert!(mem::offset_of!(Layout, registry) == 24 && mem::offset_of!(Layout, next_id) == 128);
 const _: () = assert!(size_of::<Slot>() == 64 && size_of::<CutoffBank>() == 64);
 const _: () = assert!(cfg!(target_has_atomic = "64"));
 
@@ -119,9 +120,9 @@ impl SegmentMap {
 
     /// Writes the head, which identifies this file.
     pub(super) fn write_head(&self) {
-        self.version.store(VERSION, Relaxed);
-        self.size.store(SIZE as u32, Relaxed);
-        self.magic.store(MAGIC, Relaxed);
+        self.header.version.store(VERSION, Relaxed);
+        self.header.size.store(SIZE as u32, Relaxed);
+        self.header.magic.store(MAGIC, Relaxed);
     }
 }
 

@@ -84,7 +84,7 @@ impl Segment {
             let map = SegmentMap::new(&file, path)?;
             let mut segment =
                 Segment { map, file, path: path.to_owned(), threads: Mutex::new(()), slot: NO_SLOT };
-            segment.map.holder.store(std::process::id(), Relaxed);
+            segment.map.header.holder.store(std::process::id(), Relaxed);
             if alone {
                 segment.found(founding);
             }
@@ -101,8 +101,8 @@ impl Segment {
     /// it.
     fn found(&self, founding: &SegmentParameters) {
         let map = &*self.map;
-        let made = map.made.load(Acquire) == 1;
-        map.made.store(0, Relaxed);
+        let made = map.header.made.load(Acquire) == 1;
+        map.header.made.store(0, Relaxed);
         for slot in &map.pool.slots {
             slot.pid.store(0, Relaxed);
             slot.lease.store(0, Relaxed);
@@ -115,40 +115,40 @@ impl Segment {
         for bytes in &map.pool.observed {
             bytes.store(0, Relaxed);
         }
-        map.slots_used.store(0, Relaxed);
-        map.leader.store(0, Relaxed);
-        map.found_dead.store(0, Relaxed);
+        map.registry.slots_used.store(0, Relaxed);
+        map.registry.leader.store(0, Relaxed);
+        map.registry.found_dead.store(0, Relaxed);
         map.pool.uplink_idle_at.0.store(0, Relaxed);
-        map.budget.store(founding.budget.max(1), Relaxed);
-        map.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
+        map.registry.budget.store(founding.budget.max(1), Relaxed);
+        map.registry.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
         // HOST-3: ids continue where the last host of this file ended, whose packets may still be in flight.
         if !made {
             map.next_id.0.store(derive_seed(founding.seed, FIRST_COUNT) & !(2 * IDS_PER_LEASE - 1), Relaxed);
-            map.id_seed.store(derive_seed(founding.seed, ID_SEED).max(1), Relaxed);
+            map.registry.id_seed.store(derive_seed(founding.seed, ID_SEED).max(1), Relaxed);
         }
         // HOST-2: newer than the last, even if the clock went back.
         let incarnation = founding.incarnation & INCARNATIONS;
-        let last = map.incarnation.load(Relaxed) & INCARNATIONS;
+        let last = map.registry.incarnation.load(Relaxed) & INCARNATIONS;
         let ahead = incarnation.wrapping_sub(last) & INCARNATIONS;
         let newer = !made || ahead != 0 && ahead <= INCARNATIONS / 2;
         let incarnation = if newer { incarnation } else { last.wrapping_add(1) & INCARNATIONS };
-        map.incarnation.store(incarnation.max(1), Relaxed);
+        map.registry.incarnation.store(incarnation.max(1), Relaxed);
         cutoffs::publish(&map.pool, founding.cutoffs);
-        map.generation.fetch_add(1, Relaxed);
+        map.registry.generation.fetch_add(1, Relaxed);
         self.map.write_head();
-        map.made.store(1, Release);
+        map.header.made.store(1, Release);
     }
 
     /// The seed from which all processes make the ids towards each peer (ID-4).
     pub(crate) fn id_seed(&self) -> u64 {
-        self.map.id_seed.load(Relaxed)
+        self.map.registry.id_seed.load(Relaxed)
     }
 
     /// Waits for the right to change the segment.
     pub(super) fn registry(&self) -> Result<Registry<'_>, SegmentError> {
         let threads = lock_threads(&self.threads);
         wait_for_registry(&self.file, &self.path)?;
-        self.map.holder.store(std::process::id(), Relaxed);
+        self.map.header.holder.store(std::process::id(), Relaxed);
         Ok(Registry { segment: self, _threads: threads })
     }
 
@@ -158,7 +158,7 @@ impl Segment {
         if !lock::try_lock(&self.file, lock::REGISTRY).ok()? {
             return None;
         }
-        self.map.holder.store(std::process::id(), Relaxed);
+        self.map.header.holder.store(std::process::id(), Relaxed);
         Some(Registry { segment: self, _threads: threads })
     }
 }

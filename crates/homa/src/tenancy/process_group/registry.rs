@@ -64,7 +64,7 @@ impl Registry<'_> {
 
     /// Takes a client port for this process, in turn, so that a closed one rests before it is used again.
     pub(super) fn open_client(&self) -> Result<u16, SegmentError> {
-        let cursor = &self.segment.map.next_client_port;
+        let cursor = &self.segment.map.registry.next_client_port;
         for _ in FIRST_CLIENT_PORT..=u16::MAX {
             let port = (cursor.load(Relaxed) as u16).max(FIRST_CLIENT_PORT);
             cursor.store(u32::from(port.checked_add(1).unwrap_or(FIRST_CLIENT_PORT)), Relaxed);
@@ -108,7 +108,7 @@ impl Registry<'_> {
         let map = &self.segment.map;
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
         self.segment.table().orphan(slot);
-        map.found_dead.fetch_add(1, Relaxed);
+        map.registry.found_dead.fetch_add(1, Relaxed);
         self.clear_slot(slot);
     }
 
@@ -119,7 +119,7 @@ impl Registry<'_> {
         entry.waiting.store(0, Relaxed);
         entry.lease.store(0, Release);
         if self.segment.leader() == Some(slot) {
-            self.segment.map.leader.store(0, Release);
+            self.segment.map.registry.leader.store(0, Release);
         }
         entry.pid.store(0, Release);
         self.changed();
@@ -142,7 +142,7 @@ impl Registry<'_> {
         if leads.is_some_and(keeps) {
             return;
         }
-        self.segment.map.leader.store(self.segment.slot as u32 + 1, Release);
+        self.segment.map.registry.leader.store(self.segment.slot as u32 + 1, Release);
         self.changed();
     }
 
@@ -166,8 +166,8 @@ impl Registry<'_> {
             if self.slot(slot).pid.load(Acquire) != 0 {
                 self.free_slot(slot);
             }
-            let used = segment.map.slots_used.load(Relaxed).max(slot as u32 + 1);
-            segment.map.slots_used.store(used, Release);
+            let used = segment.map.registry.slots_used.load(Relaxed).max(slot as u32 + 1);
+            segment.map.registry.slots_used.store(used, Release);
             self.slot(slot).beat.store(0, Relaxed);
             self.slot(slot).path.store(0, Relaxed);
             self.slot(slot).pid.store(pid, Release);

@@ -60,7 +60,7 @@ impl Segment {
     }
 
     pub(super) fn leader(&self) -> Option<usize> {
-        (self.map.leader.load(Acquire) as usize).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
+        (self.map.registry.leader.load(Acquire) as usize).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
     }
 
     pub(crate) fn is_leader(&self) -> bool {
@@ -70,13 +70,13 @@ impl Segment {
     pub(super) fn slots_used(&self) -> usize {
         // Whatever the file contains, this process has its slot.
         let own = if self.slot == NO_SLOT { 0 } else { self.slot + 1 };
-        (self.map.slots_used.load(Acquire) as usize).clamp(own, MAX_PROCESSES)
+        (self.map.registry.slots_used.load(Acquire) as usize).clamp(own, MAX_PROCESSES)
     }
 
     pub(super) fn table(&self) -> Ports<'_> {
         let map = &*self.map;
         let (servers, clients) = map.ports.split_at(FIRST_CLIENT_PORT.into());
-        Ports { servers, clients, orphanings: &map.orphanings, generation: &map.generation }
+        Ports { servers, clients, orphanings: &map.registry.orphanings, generation: &map.registry.generation }
     }
 
     pub(super) fn owner(&self, port: u16) -> Option<usize> {
@@ -142,7 +142,7 @@ impl Segment {
 /// Host-wide values.
 impl Segment {
     pub(crate) fn incarnation(&self) -> u64 {
-        self.map.incarnation.load(Relaxed)
+        self.map.registry.incarnation.load(Relaxed)
     }
 
     /// The first of [`IDS_PER_LEASE`] even counts of RPC ids, two apart, that no other process gets.
@@ -157,7 +157,7 @@ impl Segment {
             pool: &self.map.pool,
             slots,
             mine: self.slot,
-            budget: self.map.budget.load(Relaxed).clamp(1, MAX_BUDGET),
+            budget: self.map.registry.budget.load(Relaxed).clamp(1, MAX_BUDGET),
         }
     }
 
@@ -169,8 +169,8 @@ impl Segment {
             processes: used.iter().filter(|slot| slot.pid.load(Relaxed) != 0).count() as u64,
             slot: self.slot as u64,
             is_leader: self.is_leader(),
-            found_dead: u64::from(map.found_dead.load(Relaxed)),
-            budget_bytes: map.budget.load(Relaxed),
+            found_dead: u64::from(map.registry.found_dead.load(Relaxed)),
+            budget_bytes: map.registry.budget.load(Relaxed),
             lease_bytes: map.pool.slots[self.slot].lease.load(Relaxed),
             leased_bytes: self.lease_share().leased_bytes(),
         }

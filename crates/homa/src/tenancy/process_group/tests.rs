@@ -211,11 +211,11 @@ fn a_damaged_file_ends_no_process() {
     let (first, second) = (dir.open(), dir.open());
     for value in [0, 1, u64::MAX] {
         let map = &*first.map;
-        map.slots_used.store(value as u32, Relaxed);
-        map.leader.store(value as u32, Relaxed);
-        map.next_client_port.store(value as u32, Relaxed);
-        map.incarnation.store(value, Relaxed);
-        map.budget.store(value, Relaxed);
+        map.registry.slots_used.store(value as u32, Relaxed);
+        map.registry.leader.store(value as u32, Relaxed);
+        map.registry.next_client_port.store(value as u32, Relaxed);
+        map.registry.incarnation.store(value, Relaxed);
+        map.registry.budget.store(value, Relaxed);
         map.pool.uplink_idle_at.0.store(value, Relaxed);
         map.pool.cutoffs_published.0.store(value, Relaxed);
         map.ports.iter().for_each(|port| port.store(value as u8, Relaxed));
@@ -372,7 +372,7 @@ fn processes_that_lease_at_a_time_get_different_ids_and_ports() {
 fn a_file_of_another_version_is_made_new_unless_it_is_in_use() {
     let dir = Dir::new();
     let segment = dir.open();
-    segment.map.version.store(77, Relaxed);
+    segment.map.header.version.store(77, Relaxed);
     let error = Segment::open(&dir.file(), &initial(1)).unwrap_err();
     assert!(matches!(error, SegmentError::Version { .. }) && error.to_string().contains("version 77"));
     drop(segment);
@@ -386,10 +386,10 @@ fn a_segment_half_made_is_made_again() {
     let dir = Dir::new();
     let segment = dir.open();
     segment.bind(99).unwrap();
-    segment.map.made.store(0, Relaxed);
+    segment.map.header.made.store(0, Relaxed);
     // The state in which a founder that dies leaves it: nothing is unlocked in order.
     let Segment { map, file, .. } = &segment;
-    assert!(map.made.load(Relaxed) == 0 && lock::try_lock(file, lock::slot(0)).unwrap());
+    assert!(map.header.made.load(Relaxed) == 0 && lock::try_lock(file, lock::slot(0)).unwrap());
     lock::unlock(file, lock::slot(0));
     let next = Segment::open(&dir.file(), &initial(9_000)).unwrap();
     assert_eq!((next.incarnation(), next.counts().processes, next.ports().1.len()), (9_000, 1, 0));
