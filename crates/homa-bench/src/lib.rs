@@ -31,6 +31,7 @@ pub mod cpu;
 pub mod driver;
 pub mod engine;
 pub mod homa_link;
+pub mod host_options;
 pub mod host_report;
 pub mod hosts;
 pub mod limits;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use homa::HostConfig;
 use homa_bench::driver::{Driver, XdpMode, batch_cap};
+use homa_bench::host_options::HostOptions;
 use homa_bench::host_report::HostReport;
 use homa_bench::protocol::Protocol;
 use homa_bench::server::{Report, Server, ServerOptions};
@@ -124,12 +125,14 @@ impl ServeArgs {
             bind: addr::resolve(&self.bind, homa::ServerAddr::DEFAULT_UDP_PORT)?,
             ports: self.server_ports,
             threads: self.server_threads,
-            endpoints: self.endpoints,
+            host: HostOptions {
+                endpoints: self.endpoints,
+                wake_order: self.wake_order,
+                batch_cap: self.batch_cap,
+                link_mbps: self.link_mbps,
+            },
             poll: Duration::from_micros(self.poll_us),
-            wake_order: self.wake_order,
-            batch_cap: self.batch_cap,
             max_message: self.max_message,
-            link_mbps: self.link_mbps,
             one_way: self.one_way,
             offload: true,
             low_latency: self.low_latency,

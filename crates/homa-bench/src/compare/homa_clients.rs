@@ -44,10 +44,7 @@ fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<
     let driver = plan.options.driver;
     let bind = client_bind(driver, to, number as u8);
     let mut config = host_config(driver, bind, plan.workload.max_bytes(), plan.poll());
-    config.protocol.link_mbps = plan.options.link_mbps;
-    config.endpoints = plan.options.endpoints.into();
-    config.wake_order = plan.options.wake_order;
-    config.batch_cap = plan.options.batch_cap;
+    plan.options.host.apply(&mut config);
     plan.options.trace.apply(&mut config);
     let host = Host::builder().config(config).bind().context("cannot make a Homa client")?;
     RecordedHost::new(host, plan.options.trace_dir.as_deref(), name)

@@ -4,14 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use homa::HostConfig;
 use homa_metrics::MetricsAddr;
-use homa_steer::batch::BatchCap;
-use homa_steer::wake::WakeOrder;
 use homa_workload::Workload;
 
 use super::placement::Placement;
 use crate::driver::Driver;
+use crate::host_options::HostOptions;
 use crate::protocol::Protocol;
 use crate::recording::TraceSettings;
 use crate::server::DEFAULT_POLL;
@@ -63,8 +61,8 @@ pub struct Options {
     pub servers: Vec<RemoteServer>,
     /// Client hosts, 1 to 64.
     pub clients: u16,
-    /// Endpoints of each Homa host.
-    pub endpoints: u16,
+    /// Each Homa host.
+    pub host: HostOptions,
     /// Client ports of each client host; `None`: 1 in a closed loop, else several.
     pub ports: Option<u16>,
     /// Server ports of each server.
@@ -79,12 +77,6 @@ pub struct Options {
     pub max_outstanding: u32,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// The order in which Homa's sleeping threads are woken.
-    pub wake_order: WakeOrder,
-    /// Maximum receive batch of Homa.
-    pub batch_cap: BatchCap,
-    /// Rate of the link in Mbit/s; `None`: what the device reports.
-    pub link_mbps: Option<u32>,
     /// The processors of clients and servers.
     pub placement: Placement,
     /// Time of load for each protocol, 10 ms to a day.
@@ -102,7 +94,6 @@ pub struct Options {
 impl Options {
     /// Homa and TCP for 10 s under a workload, on loopback.
     pub fn new(workload: Workload) -> Options {
-        let host = HostConfig::default();
         Options {
             workload,
             load: Load::default(),
@@ -110,7 +101,7 @@ impl Options {
             driver: Driver::default(),
             servers: Vec::new(),
             clients: 1,
-            endpoints: 1,
+            host: HostOptions::default(),
             ports: None,
             server_ports: 1,
             server_threads: 1,
@@ -118,9 +109,6 @@ impl Options {
             one_way: false,
             max_outstanding: 200,
             poll: DEFAULT_POLL,
-            wake_order: host.wake_order,
-            batch_cap: host.batch_cap,
-            link_mbps: None,
             placement: Placement::Apart,
             duration: Duration::from_secs(10),
             seed: 1,

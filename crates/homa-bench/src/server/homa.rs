@@ -27,10 +27,7 @@ impl HomaServer {
         let bind = options.bind;
         let mut config = host_config(options.driver, bind, options.max_message, options.poll);
         config.low_latency = options.low_latency;
-        config.protocol.link_mbps = options.link_mbps;
-        config.endpoints = options.endpoints.into();
-        config.wake_order = options.wake_order;
-        config.batch_cap = options.batch_cap;
+        options.host.apply(&mut config);
         on_device(&mut config, options.interface.as_deref(), options.queues.as_deref(), options.xdp_mode);
         options.trace.apply(&mut config);
         let host = Host::builder().config(config).bind().with_context(|| match options.driver {

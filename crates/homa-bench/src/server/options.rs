@@ -4,14 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use homa::HostConfig;
 use homa_metrics::MetricsAddr;
-use homa_steer::batch::BatchCap;
-use homa_steer::wake::WakeOrder;
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
 use crate::driver::{Driver, XdpMode};
+use crate::host_options::HostOptions;
 use crate::protocol::Protocol;
 use crate::recording::TraceSettings;
 use crate::workloads::DEFAULT_MAX_MESSAGE;
@@ -39,20 +37,13 @@ pub struct ServerOptions {
     pub ports: u16,
     /// Threads of each protocol. Each Homa port has at least one.
     pub threads: u16,
-    /// Endpoints of the Homa host.
-    pub endpoints: u16,
+    /// The Homa host.
+    #[serde(flatten)]
+    pub host: HostOptions,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// The order in which Homa's sleeping threads are woken.
-    #[serde(with = "as_text")]
-    pub wake_order: WakeOrder,
-    /// Maximum receive batch of Homa.
-    #[serde(with = "as_text")]
-    pub batch_cap: BatchCap,
     /// Maximum request in bytes.
     pub max_message: u32,
-    /// Rate of the link in Mbit/s; `None`: what the device reports.
-    pub link_mbps: Option<u32>,
     /// Whether responses have 100 bytes instead of the request's length.
     pub one_way: bool,
     /// Whether the kernel segments and merges runs of bare packets.
@@ -71,7 +62,6 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     /// Homa over UDP at any free port of the loopback address, with one port and one thread.
     fn default() -> ServerOptions {
-        let host = HostConfig::default();
         ServerOptions {
             protocols: vec![Protocol::Homa],
             driver: Driver::default(),
@@ -81,12 +71,9 @@ impl Default for ServerOptions {
             bind: (Ipv4Addr::LOCALHOST, 0).into(),
             ports: 1,
             threads: 1,
-            endpoints: 1,
+            host: HostOptions::default(),
             poll: DEFAULT_POLL,
-            wake_order: host.wake_order,
-            batch_cap: host.batch_cap,
             max_message: DEFAULT_MAX_MESSAGE,
-            link_mbps: None,
             one_way: false,
             offload: true,
             low_latency: false,
@@ -99,6 +86,9 @@ impl Default for ServerOptions {
 
 #[cfg(test)]
 mod tests {
+    use homa_steer::batch::BatchCap;
+    use homa_steer::wake::WakeOrder;
+
     use super::*;
 
     #[test]
@@ -106,8 +96,11 @@ mod tests {
         let options = ServerOptions {
             protocols: vec![Protocol::Tcp],
             queues: Some(vec![0, 3]),
-            wake_order: WakeOrder::LeastRecent,
-            batch_cap: BatchCap::new(7).expect("a cap"),
+            host: HostOptions {
+                wake_order: WakeOrder::LeastRecent,
+                batch_cap: BatchCap::new(7).expect("a cap"),
+                ..HostOptions::default()
+            },
             metrics: Some("unix:/run/homa.sock".parse().expect("an address")),
             ..ServerOptions::default()
         };

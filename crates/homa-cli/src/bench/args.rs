@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use homa::HostConfig;
 use homa_bench::compare::{Load, Options, Placement, RemoteServer};
 use homa_bench::driver::{Driver, batch_cap};
+use homa_bench::host_options::HostOptions;
 use homa_bench::protocol::Protocol;
 use homa_bench::workloads::{self, Truncation};
 use homa_metrics::MetricsAddr;
@@ -259,7 +260,12 @@ impl BenchArgs {
             driver: self.driver,
             servers: self.servers.iter().map(resolve).collect::<Result<_>>()?,
             clients: self.clients,
-            endpoints: self.endpoints,
+            host: HostOptions {
+                endpoints: self.endpoints,
+                wake_order: self.wake_order,
+                batch_cap: self.batch_cap,
+                link_mbps: self.link_mbps,
+            },
             ports: self.ports,
             server_ports: self.server_ports,
             server_threads: self.server_threads,
@@ -267,9 +273,6 @@ impl BenchArgs {
             one_way: self.one_way,
             max_outstanding: self.max_outstanding,
             poll: Duration::from_micros(self.poll_us),
-            wake_order: self.wake_order,
-            batch_cap: self.batch_cap,
-            link_mbps: self.link_mbps,
             placement: self.placement,
             // A duration beyond the type's range is rejected like any other that is too long.
             duration: Duration::try_from_secs_f64(self.duration).unwrap_or(Duration::MAX),
