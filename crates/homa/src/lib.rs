@@ -54,12 +54,13 @@
 //!
 //! # One way for each operation
 //!
-//! An operation that can take time is an object named after it: [`Call`], [`Recv`], [`RecvCompletion`], and
-//! the parts of a message in [`reader`]. A thread waits for it by `wait()`, a task awaits it, and either has
-//! a time limit if `timeout(Duration)` is called before. A limit counts from the start of the wait or from
-//! the first poll; zero only polls. ([`RecvCompletion`] is for threads alone: tasks await calls.)
+//! An operation that can take time returns an object named after the operation: [`Call`], [`Recv`],
+//! [`RecvCompletion`], or a message part of [`reader`]. A thread calls `wait()` on the object, and a task
+//! awaits it. Calling `timeout(Duration)` first limits either wait. The limit counts from the start of the
+//! wait or from the first poll; a limit of zero only polls. ([`RecvCompletion`] is for threads only: tasks
+//! await calls.)
 //!
-//! | act | way |
+//! | to | use |
 //! |---|---|
 //! | make a host | [`Host::builder`], a setter for each option of [`HostConfig`], [`HostBuilder::bind`] |
 //! | call a server | [`Client::call`] |
@@ -70,63 +71,64 @@
 //! | answer | [`Request::reply`]; [`Request::reply_all`] after a batch |
 //! | read a request while it arrives | [`Server::early`], [`Request::reader`] |
 //!
-//! A [`Call`] is lazy, as futures are: nothing is sent before it is waited for, polled, started or read. A
-//! blocking round trip therefore takes the host's lock once for starting the call and for waiting.
+//! A [`Call`] is lazy, like a future: nothing is sent until the call is waited for, polled, started or read.
+//! A blocking round trip therefore takes the host's lock once, both to start the call and to wait.
 //!
 //! # Cancel safety
 //!
-//! Dropping a future, or a handle, has these effects:
+//! Dropping a future or a handle has the following effect:
 //!
 //! | dropped | effect |
 //! |---|---|
 //! | [`Call`] not started | nothing was sent |
 //! | [`Call`] in flight, [`reader::ResponseReader`] | the call is aborted; the server may run the request, and its response is dropped |
-//! | [`Recv`], [`RecvCompletion`] | none: no request is lost, and one for which the task was woken goes to the next task or thread |
-//! | [`reader::ResponsePart`], [`reader::RequestPart`] | none: no bytes are lost, and the next part begins where the last one ended |
+//! | [`Recv`], [`RecvCompletion`] | none: no request is lost; a request for which the task was woken goes to the next task or thread |
+//! | [`reader::ResponsePart`], [`reader::RequestPart`] | none: no bytes are lost; the next part begins where the previous part ended |
 //! | [`Request`] unanswered, [`reader::RequestReader`], [`reader::WholeRequest`] | the request is given up; its client gets an error |
 //! | last [`Client`] of a port | its submitted calls are aborted; a [`Call`] keeps the port open |
-//! | last [`Server`] of a port | untaken requests are given up; answers are delivered, then the port is free |
+//! | last [`Server`] of a port | requests not yet received are given up; answers are delivered, then the port is free |
 //! | [`Host`] | new calls and requests are refused; answers are delivered for at most [`HostConfig::linger`] |
 //!
-//! [`Recv`] and the parts of a message can therefore stand in a branch of `tokio::select!` that loses. A call
-//! can, too, but then it is aborted: to go on with it, poll `&mut call`. A time limit that passes has the
-//! effect of dropping: a call is aborted, and a part can be read again.
+//! [`Recv`] and the parts of a message can therefore be used in a branch of `tokio::select!` that loses. So
+//! can a call, but losing aborts it: to continue the call, poll `&mut call`. An expired time limit has the
+//! same effect as dropping: a call is aborted, and a part can be read again.
 //!
 //! # Wake-up guarantees
 //!
-//! - Each request wakes one thread or task that waits for it, and each completion one thread. If the woken
-//!   one does not take it, because its future was dropped, the next is woken.
-//! - A call wakes the thread or task that waits for it, and no other.
-//! - Wakers are called without the host's lock: a waker may call any function of this library.
-//! - Of the wakers that polls of one future leave, only the last is called.
+//! - Each request wakes one waiting thread or task, and each completion wakes one thread. If the woken thread
+//!   or task does not take it, because its future was dropped, the next is woken.
+//! - A call wakes only the thread or task that waits for it.
+//! - Wakers are called without the host's lock held, so a waker may call any function of this library.
+//! - If a future is polled with several wakers, only the last is called.
 //! - The order in which waiting threads and tasks are woken is [`HostConfig::wake_order`].
 //! - A future makes progress without being polled: the task or thread that drives the network receives,
-//!   sends, acknowledges and keeps time limits.
-//! - A time limit ends a blocking wait in time. It wakes a future when the network is driven next, at the
-//!   latest a tick of the background thread later: a millisecond, and up to ten on links below 100 Mbit/s.
+//!   sends, acknowledges and enforces time limits.
+//! - A time limit ends a blocking wait on time. It wakes a future when the network is next driven, at most
+//!   one tick of the background thread later: one millisecond, or up to ten on links below 100 Mbit/s.
 //! - [`Host::shutdown`] wakes all waiting threads and tasks with an error that names the cause.
 //!
 //! # Who drives the network
 //!
-//! No extra thread stands between an application and the network. A thread that waits for a [`Call`], a
-//! [`Recv`] or a [`RecvCompletion`] receives and sends packets itself. It spins for
-//! [`HostConfig::poll`], then sleeps in the kernel until a packet arrives. If several threads wait, one is
-//! the leader and drives the network. The followers sleep, and are woken in the order of
-//! [`HostConfig::wake_order`]. A thread that sends while another thread waits also sends its own packets.
-//! Futures use a task on their own tokio runtime, which must have its I/O and time drivers enabled. Without
-//! such a runtime, or without the feature `tokio`, the background thread drives for them.
+//! No extra thread sits between an application and the network. A thread that waits for a [`Call`], a
+//! [`Recv`] or a [`RecvCompletion`] receives and sends packets itself. It spins for [`HostConfig::poll`],
+//! then sleeps in the kernel until a packet arrives. If several threads wait, one is the leader and drives
+//! the network. The followers sleep, and are woken in the order of [`HostConfig::wake_order`]. A thread that
+//! starts a send while another thread waits also transmits its own packets. Futures are driven by a task on
+//! their own tokio runtime, which must have its I/O and time drivers enabled. Without such a runtime, or
+//! without the feature `tokio`, the background thread drives them.
 //!
-//! If no thread waits, because all threads of the application compute, a background thread (the progress
-//! thread) takes over. It notices within a millisecond. Below 100 Mbit/s it notices within the time of eight
-//! full packets, 10 ms at most. It tells peers that their requests are being worked on, receives requests for
-//! bound servers, and sends acknowledgements. It sleeps in the kernel while there is nothing to do.
+//! If no thread waits because all threads of the application are computing, a background thread (the progress
+//! thread) takes over within a millisecond. On links below 100 Mbit/s it takes over within the serialization
+//! delay of eight full packets, 10 ms at most. It informs peers that their requests are being processed,
+//! receives requests for bound servers, and sends acknowledgements. It sleeps in the kernel while there is
+//! nothing to do.
 //!
 //! # What is bounded
 //!
-//! Everything that a peer or a caller can make grow has a limit in [`HostConfig`] or in
-//! [`protocol`](HostConfig::protocol). At a limit, a caller gets an error that names the setting, and a
-//! peer's packet is dropped and counted: see [`Host::metrics`]. [`Host::peers`] returns what the host
-//! measured and chose for each peer.
+//! Everything that can grow because of a peer or a caller has a limit in [`HostConfig`] or in
+//! [`protocol`](HostConfig::protocol). At a limit, a caller gets an error that names the setting, while a
+//! peer's packet is dropped and counted: see [`Host::metrics`]. [`Host::peers`] returns the values that the
+//! host has measured and chosen for each peer.
 //!
 //! # Features
 //!
@@ -175,14 +177,14 @@ pub use homa_trace as trace;
 pub use types::address::ServerAddr;
 pub use types::error;
 
-/// Messages that are read while they arrive, on both sides.
+/// Readers of messages that are still arriving, for both sides.
 pub mod reader {
     pub use crate::api::request_reader::{RequestPart, RequestReader, WholeRequest};
     pub use crate::api::response_reader::{ResponsePart, ResponseReader};
     pub use crate::types::early::EarlyDelivery;
 }
 
-/// What a host counts, measures and knows of its peers: [`Host::metrics`], [`Host::peers`].
+/// Counters and measurements of a host, and its knowledge of each peer: [`Host::metrics`], [`Host::peers`].
 pub mod metrics {
     pub use homa_proto::PeerInfo;
 

@@ -1,5 +1,5 @@
-//! Uses that must not compile. A twin of each differs in the mistake alone and compiles, which shows that the
-//! compiler refuses the mistake and nothing else.
+//! Uses that must not compile. Each is paired with a version that differs only in the mistake and compiles.
+//! The pair shows that the compiler rejects the mistake and nothing else.
 //!
 //! A call that is neither waited for nor started sends nothing:
 //!
@@ -77,7 +77,7 @@
 //! }
 //! ```
 //!
-//! Two parts of one message cannot be waited for at once, as they have an order:
+//! Two parts of one message cannot be waited for at the same time, since they are ordered:
 //!
 //! ```compile_fail
 //! fn f(reader: &mut homa::reader::ResponseReader) {
@@ -91,7 +91,7 @@
 //! }
 //! ```
 //!
-//! A receipt does not outlive its server:
+//! A pending receive does not outlive its server:
 //!
 //! ```compile_fail
 //! fn f(server: homa::Server) -> homa::Recv<'static> {
@@ -104,7 +104,7 @@
 //! }
 //! ```
 //!
-//! A new option breaks no user, as nobody names all of them:
+//! A new option breaks no user, since no user can name all options:
 //!
 //! ```compile_fail
 //! let config = homa::HostConfig { low_latency: true, ..homa::HostConfig::default() };
@@ -114,7 +114,7 @@
 //! config.low_latency = true;
 //! ```
 //!
-//! A new error breaks no user, as a `match` has an arm for others:
+//! A new error breaks no user, since every `match` has a wildcard arm:
 //!
 //! ```compile_fail
 //! fn f(error: homa::error::RecvError) {

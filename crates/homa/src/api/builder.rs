@@ -1,4 +1,4 @@
-//! Making a host: its options, and the endpoints that they describe.
+//! Creates a host from its options, with the endpoints that they describe.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +35,7 @@ use crate::types::error::HostError;
 use crate::types::limits::MAX_PROCESSES;
 use crate::types::segment_error::SegmentError;
 
-/// Mixed with the host's seed to give the seed of the choice of endpoints.
+/// Combined with the host's seed to seed the choice of endpoints.
 const PLACEMENT_SEED: u64 = 0x91ac;
 
 /// The driver that carries a host's packets. Both sides of a call need the same wire format.
@@ -45,24 +45,25 @@ pub enum DriverChoice {
     /// UDP, which needs no privileges. A peer is an address and a UDP port.
     #[default]
     Udp,
-    /// IP itself (protocol 146), as in Linux Homa: for exchanging RPCs with a kernel. It needs the capability
-    /// CAP_NET_RAW. A peer is an address; a UDP port in an address is ignored.
+    /// IP itself (protocol 146), like Linux Homa: for exchanging RPCs with kernel Homa. Requires the
+    /// capability CAP_NET_RAW. A peer is an address; a UDP port in an address is ignored.
     Raw,
-    /// UDP port 54321 at both ends, as Linux Homa's UDP form (`net.homa.hijack_udp`): for exchanging RPCs
-    /// with a kernel where networks drop protocol 146. It needs no privileges. A peer is an address; a UDP
-    /// port in an address is ignored. All processes of a network namespace share the port.
+    /// UDP port 54321 at both ends, like Linux Homa's UDP encapsulation (`net.homa.hijack_udp`): for
+    /// exchanging RPCs with kernel Homa across networks that drop protocol 146. Requires no privileges. A
+    /// peer is an address; a UDP port in an address is ignored. All processes in a network namespace share
+    /// the port.
     LinuxUdp,
-    /// A network device, whose packets are received through a ring in mapped memory: faster than a socket,
-    /// for hosts on one device. It needs the capability CAP_NET_RAW. The wire format is that of UDP, or that
-    /// of raw IP if [`PacketConfig::carrier`] says so. Peers may use any driver with that wire format.
+    /// A network device, whose packets are received through a memory-mapped ring: faster than a socket, for
+    /// hosts on one device. Requires the capability CAP_NET_RAW. The wire format is that of UDP, or that of
+    /// raw IP if [`PacketConfig::carrier`] selects it. Peers may use any driver with that wire format.
     Packet,
-    /// The receive queues of a network device, filled by a program in the kernel (AF_XDP). It is for a host
-    /// that has the device to itself, except for what the kernel does with it. It needs the capabilities
+    /// The receive queues of a network device, filled by a program in the kernel (AF_XDP). For a host with
+    /// exclusive use of the device, apart from the kernel's own traffic. Requires the capabilities
     /// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The wire format is the same as for `Packet`.
     Xdp,
 }
 
-/// Makes a host: see [`Host::builder`](crate::Host::builder). Each option of [`HostConfig`] has a setter of
+/// Builds a host: see [`Host::builder`](crate::Host::builder). Each option of [`HostConfig`] has a setter of
 /// the same name.
 ///
 /// ```
@@ -91,13 +92,13 @@ impl HostConfig {
     /// Homa's UDP form.
     pub const MAX_PROCESSES: usize = MAX_PROCESSES;
 
-    /// The values of [`endpoint_policy`](HostConfig::endpoint_policy): policies that need only what a host
-    /// knows when a call begins.
+    /// Valid values of [`endpoint_policy`](HostConfig::endpoint_policy): policies that need only information
+    /// that a host has when a call begins.
     pub const ENDPOINT_POLICIES: [PolicyName; 5] = ENDPOINT_POLICIES;
 }
 
 impl Host {
-    /// Makes a host: options are set on the builder, and [`bind`](HostBuilder::bind) opens it.
+    /// Returns a builder: set options on it, then open the host with [`bind`](HostBuilder::bind).
     pub fn builder() -> HostBuilder {
         HostBuilder::default()
     }
@@ -109,20 +110,20 @@ impl HostBuilder {
         HostBuilder { config }
     }
 
-    /// The options as they are set so far.
+    /// Returns the current options.
     #[must_use]
     pub fn options(&self) -> &HostConfig {
         &self.config
     }
 
-    /// Changes options in place, mainly single settings of [`protocol`](HostConfig::protocol) and of the
+    /// Changes options in place, mainly individual settings of [`protocol`](HostConfig::protocol) and of the
     /// drivers.
     pub fn configure(mut self, change: impl FnOnce(&mut HostConfig)) -> HostBuilder {
         change(&mut self.config);
         self
     }
 
-    /// Makes the host on the packet path that the option [`driver`](HostConfig::driver) chooses.
+    /// Creates the host on the packet path selected by the option [`driver`](HostConfig::driver).
     ///
     /// # Errors
     /// See [`HostError`].
@@ -151,10 +152,10 @@ impl HostBuilder {
         self.bind_on(drivers)
     }
 
-    /// Makes the host on packet paths of the caller's choice, all at the same address: one endpoint for each.
-    /// The options `driver`, `address`, `endpoints` and those of the drivers are ignored. Path `n` should
-    /// receive the packets of the RPCs that endpoint `n` owns (by [`owner_of`](homa_proto::wire::owner_of)).
-    /// Packets that arrive elsewhere are handed over, at a cost.
+    /// Creates the host on the given packet paths, all at the same address, with one endpoint for each path.
+    /// The options `driver`, `address`, `endpoints` and the drivers' own options are ignored. Path `n` should
+    /// receive the packets of the RPCs that endpoint `n` owns (see [`owner_of`](homa_proto::wire::owner_of)).
+    /// Packets that arrive on another path are handed over, at a cost.
     ///
     /// # Errors
     /// See [`HostError`]; also if there are no paths, or more than
@@ -166,7 +167,7 @@ impl HostBuilder {
         let (local_addr, buffer_sizes) = (first.local_addr(), first.buffer_sizes());
         let mut protocol = Config { endpoints: count, ..config.protocol.clone() };
         if protocol.seed == 0 {
-            // Seeded by the system, once per process, and different for each instance.
+            // Seeded by the system once per process, and different for each instance.
             protocol.seed = RandomState::new().build_hasher().finish();
         }
         if protocol.incarnation == 0 {
@@ -174,12 +175,12 @@ impl HostBuilder {
             protocol.incarnation = since_1970.as_millis() as u64;
         }
         if protocol.first_cutoff_version <= 1 {
-            // A version that begins at 1 on every host proves nothing (SHARE-3).
+            // If versions began at 1 on every host, an equal version would prove nothing (SHARE-3).
             protocol.first_cutoff_version = RandomState::new().build_hasher().finish() as u16;
         }
         protocol.link_mbps = protocol.link_mbps.or(first.link_mbps());
         let segment = match first.peers_port() {
-            // All processes of this network namespace share the address.
+            // All processes in this network namespace share the address.
             Some(_) => Some(Arc::new(join_segment(&config.segment_dir, local_addr.ip(), &mut protocol)?)),
             None => None,
         };
@@ -229,10 +230,10 @@ macro_rules! host_config {
 }
 
 host_config! {
-    /// The configuration of a host, as [`Host::builder`](crate::Host::builder) sets it. It is a value of its
-    /// own for programs that keep a configuration, or make several hosts of one.
+    /// The configuration of a host, as set by [`Host::builder`](crate::Host::builder). A separate value lets
+    /// programs store a configuration, or create several hosts from one.
     ///
-    /// Options may be added: start from the default, and set fields.
+    /// Options may be added in later versions, so start from the default and set fields.
     ///
     /// ```
     /// let mut config = homa::HostConfig::default();
@@ -245,121 +246,121 @@ host_config! {
     pub struct HostConfig {
         /// The driver that carries the packets; UDP by default.
         pub driver: DriverChoice = DriverChoice::default(),
-        /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one. The default is
-        /// port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all addresses
-        /// of both IP versions. In Linux Homa's UDP form the port is 54321, and `0.0.0.0` and `[::]` both
-        /// mean all addresses. For a device it is one of the device's addresses; it also selects the device
-        /// if [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
+        /// Address of this host. Over UDP its port is the UDP port; port 0 picks any free port. The default
+        /// is port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all
+        /// addresses of both IP versions. With Linux Homa's UDP encapsulation the port is 54321, and
+        /// `0.0.0.0` and `[::]` both mean all addresses. For a device it is one of the device's addresses; it
+        /// also selects the device if [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
         pub address: SocketAddr = SocketAddr::from(([0, 0, 0, 0], 0)),
-        /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS). Each endpoint has a
-        /// socket, a lock and its part of the RPCs, and packets are steered to the endpoint that owns their
-        /// RPC.
+        /// Number of endpoints of this host, 1 to [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS). Each endpoint
+        /// has its own socket, lock and share of the RPCs. Packets are steered to the endpoint that owns
+        /// their RPC.
         ///
         /// The default is 1. More endpoints help only if several threads keep several cores busy with the
-        /// network, about one endpoint for each such core. Otherwise they cost: a thread of one endpoint
-        /// helps at another only if it has nothing else to do, and information that rides on other packets
-        /// must be handed over.
+        /// network: use about one endpoint for each such core. Otherwise they cost: a thread of one endpoint
+        /// helps another endpoint only when it is otherwise idle, and information that piggybacks on other
+        /// packets must be handed over.
         ///
-        /// Each client port lives in one endpoint, dealt out in turn; server ports are open in all. Grants,
-        /// uplink and cutoffs remain the host's. The other limits here and in `protocol` apply to each
-        /// endpoint separately.
+        /// Each client port belongs to one endpoint, assigned in turn; server ports are open in all
+        /// endpoints. Grants, uplink and cutoffs are still managed for the host as a whole. The other limits
+        /// here and in `protocol` apply to each endpoint separately.
         ///
         /// Over UDP the kernel steers packets to sockets. On a device it steers frames to rings
         /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]).
         /// Over raw IP the filter of each socket selects its packets ([`RawDriver::bind_group`]), and each
-        /// endpoint also counts as one of the [`MAX_PROCESSES`](HostConfig::MAX_PROCESSES). So it does in
-        /// Linux Homa's UDP form, where all endpoints receive from one socket: more than one is of little
-        /// use.
+        /// endpoint also counts as one of the [`MAX_PROCESSES`](HostConfig::MAX_PROCESSES). The same limit
+        /// applies to Linux Homa's UDP encapsulation, where all endpoints receive from one socket, so more
+        /// than one endpoint is of little use.
         pub endpoints: usize = 1,
-        /// The policy that chooses the endpoint of each call for which a thread or task waits, and the
-        /// endpoint of a client, if the host has several. It is one of
+        /// If the host has several endpoints: the policy that chooses an endpoint for each client, and for
+        /// each call for which a thread or task waits. One of
         /// [`ENDPOINT_POLICIES`](HostConfig::ENDPOINT_POLICIES). In the policy's terms, endpoints are the
-        /// cores, a client and its server are the flow, and the RPCs open in an endpoint are its load.
+        /// cores, a client and its server are the flow, and an endpoint's load is its number of open RPCs.
         ///
-        /// The default is `None`: clients are dealt out in turn, and a call uses its client's endpoint alone.
-        /// With a policy each client takes a port in each endpoint, and each call takes the lock of the
-        /// policy. A policy is meant for clients that many threads share.
+        /// With the default, `None`, clients are assigned to endpoints in turn, and a call uses only its
+        /// client's endpoint. With a policy, each client takes a port in each endpoint, and each call takes
+        /// the lock of the policy. A policy is meant for clients that many threads share.
         pub endpoint_policy: Option<PolicyName> = None,
         /// Settings of the protocol; the host sets its `endpoints` and `endpoint`. A `seed` of 0 is replaced
-        /// by a random number, an `incarnation` of 0 by the time of day. A `link_mbps` of `None` is replaced
-        /// by the speed that the device reports, if it reports one.
+        /// by a random number, and an `incarnation` of 0 by the time of day. A `link_mbps` of `None` is
+        /// replaced by the speed that the device reports, if any.
         pub protocol: Config = Config::default(),
         /// Settings of the UDP socket; its `bind` is ignored in favour of [`address`](HostConfig::address).
         pub udp: UdpConfig = UdpConfig::default(),
         /// Settings of the raw IP sockets; its `bind` is ignored in favour of
         /// [`address`](HostConfig::address).
         pub raw: RawConfig = RawConfig::default(),
-        /// Settings of Linux Homa's UDP form; its `bind` is ignored in favour of
+        /// Settings of Linux Homa's UDP encapsulation; its `bind` is ignored in favour of
         /// [`address`](HostConfig::address).
         pub linux_udp: LinuxUdpConfig = LinuxUdpConfig::default(),
-        /// Settings of the driver of a device; its `bind` is ignored in favour of
+        /// Settings of the packet-ring driver of a device; its `bind` is ignored in favour of
         /// [`address`](HostConfig::address).
         pub packet: PacketConfig = PacketConfig::default(),
-        /// Settings of the driver of a device's queues; its `bind` is ignored in favour of
+        /// Settings of the AF_XDP driver of a device; its `bind` is ignored in favour of
         /// [`address`](HostConfig::address).
         pub xdp: XdpConfig = XdpConfig::default(),
-        /// How long a waiting thread polls before it sleeps in the kernel, counted from the last packet; if
-        /// zero, it sleeps at once. The default is a little more than the cost of waking a thread on another
-        /// core. Polling then at worst about doubles the cost of waiting, and a peer that answers at once
-        /// finds this host awake.
+        /// How long a waiting thread polls before it sleeps in the kernel, counted from the last packet. If
+        /// zero, the thread sleeps at once. The default is slightly above the cost of waking a thread on
+        /// another core. Polling then at most roughly doubles the cost of waiting, and a peer that answers at
+        /// once finds this host awake.
         pub poll: Duration = Duration::from_micros(50),
         /// The order in which sleeping threads or tasks of an endpoint are woken, if several could do the
         /// same work. By default the last to fall asleep is woken first: its caches are the warmest, and at
-        /// low load few threads do all the work. An order that depends on the cores uses the host's own
+        /// low load a few threads do all the work. An order that depends on cores uses the host's own
         /// observations: the cores where its threads received packets, were woken, and fell asleep.
         pub wake_order: WakeOrder = WakeOrder::default(),
-        /// Maximum receive batch: datagrams, or frames of a device, that a thread takes at a time. The
-        /// maximum is [`BURST_PACKETS`](homa_driver::BURST_PACKETS), which also limits larger caps. The
-        /// packets of a batch are processed together, and the packets that answer them, such as grants, are
+        /// Maximum receive batch: how many datagrams, or frames of a device, a thread takes at a time. The
+        /// upper limit is [`BURST_PACKETS`](homa_driver::BURST_PACKETS); larger caps are reduced to it. The
+        /// packets of a batch are processed together, and the packets sent in response, such as grants, are
         /// sent afterwards. With 1, each packet is answered before the next is read.
         pub batch_cap: BatchCap = RxBurst::full_cap(),
-        /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer:
-        /// for hosts whose threads sleep and must wake up at once. False by default.
+        /// Keeps processors out of deep sleep while RPCs are in flight and for a tenth of a second
+        /// afterwards: for hosts whose threads sleep and must wake up at once. False by default.
         ///
         /// The host holds `/dev/cpu_dma_latency` open, which needs root or write access to that file, affects
-        /// the whole machine, and costs power. If the file cannot be opened, the host logs this once (by
-        /// `tracing`) and goes on without.
+        /// the whole machine, and costs power. If the file cannot be opened, the host logs this once (through
+        /// `tracing`) and continues without it.
         pub low_latency: bool = false,
-        /// Events that the time trace of each endpoint keeps, rounded up to a power of two; 0 turns the trace
-        /// off. Each event takes 32 bytes of memory. The default, half a megabyte, holds the last thousand
-        /// short RPCs or more. A short RPC makes about a dozen events on each side. An event costs 3 ns plus
-        /// the time to read the processor's time-stamp counter, 10 to 25 ns: if every round trip counts,
-        /// compare with 0.
+        /// Number of events that the time trace of each endpoint keeps, rounded up to a power of two; 0
+        /// disables the trace. Each event takes 32 bytes of memory. The default, half a megabyte, holds at
+        /// least the last thousand short RPCs. A short RPC makes about a dozen events on each side. An event
+        /// costs 3 ns plus the time to read the processor's time-stamp counter, 10 to 25 ns: if round-trip
+        /// time is critical, compare with 0.
         pub trace_records: usize = 1 << 14,
-        /// Freeze the trace when a call of this host took at least this long, from its start by the
-        /// application to its end, whether it succeeded or failed. By default (`None`) no call freezes the
-        /// trace.
+        /// Freezes the trace when a call of this host took at least this long, from when the application
+        /// started it until it succeeded or failed. By default (`None`) no call freezes the trace.
         pub trace_freeze_slower_than: Option<Duration> = None,
-        /// Freeze the trace when a peer requests it by a FREEZE packet; true by default. Anybody who can send
-        /// packets to this host can send a FREEZE packet. It stops the recording until
-        /// [`Host::unfreeze_trace`], is counted, and does nothing else. If unverified peers can reach this
-        /// host and traces matter, choose false.
+        /// Freezes the trace when a peer requests it by a FREEZE packet; true by default. Anybody who can
+        /// send packets to this host can send a FREEZE packet. The packet stops the recording until
+        /// [`Host::unfreeze_trace`], is counted, and has no other effect. Choose false if unverified peers
+        /// can reach this host and traces matter.
         pub trace_obey_freeze: bool = true,
-        /// Ask all peers to freeze their traces at the same moment if a slow call or the application freezes
-        /// this host's trace; false by default.
+        /// Asks all peers to freeze their traces at the same moment when a slow call or the application
+        /// freezes this host's trace; false by default.
         pub trace_freeze_peers: bool = false,
-        /// Also record when the kernel received each packet from its device, and when it gave each packet to
-        /// the device, if the packet path reports this. The records show the time between the device and the
-        /// bursts that the packets are in. UDP, raw IP and packet rings report these times, AF_XDP does not.
-        /// UDP and raw IPv6 then also record the priority of received packets, which the other paths always
+        /// Also records when the kernel received each packet from its device, and when it handed each packet
+        /// to the device, if the packet path reports these times. The records show how long packets spend
+        /// between the device and the bursts in which they are received or sent. UDP, raw IP and packet rings
+        /// report these times; AF_XDP does not. With this option, UDP and raw IPv6 also record the priority
+        /// of received packets, which the other paths always record.
         /// record.
-        ///
-        /// False by default: it costs some hundred nanoseconds for each packet received and more for each
-        /// packet sent, which also ends a thread's sleep. Packets that the kernel merged, or cuts from one
+        /// False by default: each received packet costs a few hundred nanoseconds. Each sent packet costs
+        /// more, since its report also wakes a sleeping thread. Packets that the kernel merged, or split from
+        /// one datagram, share one time.
         /// datagram, have one time.
         pub trace_device_times: bool = false,
-        /// Maximum number of calls submitted on one client whose completion has not been taken.
+        /// Maximum number of calls submitted on one client whose completions have not been taken.
         pub max_completions: usize = 1 << 16,
-        /// Maximum bytes of requests that wait for `recv`, over all servers of the host; further requests are
-        /// given up and counted.
+        /// Maximum bytes of requests that wait for `recv`, over all servers of the host. Requests beyond it
+        /// are given up and counted.
         pub max_queued_request_bytes: u64 = 1 << 30,
-        /// Directory of the segment that the processes of a host share over raw IP and in Linux Homa's UDP
-        /// form: one file for each network namespace. All processes must name the same directory, in memory
-        /// rather than on a disk, which no other user can write to. The directory is created if it does not
-        /// exist. The default is /run/homa for root, otherwise `homa` in `XDG_RUNTIME_DIR` if that is set,
-        /// otherwise `/dev/shm/homa-UID`.
+        /// Directory of the shared-memory segment that the processes of a host use over raw IP and Linux
+        /// Homa's UDP encapsulation: one file for each network namespace. All processes must name the same
+        /// directory. It must be in memory rather than on a disk, and not writable by any other user. The
+        /// directory is created if it does not exist. The default is /run/homa for root, otherwise `homa` in
+        /// `XDG_RUNTIME_DIR` if that is set, otherwise `/dev/shm/homa-UID`.
         pub segment_dir: PathBuf = process_group::default_dir(),
-        /// How long dropping the host waits until its last answers are acknowledged.
+        /// How long dropping the host waits for its last answers to be acknowledged.
         pub linger: Duration = Duration::from_secs(1),
     }
 }
@@ -368,7 +369,7 @@ fn boxed<D: Driver + 'static>(drivers: Vec<D>) -> Vec<Box<dyn Driver>> {
     drivers.into_iter().map(|driver| Box::new(driver) as _).collect()
 }
 
-/// The number of endpoints, if it is in range.
+/// Returns the number of endpoints, if it is in range.
 fn check_endpoints(count: usize) -> Result<u32, HostError> {
     match u32::try_from(count) {
         Ok(count @ 1..=MAX_ENDPOINTS) => Ok(count),
@@ -441,11 +442,11 @@ impl<'a> EndpointBuilder<'a> {
         engine.waiting.wake_by = WakeChooser::new(self.config.wake_order);
         engine.receiving.burst.set_cap(self.config.batch_cap);
         if self.config.trace_device_times {
-            // Only on request, and only with a trace that can keep the times: if the kernel reports them,
-            // they cost more than the whole trace may cost.
+            // Only on request, and only with a trace that can store the times: where the kernel reports them,
+            // they may cost more than the whole trace.
             if let Some(clock) = engine.endpoint.trace().ticks() {
                 engine.driver.tell_priorities();
-                // A path that reports only one of the two times is useful, too.
+                // A path that reports only one of the two times is still useful.
                 let tells = engine.driver.stamp_received() | engine.driver.stamp_sent();
                 engine.tracing.device_clock = tells.then_some(clock);
             }
@@ -464,7 +465,7 @@ impl<'a> EndpointBuilder<'a> {
     }
 }
 
-/// The cutoffs of a host that has not computed any yet.
+/// Returns the cutoffs of a host that has not computed any yet.
 fn first_cutoffs(protocol: &Config) -> CutoffSet {
     CutoffSet::initial(protocol.unsched_cutoffs, protocol.first_cutoff_version)
 }
@@ -497,7 +498,7 @@ mod tests {
 
     use super::*;
 
-    /// A driver that receives nothing, and records the cap of each burst and which reports were enabled.
+    /// A driver that receives nothing, and records the cap of each burst and which reports are enabled.
     #[derive(Debug, Default)]
     struct IdleDriver {
         cap: Arc<AtomicU32>,
@@ -567,8 +568,8 @@ mod tests {
         }
     }
 
-    /// A panic in the progress thread must be reported to the users of the host, who would otherwise wait for
-    /// ever.
+    /// A panic in the progress thread must be reported to the users of the host, which would otherwise wait
+    /// forever.
     #[test]
     fn a_panic_of_the_progress_thread_closes_the_host() {
         let breaks = Arc::new(AtomicBool::new(false));
@@ -582,7 +583,7 @@ mod tests {
         assert_eq!(threads.len(), 1);
         threads.into_iter().for_each(|thread| thread.join().expect("its panic goes no further"));
         assert!(matches!(host.client(), Err(HostError::Closed)));
-        // Dropping them in order would drive the panicking driver once more.
+        // A normal drop would drive the panicking driver once more.
         std::mem::forget((server, host));
     }
 

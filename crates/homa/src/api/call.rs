@@ -1,4 +1,4 @@
-//! Calls: from the request to the response.
+//! Calls, from request to response.
 
 use std::fmt;
 use std::future::Future;
@@ -23,9 +23,9 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::types::address::ServerAddr;
 use crate::types::error::CallError;
 
-/// A call to a server, made by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
+/// A call to a server, created by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
 ///
-/// Nothing is sent before the call is waited for, polled, [started](Call::start) or [read](Call::reader).
+/// Nothing is sent until the call is waited for, polled, [started](Call::start) or [read](Call::reader).
 /// Dropping a call that was started aborts it.
 ///
 /// ```
@@ -55,7 +55,7 @@ pub struct Call {
 }
 
 enum CallState {
-    /// Not started yet: the request.
+    /// The request of a call that has not started.
     Unsent(Bytes),
     Open(OpenCall),
     /// The result has been taken.
@@ -73,7 +73,7 @@ struct OpenCall {
 }
 
 impl Client {
-    /// Makes a call to the server with this request. The [`Call`] sends nothing yet.
+    /// Creates a call to the server with this request. Sends nothing yet.
     pub fn call(&self, to: ServerAddr, request: impl Into<Bytes>) -> Call {
         let state = CallState::Unsent(request.into());
         Call { client: self.clone(), to, limit: TimeLimit::default(), state }
@@ -81,7 +81,7 @@ impl Client {
 }
 
 /// Starts a call with a ticket, and returns the lock still held. A reader of the response is woken each time
-/// that so many more bytes have arrived as `step` says; 0: once, at its end.
+/// `step` more bytes have arrived; if `step` is 0, it is woken only once, at the end.
 fn begin<'a>(
     client: &'a Client,
     to: &mut ServerAddr,
@@ -104,17 +104,17 @@ fn begin<'a>(
 }
 
 impl Call {
-    /// Limits the time that the call may take: counted from the start of [`wait`](Call::wait), or from the
-    /// first poll of the future. When it has passed, the call is aborted and ends in
-    /// [`CallError::TimedOut`]; a future may learn of it a tick of the background thread later, which is a
-    /// millisecond, and up to ten on links below 100 Mbit/s.
+    /// Limits the time that the call may take, counted from the start of [`wait`](Call::wait), or from the
+    /// first poll of the future. When the limit passes, the call is aborted and ends with
+    /// [`CallError::TimedOut`]. A future may be notified one tick of the background thread later, which is
+    /// one millisecond, or up to ten on links below 100 Mbit/s.
     pub fn timeout(mut self, timeout: Duration) -> Call {
         self.limit.set(timeout);
         self
     }
 
-    /// Sends the part of the request that may be sent at once, and returns the call in flight. The host sends
-    /// the rest. Does nothing if the call was started before.
+    /// Sends the unscheduled part of the request, and returns the call in flight. The host sends the rest.
+    /// Does nothing if the call has already started.
     ///
     /// # Errors
     /// The call cannot start: see [`CallError`].
@@ -153,8 +153,8 @@ impl Call {
         result.unwrap_or_else(|| Err(timed_out(*to, limit)))
     }
 
-    /// The result, if it is available; starts the call if it was not started before. Returns `None` after the
-    /// result was taken. A time limit does not apply.
+    /// Returns the result, if it is available, starting the call if necessary. Returns `None` once the result
+    /// has been taken. A time limit does not apply.
     pub fn try_wait(&mut self) -> Option<Result<Bytes, CallError>> {
         if let Err(error) = self.send(0) {
             return Some(Err(error));
@@ -177,8 +177,8 @@ impl Call {
         result
     }
 
-    /// The number of the call on its host; `None` before it is started and after its result was taken. No two
-    /// calls that are open at the same time have the same number.
+    /// The ID of the call on its host; `None` before the call starts and after its result is taken. No two
+    /// open calls have the same ID.
     #[must_use]
     pub fn id(&self) -> Option<u64> {
         let CallState::Open(OpenCall { place, rpc, .. }) = self.state else { return None };
@@ -195,11 +195,11 @@ impl Call {
         self.to
     }
 
-    /// Starts the call if it was not started before.
+    /// Starts the call if it has not started.
     pub(crate) fn send(&mut self, step: u32) -> Result<(), CallError> {
         let CallState::Unsent(request) = &mut self.state else { return Ok(()) };
         let request = mem::take(request);
-        // If this fails, the call is over.
+        // If starting fails, the call is over.
         self.state = CallState::Over;
         let (mut engine, open) = begin(&self.client, &mut self.to, request, step)?;
         engine.after_work(self.client.at(open.place).shared.now());
@@ -214,13 +214,13 @@ impl Call {
         Some((&self.client.at(place).shared, index, rpc))
     }
 
-    /// Notes that the result of the call was taken.
+    /// Records that the result of the call was taken.
     pub(crate) fn finish(&mut self) {
         self.state = CallState::Over;
     }
 
     /// Polls a call in flight with `take`, which returns the data available to the application, if any.
-    /// `Ready(None)` means that the limit has passed.
+    /// `Ready(None)` means that the time limit has passed.
     pub(crate) fn poll_with<T>(
         &self,
         context: &Context<'_>,
@@ -236,7 +236,7 @@ impl Call {
             let now = shared.now();
             over = limit.has_passed(now);
             if over {
-                // Packets that are waiting may bring the result: a limit of zero polls once.
+                // Waiting packets may bring the result: a limit of zero polls once.
                 engine.drive(now);
                 taken = take(&mut engine);
                 engine.leave(now);
@@ -260,7 +260,7 @@ impl Call {
     }
 }
 
-/// The error of a call whose time limit has passed.
+/// Returns the error of a call whose time limit has passed.
 fn timed_out(to: ServerAddr, limit: &TimeLimit) -> CallError {
     CallError::TimedOut { to, timeout: limit.timeout().unwrap_or_default() }
 }

@@ -8,13 +8,14 @@ use crate::runtime::shared_engine::SharedEngine;
 use crate::tenancy::placement::Placement;
 use crate::types::address::ServerAddr;
 
-/// A client port of a [`Host`](crate::Host). Clones share it; when the last clone is dropped, its open calls
-/// are aborted. A [`Call`](crate::Call) and a [`CompletionQueue`](crate::CompletionQueue) keep the port open.
+/// A client port of a [`Host`](crate::Host). Clones share the port. When the last clone is dropped, its
+/// submitted calls are aborted. A [`Call`](crate::Call) and a [`CompletionQueue`](crate::CompletionQueue)
+/// keep the port open.
 ///
 /// A client belongs to one of the host's endpoints. If a policy places calls
 /// ([`HostConfig::endpoint_policy`](crate::HostConfig::endpoint_policy)), the client has a port in every
-/// endpoint. A call for which a thread or task waits then uses the endpoint that the policy chooses.
-/// Submitted calls stay in the client's own endpoint, since their completions wait in one place.
+/// endpoint, and a call for which a thread or task waits uses the endpoint that the policy chooses. Submitted
+/// calls stay in the client's own endpoint, since all their completions wait there.
 #[derive(Clone)]
 pub struct Client {
     port: Arc<PortHandle>,
@@ -30,17 +31,18 @@ struct PortHandle {
 }
 
 impl Client {
-    /// A client with these ports; its own is `ports[home]`. `placement` chooses the port of each call.
+    /// Creates a client with these ports; its own is `ports[home]`. `placement` chooses the port of each
+    /// call.
     pub(crate) fn new(ports: Vec<PortAt>, home: usize, placement: Option<Arc<Placement>>) -> Client {
         Client { port: Arc::new(PortHandle { ports, home, placement }) }
     }
 
-    /// The client's own port, used for completions, which wait in one place.
+    /// The client's own port. Completions use it, since they all wait in one endpoint.
     pub(crate) fn home(&self) -> &PortAt {
         &self.port.ports[self.port.home]
     }
 
-    /// The port with this index, which [`place`](Client::place) returned.
+    /// The port with this index, as returned by [`place`](Client::place).
     pub(crate) fn at(&self, place: usize) -> &PortAt {
         &self.port.ports[place]
     }
@@ -50,7 +52,7 @@ impl Client {
         &self.home().shared
     }
 
-    /// The index of the port that a call uses.
+    /// Returns the index of the port for the next call to `to`.
     pub(crate) fn place(&self, to: ServerAddr) -> usize {
         let PortHandle { ports, home, placement } = &*self.port;
         let Some(placement) = placement else { return *home };

@@ -26,9 +26,9 @@ pub struct Completion {
 }
 
 /// Many calls in flight in one thread: calls are submitted with a cookie, and their outcomes are received in
-/// the order in which they end. Other threads may receive them, too.
+/// the order in which the calls end. Other threads may receive them, too.
 ///
-/// Each [`Client`] has one queue. All handles of it, from clones of the client or of a handle, share it.
+/// Each [`Client`] has one queue, shared by all its handles and by the client's clones.
 ///
 /// ```
 /// # use homa::{Host, ServerAddr};
@@ -50,8 +50,8 @@ pub struct CompletionQueue {
 }
 
 impl Client {
-    /// The queue for calls of this client that are [submitted](CompletionQueue::submit). It is the same queue
-    /// each time.
+    /// Returns the queue for calls that are [submitted](CompletionQueue::submit) on this client: the same
+    /// queue each time.
     #[must_use]
     pub fn completions(&self) -> CompletionQueue {
         CompletionQueue { client: self.clone() }
@@ -59,8 +59,8 @@ impl Client {
 }
 
 impl CompletionQueue {
-    /// Starts a call whose outcome [`recv`](CompletionQueue::recv) returns. The part of the request that may
-    /// be sent at once is sent before this returns.
+    /// Starts a call whose outcome [`recv`](CompletionQueue::recv) returns. The unscheduled part of the
+    /// request is sent before this returns.
     ///
     /// # Errors
     /// See [`CallError`]; errors after the start are in the completion. The limit `max_completions` counts
@@ -80,9 +80,9 @@ impl CompletionQueue {
     }
 
     /// Starts several calls as [`submit`](CompletionQueue::submit) does, each given as server, request and
-    /// cookie, and empties `calls`. They are sent together, which costs a fraction of sending them one by
-    /// one, above all if their requests are short and of the same length. Once all other calls have been
-    /// sent, `refused` gets the cookie and the error of each call that could not start.
+    /// cookie, and empties `calls`. The requests are sent together, which costs a fraction of sending them
+    /// one by one, above all if they are short and of equal length. Once all other calls have been sent,
+    /// `refused` is called with the cookie and the error of each call that could not start.
     pub fn submit_all(
         &self,
         calls: &mut Vec<(ServerAddr, Bytes, u64)>,
@@ -109,7 +109,7 @@ impl CompletionQueue {
         errors.into_iter().for_each(|(cookie, error)| refused(cookie, error));
     }
 
-    /// Receives the next completion; the result is [waited for](RecvCompletion::wait).
+    /// Receives the next completion: [wait](RecvCompletion::wait) for the result.
     pub fn recv(&self) -> RecvCompletion<'_> {
         RecvCompletion { client: &self.client, limit: TimeLimit::default() }
     }
@@ -121,7 +121,7 @@ impl fmt::Debug for CompletionQueue {
     }
 }
 
-/// The wait for the next completion: see [`CompletionQueue::recv`].
+/// A pending receive of the next completion: see [`CompletionQueue::recv`].
 #[must_use = "a completion is received when it is waited for"]
 #[derive(Debug)]
 pub struct RecvCompletion<'a> {
@@ -130,7 +130,8 @@ pub struct RecvCompletion<'a> {
 }
 
 impl RecvCompletion<'_> {
-    /// Limits the wait. When the time has passed, the result is [`RecvError::TimedOut`]; zero only polls.
+    /// Limits the wait. When the limit passes, the result is [`RecvError::TimedOut`]; a limit of zero only
+    /// polls.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limit.set(timeout);
         self
@@ -139,18 +140,18 @@ impl RecvCompletion<'_> {
     /// Waits for the completion.
     ///
     /// # Errors
-    /// No call ended in time; or the host was shut down, and all completions are taken.
+    /// No call ended in time, or the host was shut down and all completions have been taken.
     pub fn wait(self) -> Result<Completion, RecvError> {
         self.wait_with(|engine, client| engine.take_completion(client))?
             .map(|(cookie, result)| Completion { cookie, result })
             .ok_or(RecvError::Closed)
     }
 
-    /// Waits for the completion, then appends all available completions to `completions`, at most `max`.
-    /// Returns how many.
+    /// Waits for a completion, then appends all available completions to `completions`, at most `max`.
+    /// Returns the number appended.
     ///
     /// # Errors
-    /// The same as of [`wait`](RecvCompletion::wait).
+    /// The same as for [`wait`](RecvCompletion::wait).
     pub fn wait_batch(self, max: usize, completions: &mut Vec<Completion>) -> Result<usize, RecvError> {
         if max == 0 {
             return Ok(0);
@@ -171,7 +172,7 @@ impl RecvCompletion<'_> {
         let mut engine = shared.lock();
         if self.limit.timeout() == Some(Duration::ZERO) && engine.calls.clients[client].completions.is_empty()
         {
-            // Otherwise a caller that only polls would never drive the network.
+            // Without this, a caller that only polls would never drive the network.
             engine.drive(shared.now());
         }
         let taken =

@@ -1,4 +1,4 @@
-//! The endpoints of a host, one or several, as the host's handles use them.
+//! The endpoints of a host, as used by the host's handles.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
@@ -38,7 +38,8 @@ pub(crate) type ClientPorts = (Vec<PortAt>, usize, Option<Arc<Placement>>);
 /// The endpoints of a host, and the state needed to open ports in them: see the [module](self).
 pub(crate) struct Endpoints {
     pub(crate) members: Vec<Arc<SharedEngine>>,
-    /// Held while a port opens or closes in all endpoints. A thread that waits for it holds no engine's lock.
+    /// Held while a port opens or closes in all endpoints. A thread that waits for this lock holds no
+    /// engine's lock.
     ports: Mutex<()>,
     /// Endpoint in which the next client port opens, modulo the number of endpoints.
     next_client: AtomicUsize,
@@ -61,18 +62,19 @@ impl Endpoints {
     }
 
     pub(crate) fn lock_ports(&self) -> MutexGuard<'_, ()> {
-        // The lock guards an order of events and no data.
+        // The lock orders events and guards no data.
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The endpoint for the next port that lives in one endpoint: ports are dealt out in turn.
+    /// Returns the endpoint for the next port that belongs to a single endpoint: such ports are assigned in
+    /// turn.
     pub(crate) fn next_client_endpoint(&self) -> &Arc<SharedEngine> {
         &self.members[self.next_client.fetch_add(1, Relaxed) % self.members.len()]
     }
 
-    /// Opens a client port. Without a policy it opens in the next endpoint, since clients are dealt out in
-    /// turn. If a policy places calls, it opens in all, and the policy chooses the client's own endpoint.
-    /// `choose` returns a port on which the processes of the host agree.
+    /// Opens a client port. Without a policy it opens in one endpoint, and clients are assigned to endpoints
+    /// in turn. If a policy places calls, it opens in all endpoints, and the policy chooses the client's own
+    /// endpoint. `choose` returns a port on which the processes of the host agree.
     pub(crate) fn open_client(
         &self,
         choose: impl Fn() -> Result<Option<u16>, HostError>,
@@ -92,14 +94,14 @@ impl Endpoints {
         let turn = self.next_client.fetch_add(1, Relaxed);
         let ports = self.members.iter().map(open).collect::<Result<Vec<_>, HostError>>()?;
         let rpcs = self.members.iter().map(|shared| shared.open_rpcs());
-        // No server is known yet, so the client alone is the flow.
+        // No server is known yet, so the client alone identifies the flow.
         let home =
             placement.place(self.first().now(), (turn % self.members.len(), turn as u16), (to, 0), rpcs);
         Ok((ports, home, Some(Arc::clone(placement))))
     }
 
-    /// Opens a server port in all endpoints, or in none. Returns its index in each, and the exchange for its
-    /// requests.
+    /// Opens a server port in all endpoints, or in none. Returns its index in each endpoint, and the exchange
+    /// for its requests.
     pub(crate) fn open_server(
         &self,
         port: u16,
@@ -121,8 +123,8 @@ impl Endpoints {
                     Ok(None) => {}
                     Err(error) => break Err(error),
                 }
-                // Old requests of the port are still being ended: other threads of this host get the lock
-                // meanwhile.
+                // Old requests of the port are still ending: give other threads of this host the lock in the
+                // meantime.
                 drop(engine);
                 std::thread::yield_now();
             };
@@ -151,8 +153,7 @@ impl Endpoints {
         Some(exchange)
     }
 
-    /// Notes in each endpoint that the last handle of a server port is dropped. The caller holds the lock of
-    /// ports.
+    /// Records in each endpoint that the last handle of a server port was dropped. The caller holds `ports`.
     pub(crate) fn close_servers(&self, servers: &[usize]) {
         for (shared, &server) in self.members.iter().zip(servers) {
             let now = shared.now();

@@ -21,7 +21,7 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::process_group::{EndpointSlots, FIRST_CLIENT_PORT};
 use crate::types::error::HostError;
 
-/// One address of this machine (over UDP: an address and a UDP port) and the protocol's state for it. All
+/// One address of this machine (over UDP, an address and a UDP port) and the protocol's state for it. All
 /// clients and servers of a host share its peers, grants, uplink and acknowledgements.
 ///
 /// Dropping a host shuts it down; answers in flight are delivered first, for at most
@@ -45,8 +45,8 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// The address of this host. Its IP is unspecified if the host was bound to the unspecified address, and
-    /// its port is 0 over raw IP.
+    /// The address of this host. The IP is unspecified if the host was bound to the unspecified address, and
+    /// the port is 0 over raw IP.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -68,8 +68,8 @@ impl Host {
         opened.map(|(ports, home, placement)| Client::new(ports, home, placement))
     }
 
-    /// Chooses a client port together with the other processes of this host, if there are any. This happens
-    /// before any lock is taken: it may take a while, and packets must not wait for it.
+    /// Chooses a client port jointly with the other processes of this host, if any. The choice may take a
+    /// while, so it happens before any lock is taken: packets must not wait for it.
     pub(crate) fn choose_client_port(&self) -> Result<Option<u16>, HostError> {
         Ok(self.segment.as_ref().map(|segment| segment.open_client()).transpose()?)
     }
@@ -90,13 +90,13 @@ impl Host {
         Server::open(Arc::clone(&self.endpoints), port, bound)
     }
 
-    /// Every counter of the host, summed over its endpoints.
+    /// Returns every counter of the host, summed over its endpoints.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::sum(&self.metrics_by_endpoint())
     }
 
-    /// Every counter of each endpoint, in their order.
+    /// Returns every counter of each endpoint, in endpoint order.
     #[must_use]
     pub fn metrics_by_endpoint(&self) -> Vec<Metrics> {
         self.endpoints.members.iter().map(|shared| shared.lock().metrics()).collect()
@@ -108,18 +108,19 @@ impl Host {
         Duration::from_nanos(self.endpoints.first().now().as_ns())
     }
 
-    /// What this host knows of each peer, sorted by address: round-trip time, unscheduled bytes, and what
-    /// limits them. There are at most [`max_peers`](homa_proto::Config::max_peers) entries for each endpoint.
+    /// Returns what this host knows about each peer, sorted by address: round-trip time, unscheduled bytes,
+    /// and the limits on them. There are at most [`max_peers`](homa_proto::Config::max_peers) entries for
+    /// each endpoint.
     ///
-    /// This is not part of [`metrics`](Host::metrics), which may be read every second at negligible cost.
-    /// Here time and memory are proportional to the number of peers. Packets wait during the copy: some
+    /// This is separate from [`metrics`](Host::metrics), which can be read every second at negligible cost.
+    /// Here the time and memory are proportional to the number of peers. Packets wait during the copy: a few
     /// milliseconds if tens of thousands of peers are known.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerInfo> {
         let mut all: Vec<PeerInfo> = Vec::new();
         for shared in &self.endpoints.members {
-            // Memory is reserved before the lock is taken, and the sort follows after it: packets wait only
-            // for the copy.
+            // Memory is reserved before the lock is taken, and sorting follows after it is released: packets
+            // wait only for the copy.
             let known = shared.lock().endpoint.known_peers();
             all.reserve(known);
             all.extend(shared.lock().endpoint.peers());
@@ -135,10 +136,10 @@ impl Host {
         all
     }
 
-    /// Shuts the host down. New calls and requests are refused at once, and open calls end in `Closed`.
-    /// Requests that the application has taken may still be answered. Answers are sent and repeated until
-    /// their clients have acknowledged them, for at most `timeout`. Then all state is dropped. Returns
-    /// whether every taken request was answered and every answer acknowledged.
+    /// Shuts the host down. New calls and requests are refused at once, and open calls end with `Closed`.
+    /// Requests that the application has taken may still be answered. Answers are sent, and resent as needed,
+    /// until their clients have acknowledged them, for at most `timeout`. Then all state is dropped. Returns
+    /// whether every taken request was answered and every answer was acknowledged.
     pub fn shutdown(self, timeout: Duration) -> bool {
         self.close(timeout, true)
     }
@@ -152,7 +153,7 @@ impl Host {
             shared.lock().begin_close(shared.now());
         }
         let until = self.endpoints.first().after(timeout);
-        // One endpoint after another: meanwhile the progress threads of the later endpoints do their work.
+        // One endpoint after another: meanwhile the progress threads of the later endpoints keep working.
         let drained = members.iter().fold(true, |drained, shared| {
             let this = wait::wait(shared, shared.lock(), WaitTarget::Drained, Some(until), |engine| {
                 engine.is_drained(in_hand).then_some(())
@@ -164,7 +165,7 @@ impl Host {
         }
         let progress = std::mem::take(&mut *self.progress.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in progress {
-            // The thread ends for no other reason, and a panic in it has already been reported.
+            // The thread does not end for any other reason, and a panic in it has already been reported.
             let _ = thread.join();
         }
         drained

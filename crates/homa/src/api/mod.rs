@@ -1,12 +1,12 @@
-//! What applications use: hosts, clients, servers, their configuration and their errors.
+//! The interface for applications: hosts, clients, servers, their configuration and their errors.
 //!
 //! # The shape of the interface
 //!
-//! There is one way to do each thing. An operation that can take time is an object named after it, with three
-//! ways to wait: `wait()`, `.await`, and `timeout(Duration)` before either. A time limit counts from the
-//! start of the wait or from the first poll; zero only polls.
+//! There is one way to do each thing. An operation that can take time returns an object named after the
+//! operation, with two ways to wait, `wait()` and `.await`, and `timeout(Duration)` to limit either. A time
+//! limit counts from the start of the wait or from the first poll; a limit of zero only polls.
 //!
-//! | act | way |
+//! | to | use |
 //! |---|---|
 //! | make a host | `Host::builder()`, one setter for each option, `bind()`; `bind_on(drivers)` for other packet paths |
 //! | call a server | `client.call(to, bytes)`: a `Call`, with `wait`, `timeout`, `start`, `try_wait`, `reader` |
@@ -18,16 +18,16 @@
 //! | read a request while it arrives | `server.early(..)` once, then `request.reader()`: a `RequestReader` |
 //!
 //! # Why a call is lazy
-//!
+//! A `Call` sends nothing until it is waited for, polled, started or read, for three reasons:
 //! A `Call` sends nothing before it is waited for, polled, started or read, for three reasons:
-//!
 //! - A blocking round trip begins and waits under one acquisition of the host's lock. A call that began
 //!   eagerly would release the lock and take it again.
-//! - How the response is delivered is part of the request's start. A later `reader()` would come too late.
+//! - Starting a request fixes how its response is delivered. A later `reader()` would come too late.
+//! - Futures are lazy as well, and `#[must_use]` reports a call that was never used.
 //! - Futures are lazy as well, and `#[must_use]` reports a call that was never made.
 //!
-//! Two calls that shall be in flight together are started: `start()` returns once the unscheduled part of the
-//! request is sent.
+//! To have two calls in flight at the same time, start both: `start()` returns once the unscheduled part of
+//! the request is sent.
 
 pub(crate) mod builder;
 pub(crate) mod call;

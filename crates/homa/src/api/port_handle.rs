@@ -20,7 +20,7 @@ pub(crate) struct PortHandle {
     pub(super) homes: WaitSites,
 }
 
-/// Assigns threads and tasks that wait for a port open in all endpoints to one endpoint each.
+/// Assigns each thread and task that waits for a port open in all endpoints to one endpoint.
 pub(crate) struct WaitSites {
     /// Identifies these sites within the process, so that threads can remember their endpoint.
     id: u64,
@@ -28,16 +28,15 @@ pub(crate) struct WaitSites {
     next: AtomicUsize,
 }
 
-/// Number of [`WaitSites`] for which a thread remembers its endpoint, so that it is not assigned again each
-/// time.
+/// Number of [`WaitSites`] for which a thread remembers its endpoint, to avoid a new assignment each time.
 const REMEMBERED: usize = 16;
 
 thread_local! {
-    /// The sites at which this thread waited, each with its endpoint, indexed by the site's id.
+    /// The sites at which this thread has waited, each with its endpoint, indexed by the site's ID.
     static HOMES: [Cell<(u64, usize)>; REMEMBERED] = const { [const { Cell::new((0, 0)) }; REMEMBERED] };
 }
 
-/// The next id of a [`WaitSites`]; 0 means none.
+/// The ID of the next [`WaitSites`]; 0 means none.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl WaitSites {
@@ -45,8 +44,8 @@ impl WaitSites {
         WaitSites { id: NEXT_ID.fetch_add(1, Relaxed), next: AtomicUsize::new(0) }
     }
 
-    /// The endpoint (of `endpoints`) at which the calling thread waits: assigned in turn to new threads, and
-    /// kept.
+    /// Returns the endpoint (less than `endpoints`) at which the calling thread waits. New threads are
+    /// assigned endpoints in turn, and keep them.
     pub(crate) fn of_thread(&self, endpoints: usize) -> usize {
         if endpoints == 1 {
             return 0;
@@ -58,7 +57,7 @@ impl WaitSites {
             }
             home.get().1
         });
-        // A thread that is ending may wait at any endpoint.
+        // A thread that is exiting may wait at any endpoint.
         own.unwrap_or(0)
     }
 
@@ -68,12 +67,12 @@ impl WaitSites {
 }
 
 impl PortHandle {
-    /// The endpoint at which the calling thread waits.
+    /// Returns the endpoint at which the calling thread waits.
     pub(crate) fn home(&self) -> usize {
         self.homes.of_thread(self.servers.len())
     }
 
-    /// The endpoint at which a new task waits.
+    /// Returns the endpoint at which a new task waits.
     pub(crate) fn next_endpoint(&self) -> usize {
         self.homes.next_endpoint(self.servers.len())
     }
@@ -114,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_its_endpoint_of_each_thing_it_waits_for() {
-        // The test uses its own ids: other tests may take some of the common ones meanwhile.
+        // The test uses its own IDs: other tests may take some of the global IDs meanwhile.
         let all: Vec<WaitSites> = (0..REMEMBERED as u64)
             .map(|id| WaitSites { id: u64::MAX / 2 + id, ..WaitSites::new() })
             .collect();

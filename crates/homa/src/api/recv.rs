@@ -18,7 +18,7 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoint_group::exchange::WaitOutcome;
 use crate::types::error::RecvError;
 
-/// The receipt of a server's next request: see [`Server::recv`]. It is a future, and threads
+/// A pending receive of a server's next request: see [`Server::recv`]. It is a future, and threads
 /// [wait](Recv::wait) for it. Dropping it loses no request.
 ///
 /// ```
@@ -35,9 +35,9 @@ use crate::types::error::RecvError;
 pub struct Recv<'a> {
     port: &'a Arc<PortHandle>,
     limit: TimeLimit,
-    /// The endpoint at which a task waits, once it was polled.
+    /// The endpoint at which the task waits, once polled.
     home: Option<usize>,
-    /// The task's number there.
+    /// The ID of the task's wait at that endpoint.
     id: Option<u64>,
 }
 
@@ -50,8 +50,8 @@ impl Server {
 }
 
 impl Recv<'_> {
-    /// Limits the wait: counted from the start of [`wait`](Recv::wait), or from the first poll of the future.
-    /// When it has passed, the result is [`RecvError::TimedOut`]; zero only polls.
+    /// Limits the wait, counted from the start of [`wait`](Recv::wait), or from the first poll of the future.
+    /// When the limit passes, the result is [`RecvError::TimedOut`]; a limit of zero only polls.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limit.set(timeout);
         self
@@ -65,11 +65,11 @@ impl Recv<'_> {
         self.wait_with(|_, _| ())
     }
 
-    /// Waits for the request, then appends it and all further available requests to `requests`, at most
-    /// `max`. Returns how many.
+    /// Waits for a request, then appends it and all further available requests to `requests`, at most `max`
+    /// in total. Returns the number appended.
     ///
     /// This suits short handlers: later requests of the batch wait while the thread handles the earlier ones.
-    /// Together with [`Request::reply_all`] it costs a fraction of taking and answering them one by one.
+    /// Together with [`Request::reply_all`] it costs a fraction of receiving and answering them one by one.
     ///
     /// # Errors
     /// No request came in time, or the host was shut down.
@@ -89,8 +89,8 @@ impl Recv<'_> {
         Ok(requests.len() - before)
     }
 
-    /// Waits for the next request; `more` may take further requests under the same lock, that of the endpoint
-    /// whose number it gets.
+    /// Waits for the next request. `more` may take further requests under the same endpoint lock; its second
+    /// argument is the endpoint's index.
     fn wait_with(&self, mut more: impl FnMut(&mut Engine, usize)) -> Result<Request, RecvError> {
         let port = self.port;
         let home = port.home();
@@ -98,7 +98,7 @@ impl Recv<'_> {
         let on = port.wait_target(home);
         let deadline = self.limit.end(|| shared.now());
         let mut engine = shared.lock();
-        // Otherwise a caller whose limit has already passed would never drive the network.
+        // Without this, a caller whose limit has already passed would never drive the network.
         if deadline.is_some() && !engine.has_item(on) {
             engine.drive(shared.now());
         }
@@ -141,8 +141,7 @@ impl Future for Recv<'_> {
                     if let Some(on) = engine.waiting.taken.take() {
                         engine.pass_on(on);
                     }
-                    // Forgets the task's place under the lock, but drops its wakers after the lock is
-                    // released.
+                    // Remove the task's wait under the lock, but drop its wakers after the lock is released.
                     let timer = recv.limit.disarm(&mut engine.waiting.timers);
                     let tasks = &mut engine.requests.ports.get_mut(server).map(|server| &mut server.tasks);
                     let old = recv.id.take().and_then(|id| tasks.as_mut()?.forget(id));
@@ -157,13 +156,13 @@ impl Future for Recv<'_> {
                     }
                 }
                 None => {
-                    // The clock is read only for a limit.
+                    // The clock is read only if there is a limit.
                     let now = recv.limit.timeout().map(|_| shared.now());
                     if let Some(now) = now.filter(|now| recv.limit.has_passed(*now)) {
                         if has_driven {
                             return Poll::Ready(Err(RecvError::TimedOut));
                         }
-                        // Packets that are waiting may bring a request: a limit of zero polls once.
+                        // Waiting packets may bring a request: a limit of zero polls once.
                         has_driven = true;
                         engine.drive(now);
                         engine.leave(now);
@@ -239,7 +238,7 @@ mod tests {
         drop(recv);
         assert_eq!(timers(), 0);
 
-        // Nobody takes these requests from the server.
+        // No thread takes these requests from the server.
         let mut call = client.call(to, "x").timeout(long);
         assert!(is_pending(&mut call) && timers() == 1);
         drop(call);

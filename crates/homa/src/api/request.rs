@@ -31,13 +31,13 @@ pub struct Request {
     peer: SocketAddr,
     pub(crate) payload: Bytes,
     /// Set while the request is not whole, until a [`RequestReader`](crate::reader::RequestReader) has read
-    /// its end.
+    /// it to the end.
     pub(crate) arriving: Option<PartialRequest>,
     answered: bool,
 }
 
 impl Request {
-    /// A request that the engine of the port's `endpoint` has handed over.
+    /// Creates the handle of a request that the engine of the port's `endpoint` has handed over.
     pub(crate) fn new(
         port: Arc<PortHandle>,
         endpoint: usize,
@@ -54,20 +54,20 @@ impl Request {
         &self.payload
     }
 
-    /// Takes the request's bytes, and leaves the request without any.
+    /// Takes the request's bytes, leaving the request empty.
     pub fn take_payload(&mut self) -> Bytes {
         mem::take(&mut self.payload)
     }
 
-    /// Whether the request has arrived whole. That is false only if its server takes requests
-    /// [early](crate::Server::early). It is then read by a [reader](Request::reader), and answered
-    /// afterwards.
+    /// Whether the request has arrived whole. False only if its server takes requests
+    /// [early](crate::Server::early). The request is then read through a [reader](Request::reader), and
+    /// answered afterwards.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.arriving.is_none()
     }
 
-    /// Bytes of the whole request, or of what [`take_payload`](Request::take_payload) has left.
+    /// Length of the whole request in bytes, or of what [`take_payload`](Request::take_payload) left of it.
     pub(crate) fn length(&self) -> u32 {
         self.arriving.as_ref().map_or(self.payload.len() as u32, |arriving| arriving.length)
     }
@@ -78,7 +78,7 @@ impl Request {
         self.peer
     }
 
-    /// The Homa port that the request came to.
+    /// The Homa port at which the request arrived.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
@@ -93,11 +93,11 @@ impl Request {
         matches!(role, Role::Delivered { .. })
     }
 
-    /// Answers the request. The part of the answer that may be sent at once is sent before this returns. The
-    /// host sends the rest, and resends what the network loses.
+    /// Answers the request. The unscheduled part of the answer is sent before this returns. The host sends
+    /// the rest, and resends what the network loses.
     ///
     /// # Errors
-    /// See [`ReplyError`]; the RPC is over in that case, too.
+    /// See [`ReplyError`]; the RPC is over even in that case.
     pub fn reply(self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
         self.reply_or_hold(response.into(), false)
     }
@@ -109,7 +109,7 @@ impl Request {
         })
     }
 
-    /// Answers the request with `answer`, which gets the engine, the RPC, its client and the response.
+    /// Answers the request by calling `answer` with the engine, the RPC, its client and the response.
     pub(crate) fn reply_as(
         mut self,
         response: Bytes,
@@ -152,8 +152,8 @@ impl Request {
     }
 
     /// Answers several requests as [`reply`](Request::reply) does, and empties `replies`. Consecutive answers
-    /// of one endpoint of one host are sent together. Once all answers have been sent, `refused` gets each
-    /// error; the RPC of a refused answer is over.
+    /// of one endpoint of one host are sent together. Once all answers have been sent, `refused` is called
+    /// with each error; the RPC of a refused answer is over.
     pub fn reply_all(replies: &mut Vec<(Request, Bytes)>, mut refused: impl FnMut(ReplyError)) {
         let mut errors = Vec::new();
         for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
@@ -176,7 +176,7 @@ impl Request {
             engine.flush(now);
             engine.after_work(now);
         }
-        // Not under a lock: dropping the last RPC may drop the last handle of a port.
+        // Do this without holding a lock: dropping the last RPC may drop the last handle of a port.
         replies.clear();
         errors.into_iter().for_each(&mut refused);
     }
@@ -189,7 +189,7 @@ impl Request {
         self.port.shared(self.endpoint)
     }
 
-    /// The number of the endpoint that owns the RPC.
+    /// Index of the endpoint that owns the RPC.
     #[cfg(feature = "kernel-api")]
     pub(crate) fn endpoint(&self) -> usize {
         self.endpoint
@@ -204,7 +204,7 @@ impl Request {
 #[cfg(feature = "kernel-api")]
 impl Request {
     /// Forgets an RPC that is over, under the lock of its endpoint. A plain drop would take that lock again,
-    /// and dropping memory lent for the request might, too.
+    /// and dropping memory that was lent for the request might take it, too.
     pub(crate) fn forget_rpc(mut self, buffers: &mut Buffers) {
         self.answered = true;
         buffers.free_later(mem::take(&mut self.payload));

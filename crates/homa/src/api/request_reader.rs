@@ -1,4 +1,4 @@
-//! Requests that are read while they arrive.
+//! Readers of requests that are still arriving.
 
 use std::fmt;
 use std::future::Future;
@@ -18,17 +18,18 @@ use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
 use crate::types::error::ReadError;
 
-/// A request that may still be arriving, of a server that takes requests [early](crate::Server::early). Its
-/// bytes are returned in order. Once it is whole, [`whole`](RequestReader::whole) returns the [`Request`],
-/// ready to be answered. A server that knows its answer earlier must still read on, or drop the reader.
+/// A request that may still be arriving, from a server that takes requests [early](crate::Server::early). Its
+/// bytes are returned in order. Once the request is whole, [`whole`](RequestReader::whole) returns the
+/// [`Request`], ready to be answered. A server that knows its answer earlier must still read to the end, or
+/// drop the reader.
 ///
-/// Unread bytes wait in memory that is counted from the request's first packet on
+/// Unread bytes wait in memory that is charged from the request's first packet on
 /// ([`max_incoming_bytes`](homa_proto::Config::max_incoming_bytes)), so a slow reader delays no other
 /// request. A request that has been delivered never runs again, even if it ends before it is whole. Dropping
-/// the reader gives the request up: its client gets an error.
+/// the reader gives the request up, and its client gets an error.
 #[must_use = "dropping a reader gives its request up"]
 pub struct RequestReader {
-    /// Holds the whole request once that has arrived.
+    /// Holds the whole request once it has arrived.
     request: Request,
     length: u32,
     /// Bytes handed out.
@@ -37,7 +38,7 @@ pub struct RequestReader {
 }
 
 impl Request {
-    /// Reads the request, also while it is still arriving: see [`Server::early`](crate::Server::early). A
+    /// Reads the request, even while it is still arriving: see [`Server::early`](crate::Server::early). A
     /// whole request is returned in one part.
     pub fn reader(self) -> RequestReader {
         RequestReader { length: self.length(), request: self, read: 0, failed: None }
@@ -45,7 +46,7 @@ impl Request {
 }
 
 impl RequestReader {
-    /// Bytes of the whole request.
+    /// Length of the whole request in bytes.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
@@ -63,26 +64,26 @@ impl RequestReader {
         self.request.peer()
     }
 
-    /// The Homa port that the request came to.
+    /// The Homa port at which the request arrived.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.request.port()
     }
 
-    /// The next bytes of the request, in order; `None` at its end. The result is a future, and threads
+    /// Reads the next bytes of the request, in order; `None` at its end. The result is a future, and threads
     /// [wait](RequestPart::wait) for it. Dropping it loses no bytes.
     pub fn next_part(&mut self) -> RequestPart<'_> {
         RequestPart { reader: self, limit: TimeLimit::default() }
     }
 
-    /// The rest of the request, read or not: the result is a future, and threads
-    /// [wait](WholeRequest::wait) for it, that returns the whole request, ready to be answered. Dropping it
-    /// gives the request up.
+    /// Reads the rest of the request, and then returns the whole request, ready to be answered. Bytes that
+    /// were already read are included. The result is a future, and threads [wait](WholeRequest::wait) for it.
+    /// Dropping it gives the request up.
     pub fn whole(self) -> WholeRequest {
         WholeRequest { reader: Some(self), limit: TimeLimit::default() }
     }
 
-    /// The chunk that is already known here, without taking the host's lock.
+    /// Returns the chunk that can be determined without taking the host's lock.
     fn known_chunk(&self) -> Option<ReadChunk> {
         match (self.failed, &self.request.arriving) {
             (Some(error), _) => Some(ReadChunk::End(Err(error))),
@@ -91,7 +92,7 @@ impl RequestReader {
         }
     }
 
-    /// Waits for more than `read` bytes; `None` if the limit has passed.
+    /// Waits until more than `read` bytes have arrived; `None` if the time limit has passed.
     fn wait_for(&self, limit: &TimeLimit, read: u32) -> Option<ReadChunk> {
         let at_hand = self.known_chunk();
         let Some(PartialRequest { index, .. }) = self.request.arriving.filter(|_| at_hand.is_none()) else {
@@ -100,14 +101,14 @@ impl RequestReader {
         let shared = self.request.shared();
         let until: Option<Time> = limit.end(|| shared.now());
         let mut engine = shared.lock();
-        // Otherwise a caller whose limit has already passed would never drive the network.
+        // Without this, a caller whose limit has already passed would never drive the network.
         if until.is_some() && !engine.has_part(index, read) {
             engine.drive(shared.now());
         }
         wait::wait(shared, engine, WaitTarget::Reading(index), until, |engine| engine.take_part(index, read))
     }
 
-    /// Polls for more than `read` bytes; `Ready(None)` if the limit has passed.
+    /// Polls for more than `read` bytes; `Ready(None)` if the time limit has passed.
     fn poll(&self, context: &Context<'_>, limit: &mut TimeLimit, read: u32) -> Poll<Option<ReadChunk>> {
         let at_hand = self.known_chunk();
         let Some(PartialRequest { index, .. }) = self.request.arriving.filter(|_| at_hand.is_none()) else {
@@ -124,7 +125,7 @@ impl RequestReader {
                 let now = shared.now();
                 over = limit.has_passed(now);
                 if over {
-                    // Packets that are waiting may bring bytes: a limit of zero polls once.
+                    // Waiting packets may bring bytes: a limit of zero polls once.
                     engine.drive(now);
                     part = engine.take_part(index, read);
                     engine.leave(now);
@@ -187,7 +188,7 @@ impl fmt::Debug for RequestReader {
     }
 }
 
-/// The wait for the next part of a request: see [`RequestReader::next_part`].
+/// A pending read of the next part of a request: see [`RequestReader::next_part`].
 #[must_use = "a part is read when it is waited for or awaited"]
 #[derive(Debug)]
 pub struct RequestPart<'a> {
@@ -196,8 +197,8 @@ pub struct RequestPart<'a> {
 }
 
 impl RequestPart<'_> {
-    /// Limits the wait. When the time has passed, the result is [`ReadError::TimedOut`], and reading can go
-    /// on; zero only polls.
+    /// Limits the wait. When the limit passes, the result is [`ReadError::TimedOut`], and reading can
+    /// continue; a limit of zero only polls.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limit.set(timeout);
         self
@@ -228,10 +229,10 @@ impl Drop for RequestPart<'_> {
     }
 }
 
-/// No request has bytes beyond this offset, so that a wait for them ends when the request is whole.
+/// Beyond the end of any request, so a wait for more than this many bytes ends when the request is whole.
 const BEYOND_THE_END: u32 = u32::MAX;
 
-/// The wait for the rest of a request: see [`RequestReader::whole`].
+/// A pending read of the rest of a request: see [`RequestReader::whole`].
 #[must_use = "dropping it gives the request up"]
 #[derive(Debug)]
 pub struct WholeRequest {
@@ -241,7 +242,7 @@ pub struct WholeRequest {
 }
 
 impl WholeRequest {
-    /// Limits the wait. When the time has passed, the result is [`ReadError::TimedOut`], and the request is
+    /// Limits the wait. When the limit passes, the result is [`ReadError::TimedOut`], and the request is
     /// given up.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limit.set(timeout);
@@ -254,7 +255,7 @@ impl WholeRequest {
     /// See [`ReadError`].
     ///
     /// # Panics
-    /// If it was polled before, and was ready.
+    /// If it has already returned ready from a poll.
     pub fn wait(mut self) -> Result<Request, ReadError> {
         let part = self.reader.as_ref().map(|reader| reader.wait_for(&self.limit, BEYOND_THE_END));
         self.end(part.flatten())

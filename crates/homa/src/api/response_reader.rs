@@ -1,4 +1,4 @@
-//! Responses that are read while they arrive.
+//! Readers of responses that are still arriving.
 
 use std::fmt;
 use std::future::Future;
@@ -17,11 +17,11 @@ use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
 use crate::types::error::CallError;
 
-/// Additional bytes of a response that must arrive before a [`ResponseReader`] is woken. This is a few round
-/// trips of a fast link, so that a large response costs few wake-ups and its reader is never far behind.
+/// How many more bytes of a response must arrive before a [`ResponseReader`] is woken: a few round trips'
+/// worth on a fast link, so that a large response costs few wake-ups and its reader is never far behind.
 const READ_STEP_BYTES: u32 = 64 << 10;
 
-/// Reads a large response while it arrives. Dropping the reader aborts the call.
+/// Reader of a large response while it arrives. Dropping the reader aborts the call.
 #[must_use = "dropping a reader aborts its call"]
 pub struct ResponseReader {
     call: Call,
@@ -32,8 +32,8 @@ pub struct ResponseReader {
 }
 
 impl Call {
-    /// Starts the call, and returns a reader of its response. A call that was started before has its response
-    /// in one part. The call's time limit does not apply; each part of the response may have one.
+    /// Starts the call, and returns a reader of its response. If the call was already started, its response
+    /// comes in one part. The call's time limit does not apply; each part of the response may have its own.
     ///
     /// # Errors
     /// The call cannot start: see [`CallError`].
@@ -44,7 +44,7 @@ impl Call {
 }
 
 impl ResponseReader {
-    /// The next bytes of the response, in order; `None` at its end. The result is a future, and threads
+    /// Reads the next bytes of the response, in order; `None` at its end. The result is a future, and threads
     /// [wait](ResponsePart::wait) for it. Dropping it loses no bytes.
     pub fn next_part(&mut self) -> ResponsePart<'_> {
         ResponsePart { reader: self, limit: TimeLimit::default() }
@@ -56,7 +56,7 @@ impl ResponseReader {
         self.read
     }
 
-    /// The unread part of a response that is whole; `None` if the response is not whole yet.
+    /// Returns the unread part of a response that is whole; `None` if the response is not whole yet.
     fn next_of_rest(&mut self) -> Option<Option<Bytes>> {
         let rest = self.rest.as_mut()?;
         self.read += rest.len() as u32;
@@ -87,7 +87,7 @@ impl fmt::Debug for ResponseReader {
     }
 }
 
-/// The wait for the next part of a response: see [`ResponseReader::next_part`].
+/// A pending read of the next part of a response: see [`ResponseReader::next_part`].
 #[must_use = "a part is read when it is waited for or awaited"]
 #[derive(Debug)]
 pub struct ResponsePart<'a> {
@@ -96,8 +96,8 @@ pub struct ResponsePart<'a> {
 }
 
 impl ResponsePart<'_> {
-    /// Limits the wait. When the time has passed, the result is [`CallError::TimedOut`], and reading can go
-    /// on; zero only polls.
+    /// Limits the wait. When the limit passes, the result is [`CallError::TimedOut`], and reading can
+    /// continue; a limit of zero only polls.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limit.set(timeout);
         self
@@ -115,7 +115,7 @@ impl ResponsePart<'_> {
         let Some((shared, call, rpc)) = self.reader.call.in_flight() else { return Ok(None) };
         let until = self.limit.end(|| shared.now());
         let mut engine = shared.lock();
-        // Otherwise a caller whose limit has already passed would never drive the network.
+        // Without this, a caller whose limit has already passed would never drive the network.
         if until.is_some() && !has_part(&mut engine, call, read) {
             engine.drive(shared.now());
         }
@@ -164,13 +164,13 @@ enum Part {
     End(Result<Bytes, CallError>),
 }
 
-/// Whether a reader that has `read` bytes has more, or a result, to take.
+/// Whether a reader that has `read` bytes could take more bytes or a result.
 fn has_part(engine: &mut Engine, call: usize, read: u32) -> bool {
     let ticket = engine.ticket(call);
     ticket.result.is_some() || ticket.readable_end > read
 }
 
-/// The bytes of a response that have arrived beyond the first `read` bytes.
+/// Takes the bytes of a response that have arrived beyond the first `read` bytes.
 fn take_part(engine: &mut Engine, call: usize, rpc: RpcKey, read: u32) -> Option<Part> {
     let end = engine.ticket(call).readable_end;
     if let Some(result) = engine.take_result(call) {

@@ -14,8 +14,8 @@ use crate::types::early::EarlyDelivery;
 use crate::types::error::{HostError, RecvError};
 
 /// A server port of a [`Host`](crate::Host). Clones share the port and its requests. When the last clone and
-/// the last [`Request`] are dropped, untaken requests are given up, answers are still delivered, and then the
-/// port is free.
+/// the last [`Request`] are dropped, requests not yet received are given up, answers are still delivered, and
+/// then the port is free.
 #[derive(Clone)]
 pub struct Server {
     port: Arc<PortHandle>,
@@ -23,13 +23,13 @@ pub struct Server {
 
 impl PortHandle {
     /// Looks for a request at the endpoint `home`, which is locked, and checks whether other endpoints have
-    /// one.
+    /// requests.
     pub(crate) fn find(self: &Arc<Self>, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Request>> {
         engine.find((self.wait_target(home), self.exchange.as_ref()), |engine| take(engine, self, home))
     }
 
-    /// Takes a request that waits at another endpoint than `home`, where no thread waits for it. `more` may
-    /// take further requests there, under the same lock.
+    /// Takes a request from an endpoint other than `home` where no thread waits for it. `more` may take
+    /// further requests there under the same lock.
     pub(crate) fn take_elsewhere(
         self: &Arc<Self>,
         home: usize,
@@ -58,7 +58,7 @@ impl Server {
         Ok(Server::at(endpoints, number, servers, exchange))
     }
 
-    /// A handle for a port that is open in all endpoints, with these indices.
+    /// Creates a handle for a port that is open in all endpoints, at these indexes.
     pub(crate) fn at(
         endpoints: Arc<Endpoints>,
         number: u16,
@@ -80,10 +80,10 @@ impl Server {
         self.port.number
     }
 
-    /// Delivers large requests before they are whole, from now on and to all handles of this port: a
-    /// [`Recv`](crate::Recv) ends when the first part of such a request is there, and its
+    /// Delivers large requests before they are whole, from now on and to all handles of this port. A
+    /// [`Recv`](crate::Recv) then ends when the first part of such a request has arrived, and the request's
     /// [`reader`](Request::reader) reads it while it arrives. This suits servers that can use the first bytes
-    /// early, for example to write them to a disk.
+    /// early, for example to write them to disk.
     ///
     /// ```
     /// use homa::Host;
@@ -122,7 +122,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Takes a request that waits at this endpoint, whose lock the caller holds; an error if the host is closed.
+/// Takes a request that waits at this endpoint, whose lock the caller holds. Fails if the host is closed.
 pub(crate) fn take(
     engine: &mut Engine,
     port: &Arc<PortHandle>,
@@ -135,7 +135,7 @@ pub(crate) fn take(
     Some(Ok(Request::new(Arc::clone(port), endpoint, (queued.rpc, queued.peer), request, arriving)))
 }
 
-/// Access for sockets.
+/// Methods for sockets.
 impl Server {
     /// The port's index in each endpoint.
     #[cfg(feature = "kernel-api")]
@@ -143,7 +143,7 @@ impl Server {
         &self.port.servers
     }
 
-    /// The endpoint at which the calling thread waits.
+    /// Returns the endpoint at which the calling thread waits.
     #[cfg(feature = "kernel-api")]
     pub(crate) fn home(&self) -> usize {
         self.port.home()

@@ -1,9 +1,10 @@
 //! Sockets with the semantics of Linux Homa, for homa-preload and libhoma: one port that calls and answers,
-//! whose calls have ids, and whose messages wait in one place. Applications use [`Client`](crate::Client) and
+//! with IDs for calls and one queue for all messages. Applications use [`Client`](crate::Client) and
 //! [`Server`](crate::Server) instead.
 //!
-//! [`Host::socket`](crate::Host::socket) opens a [`Socket`]. A [`ReadinessFd`] shows by a descriptor whether
-//! there is something to receive. [`MessageMemory`] lends the memory in which messages are received.
+//! [`Host::socket`](crate::Host::socket) opens a [`Socket`]. A [`ReadinessFd`] is a descriptor that shows
+//! whether there is something to receive. [`MessageMemory`] lends the memory into which messages are
+//! received.
 
 mod readiness;
 pub(crate) mod socket;

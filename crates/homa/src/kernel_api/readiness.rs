@@ -11,9 +11,9 @@ use crate::kernel_api::socket::handle::Socket;
 use crate::kernel_api::socket_pair::SocketPair;
 use crate::runtime::wake_fd::WakeFd;
 
-/// An eventfd that is readable exactly while a [`Socket`] has something to receive, for poll, epoll and
-/// similar calls. Or one end of a [pair of sockets](ReadinessFd::from_socket_pair), which is also writable,
-/// except while the caller reports that there is no room to send.
+/// A descriptor for poll, epoll and similar calls. As an eventfd, it is readable exactly while a [`Socket`]
+/// has something to receive. As one end of a [pair of sockets](ReadinessFd::from_socket_pair), it is also
+/// writable, except while the caller reports that there is no room to send.
 ///
 /// If a thread waits for a message in [`Socket::recv`], nothing is written to the descriptor for that
 /// message, so a program that never polls makes no system calls for it. A thread that is about to sleep on
@@ -21,12 +21,13 @@ use crate::runtime::wake_fd::WakeFd;
 pub struct ReadinessFd {
     fd: PolledFd,
     state: Mutex<ReadinessState>,
-    /// The eventfd is readable, or a thread is checking whether it should be. It is set before the check, so
-    /// that a thread that takes a message after the check sees it: both take the socket's lock in between.
+    /// The eventfd is readable, or a thread is checking whether it should be. The flag is set before the
+    /// check, so that a thread that takes a message after the check sees the flag: both take the socket's
+    /// lock in between.
     up: AtomicBool,
     /// The descriptor must be readable regardless of the socket.
     forced: AtomicBool,
-    /// The socket's messages must not be shown.
+    /// The socket's messages must not make the descriptor readable.
     muted: AtomicBool,
     /// The descriptor becomes readable again with each arrival, even if it already was.
     edges: AtomicBool,
@@ -49,8 +50,8 @@ struct ReadinessState {
 
 impl PolledFd {
     fn set_readable(&self, ready: bool) {
-        // Neither call blocks, whatever the descriptor's flags: an eventfd is 0 before the first and 1 before
-        // the second.
+        // Neither call blocks, whatever the descriptor's flags: the eventfd is 0 before the write and 1
+        // before the read.
         match (self, ready) {
             (PolledFd::Eventfd(eventfd), true) => eventfd.notify(),
             (PolledFd::Eventfd(eventfd), false) => eventfd.clear(),
@@ -59,10 +60,10 @@ impl PolledFd {
         }
     }
 
-    /// Makes the readable descriptor become readable again, as a new edge.
+    /// Triggers a new edge on a descriptor that is already readable.
     fn renew(&self) {
         match self {
-            // The eventfd counts to far more than can ever arrive, and is cleared at once.
+            // The eventfd's counter cannot overflow from arrivals, and is cleared at once.
             PolledFd::Eventfd(eventfd) => eventfd.notify(),
             PolledFd::SocketPair(pair) => pair.notify_again(),
         }
@@ -78,8 +79,9 @@ impl ReadinessFd {
         WakeFd::new().map(|eventfd| ReadinessFd::with(PolledFd::Eventfd(eventfd)))
     }
 
-    /// Creates a readiness descriptor from the caller's pair of connected stream sockets, which nothing else
-    /// reads or writes. `polled` shows the readiness, and may be a copy of the descriptor that is polled.
+    /// Creates a readiness descriptor from the caller's pair of connected stream sockets, which must have no
+    /// other readers or writers. `polled` shows the readiness. It may be a duplicate of the descriptor that
+    /// is polled.
     ///
     /// # Errors
     /// The descriptors are not sockets.
@@ -99,15 +101,15 @@ impl ReadinessFd {
         })
     }
 
-    /// Shows arrivals at this socket from now on. This sets the socket's only [waker](Socket::set_waker).
+    /// Follows this socket's arrivals from now on. This sets the socket's only [waker](Socket::set_waker).
     pub fn follow(self: &Arc<Self>, socket: &Arc<Socket>) {
         self.lock().socket = Arc::downgrade(socket);
         socket.set_waker(Some(Arc::clone(self).into()));
         self.refresh(false);
     }
 
-    /// Makes the descriptor readable from now on, or lets it follow the socket again. `renotify` reports a
-    /// further event on a descriptor that is already forced, to a watcher of [each
+    /// Forces the descriptor to be readable from now on, or lets it follow the socket again. `renotify`
+    /// triggers another event on a descriptor that is already forced, for a watcher of [each
     /// arrival](ReadinessFd::notify_each_arrival).
     pub fn set_override(&self, forced: bool, renotify: bool) {
         if self.forced.swap(forced, Relaxed) != forced || renotify {
@@ -115,10 +117,10 @@ impl ReadinessFd {
         }
     }
 
-    /// Stages an override, and whether arrivals at the socket are hidden from now on, for a caller that does
-    /// not receive for the moment. The descriptor only changes with the next [`update`](ReadinessFd::update),
-    /// which the caller must make if this returns true. This may be called with locks held that the end of a
-    /// socket takes, too; `update` may not.
+    /// Stages two settings: an override, and whether arrivals at the socket are hidden from now on because
+    /// the caller does not currently receive. The descriptor changes only with the next
+    /// [`update`](ReadinessFd::update), which the caller must make if this returns true. This may be called
+    /// while holding locks that closing a socket takes; `update` may not.
     #[must_use]
     pub fn stage(&self, forced: bool, muted: bool) -> bool {
         let was_forced = self.forced.swap(forced, Relaxed);
@@ -126,28 +128,28 @@ impl ReadinessFd {
         (was_forced, was_muted) != (forced, muted)
     }
 
-    /// Makes the descriptor show the [staged](ReadinessFd::stage) state. `renotify` is as in
+    /// Applies the [staged](ReadinessFd::stage) state to the descriptor. `renotify` is as for
     /// [`set_override`](ReadinessFd::set_override).
     pub fn update(&self, renotify: bool) {
         self.refresh(renotify);
     }
 
-    /// Makes the descriptor become readable again with each arrival from now on, even while it is readable:
-    /// for a watcher that uses EPOLLET. It costs a system call for each arrival for which no thread waits.
+    /// Triggers a new edge for each arrival from now on, even while the descriptor is readable: for a watcher
+    /// that uses EPOLLET. Costs a system call for each arrival for which no thread waits.
     pub fn notify_each_arrival(&self) {
         self.edges.store(true, Relaxed);
     }
 
     /// Must be called each time after a message was taken from the socket: the descriptor may have been
-    /// readable for it.
+    /// readable because of that message.
     pub fn message_taken(&self) {
         if self.up.load(Relaxed) {
             self.refresh(false);
         }
     }
 
-    /// Makes the descriptor show the current state. Every thread calls this after it changed the state, so
-    /// that the last holder of the lock sees all changes.
+    /// Makes the descriptor show the current state. Every thread calls this after changing the state, so that
+    /// the last thread to hold the lock sees all changes.
     fn refresh(&self, arrived: bool) {
         let mut state = self.lock();
         let socket = state.socket.upgrade();
@@ -160,15 +162,16 @@ impl ReadinessFd {
         } else if arrived && ready && self.edges.load(Relaxed) {
             self.fd.renew();
         }
-        // A thread that took a message since the check found `up` set, and waits for the lock to check again.
+        // If a thread took a message since the check, it found `up` set and waits for the lock to check
+        // again.
         self.up.store(ready, Relaxed);
         drop(state);
         // This may be the last handle, whose drop calls this function again.
         drop(socket);
     }
 
-    /// Shows whether there is room to send. `has_room` is called with the descriptor's state locked, so that
-    /// the last answer is shown. An eventfd does not show room.
+    /// Updates whether the descriptor is writable. `has_room` is called with the descriptor's state locked,
+    /// so that the last result is the one shown. An eventfd does not show whether there is room.
     pub fn update_writable(&self, has_room: impl FnOnce() -> bool) {
         let mut state = self.lock();
         let full = !has_room();

@@ -1,12 +1,12 @@
-//! A pair of stream sockets of which one end is polled. The polled end is readable while a byte waits there,
-//! and writable unless it has sent bytes that are unread. An eventfd can only show the former.
+//! A pair of stream sockets, one end of which is polled. The polled end is readable while a byte waits there,
+//! and writable unless bytes it has sent are unread. An eventfd can only show the former.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
-/// Bytes that make an end with the smallest send buffer unwritable: the kernel counts a quarter of the
-/// buffer, of 4,608 bytes, with its own overhead.
+/// Number of bytes that make an end with the smallest send buffer (4,608 bytes) unwritable: the kernel counts
+/// a quarter of the buffer, including its own overhead.
 const FILL_BYTES: usize = 2_048;
 
 /// Bytes to receive at a time from a readable end, which has one.
@@ -14,17 +14,17 @@ const CLEARED_BYTES: usize = 16;
 
 /// The pair, with its polled end and the other end: see the [module](self).
 pub(crate) struct SocketPair {
-    /// The polled end, or a copy of its descriptor.
+    /// The polled end, or a duplicate of its descriptor.
     polled: OwnedFd,
     other: OwnedFd,
 }
 
 impl SocketPair {
-    /// Creates a pair from two ends that nothing else reads or writes.
+    /// Creates a pair from two ends that have no other readers or writers.
     pub(crate) fn new(polled: OwnedFd, other: OwnedFd) -> io::Result<SocketPair> {
         let least: libc::c_int = 1;
         let length = size_of_val(&least) as libc::socklen_t;
-        // SAFETY: the value lives through the call and has the stated length.
+        // SAFETY: the value outlives the call and has the stated length.
         let set = unsafe {
             libc::setsockopt(
                 polled.as_raw_fd(),
@@ -42,7 +42,7 @@ impl SocketPair {
         send(&self.other, &[0]);
     }
 
-    /// Makes the polled end, which is readable, become readable again, as a new edge.
+    /// Triggers a new edge on the polled end, which is already readable.
     pub(crate) fn notify_again(&self) {
         send(&self.other, &[0]);
         receive(&self.polled, &mut [0]);
@@ -53,7 +53,7 @@ impl SocketPair {
         while receive(&self.polled, &mut [0; CLEARED_BYTES]) == CLEARED_BYTES {}
     }
 
-    /// Makes the polled end writable, or unwritable.
+    /// Makes the polled end writable or unwritable.
     pub(crate) fn set_writable(&self, has_room: bool) {
         if has_room {
             while receive(&self.other, &mut [0; FILL_BYTES]) > 0 {}
@@ -69,12 +69,12 @@ impl AsFd for SocketPair {
     }
 }
 
-/// Uses the raw system call, since homa-preload may have replaced libc's function. The only error is that the
-/// buffer is full, and then it already contains enough.
+/// Sends with the raw system call, since homa-preload may have replaced libc's function. The only possible
+/// error is that the buffer is full, and then it already contains enough bytes.
 fn send(to: &OwnedFd, bytes: &[u8]) {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let (none, length) = (ptr::null::<libc::sockaddr>(), bytes.len());
-    // SAFETY: the bytes live through the call, and no address is given.
+    // SAFETY: the bytes outlive the call, and no address is passed.
     unsafe { libc::syscall(libc::SYS_sendto, to.as_raw_fd(), bytes.as_ptr(), length, flags, none, 0_usize) };
 }
 
@@ -82,7 +82,7 @@ fn send(to: &OwnedFd, bytes: &[u8]) {
 fn receive(from: &OwnedFd, room: &mut [u8]) -> usize {
     let (flags, length) = (libc::MSG_DONTWAIT, room.len());
     let none = ptr::null_mut::<libc::sockaddr>();
-    // SAFETY: the room lives through the call, and no address is asked for.
+    // SAFETY: the buffer outlives the call, and no address is requested.
     let received = unsafe {
         libc::syscall(libc::SYS_recvfrom, from.as_raw_fd(), room.as_mut_ptr(), length, flags, none, none)
     };
@@ -98,7 +98,7 @@ mod tests {
     fn shown(pair: &SocketPair) -> (bool, bool) {
         let mut entry =
             libc::pollfd { fd: pair.as_fd().as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
-        // SAFETY: the entry lives through the call.
+        // SAFETY: the entry outlives the call.
         unsafe { libc::poll(&mut entry, 1, 0) };
         (entry.revents & libc::POLLIN != 0, entry.revents & libc::POLLOUT != 0)
     }

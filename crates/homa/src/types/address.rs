@@ -7,33 +7,33 @@ use std::str::FromStr;
 /// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or
 /// `[fe80::1%2]:14600/99`.
 ///
-/// When an address is parsed, both ports may be left out: [`DEFAULT_UDP_PORT`](ServerAddr::DEFAULT_UDP_PORT)
-/// and [`DEFAULT_PORT`](ServerAddr::DEFAULT_PORT) take their places. Raw IP has no UDP port: a host ignores
-/// the one here, and its own messages about a server name none (`10.0.0.7/99`).
+/// When an address is parsed, both ports may be omitted: [`DEFAULT_UDP_PORT`](ServerAddr::DEFAULT_UDP_PORT)
+/// and [`DEFAULT_PORT`](ServerAddr::DEFAULT_PORT) replace them. Raw IP has no UDP port: a host ignores the
+/// UDP port here, and omits it from its own messages about a server (`10.0.0.7/99`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddr {
     /// Address of the server's host, with its UDP port; over raw IP the port may be 0 or any number.
     pub host: SocketAddr,
-    /// Homa port of the server: 1 to 32767 if the server chose it. From 32768 on, it is the port of a
-    /// socket of the kernel's interface without a chosen port that accepts requests.
+    /// Homa port of the server: 1 to 32767 if the server chose it. A port from 32768 on belongs to a socket
+    /// of the kernel API that accepts requests without having chosen a port.
     pub port: u16,
 }
 
 impl ServerAddr {
-    /// The Homa port of an address that names none.
+    /// The default Homa port of an address.
     pub const DEFAULT_PORT: u16 = 99;
 
-    /// The UDP port of an address that names none.
+    /// The default UDP port of an address.
     pub const DEFAULT_UDP_PORT: u16 = 14_600;
 
-    /// The server at `port` of the host at `host`.
+    /// Returns the address of the server at `port` of `host`.
     #[must_use]
     pub const fn new(host: SocketAddr, port: u16) -> ServerAddr {
         ServerAddr { host, port }
     }
 
-    /// Whether this is a link-local IPv6 address without a scope: it identifies no host, and no packet can be
-    /// sent to it.
+    /// Whether this is a link-local IPv6 address without a scope. Such an address identifies no host, and no
+    /// packet can be sent to it.
     pub(crate) fn lacks_scope(&self) -> bool {
         matches!(self.host, SocketAddr::V6(host) if host.scope_id() == 0 && host.ip().is_unicast_link_local())
     }
@@ -54,13 +54,13 @@ impl fmt::Display for ServerAddr {
     }
 }
 
-/// The text is not the address of a server.
+/// Error for text that is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a server's address: {reason}; write it like 10.0.0.7:14600/99")]
 pub struct ParseServerAddrError {
-    /// The syntax error in it.
+    /// The rejected text.
     pub text: String,
-    /// What is wrong with it.
+    /// The reason for the rejection.
     pub reason: &'static str,
 }
 
@@ -82,7 +82,7 @@ impl FromStr for ServerAddr {
                 let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
                 let read = match bare.parse::<IpAddr>() {
                     Ok(ip) => Ok(SocketAddr::new(ip, ServerAddr::DEFAULT_UDP_PORT)),
-                    // An address with a scope only parses in brackets and with a port.
+                    // An address with a scope parses only in brackets and with a port.
                     Err(_) => format!("[{bare}]:{}", ServerAddr::DEFAULT_UDP_PORT).parse(),
                 };
                 read.map_err(|_| error("the host is not an IP address"))?

@@ -1,7 +1,7 @@
-//! Which requests a server takes while they arrive.
+//! Selects the requests that a server receives while they arrive.
 
-/// Which requests a server delivers before they are whole, and how often their readers are woken for more
-/// bytes: see [`Server::early`](crate::Server::early).
+/// Which requests a server receives before they are whole, and after how many more bytes their readers are
+/// woken: see [`Server::early`](crate::Server::early).
 ///
 /// ```
 /// let early = homa::reader::EarlyDelivery::default().min_bytes(1 << 20);
@@ -22,8 +22,8 @@ impl EarlyDelivery {
         EarlyDelivery { min_bytes, ..self }
     }
 
-    /// Sets the contiguous bytes that must have arrived before a request is delivered, and the additional
-    /// bytes before its reader is woken again; 0 counts as 1. The default is 64 KiB, a few round trips of a
+    /// Sets how many contiguous bytes must have arrived before a request is delivered, and how many more
+    /// before its reader is woken again; 0 counts as 1. The default is 64 KiB, a few round trips' worth on a
     /// fast link, so that a large request costs few wake-ups and its reader is never far behind.
     #[must_use]
     pub fn step_bytes(self, step_bytes: u32) -> EarlyDelivery {

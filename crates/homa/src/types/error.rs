@@ -1,4 +1,4 @@
-//! Errors, each with the cause, the side at fault and the remedy.
+//! Errors. Each states the cause, the side at fault and the remedy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -59,8 +59,8 @@ pub enum HostError {
         /// The policy.
         policy: PolicyName,
     },
-    /// A socket with a chosen client port needs a host of one endpoint, since each client port belongs to one
-    /// endpoint.
+    /// A socket with a chosen client port needs a host with a single endpoint, since each client port belongs
+    /// to one endpoint.
     #[error(
         "a socket with a client port of its choice needs a host of one endpoint, and this one has {count}: set `endpoints` to 1, or let any port do"
     )]
@@ -68,8 +68,8 @@ pub enum HostError {
         /// Number of endpoints of the host.
         count: usize,
     },
-    /// A socket with a client port cannot accept requests here: requests reach any endpoint, but a client
-    /// port is in one.
+    /// A socket with a client port cannot accept requests here: requests may reach any endpoint, but a client
+    /// port belongs to one.
     #[error(
         "a socket with a client port accepts requests where its host has one endpoint, and this one has {count}: set `endpoints` to 1, or open the socket at a server port"
     )]
@@ -119,7 +119,7 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
-    /// The peer lost its state while it had the RPC.
+    /// The peer lost its state during the RPC.
     #[error("{to} or its host ended or restarted during the call: the request may have run")]
     PeerRestarted {
         /// The server.
@@ -159,8 +159,8 @@ pub enum CallError {
         /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol`.
         name: &'static str,
     },
-    /// The time limit that the caller gave has passed. A call is then aborted; a reader of its response can
-    /// read on.
+    /// The caller's time limit has passed. The call is then aborted, unless a reader of its response hit the
+    /// limit: the reader can continue.
     #[error("{to} did not answer within the caller's deadline of {timeout:?}: the request may have run")]
     TimedOut {
         /// The server.
@@ -177,7 +177,7 @@ pub enum CallError {
     /// This host was shut down before the response came.
     #[error("this host is shut down: the request may have run, if the call began before")]
     Closed,
-    /// The server's address is link-local and names no device. Nothing was sent.
+    /// The server's address is link-local and has no scope to name a device. Nothing was sent.
     #[error("{to} is a link-local address without its scope: name the device, as in [fe80::1%2]:14600/99")]
     NoScope {
         /// The server.
@@ -187,8 +187,8 @@ pub enum CallError {
 
 impl CallError {
     /// Whether the request may have run, or has run, at the server. If false, it has not run, and can be sent
-    /// again without running twice. (One case cannot be detected: a port of Linux Homa that was closed just
-    /// while it ran a request, and whose answer was lost.)
+    /// again without running twice. (One case cannot be detected: a port of Linux Homa that was closed while
+    /// it ran a request, and whose answer was lost.)
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {
@@ -238,36 +238,36 @@ impl CallError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// Nothing came in the time given.
+    /// Nothing came within the time limit.
     #[error("nothing came in the time given")]
     TimedOut,
     /// The host or the socket was shut down: there will be no more messages.
     #[error("this host is shut down: there are no more requests")]
     Closed,
-    /// A socket has no private call with this id.
+    /// The socket has no private call with this ID.
     #[error("no private call of this socket has the id {id}: its outcome was taken, or it was aborted")]
     NoSuchCall {
-        /// The requested id.
+        /// The requested ID.
         id: u64,
     },
 }
 
-/// Why a request that was delivered while it arrived has no more bytes. After any error but
-/// [`TimedOut`](ReadError::TimedOut) the request is over, and is not delivered again.
+/// Why an early-delivered request has no more bytes. After any error but [`TimedOut`](ReadError::TimedOut)
+/// the request is over, and is not delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// No more bytes of the request arrived in time.
     #[error("no more of the request came in the time given")]
     TimedOut,
-    /// The client gave the call up.
+    /// The client aborted the call.
     #[error("the client at {peer} gave the call up before its request was whole")]
     ClientGaveUp {
         /// The client's host.
         peer: SocketAddr,
     },
-    /// The client was silent for too long. Or its existence was not verified, and other peers needed its
-    /// room.
+    /// The client was silent for too long. Or the client was unverified, and its slot was given to other
+    /// peers.
     #[error("the client at {peer} fell silent before its request was whole: its host or the network is down")]
     ClientSilent {
         /// The client's host.
@@ -306,7 +306,7 @@ pub enum ReplyError {
         name: &'static str,
     },
     /// The request has not arrived whole, and its client would stop sending it at the first byte of the
-    /// reply. The request is given up.
+    /// reply, so the request is given up.
     #[error(
         "the request from {peer} is still arriving: read it to its end by its reader, then reply to the whole request"
     )]
@@ -342,7 +342,7 @@ impl ReplyError {
 mod tests {
     use super::*;
 
-    /// AMO-9: an application knows no more about this than the error says.
+    /// AMO-9: an application knows only what the error says.
     #[test]
     fn every_error_of_a_call_says_whether_the_request_may_have_run() {
         let to = ServerAddr::new(SocketAddr::from(([10, 0, 0, 7], 14_600)), 99);

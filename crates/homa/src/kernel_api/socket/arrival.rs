@@ -1,4 +1,4 @@
-//! What a socket receives.
+//! Messages and events that a socket receives.
 
 use crate::api::request::Request;
 use crate::runtime::socket_outcome::{Outcome, ReturnedReply};
@@ -10,13 +10,13 @@ pub enum Arrival {
     Request {
         /// The handle with which to answer it.
         rpc: Request,
-        /// The server's id of the RPC, which is odd.
+        /// The server's ID of the RPC, which is odd.
         id: u64,
         /// The Homa port of the client.
         client_port: u16,
     },
     /// The outcome of a call that is not private.
     Outcome(Outcome),
-    /// The end of an answer whose bytes were [lent](crate::kernel_api::Socket::reply_lent).
+    /// The completion of an answer whose bytes were [lent](crate::kernel_api::Socket::reply_lent).
     ReturnedReply(ReturnedReply),
 }

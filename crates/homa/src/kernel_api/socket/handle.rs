@@ -1,8 +1,7 @@
-//! A port that calls and answers, and whose responses and requests wait in one place: a socket as in Linux
-//! Homa.
+//! A port that calls and answers, with one queue for responses and requests: a socket as in Linux Homa.
 //!
-//! A call is identified by its id on the wire. Any receiver takes the outcomes of calls in the order in which
-//! the calls end; the outcome of a private call is taken only by its id. A [`Waker`] reports arrivals for
+//! A call is identified by its ID on the wire. Any receiver takes the outcomes of calls in the order in which
+//! the calls end; the outcome of a private call can only be taken by its ID. A [`Waker`] reports arrivals for
 //! which no thread waits in [`Socket::recv`], so that a descriptor can be made readable for them.
 
 mod accepting;
@@ -38,22 +37,22 @@ use crate::tenancy::process_group::FIRST_CLIENT_PORT;
 use crate::types::address::ServerAddr;
 use crate::types::error::{CallError, HostError, RecvError, ReplyError};
 
-/// A port that calls and answers, and whose responses and requests wait in one place: a socket as in Linux
-/// Homa. A call is identified by its id on the wire. Dropping the socket [closes](Socket::close) it.
+/// A port that calls and answers, with one queue for responses and requests: a socket as in Linux Homa. A
+/// call is identified by its ID on the wire. Dropping the socket [closes](Socket::close) it.
 pub struct Socket {
-    /// The parts of the socket: one endpoint's, or, with a server port, those of all endpoints.
+    /// The socket's shards: one, or, if the socket has a server port, one for each endpoint.
     members: Vec<SocketShard>,
     number: u16,
     endpoints: Arc<Endpoints>,
-    /// The server that takes its requests, once it has accepted any.
+    /// The server that takes the socket's requests, once the socket has accepted any.
     server: OnceLock<Server>,
-    /// Offers arrivals to threads at other endpoints, if the socket lives in several.
+    /// Offers arrivals to threads at other endpoints, if the socket has several shards.
     exchange: Option<Arc<RequestExchange>>,
     /// Memory for outgoing messages.
     pool: Mutex<Pool>,
 }
 
-/// A socket's part in one endpoint.
+/// A socket's shard in one endpoint.
 struct SocketShard {
     shared: Arc<SharedEngine>,
     index: usize,
@@ -66,12 +65,12 @@ impl SocketShard {
 }
 
 impl Host {
-    /// Opens a socket on a port. `None` means any free client port. From 1 to 32767 it is a server port, and
-    /// requests are accepted. A higher port is a client port, which [accepts
-    /// requests](Socket::accept_requests) only after that call.
+    /// Opens a socket on a port. `None` picks any free client port. A port from 1 to 32767 is a server port,
+    /// and requests are accepted. A higher port is a client port, which accepts requests only after
+    /// [`accept_requests`](Socket::accept_requests).
     ///
     /// If the host has several endpoints, each free client port belongs to one of them, assigned in turn, and
-    /// a server port belongs to all. Each thread waits at one endpoint, and receives the messages of all. The
+    /// a server port belongs to all. Each thread waits at one endpoint, but receives the messages of all. The
     /// caller then cannot choose the client port.
     ///
     /// # Errors
@@ -113,13 +112,13 @@ impl Socket {
         Socket { members, number, endpoints, server, exchange: None, pool: Mutex::default() }
     }
 
-    /// The endpoint at which the calling thread calls and waits. A socket without a server lives in one
-    /// endpoint alone.
+    /// Returns the endpoint at which the calling thread calls and waits. A socket without a server is open in
+    /// only one endpoint.
     fn home(&self) -> usize {
         self.server.get().map_or(0, Server::home)
     }
 
-    /// The part in the endpoint that owns the call with this id, if there is such a call.
+    /// Returns the shard in the endpoint that owns the call with this ID, if there is such a call.
     fn member_of(&self, id: u64) -> &SocketShard {
         &self.members[wire::owner_of(id, self.members.len() as u32) as usize]
     }
@@ -130,8 +129,8 @@ impl Socket {
         self.number
     }
 
-    /// A message of these pieces, in order, copied into memory that is reused once the message is dropped.
-    /// Outgoing messages are dropped when their peer has them.
+    /// Returns a message of these pieces, in order, copied into memory that is reused once the message is
+    /// dropped. The host drops an outgoing message when the peer has it.
     pub fn message(&self, pieces: &[&[u8]]) -> Bytes {
         let length = pieces.iter().map(|piece| piece.len()).sum();
         let pool = || self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,8 +144,8 @@ impl Socket {
         message
     }
 
-    /// Starts a call, and returns its id, which is even. The part of the request that may be sent at once is
-    /// sent before this returns. The outcome carries `cookie`; [`recv`](Socket::recv) returns it, or
+    /// Starts a call, and returns its ID, which is even. The unscheduled part of the request is sent before
+    /// this returns. The outcome carries `cookie`. [`recv`](Socket::recv) returns it, or
     /// [`recv_private`](Socket::recv_private) if the call is `private`.
     ///
     /// The host reads the request's bytes until its outcome is received, or until [`abort`](Socket::abort) or
@@ -165,8 +164,8 @@ impl Socket {
         self.start_until((to, request), (cookie, private), None, false)
     }
 
-    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up after `timeout`,
-    /// or up to a tick of the background thread later. Its outcome is then [`CallError::TimedOut`].
+    /// Starts a call that is not private, as [`start`](Socket::start) does, and aborts it after `timeout`, or
+    /// up to one tick of the background thread later. Its outcome is then [`CallError::TimedOut`].
     ///
     /// # Errors
     /// See [`CallError`].
@@ -264,11 +263,11 @@ impl Socket {
     /// After an error, the host no longer reads them when this returns.
     ///
     /// # Errors
-    /// See [`ReplyError`]; the RPC is over in that case, and there is no `ReturnedReply`. `Closed` also if
-    /// the socket is closed.
+    /// See [`ReplyError`]; the RPC is over in that case, and there is no `ReturnedReply`. Also returns
+    /// `Closed` if the socket is closed.
     ///
     /// # Panics
-    /// If the request came by another socket.
+    /// If the request came through another socket.
     pub fn reply_lent(&self, rpc: Request, response: Bytes, cookie: u64) -> Result<(), ReplyError> {
         let member =
             self.members.get(rpc.endpoint()).filter(|member| Arc::ptr_eq(rpc.shared(), &member.shared));
@@ -278,8 +277,8 @@ impl Socket {
         })
     }
 
-    /// Waits for the next request or outcome of a call that is not private: for ever, or for at most
-    /// `timeout`. A `timeout` of zero only polls.
+    /// Waits for the next request, or outcome of a call that is not private, for at most `timeout` (`None`:
+    /// without limit). A `timeout` of zero only polls.
     ///
     /// # Errors
     /// Nothing came in time, or the socket or the host was shut down.
@@ -287,12 +286,13 @@ impl Socket {
         self.recv_while(timeout, || true)
     }
 
-    /// Like [`recv`](Socket::recv), but only while `wanted` returns true. `wanted` is called under a lock of
-    /// the host: before the thread sleeps, whenever it is woken, and after each [`recall`](Socket::recall).
-    /// An arrival that is already there is returned even if it is no longer wanted.
+    /// Like [`recv`](Socket::recv), but waits only while `wanted` returns true. `wanted` is called under a
+    /// lock of the host: before the thread sleeps, whenever it is woken, and after each
+    /// [`recall`](Socket::recall). An arrival that is already there is returned even if it is no longer
+    /// wanted.
     ///
     /// # Errors
-    /// Those of `recv`; also `TimedOut` if it is no longer wanted.
+    /// Those of `recv`; also `TimedOut` if the arrival is no longer wanted.
     pub fn recv_while(
         &self,
         timeout: Option<Duration>,
@@ -305,7 +305,7 @@ impl Socket {
             // The result has hundreds of bytes, and each function that returned it would copy them.
             let mut found = None;
             self.wait(member, member.wait_target(), until, &wanted, |engine| {
-                // Most calls find nothing, and moving an empty result is not worth it, either.
+                // Most calls find nothing, so moving an empty result is not worth the cost either.
                 let some @ Some(_) = self.find(engine, home) else { return None };
                 found = some;
                 Some(())
@@ -326,13 +326,13 @@ impl Socket {
     }
 
     /// Looks for arrivals at the endpoint `home`, which is locked, and checks whether other endpoints have
-    /// any.
+    /// arrivals.
     fn find(&self, engine: &mut Engine, home: usize) -> Option<WaitOutcome<Arrival>> {
         let member = &self.members[home];
         engine.find((member.wait_target(), self.exchange.as_ref()), |engine| self.take(engine, home))
     }
 
-    /// Takes an arrival at another endpoint than `home`, where no thread waits for it.
+    /// Takes an arrival from an endpoint other than `home` where no thread waits for it.
     fn take_elsewhere(&self, home: usize, marked: u64) -> Option<Result<Arrival, RecvError>> {
         let members = |endpoint: usize| {
             let member = &self.members[endpoint];
@@ -344,16 +344,17 @@ impl Socket {
     /// Waits for the outcome of a private call.
     ///
     /// # Errors
-    /// It did not come in time, or there is no such call (any more), or the socket or the host was shut down.
+    /// The outcome did not come in time, or there is no such call (any more), or the socket or the host was
+    /// shut down.
     pub fn recv_private(&self, id: u64, timeout: Option<Duration>) -> Result<Outcome, RecvError> {
         self.recv_private_while(id, timeout, || true)
     }
 
-    /// Like [`recv_private`](Socket::recv_private), but only while `wanted` returns true, as in
+    /// Like [`recv_private`](Socket::recv_private), but waits only while `wanted` returns true, as in
     /// [`recv_while`](Socket::recv_while).
     ///
     /// # Errors
-    /// Those of `recv_private`; also `TimedOut` if it is no longer wanted.
+    /// Those of `recv_private`; also `TimedOut` if the outcome is no longer wanted.
     pub fn recv_private_while(
         &self,
         id: u64,
@@ -368,8 +369,7 @@ impl Socket {
         outcome.unwrap_or(Err(RecvError::TimedOut))
     }
 
-    /// Waits until the moment `until` while that is `wanted`. If the second part of `until` is true, it only
-    /// checks once.
+    /// Waits until the time `until.0` while `wanted` returns true. If `until.1` is true, checks only once.
     fn wait<T>(
         &self,
         member: &SocketShard,
@@ -380,7 +380,7 @@ impl Socket {
     ) -> Option<T> {
         let shared = &member.shared;
         let mut engine = shared.lock();
-        // Existing arrivals come first: this thread may have been woken for one of them.
+        // Check for existing arrivals first: this thread may have been woken for one of them.
         let mut take = |engine: &mut Engine| match take(engine) {
             None => (!wanted()).then_some(None),
             taken => Some(taken),
@@ -391,7 +391,7 @@ impl Socket {
                 engine.leave(now);
                 return taken;
             }
-            // Otherwise a caller that only calls with a zero timeout would never drive the network.
+            // Without this, a caller that always passes a zero timeout would never drive the network.
             engine.drive(shared.now());
         }
         wait::wait(shared, engine, on, until.map(|(until, _)| until), take).flatten()
@@ -405,8 +405,8 @@ impl Socket {
         }
     }
 
-    /// Whether [`recv`](Socket::recv) would return an arrival, or an error because the socket is closed. This
-    /// runs none of the application's code.
+    /// Whether [`recv`](Socket::recv) would return an arrival, or an error because the socket is closed. Runs
+    /// none of the application's code.
     #[must_use]
     pub fn has_arrival(&self) -> bool {
         let has_arrival = |engine: &Engine, index: usize| {
@@ -417,8 +417,8 @@ impl Socket {
     }
 
     /// Sets a waker, which is called from any thread when something arrives for which no thread waits in
-    /// [`recv`](Socket::recv). It may be called too often, and even after another thread has already taken
-    /// the arrival.
+    /// [`recv`](Socket::recv). The waker may be called too often, and even after another thread has already
+    /// taken the arrival.
     pub fn set_waker(&self, waker: Option<Waker>) {
         for member in &self.members {
             let mut engine = member.shared.lock();
@@ -428,17 +428,17 @@ impl Socket {
         }
     }
 
-    /// Bytes of messages that the host keeps because it sends them or may have to resend them: requests until
-    /// their outcome, responses until their clients have them. If there are several endpoints, the value is
-    /// that of the endpoint with the most.
+    /// Bytes of messages that the host keeps because it is sending them or may have to resend them: requests
+    /// until their outcome, responses until their clients have them. If there are several endpoints, this is
+    /// the highest value of any endpoint.
     #[must_use]
     pub fn outgoing_bytes(&self) -> u64 {
         let bytes = |member: &SocketShard| member.shared.lock().buffers.outgoing_bytes();
         self.members.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Whether [`outgoing_bytes`](Socket::outgoing_bytes) are fewer than `below`. If they are not, `waker` is
-    /// called once, from any thread, when they may be.
+    /// Whether [`outgoing_bytes`](Socket::outgoing_bytes) is less than `below`. If not, `waker` is called
+    /// once, from any thread, when it may be.
     #[must_use]
     pub fn has_room_or_wakes(&self, below: u64, waker: &Waker) -> bool {
         let full = |member: &&SocketShard| {
@@ -452,14 +452,14 @@ impl Socket {
         !self.members.iter().any(|member| full(&member))
     }
 
-    /// Puts messages that arrive at this port from now on into memory that the application lends, if it has
-    /// some for them and they are not short. Packets are then received directly into that memory, and the
-    /// application gets the memory that was [lent](MessageMemory::lend). `None` restores the default.
+    /// Makes messages that arrive at this port from now on use memory that the application lends, if it has
+    /// memory for them and they are not short. Packets are then received directly into that memory, and the
+    /// application gets back the memory that it [lent](MessageMemory::lend). `None` restores the default.
     pub fn set_memory(&self, memory: Option<Arc<dyn MessageMemory>>) {
         for member in &self.members {
             let memory = memory.clone();
             let mut engine = member.shared.lock();
-            // If the socket is closed, another may already use its port number.
+            // If the socket is closed, another socket may already use its port number.
             let unused = match engine.sockets.open[member.index].closed {
                 true => memory,
                 false => engine.buffers.set_memory(self.number, memory),
@@ -469,8 +469,8 @@ impl Socket {
         }
     }
 
-    /// Ensures that the host no longer reads this memory when this returns: requests and answers in it that
-    /// are still to be sent are copied. This is for a caller whose call a panic has ended, so that its
+    /// Ensures that the host no longer reads this memory when this returns, by copying requests and answers
+    /// in it that are still to be sent. This is for a caller whose call was ended by a panic, so that its
     /// progress is unknown.
     pub fn copy_messages_of(&self, memory: &[u8]) {
         let memory = memory.as_ptr_range();
@@ -486,16 +486,16 @@ impl Socket {
 
     /// Makes the host's background thread drive the network from now on, until a thread waits in
     /// [`recv`](Socket::recv). This is for a thread that is about to sleep where only the waker can wake it.
-    /// It takes neither locks nor memory, so a signal handler may call it.
+    /// It takes no locks and allocates no memory, so a signal handler may call it.
     ///
-    /// A thread that is just about to leave `recv` with its message counts as a waiting thread. In that case
-    /// the background thread drives a tick later, which is a millisecond, and up to ten on links below 100
-    /// Mbit/s.
+    /// A thread that is about to leave `recv` with its message still counts as a waiting thread. In that case
+    /// the background thread starts driving one tick later, which is one millisecond, or up to ten on links
+    /// below 100 Mbit/s.
     pub fn attend(&self) {
         self.members.iter().for_each(|member| member.shared.attend());
     }
 
-    /// Gives up a call. It has no outcome, or, with `tell`, the outcome [aborted](CallError::Aborted).
+    /// Aborts a call. It then has no outcome, or, with `tell`, the outcome [aborted](CallError::Aborted).
     /// Returns whether there was such a call. The host no longer reads the request's bytes when this returns.
     pub fn abort(&self, id: u64, tell: bool) -> bool {
         let SocketShard { shared, index } = self.member_of(id);
@@ -510,7 +510,7 @@ impl Socket {
         call.is_some()
     }
 
-    /// Ids of the calls whose outcome has not been taken.
+    /// Returns the IDs of the calls whose outcome has not been taken.
     #[must_use]
     pub fn open_calls(&self) -> Vec<u64> {
         let ids = |member: &SocketShard| -> Vec<u64> {
@@ -519,13 +519,13 @@ impl Socket {
         self.members.iter().flat_map(ids).collect()
     }
 
-    /// The calls whose outcome has not been taken, in no particular order.
+    /// Returns the calls whose outcome has not been taken, in no particular order.
     #[must_use]
     pub fn calls(&self) -> Vec<CallInfo> {
         self.members.iter().flat_map(|member| member.shared.lock().socket_calls(member.index)).collect()
     }
 
-    /// The cookie of a call whose outcome has not been taken.
+    /// Returns the cookie of a call whose outcome has not been taken.
     #[must_use]
     pub fn cookie_of(&self, id: u64) -> Option<u64> {
         let member = self.member_of(id);
@@ -537,7 +537,7 @@ impl Socket {
         }
     }
 
-    /// The progress of this port's RPCs, including requests that are still arriving.
+    /// Returns the progress of this port's RPCs, including requests that are still arriving.
     #[must_use]
     pub fn rpcs(&self) -> Vec<RpcInfo> {
         let rpcs = |member: &SocketShard| -> Vec<RpcInfo> {
@@ -546,9 +546,9 @@ impl Socket {
         self.members.iter().flat_map(rpcs).collect()
     }
 
-    /// Gives up the socket's calls and its untaken requests. Waiting threads, and all later calls, get an
-    /// error. Answers in flight are delivered. The host no longer reads memory lent to calls and answers when
-    /// this returns.
+    /// Aborts the socket's calls and gives up its untaken requests. Waiting threads, and all later calls, get
+    /// an error. Answers in flight are delivered. The host no longer reads memory lent to calls and answers
+    /// when this returns.
     pub fn close(&self) {
         for SocketShard { shared, index } in &self.members {
             let now = shared.now();
@@ -558,7 +558,7 @@ impl Socket {
             drop(engine);
             drop(memory);
             for rpc in lent {
-                // One lock for each RPC, so that other threads need not wait for all of them.
+                // Take the lock for each RPC separately, so that other threads need not wait for all of them.
                 let mut engine = shared.lock();
                 engine.copy_lent_reply(rpc);
             }
@@ -605,7 +605,7 @@ mod tests {
         Host::builder().address(bind).bind().unwrap()
     }
 
-    /// A message is only read through its entry among the buffers: without the entry, it is no longer read.
+    /// Counts only entries among the buffers: a message is read only through its entry.
     fn bytes_read(socket: &Socket) -> u64 {
         socket.members[0].shared.lock().buffers.outgoing_bytes()
     }
@@ -629,7 +629,7 @@ mod tests {
         assert_eq!(bytes_read(&socket), 0);
         let id = socket.start(to, Bytes::from(vec![2; LENGTH]), 0, true).unwrap();
         loop {
-            // On a slow machine a call that was given up may have arrived whole.
+            // On a slow machine a call that was aborted may have arrived whole.
             let rpc = server.recv().wait().unwrap();
             if rpc.payload()[0] == 2 {
                 rpc.reply("well").unwrap();
@@ -675,7 +675,7 @@ mod tests {
         assert_eq!((returned.cookie, returned.result), (8, Err(ReplyError::ClientGone { peer })));
         assert!(matches!(client.recv(None), Ok(Arrival::Outcome(_))));
 
-        // The socket is closed before the client has all of it.
+        // The socket is closed before the client has the whole answer.
         start(2);
         start(3);
         let (rpc, ..) = request();
@@ -736,7 +736,7 @@ mod tests {
 
     impl Drop for CallOwner {
         fn drop(&mut self) {
-            // Other threads hold the lock for a moment.
+            // Other threads hold the lock briefly.
             let mut tries = 0..5_000;
             let is_free = tries.any(|_| {
                 let is_free = self.shared.lock_if_free().is_some();
@@ -761,7 +761,7 @@ mod tests {
         let memory = request.as_ptr_range();
         client.start(to, request, 1, false).unwrap();
         let length = memory.end as usize - memory.start as usize;
-        // SAFETY: it is constant.
+        // SAFETY: `request` points to a constant.
         client.copy_messages_of(unsafe { std::slice::from_raw_parts(memory.start, length) });
         assert_eq!(*free.lock().unwrap(), Some(true));
     }

@@ -1,4 +1,4 @@
-//! Sockets: their handle, and what they receive. Their state in an endpoint is in `homa/runtime/sockets`.
+//! Sockets: their handle and arrivals. Their state in an endpoint is in `homa/runtime/sockets`.
 
 pub(crate) mod arrival;
 pub(crate) mod handle;

@@ -1,4 +1,4 @@
-//! Takes what has arrived at a socket.
+//! Taking what has arrived at a socket.
 
 use homa_proto::RpcInfo;
 
@@ -42,8 +42,7 @@ fn take_request(engine: &mut Engine, server: Option<&Server>, endpoint: usize) -
         if let Some(RpcInfo { id, peer_port: client_port, .. }) = engine.endpoint.rpc_info(rpc.key()) {
             return Some(Arrival::Request { rpc, id, client_port });
         }
-        // The client has given the request up; the endpoint knows this, but its event has not been polled
-        // yet.
+        // The client has aborted the request. The endpoint knows this, but its event has not been polled yet.
         rpc.forget_rpc(&mut engine.buffers);
     }
 }

@@ -11,13 +11,13 @@ impl Socket {
     /// after this call. While a port does not accept requests, clients get the same answer as if no process
     /// had the port. A request that has begun to arrive is still received.
     ///
-    /// Processes that share an address remember the end of a process that had a server port: its clients get
-    /// an error that the request may have run. They do not remember a client port: open calls to it end as if
-    /// no process had it.
+    /// Processes that share an address remember when a process with a server port exits: its clients get an
+    /// error that the request may have run. For a client port this is not remembered: open calls to it end as
+    /// if no process had the port.
     ///
     /// # Errors
-    /// The socket is closed. Or it has a client port, and its host several endpoints: requests reach any
-    /// endpoint, but a client port is in one.
+    /// The socket is closed, or it has a client port and its host has several endpoints: requests may reach
+    /// any endpoint, but a client port belongs to one.
     pub fn accept_requests(&self, accept: bool) -> Result<(), HostError> {
         if accept {
             self.become_server()?;
@@ -32,7 +32,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Ensures that there is a server that takes requests.
+    /// Ensures that the socket has a server that takes requests.
     fn become_server(&self) -> Result<(), HostError> {
         let count = self.endpoints.members.len();
         let _ports = self.endpoints.lock_ports();
@@ -44,7 +44,7 @@ impl Socket {
         }
         let SocketShard { shared, index } = &self.members[0];
         let server = shared.lock().open_socket_server(*index)?;
-        // Requests are accepted only after this: threads that receive must know where the requests are.
+        // Requests are accepted only after this: receiving threads must know where the requests are.
         self.server.get_or_init(|| Server::at(Arc::clone(&self.endpoints), self.number, vec![server], None));
         Ok(())
     }
