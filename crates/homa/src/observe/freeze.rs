@@ -1,7 +1,7 @@
-//! Freezing the time trace of a host: the traces of all its endpoints at one moment, and those of its peers
-//! on request.
+//! Freezing the time trace of a host: the traces of all its endpoints at the same moment, and those of its
+//! peers on request.
 //!
-//! A freeze is recorded in one place, and each endpoint checks that place whenever its lock is taken. Nothing
+//! The freeze state is stored in one place, and each endpoint checks it whenever its lock is taken. Nothing
 //! is recorded without the lock, so nothing is recorded after a freeze.
 
 use std::sync::atomic::AtomicU32;
@@ -30,7 +30,7 @@ struct Reason {
 /// Whether a host's trace is frozen. All endpoints of a host share one.
 #[derive(Debug, Default)]
 pub(crate) struct FreezeState {
-    /// Incremented by each change; odd while frozen.
+    /// Incremented by each change, so it is odd while frozen.
     turn: AtomicU32,
     reason: Mutex<Reason>,
 }
@@ -69,13 +69,13 @@ impl FreezeState {
 #[derive(Debug)]
 pub(crate) struct Freezer {
     pub(crate) host: Arc<FreezeState>,
-    /// The host's `turn` that this endpoint's trace has followed.
+    /// The host's `turn` that this endpoint's trace has last applied.
     seen: u32,
-    /// A call that takes longer freezes the trace.
+    /// A call that takes longer than this freezes the trace.
     pub(crate) slower_than_ns: u64,
     /// Whether FREEZE packets freeze the trace.
     pub(crate) obeys: bool,
-    /// Whether a freeze that starts at this host is sent to the peers.
+    /// Whether a freeze that starts at this host is sent to its peers.
     pub(crate) tells_peers: bool,
 }
 
@@ -110,7 +110,7 @@ impl Freezer {
         endpoint.trace().freeze(id, cause as u32);
     }
 
-    /// Freezes the host's trace, unless it is off or frozen; returns whether it did.
+    /// Freezes the host's trace, unless it is disabled or frozen; returns whether it did.
     pub(crate) fn freeze(&mut self, endpoint: &mut Endpoint, id: u64, cause: Cause) -> bool {
         if endpoint.trace().is_off() || !self.host.freeze(Reason { id, cause }) {
             return false;

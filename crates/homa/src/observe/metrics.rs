@@ -6,10 +6,11 @@ use homa_proto::Stats;
 use crate::observe::metrics_text::MetricKind;
 use crate::observe::times::TimesBySize;
 
-/// Defines [`HostCounts`] with one documented `u64` for each counter, and the list of their names and values.
+/// Defines [`HostCounts`] with one documented `u64` for each counter, and the list of names, values and
+/// meanings.
 macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $kind:ident $name:ident,)+) => {
-        /// Counters of the runtime, which lies between the application and the protocol.
+        /// Counters of the runtime, the layer between the application and the protocol.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct HostCounts {
@@ -17,7 +18,7 @@ macro_rules! counts {
         }
 
         impl HostCounts {
-            /// The name, value and meaning of every counter, in the order of declaration.
+            /// The name, value and meaning of every counter, in declaration order.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
@@ -26,7 +27,8 @@ macro_rules! counts {
             /// The kinds of the counters, in the same order.
             const KINDS: &'static [MetricKind] = &[$(MetricKind::$kind,)+];
 
-            /// Adds the counts of another endpoint. The caller corrects values that belong to the whole host.
+            /// Adds the counts of another endpoint. The caller corrects values that belong to the host as a
+            /// whole.
             fn add(&mut self, other: &HostCounts) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)+
             }
@@ -37,91 +39,93 @@ macro_rules! counts {
 counts! {
     /// Endpoints of this host.
     Gauge endpoints,
-    /// RPCs open now, of both sides.
+    /// RPCs currently open, as client or server.
     Gauge open_rpcs,
     /// Calls whose result has not arrived or has not been taken.
     Gauge open_calls,
     /// Requests that the application took before they were whole and has not read to the end.
     Gauge open_readings,
-    /// Requests that wait for `recv` now.
+    /// Requests currently waiting for `recv`.
     Gauge queued_requests,
-    /// Bytes of the requests that wait for `recv` now.
+    /// Bytes of the requests currently waiting for `recv`.
     Gauge queued_request_bytes,
-    /// Bytes of outgoing messages held now.
+    /// Bytes of outgoing messages currently held.
     Gauge outgoing_bytes,
-    /// Bytes of incoming messages held now, counted whole from their first packet on.
+    /// Bytes of incoming messages currently held, each counted whole from its first packet on.
     Gauge incoming_bytes,
     /// Buffers allocated for incoming messages because none was free; constant in the steady state.
     Counter buffers_allocated,
     /// Requests given up because `max_queued_request_bytes` was reached.
     Counter requests_refused,
-    /// Bytes granted to senders or sendable unscheduled, and not received yet.
+    /// Bytes granted to senders or sendable unscheduled, but not yet received.
     Gauge granted_bytes,
-    /// Events in the time trace now.
+    /// Events currently in the time trace.
     Gauge trace_records,
-    /// Events of the time trace that newer ones have overwritten.
+    /// Events of the time trace that newer events have overwritten.
     Counter trace_records_overwritten,
-    /// Peers known now. A peer counts once for each endpoint that knows it, but `Host::peers` lists it once.
+    /// Peers currently known. A peer counts once for each endpoint that knows it, but `Host::peers` lists it
+    /// once.
     Gauge known_peers,
-    /// Speed of this host's link in Mbit/s, from the settings or the device. If it is 0, that is unknown, the
-    /// pacer is off and unscheduled bytes do not follow round-trip times.
+    /// Speed of this host's link in Mbit/s, from the settings or the device. 0 means unknown: then the pacer
+    /// is off and unscheduled bytes do not adapt to round-trip times.
     Gauge link_mbps,
-    /// Maximum unscheduled bytes of a message that this host announces to its peers after incast; 0: no
+    /// Maximum unscheduled bytes of a message that this host announces to its peers after incast; 0 means no
     /// limit.
     Gauge unsched_limit_bytes,
-    /// Times that a thread took the host's lock. A polling thread takes it once in each round, and starting a
-    /// call or replying takes it once.
+    /// Number of times that a thread took the host's lock. A polling thread takes it once in each round;
+    /// starting a call or replying takes it once.
     Counter lock_acquisitions,
-    /// Acquisitions that found the lock taken.
+    /// Lock acquisitions that found the lock taken.
     Counter lock_misses,
     /// Nanoseconds that threads waited for the host's lock, over all misses.
     Counter lock_wait_ns,
     /// Drive rounds.
     Counter drive_rounds,
-    /// Datagrams sent that carried several packets.
+    /// Datagrams sent that carried more than one packet.
     Counter bundles_sent,
-    /// Packets sent in datagrams with several packets.
+    /// Packets sent in datagrams that carried more than one packet.
     Counter bundled_packets_sent,
-    /// Times that the time trace was frozen: by hand, by a slow RPC, or by a FREEZE packet.
+    /// Times that the time trace was frozen: by the application, by a slow RPC, or by a FREEZE packet.
     Counter trace_freezes,
     /// Times that the leading thread slept in the kernel.
     Counter leader_sleeps,
-    /// Times that the leading thread's sleep was ended by another thread.
+    /// Times that another thread ended the leading thread's sleep.
     Counter leader_rings,
-    /// Times that a leading thread handed the lead to another.
+    /// Times that a leading thread handed leadership to another thread.
     Counter handovers,
-    /// Times that the progress thread took over.
+    /// Times that the progress thread took over driving.
     Counter progress_takeovers,
-    /// 1 while this host keeps the processors out of deep sleep.
+    /// 1 while this host keeps the processors out of deep sleep, otherwise 0.
     Gauge low_latency_held,
     /// Times that the packet path failed.
     Counter driver_failures,
-    /// Packets that arrived at another endpoint than the one that owns their RPC, and were handed to the
-    /// latter.
+    /// Packets that arrived at an endpoint that does not own their RPC, and were handed to the owner.
     Counter misdirected_packets,
-    /// Times that no thread at its endpoint was available for a request, so that a thread at another endpoint
-    /// was woken.
+    /// Times that a request found no available thread at its own endpoint, so that a thread at another
+    /// endpoint was woken.
     Counter help_calls,
-    /// Requests taken by a thread or task that waited at another endpoint.
+    /// Requests taken by a thread or task that was waiting at another endpoint.
     Counter taken_elsewhere,
     /// Messages between endpoints that were dropped because the receiving endpoint was too far behind.
     Counter mail_dropped,
-    /// Times that an endpoint's mailbox was locked, to post mail or to take it.
+    /// Times that an endpoint's mailbox was locked, to post or to take mail.
     Counter mail_lock_acquisitions,
-    /// Acquisitions of a mailbox that found it locked.
+    /// Mailbox lock acquisitions that found the lock taken.
     Counter mail_lock_misses,
-    /// Nanoseconds that threads waited for a mailbox, over all misses.
+    /// Nanoseconds that threads waited for a mailbox lock, over all misses.
     Counter mail_lock_wait_ns,
-    /// Endpoints of all hosts that share this host's address, including its own; 0 if none can, as over UDP.
+    /// Endpoints of all hosts that share this host's address, including its own; 0 if sharing is impossible,
+    /// as over UDP.
     Gauge shared_processes,
     /// This host's slot in the shared segment; the first slot if the host has several endpoints.
     Gauge shared_slot,
-    /// 1 if this host leads the hosts that share its address: it answers for ports that no process has.
+    /// 1 if this host is the leader of the hosts that share its address: the leader answers for ports that no
+    /// process has.
     Gauge shared_leads,
-    /// Processes of this host found dead since the first of them began.
+    /// Processes of this host found dead since its first process started.
     Counter shared_found_dead,
-    /// Maximum bytes that all processes and endpoints of this host together may have granted and not
-    /// received; 0 for a host of one endpoint that shares its address with no process.
+    /// Maximum bytes that all processes and endpoints of this host together may have granted but not yet
+    /// received; 0 for a host with a single endpoint that shares its address with no process.
     Gauge shared_grant_budget_bytes,
     /// Bytes of the shared grant budget that this process, or this endpoint, has leased.
     Gauge shared_grant_lease_bytes,
@@ -130,26 +134,26 @@ counts! {
 }
 
 /// All counters of a host, at one moment. Their number does not depend on the load, so they can be read as
-/// often as needed. The host's knowledge of each peer is in [`Host::peers`](crate::Host::peers).
+/// often as needed. [`Host::peers`](crate::Host::peers) returns what the host knows about each peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Counters of the protocol: packets by type, and each reason to drop a packet.
+    /// Counters of the protocol: packets by type, and drops by reason.
     pub endpoint: Stats,
     /// Counters of the packet path.
     pub driver: DriverStats,
     /// Counters of the runtime.
     pub host: HostCounts,
-    /// How long calls took, from their start until the response was whole. Calls that failed or were given up
+    /// How long calls took, from their start until the response was whole. Calls that failed or were aborted
     /// are left out. Not among the [entries](Metrics::entries).
     pub call_times: TimesBySize,
-    /// How long answers took, from the whole request until the application handed its answer over: the time
-    /// for which the request waited for a thread and was handled. It contains no network time. Requests that
-    /// were not answered are left out. Not among the entries.
+    /// How long answers took, from the arrival of the whole request until the application handed over its
+    /// answer. This is the time that the request waited for a thread and was being handled, without network
+    /// time. Requests that were not answered are left out. Not among the entries.
     pub answer_times: TimesBySize,
 }
 
-/// The counters and durations that the engine keeps itself.
+/// Counters and durations that the engine itself keeps.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) host: HostCounts,
@@ -158,7 +162,7 @@ pub(crate) struct Counters {
 }
 
 impl Metrics {
-    /// Sums the counts of the endpoints of a host, of which there is at least one.
+    /// Sums the counts of a host's endpoints (at least one).
     pub(crate) fn sum(endpoints: &[Metrics]) -> Metrics {
         let mut sum = endpoints[0].clone();
         for other in &endpoints[1..] {
@@ -193,7 +197,7 @@ impl Metrics {
         endpoint.chain(driver).chain(host).map(|(name, value, help)| (name, value, help.trim())).collect()
     }
 
-    /// The kind of each [entry](Metrics::entries), in their order.
+    /// The kind of each [entry](Metrics::entries), in the same order.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = MetricKind> {
         let endpoint = self.endpoint.entries().into_iter();
         let endpoint = endpoint

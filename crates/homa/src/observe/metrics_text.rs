@@ -1,20 +1,20 @@
-//! The text format of Prometheus, for any metrics.
+//! The Prometheus text format, for any metrics.
 
 use std::fmt::{Display, Write};
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetricKind {
-    /// A value that only grows until the process restarts.
+    /// A value that only increases until the process restarts.
     Counter,
-    /// A value that can grow and shrink.
+    /// A value that can increase and decrease.
     Gauge,
-    /// Counts of times up to fixed bounds, with their total number and sum.
+    /// Number of times up to fixed bounds, with their total number and sum.
     Histogram,
 }
 
 impl MetricKind {
-    /// The name of the kind in the text format.
+    /// Name of the kind in the text format.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl MetricKind {
     }
 }
 
-/// A text in the format, to which metrics are appended.
+/// A text in the Prometheus format, to which metrics are appended.
 #[derive(Clone, Debug, Default)]
 pub struct Text {
     text: String,
@@ -38,15 +38,15 @@ impl Text {
         Text::default()
     }
 
-    /// Begins the samples of a name. All samples of the name must follow before the next name begins. `help`
-    /// is one sentence.
+    /// Begins the samples of a metric. All samples of the metric must follow before the next metric begins.
+    /// `help` is one sentence.
     pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         self.words(&["# HELP ", name, " "]);
         self.escaped(help, false);
         self.words(&["\n# TYPE ", name, " ", kind.name(), "\n"]);
     }
 
-    /// Writes one sample. Its name is that of its family; in a histogram, the family's name followed by
+    /// Writes one sample. Its name is the family's name; in a histogram, the family's name followed by
     /// `_bucket`, `_sum` or `_count`.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);
@@ -63,8 +63,8 @@ impl Text {
         words.iter().for_each(|word| self.text.push_str(word));
     }
 
-    /// Appends text that stands in `quotes` or at the end of a line. It copies long pieces, since hardly one
-    /// of a thousand values needs escaping, and a scrape takes processor time from the host.
+    /// Appends text that is in `quotes` or at the end of a line. Copies long runs, since fewer than one in a
+    /// thousand values needs escaping, and a scrape takes processor time from the host.
     fn escaped(&mut self, text: &str, quotes: bool) {
         let is_special = |letter: char| matches!(letter, '\\' | '\n') || quotes && letter == '"';
         for piece in text.split_inclusive(is_special) {

@@ -1,7 +1,7 @@
-//! Metrics in the text format of Prometheus (version 0.0.4), for a program that serves them to a scraper.
+//! Metrics in the Prometheus text format (version 0.0.4), for a program that serves them to a scraper.
 //!
-//! [`text`] writes everything that hosts count. [`Text`] writes the format, for an application that adds its
-//! own metrics:
+//! [`text`] writes all counters of hosts. [`Text`] writes the format, for an application that adds its own
+//! metrics:
 //!
 //! ```
 //! use homa::metrics::prometheus::{MetricKind, Text};
@@ -12,9 +12,9 @@
 //! assert!(text.into_string().ends_with("shop_orders_total{country=\"is\"} 12\n"));
 //! ```
 //!
-//! Names are stable. The unit is part of a name: `_seconds`, `_bytes`, `_bits_per_second`; a name without a
-//! unit is a plain count of what it names. Counters end in `_total` and begin with 0 when their host is
-//! created; everything else is a gauge or a histogram.
+//! Names are stable. The unit is part of a name: `_seconds`, `_bytes`, `_bits_per_second`. A name without a
+//! unit is a plain count. Counters end in `_total` and start at 0 when their host is created; everything else
+//! is a gauge or a histogram.
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ use crate::observe::metrics::Metrics;
 pub use crate::observe::metrics_text::{MetricKind, Text};
 use crate::observe::times::{Times, TimesBySize};
 
-/// Maximum peers of a host that have lines of their own: those with the most open RPCs, and among equals
-/// those with the lowest addresses.
+/// Maximum number of peers of a host that have their own lines: the peers with the most open RPCs, or, among
+/// equals, the lowest addresses.
 pub const PEERS_LISTED: usize = 64;
 
 /// If a host knows more peers than this, none is listed, since packets wait while the peers are copied.
 pub const PEERS_READ: u64 = 1_000;
 
-/// All counters of these hosts, and their knowledge of the peers. Each sample has the address of its host as
-/// the label `host`.
+/// Returns all counters of these hosts, and their knowledge of their peers. Each sample has the address of
+/// its host as the label `host`.
 ///
-/// This takes the hosts' locks while their counters are copied, some microseconds, and then writes some 130
+/// This takes the hosts' locks while their counters are copied, a few microseconds, and then writes about 130
 /// KB for each host. At most [`PEERS_LISTED`] peers of a host are listed, and none if it knows more than
 /// [`PEERS_READ`]; `homa_peers_listed` is the number listed.
 #[must_use]
@@ -45,15 +45,14 @@ pub fn text(hosts: &[&Host]) -> String {
 }
 
 impl Host {
-    /// The metrics, and what is known of the peers, in the text format of Prometheus: see
-    /// [`text`].
+    /// Returns the metrics and the host's knowledge of its peers in the Prometheus text format: see [`text`].
     #[must_use]
     pub fn prometheus_text(&self) -> String {
         text(&[self])
     }
 }
 
-/// A host at one moment.
+/// State of a host at one moment.
 struct HostSample {
     host: String,
     uptime_ns: u64,
@@ -71,14 +70,14 @@ impl HostSample {
     }
 }
 
-/// The address without its port if that is 0, as over raw IP.
+/// Formats an address, without its port if that is 0, as over raw IP.
 fn address(addr: std::net::SocketAddr) -> String {
     if addr.port() == 0 { addr.ip().to_string() } else { addr.to_string() }
 }
 
-/// The peers to list, sorted by address.
+/// Selects the peers to list, sorted by address.
 fn listed(mut peers: Vec<PeerInfo>) -> Vec<PeerInfo> {
-    // The peers are sorted by address, and a stable sort keeps that order among equals.
+    // The peers are already sorted by address, and a stable sort keeps that order among equals.
     peers.sort_by_key(|peer| std::cmp::Reverse(peer.rpcs));
     peers.truncate(PEERS_LISTED);
     peers.sort_by_key(|peer| peer.addr);
@@ -129,7 +128,7 @@ enum MetricUnit {
 }
 
 impl MetricUnit {
-    /// The help text of a counter in this unit.
+    /// Returns the help text of a counter in this unit.
     fn help(self, help: &str) -> String {
         match self {
             MetricUnit::AsIs => help.to_owned(),
@@ -139,7 +138,7 @@ impl MetricUnit {
     }
 }
 
-/// The metric's name for a counter, and its unit: the format uses units without prefixes.
+/// Returns the metric name for a counter, and its unit: the format uses units without prefixes.
 fn name_and_unit(entry: &str, kind: MetricKind) -> (String, MetricUnit) {
     let (stem, unit) = if let Some(stem) = entry.strip_suffix("_ns") {
         (format!("{stem}_seconds"), MetricUnit::Over(1e9))
@@ -170,8 +169,7 @@ const TIMES: [TimesMetric; 2] = [
 ];
 
 fn write_times(text: &mut Text, hosts: &[HostSample]) {
-    // The bounds are formatted once for all lines: formatting a fraction takes as long as the rest of its
-    // line.
+    // Format the bounds once for all lines: formatting a fraction takes as long as the rest of the line.
     let of_end = |end: Option<Duration>| end.map_or("+Inf".to_owned(), |end| end.as_secs_f64().to_string());
     let ends: Vec<String> = Times::default().buckets().map(|(end, _)| of_end(end)).collect();
     for (name, help, times) in TIMES {

@@ -9,15 +9,15 @@ use crate::api::host::Host;
 use crate::observe::freeze::Cause;
 use crate::runtime::shared_engine::SharedEngine;
 
-/// Records copied while the lock is held: this takes some ten microseconds.
+/// Number of records copied while the lock is held: this takes about ten microseconds.
 const PART: usize = 4_096;
 
 impl Host {
-    /// The time trace so far; it has no events if
+    /// Returns the time trace so far. It is empty if
     /// [`HostConfig::trace_records`](crate::HostConfig::trace_records) is 0. It contains the events of all
-    /// endpoints, each of which keeps that many, in the order of their times. Packets wait for some ten
-    /// microseconds at a time during the copy. The dump is named after the host's address; a caller with a
-    /// better name can change it ([`Dump::node`]).
+    /// endpoints, each of which keeps that many, sorted by time. During the copy, packets wait for about ten
+    /// microseconds at a time. The dump is named after the host's address; a caller with a better name can
+    /// change it ([`Dump::node`]).
     #[must_use]
     pub fn trace_dump(&self) -> Dump {
         let name = self.local_addr().to_string();
@@ -30,8 +30,8 @@ impl Host {
 
     /// Freezes the time trace of all endpoints: its content stays as it is until
     /// [`unfreeze_trace`](Host::unfreeze_trace). Returns `false` if it was already frozen, or if the host has
-    /// no trace. A FREEZE packet to each peer freezes its trace, too, if
-    /// [`HostConfig::trace_freeze_peers`](crate::HostConfig::trace_freeze_peers) is set.
+    /// no trace. If [`HostConfig::trace_freeze_peers`](crate::HostConfig::trace_freeze_peers) is set, a
+    /// FREEZE packet to each peer freezes the peer's trace, too.
     pub fn freeze_trace(&self) -> bool {
         let first = self.endpoints.first();
         let frozen = first.lock().freeze_trace(0, Cause::Own);
@@ -41,7 +41,7 @@ impl Host {
         frozen
     }
 
-    /// Continues recording; new events follow those that the trace holds.
+    /// Resumes recording; new events follow those already in the trace.
     pub fn unfreeze_trace(&self) {
         self.endpoints.first().lock().unfreeze_trace();
     }
@@ -52,8 +52,8 @@ impl Host {
         self.freezing.is_frozen()
     }
 
-    /// Sends a FREEZE packet to all peers, so that they freeze their traces now; returns the number of
-    /// packets. The peers are the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) from which each
+    /// Sends a FREEZE packet to peers, asking them to freeze their traces now; returns the number of packets.
+    /// The recipients are the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) peers from which each
     /// endpoint received packets. Packets can be lost, and peers need not obey. This host's own trace
     /// continues.
     pub fn freeze_peers(&self) -> usize {

@@ -1,10 +1,10 @@
-//! How long calls and answers took, by size. The tables have a fixed size, so an RPC costs the same however
-//! many there were before.
+//! Durations of calls and answers, by size. The tables have a fixed size, so recording an RPC costs the same
+//! however many were recorded before.
 
 use std::time::Duration;
 
-/// Largest size in bytes of each class but the last: messages that fit a packet, that are sent unscheduled,
-/// that need grants, and that need them for long.
+/// Upper bound in bytes of each class but the last: messages that fit a packet, that are sent unscheduled,
+/// that need grants, and that need grants for long.
 const CLASS_ENDS: [usize; CLASSES - 1] = [1_000, 10_000, 100_000, 1_000_000];
 
 /// Names of the classes.
@@ -16,24 +16,25 @@ const CLASSES: usize = 5;
 /// network is faster.
 const FIRST_BITS: u32 = 10;
 
-/// Times beyond 2 to the power of this many nanoseconds, 17 s, are in the last bucket: calls time out before.
+/// Times beyond 2 to the power of this many nanoseconds, 17 s, are in the last bucket: calls time out
+/// earlier.
 const LAST_BITS: u32 = 34;
 
-/// Each doubling is divided into 2 to the power of this many buckets: the width of a bucket is at most a
+/// Each doubling is divided into 2 to the power of this many buckets, so the width of a bucket is at most a
 /// quarter of its lower end.
 const STEP_BITS: u32 = 2;
 
 const BUCKETS: usize = 2 + ((LAST_BITS - FIRST_BITS) << STEP_BITS) as usize;
 
-/// The times of RPCs by the length of the request or of the response, whichever is longer.
+/// Times of RPCs by the length of the request or of the response, whichever is longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimesBySize {
     classes: [Times; CLASSES],
 }
 
 impl TimesBySize {
-    /// Each class of sizes, the smallest first: its name, such as "1001-10000" (bytes, both included), and
-    /// its times.
+    /// Returns each size class, the smallest first: its name, such as "1001-10000" (bytes, both ends
+    /// inclusive), and its times.
     pub fn classes(&self) -> impl Iterator<Item = (&'static str, &Times)> {
         CLASS_NAMES.into_iter().zip(&self.classes)
     }
@@ -78,16 +79,15 @@ impl Times {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// The buckets from the shortest times to the longest: the inclusive end of each, and the number of times
-    /// in it. The last bucket has no end. The number and the ends of the buckets never change while a program
-    /// runs.
+    /// Returns the buckets in order of time: the inclusive end of each, and the number of times in it. The
+    /// last bucket has no end. The number and the ends of the buckets never change while a program runs.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         self.counts.iter().enumerate().map(|(index, &count)| (end_ns(index).map(Duration::from_nanos), count))
     }
 
-    /// The time that a fraction (0 to 1) of all times do not exceed. The result is the end of the bucket that
-    /// contains it, at most a quarter too long. `None` if nothing was recorded, or if the result is in the
-    /// last bucket (over 17 s).
+    /// Returns the quantile of the recorded times for a fraction (0 to 1). The result is the end of the
+    /// bucket that contains it, at most a quarter too long. `None` if nothing was recorded, or if the result
+    /// is in the last bucket (over 17 s).
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<Duration> {
         let rank = ((self.count() as f64 * fraction.clamp(0.0, 1.0)).ceil() as u64).max(1);
@@ -112,9 +112,9 @@ impl Times {
     }
 }
 
-/// The index of the bucket that counts a time.
+/// Returns the index of the bucket that counts a time.
 fn bucket(ns: u64) -> usize {
-    // An end belongs to the bucket before it.
+    // A bucket's end belongs to that bucket.
     let above = ns.saturating_sub(1);
     if above >> FIRST_BITS == 0 {
         return 0;
@@ -127,7 +127,7 @@ fn bucket(ns: u64) -> usize {
     1 + (((bits - FIRST_BITS) << STEP_BITS) as usize) + step as usize
 }
 
-/// The end of a bucket; the last bucket has none.
+/// Returns the end of a bucket; the last bucket has none.
 fn end_ns(index: usize) -> Option<u64> {
     let Some(index) = index.checked_sub(1) else { return Some(1 << FIRST_BITS) };
     if index == BUCKETS - 2 {

@@ -1,4 +1,4 @@
-//! The payload of messages, stored next to the endpoint's table of RPCs: the endpoint itself stores none.
+//! Payload of messages, stored next to the endpoint's table of RPCs: the endpoint itself stores no payload.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -26,16 +26,16 @@ pub(crate) enum Role {
     QueuedRequest { server: usize },
     /// A request in the queue of this server that is not whole.
     QueuedEarly { server: usize },
-    /// A request that this server's application reads while it is not whole.
+    /// A request that this server's application is reading before it is whole.
     Reading { server: usize },
-    /// A request that this server's application has taken and not answered.
+    /// A request that this server's application has taken but not answered.
     Delivered { server: usize },
     /// A request that this server's application has answered.
     Responding { server: usize },
 }
 
 impl Role {
-    /// Whether it waits in the queue of this server.
+    /// Whether the request waits in the queue of this server.
     pub(crate) fn is_queued_at(self, server: usize) -> bool {
         self == Role::QueuedRequest { server } || self == Role::QueuedEarly { server }
     }
@@ -45,11 +45,11 @@ impl Role {
 #[derive(Debug, Default)]
 struct RpcPayload {
     role: Role,
-    /// Index of the call, or of the request that is being read, if the role is one of these.
+    /// Index of the call, or of the request that is being read, for these two roles.
     call: usize,
     outgoing: Bytes,
     incoming: Incoming,
-    /// When a request was whole, and its bytes: used for
+    /// When the request became whole, and its length in bytes: used for
     /// [`Metrics::answer_times`](crate::metrics::Metrics::answer_times).
     whole: (Time, u32),
 }
@@ -84,12 +84,12 @@ pub(crate) struct Buffers {
     /// the kernel tens of microseconds to free, and the owner of a `Bytes` may be the application's own code.
     deferred_frees: VecDeque<DeferredFree>,
     pool: Pool,
-    /// The message whose next packet most likely comes next, see
+    /// The message to which the next packet most likely belongs, see
     /// [`direct_receive`](crate::payload::direct_receive).
     pub(crate) expected: Option<RpcKey>,
-    /// That message's memory, while a packet is processed that was received into it.
+    /// The memory of the expected message, while a packet that was received into it is processed.
     pub(crate) in_place: Option<DirectReceive>,
-    /// The outgoing message that is not fully copied yet. `None` whenever the lock is free.
+    /// The outgoing message that is only partly copied. `None` whenever the lock is free.
     pub(crate) copying: Option<DeferredCopy>,
     /// Lenders of memory for the messages that come to a port.
     memories: HashMap<u16, Arc<dyn MessageMemory>, FixedState>,
@@ -97,19 +97,19 @@ pub(crate) struct Buffers {
     incoming_bytes: u64,
 }
 
-/// Minimum length of a message for which memory is borrowed. To borrow and return memory takes as long as to
-/// copy some kilobytes.
+/// Minimum length of a message for which memory is borrowed. Borrowing and returning memory takes as long as
+/// copying a few kilobytes.
 const MIN_LENT_BYTES: usize = 8 << 10;
 
 /// Minimum size of a buffer whose freeing costs a system call.
 const LARGE_BYTES: usize = 64 << 10;
-/// Cost of freeing a large buffer, relative to 1 for a small one. Measured: a megabyte takes 19 to 52 us, a
-/// small one 0.1.
+/// Cost of freeing a large buffer, relative to 1 for a small one. Measured: 19 to 52 us for a megabyte, 0.1
+/// us for a small buffer.
 const LARGE_COST: usize = 256;
-/// Cost of the buffers freed at a time: one large buffer or 256 small ones, since the next packet may have to
-/// wait for it.
+/// Total cost of the buffers freed at a time: one large buffer or 256 small ones, since the next packet may
+/// have to wait for it.
 const FREE_BUDGET: usize = LARGE_COST;
-/// Number of waiting buffers that adds one more budget.
+/// For each multiple of this many waiting buffers, one more budget is freed at a time.
 const MANY_FREES: usize = 64;
 
 impl Buffers {
@@ -128,7 +128,7 @@ impl Buffers {
         }
     }
 
-    /// Releases the memory of unused slots beyond `room`: after a peak there are no such RPCs any more.
+    /// Releases the memory of unused slots beyond `room`, which RPCs used only during a peak.
     pub(crate) fn resize(&mut self, room: usize) {
         if self.slots.len() <= room {
             return;
@@ -141,13 +141,13 @@ impl Buffers {
         self.deferred_frees.shrink_to(room);
     }
 
-    /// Hands the buffers that are kept for later messages over to be freed.
+    /// Queues the buffers kept for later messages to be freed.
     pub(crate) fn drain_pool(&mut self) {
         let kept = self.pool.drain().map(|buffer| DeferredFree { bytes: buffer.freeze(), cost: LARGE_COST });
         self.deferred_frees.extend(kept);
     }
 
-    /// The slot of `rpc`, taken over from its last RPC if that was another.
+    /// Returns the slot of `rpc`, reclaiming it from an earlier RPC if necessary.
     fn claim(&mut self, rpc: RpcKey) -> &mut RpcPayload {
         let index = rpc.slot as usize;
         if index >= self.slots.len() {
@@ -165,13 +165,13 @@ impl Buffers {
         &mut self.slots[index].payload
     }
 
-    /// The part of an RPC's message that has arrived, if the RPC exists.
+    /// Returns the received part of an RPC's message, if the RPC exists.
     pub(crate) fn incoming_mut(&mut self, rpc: RpcKey) -> Option<&mut Incoming> {
         self.payload_mut(rpc).map(|payload| &mut payload.incoming)
     }
 
-    /// Puts messages that come to this port from now on into memory that `memory` lends; returns the lender
-    /// before it.
+    /// Makes messages that arrive at this port from now on use memory lent by `memory`; returns the previous
+    /// lender.
     pub(crate) fn set_memory(
         &mut self,
         port: u16,
@@ -193,7 +193,7 @@ impl Buffers {
         payload.outgoing = request;
     }
 
-    /// Returns the message if it is whole. If it is to be copied, returns no bytes, and stores it as the
+    /// Returns the message if it is contiguous. If it must be copied, returns no bytes, and stores it as the
     /// message being copied.
     fn begin_outgoing(&mut self, rpc: RpcKey, message: Outgoing) -> Bytes {
         match message {
@@ -222,7 +222,7 @@ impl Buffers {
         }
     }
 
-    /// Ends the copying of a message of which nothing will be sent any more.
+    /// Stops copying a message of which nothing more will be sent.
     pub(crate) fn drop_copying(&mut self) {
         let Some(copying) = self.copying.take() else { return };
         self.outgoing_bytes -= copying.len() as u64;
@@ -237,22 +237,22 @@ impl Buffers {
         }
     }
 
-    /// The role of `rpc`; [`Role::None`] if it is over.
+    /// Returns the role of `rpc`; [`Role::None`] if the RPC is over.
     pub(crate) fn role(&self, rpc: RpcKey) -> Role {
         self.payload(rpc).map_or(Role::None, |payload| payload.role)
     }
 
-    /// The index of the call, if `rpc` is one.
+    /// Returns the index of the call, if `rpc` is a call.
     pub(crate) fn call_of(&self, rpc: RpcKey) -> Option<usize> {
         self.payload(rpc).filter(|payload| payload.role == Role::Call).map(|payload| payload.call)
     }
 
-    /// The index of the request `rpc`, if the application reads it (`role`); else the result has no meaning.
+    /// Returns the index of the request `rpc`, if its role is `Reading`; otherwise the result is meaningless.
     pub(crate) fn index_of(&self, rpc: RpcKey) -> usize {
         self.payload(rpc).map_or(usize::MAX, |payload| payload.call)
     }
 
-    /// Sets that index.
+    /// Sets the index of the request `rpc`.
     pub(crate) fn set_index(&mut self, rpc: RpcKey, index: usize) {
         if let Some(payload) = self.payload_mut(rpc) {
             payload.call = index;
@@ -266,14 +266,14 @@ impl Buffers {
         }
     }
 
-    /// Notes that a request of `length` bytes is whole.
+    /// Records that a request of `length` bytes became whole.
     pub(crate) fn note_whole(&mut self, rpc: RpcKey, now: Time, length: u32) {
         if let Some(payload) = self.payload_mut(rpc) {
             payload.whole = (now, length);
         }
     }
 
-    /// When a request became whole, and its bytes.
+    /// Returns when a request became whole, and its length in bytes.
     pub(crate) fn whole(&self, rpc: RpcKey) -> (Time, u32) {
         self.payload(rpc).map_or((Time::ZERO, 0), |payload| payload.whole)
     }
@@ -289,7 +289,7 @@ impl Buffers {
         self.free_later(before);
     }
 
-    /// Copies an outgoing message, which is sent from the copy from now on.
+    /// Copies an outgoing message, and sends it from the copy from now on.
     pub(crate) fn copy_outgoing(&mut self, rpc: RpcKey) {
         if let Some(payload) = self.payload_mut(rpc) {
             let lent = mem::take(&mut payload.outgoing);
@@ -298,7 +298,8 @@ impl Buffers {
         }
     }
 
-    /// Copies every outgoing message whose bytes are in this memory. Each is sent from its copy from now on.
+    /// Copies every outgoing message whose bytes are in this memory, and sends each from its copy from now
+    /// on.
     pub(crate) fn copy_outgoing_of(&mut self, memory: &Range<usize>) {
         let all = self.slots.iter_mut().map(|slot| &mut slot.payload);
         let mut taken_back = Vec::new();
@@ -311,7 +312,7 @@ impl Buffers {
         taken_back.into_iter().for_each(|bytes| self.free_later(bytes));
     }
 
-    /// The bytes of an outgoing message that a packet carries; `None` if the RPC is over.
+    /// Returns the bytes of an outgoing message that a packet carries; `None` if the RPC is over.
     pub(crate) fn outgoing(&self, range: &PayloadRange) -> Option<&[u8]> {
         let start = range.offset as usize;
         let end = start + range.len as usize;
@@ -321,12 +322,12 @@ impl Buffers {
         }
     }
 
-    /// Bytes of the whole incoming message, however much of it has arrived.
+    /// Length of the whole incoming message in bytes, however much of it has arrived.
     pub(crate) fn incoming_len(&self, rpc: RpcKey) -> usize {
         self.payload(rpc).map_or(0, |payload| payload.incoming.len())
     }
 
-    /// Takes the incoming message, which is whole.
+    /// Takes the whole incoming message.
     pub(crate) fn take_incoming(&mut self, rpc: RpcKey) -> Bytes {
         let Some(payload) = self.payload_mut(rpc) else {
             return Bytes::new();
@@ -351,7 +352,7 @@ impl Buffers {
         self.finish(buffer)
     }
 
-    /// Buffers that had to be allocated for incoming messages, because none was free.
+    /// Number of buffers that had to be allocated for incoming messages because none was free.
     pub(crate) fn allocations(&self) -> u64 {
         self.pool.allocations()
     }
@@ -363,7 +364,7 @@ impl Buffers {
         bytes
     }
 
-    /// A copy of bytes `[start, end)` of a message that is still arriving.
+    /// Returns a copy of bytes `[start, end)` of a message that is still arriving.
     pub(crate) fn copy_incoming(&self, rpc: RpcKey, start: u32, end: u32) -> Bytes {
         let range = start as usize..end as usize;
         let bytes: Option<&[u8]> = match self.payload(rpc).map(|payload| &payload.incoming) {
@@ -374,10 +375,10 @@ impl Buffers {
         bytes.map_or_else(Bytes::new, Bytes::copy_from_slice)
     }
 
-    /// Ends the RPC: its payload will be freed.
+    /// Ends the RPC, and queues its payload to be freed.
     pub(crate) fn release(&mut self, rpc: RpcKey) {
-        // The slot is checked first. In a burst that ends and begins many RPCs, there are many displaced
-        // ones, and the RPC that ended first is the first of them.
+        // Check the slot first. In a burst that ends and begins many RPCs, there are many displaced RPCs, and
+        // the RPC that ended first is at the front.
         let payload = match self.slots.get_mut(rpc.slot as usize) {
             Some(slot) if slot.generation == rpc.generation => mem::take(&mut slot.payload),
             _ => {
@@ -399,7 +400,7 @@ impl Buffers {
                 let evicted = self.pool.give_back(bytes.into_buffer());
                 self.free_evicted_later(evicted);
             }
-            // The lender is the application's own code.
+            // Dropping the lender runs the application's own code.
             Incoming::Partial { memory: Memory::Lent { lent, .. }, .. } => {
                 self.free_later(Bytes::from_owner(lent))
             }
@@ -416,7 +417,7 @@ impl Buffers {
         }
     }
 
-    /// Hands a buffer over to be freed later.
+    /// Queues a buffer to be freed later.
     pub(crate) fn free_later(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             let cost = if bytes.len() >= LARGE_BYTES { LARGE_COST } else { 1 };
@@ -424,15 +425,15 @@ impl Buffers {
         }
     }
 
-    /// Hands over a handle that the pool evicted. The handle is empty, but the memory freed with it may be
-    /// large.
+    /// Queues a handle that the pool evicted. The handle is empty, but freeing it may free a large block of
+    /// memory.
     fn free_evicted_later(&mut self, evicted: Option<BytesMut>) {
         self.deferred_frees
             .extend(evicted.map(|buffer| DeferredFree { bytes: buffer.freeze(), cost: LARGE_COST }));
     }
 
-    /// Takes the only buffer that waits to be freed, if there is one, for the caller to drop outside the
-    /// lock; an error if there are more.
+    /// Takes the only buffer that waits to be freed, if any, for the caller to drop outside the lock. Returns
+    /// an error if there are more.
     pub(crate) fn take_only_free(&mut self) -> Result<Option<Bytes>, ()> {
         if self.deferred_frees.len() > 1 {
             return Err(());
@@ -446,7 +447,7 @@ impl Buffers {
     }
 
     /// Moves some of the buffers that wait to be freed into `free`, for the caller to drop outside the lock.
-    /// The more of them there are, the more are moved at a time, so that they cannot pile up.
+    /// The more buffers wait, the more are moved at a time, so that they cannot pile up.
     pub(crate) fn take_frees(&mut self, free: &mut Vec<Bytes>) {
         let mut budget = FREE_BUDGET * (1 + self.deferred_frees.len() / MANY_FREES);
         while budget > 0 {
@@ -463,8 +464,8 @@ impl Buffers {
         self.outgoing_bytes
     }
 
-    /// Bytes of incoming messages, counted whole from their first packet on until the application or a queue
-    /// takes them.
+    /// Bytes of incoming messages. Each counts with its whole length from its first packet until the
+    /// application or a queue takes it.
     pub(crate) fn incoming_bytes(&self) -> u64 {
         self.incoming_bytes
     }
@@ -505,7 +506,7 @@ impl Reassembly for Buffers {
         else {
             return;
         };
-        // The endpoint stays within the message. A packet without its payload, which only a simulation has,
+        // The endpoint stays within the message. A packet without payload, which exists only in simulations,
         // leaves zeros.
         if start + data.len() <= *length {
             let in_order = start == memory.len();
@@ -553,8 +554,8 @@ mod tests {
         assert_eq!((whole.len(), &whole[..900], &whole[900..]), (1_000, &[1; 900][..], &[9; 100][..]));
     }
 
-    /// SHARE-1: a first packet from far within a message once caused all bytes before it to be zeroed, in
-    /// memory next to the pool's.
+    /// SHARE-1: a first packet from far within a message used to make the host zero all bytes before it, in
+    /// memory beside the pool's.
     #[test]
     fn a_packet_from_far_within_a_message_touches_no_memory_but_its_own() {
         let mut buffers = Buffers::default();
@@ -570,7 +571,7 @@ mod tests {
         assert_eq!(buffers.allocations(), 1, "the pool's memory is used, and used again");
     }
 
-    /// SHARE-1: a half-open message of two bytes once took 4 KiB.
+    /// SHARE-1: a half-open message of two bytes used to take 4 KiB.
     #[test]
     fn a_short_message_in_parts_takes_little_memory() {
         let mut buffers = Buffers::default();

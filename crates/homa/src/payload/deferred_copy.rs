@@ -1,23 +1,23 @@
 //! Outgoing messages that are sent from the application's memory, and copied only in idle time.
 //!
-//! A call that must not read the application's bytes after it returns has to copy them: packets may be lost,
-//! and are resent later. If the copy is made before anything is sent, only one processor works in that time;
-//! copying a megabyte takes that processor longer than sending it.
+//! A call that must not read the application's bytes after it returns has to copy them, since packets may be
+//! lost and then have to be resent. If the copy is made before anything is sent, only the sender's processor
+//! is busy during the copy, and copying a megabyte takes longer than sending it.
 //!
-//! So packets are sent from the application's memory while the call lasts, and the copy is made when nothing
-//! can be sent. If the peer turns out to have the whole message meanwhile, as the first byte of a response
-//! shows, the rest of the copy is skipped. All of this happens under the host's lock, which the caller holds
-//! until the end: no other thread sees a message that is not whole. If other threads wait for the lock, the
-//! message is copied before it is sent, or at once when such a thread arrives.
+//! Therefore packets are sent from the application's memory while the call lasts, and the copy is made when
+//! nothing can be sent. If the peer turns out to have the whole message meanwhile, as shown by the first byte
+//! of a response, the rest of the copy is skipped. All of this happens under the host's lock, which the
+//! caller holds until the end, so no other thread sees a partly copied message. If other threads wait for the
+//! lock, the message is copied before it is sent. If such a thread arrives later, the rest is copied at once.
 
 use bytes::{Bytes, BytesMut};
 use homa_proto::RpcKey;
 
-/// Bytes copied between two drive rounds: a packet that comes meanwhile waits for as long as a few rounds
-/// take.
+/// Bytes copied between two drive rounds: a packet that arrives meanwhile waits for about as long as a few
+/// rounds take.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// A message as the sender passes it to the engine.
+/// A message as passed from the sender to the engine.
 pub(crate) enum Outgoing {
     /// Bytes that the host owns from now on.
     Whole(Bytes),
@@ -39,7 +39,7 @@ pub(crate) struct GatherList {
     length: usize,
 }
 
-// SAFETY: the memory is only read by the holder of the host's lock, while the caller that lent it holds that
+// SAFETY: only the holder of the host's lock reads the memory, and the caller that lent the memory holds that
 // lock.
 unsafe impl Send for GatherList {}
 
@@ -61,17 +61,17 @@ impl GatherList {
         self.length
     }
 
-    /// The bytes of one piece from offset `start` of the message on; empty after the message's end.
+    /// Returns the bytes of one piece from offset `start` of the message on; empty at the message's end.
     fn from(&self, start: usize) -> &[u8] {
         let at = self.all.partition_point(|piece| piece.offset <= start).wrapping_sub(1);
         let Some(piece) = self.all.get(at).filter(|_| start < self.length) else { return &[] };
         let within = start - piece.offset;
-        // SAFETY: the caller of `new` has promised that the piece outlives `self`, and this is a part of the
+        // SAFETY: the caller of `new` guaranteed that the piece outlives `self`, and this is a part of the
         // piece.
         unsafe { std::slice::from_raw_parts(piece.start.add(within), piece.length - within) }
     }
 
-    /// Appends the next bytes of the message to `buffer`, which holds its beginning, up to offset `end`.
+    /// Extends `buffer`, which holds the beginning of the message, up to offset `end`.
     fn copy_to(&self, buffer: &mut BytesMut, end: usize) {
         while buffer.len() < end {
             let piece = self.from(buffer.len());
@@ -93,7 +93,7 @@ impl Outgoing {
     }
 }
 
-/// A message in its sender's memory, of which a part has been copied.
+/// A partly copied message in its sender's memory.
 pub(crate) struct DeferredCopy {
     pub(crate) rpc: RpcKey,
     pieces: GatherList,
@@ -124,7 +124,7 @@ impl DeferredCopy {
         self.buffer.len() < self.pieces.length
     }
 
-    /// Bytes that are contiguous, in the sender's memory or in the copy.
+    /// Returns bytes that are contiguous, either in the sender's memory or in the copy.
     pub(crate) fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
         self.pieces.from(start).get(..end - start).or_else(|| self.buffer.get(start..end))
     }
@@ -135,7 +135,7 @@ impl DeferredCopy {
         self.buffer
     }
 
-    /// The buffer of a copy that is not needed.
+    /// Returns the buffer of a copy that is not needed.
     pub(crate) fn into_buffer(self) -> BytesMut {
         self.buffer
     }

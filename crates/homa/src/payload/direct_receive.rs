@@ -1,9 +1,9 @@
-//! Large messages received directly into their memory.
+//! Large messages received directly into their own memory.
 //!
-//! While a large message arrives, its next packet most likely follows the last one. The driver gets that
-//! place in the message's memory to receive into, so that the kernel's copy is the only one. A second copy of
-//! a large message would occupy its receiver's core half as long again. If the guess is wrong, the payload is
-//! copied from there to its right place.
+//! While a large message arrives, its next packet most likely follows the previous packet. The driver
+//! therefore receives into the next position of the message's memory, so that the kernel's copy is the only
+//! one. A second copy of a large message would occupy the receiver's core for half as long again. If the
+//! guess is wrong, the payload is copied from there to its correct position.
 
 use bytes::Bytes;
 use homa_proto::{Reassembly, RpcKey, wire};
@@ -14,17 +14,17 @@ use crate::payload::memory::Memory;
 
 const _: () = assert!(homa_driver::IN_PLACE_HEADER_BYTES == wire::DATA_HEADER_LEN);
 
-/// Minimum payload of a packet after which the next packet is expected to follow it. Smaller packets arrive
-/// several at a time, and a copy out of the cache costs less than receiving them one by one.
+/// Minimum payload of a packet for the next packet to be expected right after it. Smaller packets arrive
+/// several at a time, and copying them from the cache costs less than receiving them one by one.
 const MIN_BYTES: usize = 16 << 10;
 
 impl Buffers {
-    /// Notes that `bytes` more of a message came in order, and that more are to come.
+    /// Records that `bytes` more of a message arrived in order, and whether more are to come.
     pub(crate) fn expect(&mut self, rpc: RpcKey, bytes: usize, more: bool) {
         self.expected = (more && bytes >= MIN_BYTES).then_some(rpc);
     }
 
-    /// The message whose next packet is expected, if one is.
+    /// Takes the memory of the message whose next packet is expected, if any.
     pub(crate) fn take_expected(&mut self) -> Option<DirectReceive> {
         let rpc = self.expected.take()?;
         let Some(Incoming::Partial { memory, length }) = self.incoming_mut(rpc) else { return None };
@@ -32,14 +32,14 @@ impl Buffers {
     }
 
     /// Sets a message's memory aside while a packet is processed whose `payload` bytes were written after the
-    /// end of that memory. `offset` is the packet's offset in its own message. [`Buffers::release_held`]
-    /// must follow.
+    /// end of the bytes in that memory. `offset` is the packet's offset in its own message.
+    /// [`Buffers::release_held`] must follow.
     pub(crate) fn hold_in_place(&mut self, mut in_place: DirectReceive, offset: u32, payload: usize) {
         in_place.packet = Some((offset, payload));
         self.in_place = Some(in_place);
     }
 
-    /// Bytes of the payload that was received in place and is held; 0 if none was.
+    /// Number of payload bytes that were received in place and are held; 0 if none.
     pub(crate) fn payload_in_place(&self) -> usize {
         self.in_place.as_ref().and_then(|in_place| in_place.packet).map_or(0, |(_, payload)| payload)
     }
@@ -60,8 +60,8 @@ impl Buffers {
         }
     }
 
-    /// A part of a packet whose payload was received in place. `message_length`, `offset` and `len` are as in
-    /// [`Reassembly::write`].
+    /// Adds part of a packet whose payload was received in place. `message_length`, `offset` and `len` are as
+    /// in [`Reassembly::write`].
     pub(crate) fn write_received(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32) {
         let Some(mut in_place) = self.in_place.take() else { return };
         let Some((at, payload)) = in_place.packet else { return };
@@ -69,13 +69,14 @@ impl Buffers {
         let part = (offset - at) as usize..(offset - at + len) as usize;
         assert!(part.end <= payload, "the endpoint writes a packet's own bytes");
         if rpc == in_place.rpc && offset as usize == end && offset == at {
-            // SAFETY: `payload` bytes behind the end were written (`hold_in_place`), and `len` is not more.
+            // SAFETY: `payload` bytes after the end were written (`hold_in_place`), and `len` is no larger.
             unsafe { in_place.memory.advance(len as usize) };
             self.in_place = Some(in_place);
             self.expect(rpc, len as usize, offset + len < message_length);
             return;
         }
-        // SAFETY: these bytes were written (`hold_in_place`), under the lock that the caller has held since.
+        // SAFETY: these bytes were written (`hold_in_place`) under the lock that the caller has held ever
+        // since.
         let received = unsafe { in_place.memory.written(payload) };
         if rpc != in_place.rpc {
             self.write(rpc, message_length, offset, len, &received[part]);
@@ -102,7 +103,8 @@ mod tests {
         (offset..offset + len).map(|i| (i / 7) as u8 ^ i as u8).collect()
     }
 
-    /// Message A with its first packet, and its memory with `received` in the place of the next.
+    /// Message A after its first packet, with `received` already written where the next packet's payload
+    /// belongs.
     fn expecting(received: &[u8]) -> (Buffers, DirectReceive) {
         let mut buffers = Buffers::default();
         buffers.write(A, LENGTH, 0, PACKET as u32, &bytes(0, PACKET));

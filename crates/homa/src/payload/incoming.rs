@@ -1,4 +1,4 @@
-//! A message that is arriving: its bytes, and its memory while a packet is received into it.
+//! A message that is arriving: its bytes, and its memory while a packet is received into that memory.
 
 use std::mem::MaybeUninit;
 
@@ -40,7 +40,7 @@ pub(crate) struct DirectReceive {
 }
 
 impl DirectReceive {
-    /// Where the next packet is expected.
+    /// Returns the memory for the next expected packet.
     pub(crate) fn place(&mut self) -> &mut [MaybeUninit<u8>] {
         let left = self.length - self.memory.len();
         let spare = self.memory.spare();

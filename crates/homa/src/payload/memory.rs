@@ -1,4 +1,5 @@
-//! Memory in which an incoming message is reassembled: this host's own, or memory that the application lends.
+//! Memory in which an incoming message is reassembled: this host's own memory, or memory lent by the
+//! application.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -9,40 +10,39 @@ use bytes::BytesMut;
 
 use crate::payload::sparse::SparseBuffer;
 
-/// Provides memory for incoming messages, for an application whose messages must be in a place of its own:
+/// Provides memory for incoming messages, for an application that needs its messages at particular addresses:
 /// see [`Socket::set_memory`](crate::kernel_api::Socket::set_memory).
 pub trait MessageMemory: Send + Sync {
-    /// Lends memory for a message of `length` bytes. It is called when the first packet arrives, whichever
-    /// part of the message that is. `None` means that the host uses its own memory. It is called under the
-    /// host's lock, so it must be quick and must not call into the host.
+    /// Lends memory for a message of `length` bytes. Called when the first packet arrives, whichever part of
+    /// the message it carries. `None` makes the host use its own memory. Called under the host's lock, so it
+    /// must be quick and must not call into the host.
     fn lend(&self, length: usize) -> Option<Lent>;
 }
 
-/// The owner of lent memory. The memory is returned when this is dropped, with the message or with an RPC
-/// that never received all of it.
+/// The owner of lent memory. Dropping the owner returns the memory. It is dropped with the message, or with
+/// an RPC that never received the whole message.
 pub trait Lender: Send + Sync {
-    /// Whether the memory may still be written to; called before each write. To take the memory away, first
-    /// make this return false, and then call
-    /// [`Socket::await_writers`](crate::kernel_api::Socket::await_writers): after that no write is in
-    /// progress. The message is still delivered, with the bytes that it has.
+    /// Whether the memory may still be written to; called before each write. To revoke the memory, first make
+    /// this return false, and then call [`Socket::await_writers`](crate::kernel_api::Socket::await_writers):
+    /// after that no write is in progress. The message is still delivered, with the bytes that it contains.
     fn is_there(&self) -> bool;
 }
 
-/// Memory that was lent for one message.
+/// Memory lent for one message.
 pub struct Lent {
     start: NonNull<u8>,
     length: usize,
     lender: Box<dyn Lender>,
 }
 
-// SAFETY: the caller of `new` promised that any thread may write to the memory.
+// SAFETY: the caller of `new` guaranteed that any thread may write to the memory.
 unsafe impl Send for Lent {}
-// SAFETY: the caller of `new` promised that any thread may use the memory, and a shared reference only reads
-// it.
+// SAFETY: the caller of `new` guaranteed that any thread may use the memory, and a shared reference only
+// reads it.
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    /// Lends `length` bytes from `start` on.
+    /// Lends `length` bytes beginning at `start`.
     ///
     /// # Safety
     /// The bytes must be valid memory with any content, and any thread may write to them, until the lender is
@@ -52,18 +52,19 @@ impl Lent {
         Lent { start, length, lender: Box::new(lender) }
     }
 
-    /// Bytes from `start` on; none if the memory was taken away.
+    /// Returns the bytes from offset `start` on; empty if the memory was revoked.
     fn from(&mut self, start: usize) -> &mut [MaybeUninit<u8>] {
         let start = if self.lender.is_there() { start.min(self.length) } else { self.length };
-        // SAFETY: the bytes lie in the lent memory, which is still valid; if it is not, there are none.
+        // SAFETY: the bytes lie within the lent memory, which is still valid; if it is not, the slice is
+        // empty.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(start).cast(), self.length - start) }
     }
 }
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the bytes are valid memory, and written once only, before this is handed out. If the lender
-        // has taken them away, only the lender can read them.
+        // SAFETY: the bytes are valid memory, and each was written only once, before this is handed out. If
+        // the lender has revoked them, only the lender can read them.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -74,12 +75,12 @@ impl std::fmt::Debug for Lent {
     }
 }
 
-/// The part of a message that has arrived: up to the last byte that has arrived, with room for the whole.
+/// The received part of a message: up to the last byte that has arrived, with room for the whole message.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// The host's own memory. Its pages are touched only by the packets that bring bytes for them.
+    /// The host's own memory. Only packets that bring bytes for a page touch that page.
     Own(SparseBuffer),
-    /// Lent memory, whose gaps have any content. `end` is the end of the last byte that has arrived.
+    /// Lent memory. Its gaps have arbitrary content. `end` is the exclusive end of the last received byte.
     Lent { lent: Lent, end: usize },
 }
 
@@ -90,7 +91,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Room for a message that fits the empty `buffer`.
+    /// Returns memory for a message that fits the empty `buffer`.
     pub(crate) fn own(buffer: BytesMut) -> Memory {
         Memory::Own(SparseBuffer::new(buffer))
     }
@@ -99,8 +100,7 @@ impl Memory {
         Memory::Lent { lent, end: 0 }
     }
 
-    /// Exclusive end of the bytes that have arrived; for the host's own memory, of those before the first
-    /// gap.
+    /// Exclusive end of the received bytes; for the host's own memory, of the bytes before the first gap.
     pub(crate) fn len(&self) -> usize {
         match self {
             Memory::Own(bytes) => bytes.len(),
@@ -108,7 +108,7 @@ impl Memory {
         }
     }
 
-    /// The bytes of this range, if they have arrived.
+    /// Returns the bytes of this range, if they have arrived.
     pub(crate) fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         match self {
             Memory::Own(bytes) => bytes.get(range),
@@ -117,7 +117,7 @@ impl Memory {
         }
     }
 
-    /// Whether the next packet can be received after the end.
+    /// Whether the next packet can be received directly after the end.
     pub(crate) fn is_open_ended(&self) -> bool {
         match self {
             Memory::Own(bytes) => !bytes.has_parts(),
@@ -125,13 +125,14 @@ impl Memory {
         }
     }
 
-    /// Puts `data` at `start`, which may be past the end. The caller ensures that there is room for it.
+    /// Copies `data` to offset `start`, which may be past the end. The caller ensures that there is room for
+    /// it.
     pub(crate) fn place(&mut self, start: usize, data: &[u8]) {
         match self {
             Memory::Own(bytes) => bytes.place(start, data),
             Memory::Lent { lent, end } => {
                 if let Some(room) = lent.from(start).get_mut(..data.len()) {
-                    // SAFETY: the room is as long as the data, and `lent` is borrowed exclusively.
+                    // SAFETY: the destination is as long as the data, and `lent` is borrowed exclusively.
                     unsafe { ptr::copy_nonoverlapping(data.as_ptr(), room.as_mut_ptr().cast(), data.len()) };
                 }
                 *end = (*end).max(start + data.len());
@@ -139,7 +140,7 @@ impl Memory {
         }
     }
 
-    /// The memory after the bytes that have arrived, which has not been written.
+    /// Returns the unwritten memory after the received bytes.
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         match self {
             Memory::Own(bytes) => bytes.spare(),
@@ -147,23 +148,23 @@ impl Memory {
         }
     }
 
-    /// The first `bytes` bytes of the [spare](Memory::spare) memory, which have been written since.
+    /// Returns the first `bytes` bytes of the [spare](Memory::spare) memory, which have since been written.
     ///
     /// # Safety
-    /// The bytes must have been written, under the lock that is still held: a lender that takes memory away
-    /// waits for that lock.
+    /// The bytes must have been written under the lock that is still held: a lender that revokes memory waits
+    /// for that lock.
     pub(crate) unsafe fn written(&mut self, bytes: usize) -> &[u8] {
         let end = match self {
             Memory::Own(own) => own.end_ptr(),
-            // SAFETY: the spare memory begins at the end of what is there.
+            // SAFETY: the spare memory begins at the end of the received bytes.
             Memory::Lent { lent, end } => unsafe { lent.start.as_ptr().add(*end).cast_const() },
         };
-        // SAFETY: the caller promises that this many bytes of the spare memory were written, and `self` is
+        // SAFETY: the caller guarantees that this many bytes of the spare memory were written, and `self` is
         // borrowed exclusively.
         unsafe { slice::from_raw_parts(end, bytes) }
     }
 
-    /// Notes that the first `bytes` bytes of the spare memory are written.
+    /// Records that the first `bytes` bytes of the spare memory are written.
     ///
     /// # Safety
     /// These bytes must have been written.
@@ -185,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// Memory that a test lends.
+    /// Memory lent by a test.
     #[derive(Default)]
     struct Place {
         gone: AtomicBool,
@@ -213,7 +214,7 @@ mod tests {
         let mut memory = vec![9; length];
         let start = NonNull::new(memory.as_mut_ptr()).unwrap();
         let owner = Owner { place: Arc::clone(place), _memory: memory };
-        // SAFETY: the owner has the memory as long as it lives.
+        // SAFETY: the owner holds the memory for its whole lifetime.
         Memory::lent(unsafe { Lent::new(start, length, owner) })
     }
 
@@ -240,7 +241,7 @@ mod tests {
         memory.place(0, b"a");
         assert_eq!(memory.spare().len(), 3);
         memory.spare()[..2].iter_mut().zip(b"bc").for_each(|(room, byte)| _ = room.write(*byte));
-        // SAFETY: they were written just now.
+        // SAFETY: the bytes were written just above.
         unsafe {
             assert_eq!(memory.written(2), b"bc");
             memory.advance(2);
@@ -254,7 +255,7 @@ mod tests {
         let mut memory = Memory::Own(SparseBuffer::new(BytesMut::with_capacity(4)));
         memory.place(0, b"a");
         memory.spare()[..2].iter_mut().zip(b"bc").for_each(|(room, byte)| _ = room.write(*byte));
-        // SAFETY: they were written just now.
+        // SAFETY: the bytes were written just above.
         unsafe {
             assert_eq!(memory.written(2), b"bc");
             memory.advance(2);

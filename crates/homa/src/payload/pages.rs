@@ -1,9 +1,9 @@
-//! Pages of memory whose content is not needed, returned to the system.
+//! Returns memory pages whose content is no longer needed to the system.
 
 use std::mem::MaybeUninit;
 
-/// Shorter memory keeps its pages, since the system call costs more than it returns. From this size on, glibc
-/// initially maps memory separately, and returns it when it is freed.
+/// Shorter memory keeps its pages, since the system call costs more than the pages are worth. From this size
+/// on, glibc initially maps memory separately, and unmaps it when it is freed.
 const MIN_BYTES: usize = 128 << 10;
 
 /// Returns the pages that lie within this memory. Its content is undefined afterwards.
@@ -15,17 +15,17 @@ pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
     let page = page_bytes();
     let begin = memory.as_ptr().align_offset(page);
     let bytes = (memory.len() - begin) & !(page - 1);
-    // SAFETY: the pages lie within `memory`, which is borrowed mutably and need not be initialised, so that
-    // its content may change. If the system refuses, the memory stays as it is.
+    // SAFETY: the pages lie within `memory`, which is borrowed mutably and need not be initialised, so its
+    // content may change. If the system refuses, the memory is unchanged.
     unsafe { libc::madvise(memory.as_mut_ptr().add(begin).cast(), bytes, libc::MADV_DONTNEED) };
 }
 
-/// Returns free pages of the heap to the system. By itself glibc does so only at the end of a heap. After a
-/// peak of short messages, a few live ones would keep all pages before them. Other allocators have rules of
-/// their own.
+/// Returns free pages of the heap to the system. glibc itself does so only at the end of the heap. After a
+/// peak of short messages, a few live messages would keep all pages below them. Other allocators have their
+/// own rules.
 pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: the call takes a number, and returns only pages in which no allocation has a part.
+    // SAFETY: the call takes a number, and returns only pages that no allocation overlaps.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -37,14 +37,14 @@ fn page_bytes() -> usize {
     usize::try_from(bytes).expect("every Linux has pages")
 }
 
-/// Pages within this memory that are resident.
+/// Counts the resident pages within this memory.
 #[cfg(test)]
 pub(crate) fn resident(memory: &[MaybeUninit<u8>]) -> usize {
     let page = page_bytes();
     let begin = memory.as_ptr().align_offset(page);
     let count = (memory.len() - begin) / page;
     let mut pages = vec![0_u8; count];
-    // SAFETY: the pages are part of `memory`, hence mapped, and `pages` has a byte for each.
+    // SAFETY: the pages are part of `memory`, hence mapped, and `pages` has one byte for each page.
     let result = unsafe {
         libc::mincore(memory.as_ptr().add(begin).cast_mut().cast(), count * page, pages.as_mut_ptr())
     };

@@ -1,12 +1,12 @@
 //! Memory for incoming messages, reused once the application has dropped them.
 //!
 //! To the application a message is a [`Bytes`], which it may keep, split and send to other threads. The pool
-//! keeps a second, empty handle to the same memory: when it is the only one left, the memory is free again. A
-//! message then needs no allocation, and the pages of a large one are already mapped. To have the kernel
-//! create a megabyte of pages and take them back costs more than receiving it.
+//! keeps a second, empty handle to the same memory. When that handle is the only one left, the memory is free
+//! again. Reusing the memory saves an allocation, and the pages of a large message are already mapped. Having
+//! the kernel create and reclaim a megabyte of pages costs more than receiving a megabyte.
 //!
-//! Short messages share chunks, so an application that keeps a short message keeps its whole chunk. To keep
-//! one for longer than a moment, keep a copy.
+//! Short messages share chunks, so an application that keeps a short message keeps its whole chunk alive. To
+//! keep a short message for longer than a moment, copy it.
 
 use std::collections::VecDeque;
 
@@ -14,49 +14,49 @@ use bytes::{Bytes, BytesMut};
 
 use crate::payload::pages;
 
-/// Longest message that shares a chunk with others.
+/// Maximum length of a message that shares a chunk with others.
 pub(crate) const SMALL_BYTES: usize = 2 << 10;
 
-/// Size of the memory from which short messages are carved. It is small, since one message keeps all of it.
-/// It is large enough for some ten messages of the longest kind, or a hundred and more of the usual, before
-/// another chunk is needed.
+/// Size of the memory chunk from which short messages are carved. It is small, since a single message keeps
+/// all of it alive. It is large enough for about ten messages of maximum length, or more than a hundred of
+/// typical length, before another chunk is needed.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Maximum number of chunks. While the application holds fewer messages at a time than fit these, none is
+/// Maximum number of chunks. As long as the messages that the application holds fit these chunks, no chunk is
 /// allocated.
 const CHUNKS: usize = 64;
 
-/// Smallest class of the longer buffers, whose sizes are powers of two from this one on. A short message that
-/// arrives in parts uses one, too.
+/// Size of the smallest class of longer buffers; each class doubles the size. A short message that arrives in
+/// parts also uses such a buffer.
 const LEAST_CLASS_BYTES: usize = 256;
-/// Number of classes; the last one has buffers of 1 MiB. Longer messages (of 1,000,000 bytes on, which Linux
-/// Homa does not have) are rare, and their memory is not kept.
+/// Number of classes; the last one has buffers of 1 MiB. Longer messages (Linux Homa's limit is 1,000,000
+/// bytes) are rare, and their memory is not kept.
 const CLASSES: usize = 13;
 
-/// Maximum bytes kept of a class, free or not: a megabyte.
+/// Maximum bytes kept per class, free or not: a megabyte.
 const KEPT_BYTES: usize = 1 << 20;
-/// Maximum buffers kept of a class of larger buffers, enough for the messages that a link has in flight at a
-/// time. All classes together keep 39 MiB at most.
+/// Maximum number of buffers kept per class of larger buffers, enough for the messages that a link has in
+/// flight at a time. All classes together keep at most 39 MiB.
 const KEPT_BUFFERS: usize = 16;
 
-/// Maximum buffers of a class that are checked for a free one. The one that was handed out first is most
-/// likely free.
+/// Maximum number of buffers of a class that are checked for a free one. The buffer that was handed out first
+/// is the most likely to be free.
 const LOOKS: usize = 4;
 
-/// See the [module](self).
+/// A pool of memory for incoming messages: see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    /// The chunk from which short messages are carved now.
+    /// The chunk from which short messages are currently carved.
     chunk: Option<BytesMut>,
-    /// The chunks used before it, the oldest first.
+    /// The chunks used before the current one, the oldest first.
     chunks: VecDeque<BytesMut>,
     /// Empty handles of the longer buffers by class, the first handed out first.
     classes: [VecDeque<BytesMut>; CLASSES],
-    /// Buffers that had to be allocated.
+    /// Number of buffers that had to be allocated.
     allocations: u64,
 }
 
-/// The class of a buffer for `length` bytes; `None` beyond the largest class.
+/// Returns the class of a buffer for `length` bytes; `None` beyond the largest class.
 fn class_of(length: usize) -> Option<usize> {
     let units = length.max(1).div_ceil(LEAST_CLASS_BYTES).next_power_of_two();
     Some(units.trailing_zeros() as usize).filter(|class| *class < CLASSES)
@@ -67,7 +67,7 @@ fn class_bytes(class: usize) -> usize {
 }
 
 impl Pool {
-    /// Copies a short message that is whole. `data` has at most [`SMALL_BYTES`].
+    /// Copies a whole short message. `data` has at most [`SMALL_BYTES`].
     pub(crate) fn copy(&mut self, data: &[u8]) -> Bytes {
         debug_assert!(data.len() <= SMALL_BYTES);
         let mut chunk = match self.chunk.take() {
@@ -80,7 +80,8 @@ impl Pool {
         message
     }
 
-    /// The next chunk: the oldest one, if the application has dropped all its messages, otherwise a new one.
+    /// Returns the next chunk: the oldest, if the application has dropped all its messages, otherwise a new
+    /// one.
     fn next_chunk(&mut self, full: Option<BytesMut>) -> BytesMut {
         self.chunks.extend(full);
         let oldest = self.chunks.pop_front();
@@ -88,7 +89,7 @@ impl Pool {
             if oldest.try_reclaim(CHUNK_BYTES) {
                 return oldest;
             }
-            // A chunk that is forgotten here is freed by its messages.
+            // A chunk that is forgotten here is freed with the last of its messages.
             if self.chunks.len() < CHUNKS - 1 {
                 self.chunks.push_back(oldest);
             }
@@ -97,7 +98,7 @@ impl Pool {
         BytesMut::with_capacity(CHUNK_BYTES)
     }
 
-    /// An empty buffer with room for `length` bytes.
+    /// Returns an empty buffer with room for `length` bytes.
     pub(crate) fn take(&mut self, length: usize) -> BytesMut {
         let Some(class) = class_of(length) else {
             self.allocations += 1;
@@ -115,8 +116,8 @@ impl Pool {
         BytesMut::with_capacity(bytes)
     }
 
-    /// Hands a buffer's content out, and keeps a handle to its memory. The other result is an evicted handle,
-    /// which the caller should drop where that may take long.
+    /// Returns a buffer's content, and keeps a handle to its memory. The second result is an evicted handle,
+    /// which the caller should drop where a slow drop is acceptable.
     pub(crate) fn finish(&mut self, mut buffer: BytesMut) -> (Bytes, Option<BytesMut>) {
         let message = buffer.split();
         let evicted = self.keep(buffer, message.len());
@@ -125,15 +126,16 @@ impl Pool {
 
     /// Takes back a buffer whose content is not needed. For the result, see [`Pool::finish`].
     ///
-    /// Its pages return to the system. A peer that begins large messages and abandons them would otherwise
-    /// leave pages in every buffer, and an allocator that keeps freed buffers does not return them.
+    /// The buffer's pages are returned to the system. Otherwise a peer that begins large messages and
+    /// abandons them would leave pages in every buffer, and an allocator that caches freed buffers does not
+    /// return them.
     pub(crate) fn give_back(&mut self, mut buffer: BytesMut) -> Option<BytesMut> {
         buffer.clear();
         pages::release(buffer.spare_capacity_mut());
         self.keep(buffer, 0)
     }
 
-    /// Keeps an empty handle to a buffer of which `used` bytes were handed out.
+    /// Keeps an empty handle to a buffer from which `used` bytes were handed out.
     fn keep(&mut self, buffer: BytesMut, used: usize) -> Option<BytesMut> {
         let bytes = used + buffer.capacity();
         let Some(class) = class_of(bytes).filter(|class| class_bytes(*class) == bytes) else {
@@ -144,13 +146,13 @@ impl Pool {
         if kept.len() > KEPT_BUFFERS.max(KEPT_BYTES / bytes) { kept.pop_front() } else { None }
     }
 
-    /// Forgets all buffers but the one from which short messages are carved. The caller should drop the
-    /// handles where that may take long; messages in the buffers stay.
+    /// Forgets all buffers but the chunk from which short messages are carved. The caller should drop the
+    /// handles where a slow drop is acceptable; messages in the buffers remain valid.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = BytesMut> {
         self.chunks.drain(..).chain(self.classes.iter_mut().flat_map(|class| class.drain(..)))
     }
 
-    /// Buffers allocated so far, because none was free.
+    /// Number of buffers allocated so far because none was free.
     pub(crate) fn allocations(&self) -> u64 {
         self.allocations
     }

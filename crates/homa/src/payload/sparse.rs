@@ -1,7 +1,8 @@
-//! A buffer that is filled at any offset, and touches no memory but that of the bytes it gets.
+//! A buffer that is filled at any offset, and touches only the memory of the bytes written to it.
 //!
-//! A sender chooses which part of a message comes first. If the bytes before it were zeroed, 57 bytes would
-//! make the receiver write a megabyte, under its host's lock, and the system would have to provide the pages.
+//! A sender chooses which part of a message comes first. If the bytes before that part were zeroed, a packet
+//! of 57 bytes would make the receiver write a megabyte, under its host's lock, and the system would have to
+//! provide the pages.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -9,24 +10,24 @@ use std::ptr;
 
 use bytes::BytesMut;
 
-/// The bytes before the first gap, and the parts after it: see the [module](self).
+/// The bytes before the first gap, and the parts after the gap: see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct SparseBuffer {
-    /// The bytes before the first gap: initialised up to its length.
+    /// The bytes before the first gap, initialised up to the buffer's length.
     bytes: BytesMut,
-    /// Initialised parts of the spare capacity, ascending, not adjacent to each other or to `bytes`. Offsets
-    /// count from the first byte.
+    /// Initialized parts of the spare capacity in ascending order, adjacent neither to each other nor to
+    /// `bytes`. Offsets count from the start of the buffer.
     parts: Vec<Range<usize>>,
 }
 
 impl SparseBuffer {
-    /// `buffer` must be empty. Data beyond its capacity is not stored.
+    /// Creates a sparse buffer from `buffer`, which must be empty. Data beyond its capacity is not stored.
     pub(crate) fn new(buffer: BytesMut) -> SparseBuffer {
         debug_assert!(buffer.is_empty());
         SparseBuffer { bytes: buffer, parts: Vec::new() }
     }
 
-    /// Bytes before the first gap.
+    /// Number of bytes before the first gap.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -41,13 +42,13 @@ impl SparseBuffer {
         !self.parts.is_empty()
     }
 
-    /// The bytes of this range, if all of them lie before the first gap.
+    /// Returns the bytes of this range, if all of them lie before the first gap.
     pub(crate) fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         self.bytes.get(range)
     }
 
-    /// Puts `data` at `start`, which may be after a gap. Does nothing if it does not fit, or if bytes are
-    /// there already.
+    /// Copies `data` to offset `start`, which may be after a gap. Does nothing if the data does not fit or
+    /// overlaps bytes that are already there.
     pub(crate) fn place(&mut self, start: usize, data: &[u8]) {
         let end = start + data.len();
         let fits = start >= self.bytes.len() && end <= self.bytes.capacity();
@@ -66,7 +67,7 @@ impl SparseBuffer {
         }
     }
 
-    /// Notes a part that is about to be written; false if it overlaps another part.
+    /// Records a part that is about to be written; false if it overlaps another part.
     fn add_part(&mut self, part: Range<usize>) -> bool {
         let at = self.parts.partition_point(|other| other.end < part.start);
         let joins_before = self.parts.get(at).is_some_and(|before| before.end == part.start);
@@ -91,33 +92,33 @@ impl SparseBuffer {
     fn absorb(&mut self) {
         if self.parts.first().is_some_and(|part| part.start == self.bytes.len()) {
             let end = self.parts.remove(0).end;
-            // SAFETY: all bytes up to the length are initialised, and so is the part after it, which ends
+            // SAFETY: all bytes up to the length are initialised, and so is the part after them, which ends
             // within the capacity.
             unsafe { self.bytes.set_len(end) };
         }
     }
 
-    /// The memory after the last byte, which has not been written. Empty if there are parts.
+    /// Returns the unwritten memory after the last byte. Empty if there are parts.
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         if self.has_parts() { &mut [] } else { self.bytes.spare_capacity_mut() }
     }
 
-    /// Where [`SparseBuffer::spare`] begins.
+    /// Returns the address where [`SparseBuffer::spare`] begins.
     pub(crate) fn end_ptr(&mut self) -> *const u8 {
         // Not from `as_ptr`, whose pointer may only be used within the initialised bytes.
         self.bytes.spare_capacity_mut().as_ptr().cast()
     }
 
-    /// Notes that the first `bytes` bytes of the spare memory are initialised.
+    /// Records that the first `bytes` bytes of the spare memory are initialised.
     ///
     /// # Safety
-    /// These bytes must be initialised, and the spare memory must have that many.
+    /// These bytes must be initialised, and the spare memory must have at least that many.
     pub(crate) unsafe fn advance(&mut self, bytes: usize) {
-        // SAFETY: the caller initialised these bytes, and the bytes before them were initialised.
+        // SAFETY: the caller initialised these bytes, and the bytes before them were already initialised.
         unsafe { self.bytes.set_len(self.bytes.len() + bytes) };
     }
 
-    /// The first `length` bytes, with zeros in the remaining gaps.
+    /// Returns the first `length` bytes, with zeros in the remaining gaps.
     pub(crate) fn into_whole(mut self, length: usize) -> BytesMut {
         while let Some(next) = self.parts.first() {
             let start = next.start;
@@ -128,7 +129,7 @@ impl SparseBuffer {
         self.bytes
     }
 
-    /// The buffer, if its content is not needed.
+    /// Returns the buffer when its content is not needed.
     pub(crate) fn into_buffer(self) -> BytesMut {
         self.bytes
     }
