@@ -26,7 +26,7 @@ pub(crate) const WAKE_TO_LEAD: u32 = 1;
 pub(crate) struct Tracing {
     /// `None` if time is simulated, as in tests.
     pub(crate) clock: Option<HostClock>,
-    /// When the clock was last read for the trace, unless slow work was done since.
+    /// When the clock was last read for the trace, unless slow work has been done since.
     pub(crate) just_now: Option<Time>,
     pub(crate) freezer: Freezer,
     /// The trace's clock, if the trace records when the kernel received packets.

@@ -20,7 +20,7 @@ pub(crate) enum Role {
     /// A request that has not arrived whole, or no RPC at all.
     #[default]
     None,
-    /// A call of this host.
+    /// A call of this host's application.
     Call,
     /// A request that waits in the queue of this server.
     QueuedRequest { server: usize },
@@ -77,11 +77,11 @@ struct DeferredFree {
 #[derive(Default)]
 pub(crate) struct Buffers {
     slots: Vec<Slot>,
-    /// RPCs that have ended, but whose slot was reused by a later packet of the same burst before the event
-    /// of their end was polled. Empty between drive calls.
+    /// Ended RPCs whose slot was reused by a later packet of the same burst before the event for their end
+    /// was polled. Empty between drive calls.
     displaced: VecDeque<(RpcKey, RpcPayload)>,
-    /// Buffers of ended RPCs. They are freed outside the lock, a bounded number at a time. A megabyte takes
-    /// the kernel tens of microseconds to free, and the owner of a `Bytes` may be the application's own code.
+    /// Buffers of ended RPCs, freed outside the lock, a bounded number at a time: the kernel takes tens of
+    /// microseconds to free a megabyte, and the owner of a `Bytes` may run the application's own code.
     deferred_frees: VecDeque<DeferredFree>,
     pool: Pool,
     /// The message to which the next packet most likely belongs, see
@@ -91,7 +91,7 @@ pub(crate) struct Buffers {
     pub(crate) in_place: Option<DirectReceive>,
     /// The outgoing message that is only partly copied. `None` whenever the lock is free.
     pub(crate) copying: Option<DeferredCopy>,
-    /// Lenders of memory for the messages that come to a port.
+    /// Lenders of memory for the messages that arrive at a port, by port.
     memories: HashMap<u16, Arc<dyn MessageMemory>, FixedState>,
     outgoing_bytes: u64,
     incoming_bytes: u64,

@@ -34,8 +34,8 @@ pub(crate) struct DirectReceive {
     pub(super) memory: Memory,
     /// Length of the whole message.
     pub(super) length: usize,
-    /// The packet received after the end of `memory`: its bytes, and its offset in the message that it
-    /// belongs to, which may be another one.
+    /// The packet received after the end of `memory`: its offset in its own message, which may be a different
+    /// one, and its length in bytes.
     pub(super) packet: Option<(u32, usize)>,
 }
 

@@ -1,9 +1,9 @@
 //! Driving from an async runtime: a task of the application's own runtime leads, so that no packet crosses
 //! threads.
 //!
-//! A waiting future leaves its waker with the engine and ensures that the task exists. Without a tokio
-//! runtime around the future, or if the runtime has no I/O or time driver, the progress thread does the
-//! task's work instead and wakes the futures.
+//! A waiting future registers its waker with the engine and ensures that the task exists. If the future does
+//! not run on a tokio runtime, or the runtime has no I/O or time driver, the progress thread does the task's
+//! work instead and wakes the futures.
 
 use std::mem;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::shared_engine::SharedEngine;
 
 /// The runtime's timers round up to a millisecond. For a shorter wait the task yields to other tasks and
-/// looks again.
+/// checks again.
 const SHORT_SLEEP_NS: u64 = 100 * US;
 
-/// Drive rounds before other tasks of the runtime get their turn.
+/// Number of drive rounds before other tasks of the runtime get their turn.
 const ROUNDS_PER_TURN: usize = 8;
 
-/// Ensures that a task drives while futures wait. Must be called from within a future's poll, without the
-/// lock.
+/// Ensures that a task drives while futures wait. Must be called from within a future's poll, without holding
+/// the lock.
 pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
     if shared.has_async_driver.load(Relaxed) {
         return;
@@ -48,7 +48,7 @@ pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
     runtime.spawn(run(DriverTask(Arc::clone(shared))));
 }
 
-/// The task's handle on the host. When the task is dropped, perhaps with its runtime, other threads must
+/// The task's handle to the host. When the task is dropped, perhaps with its runtime, other threads must
 /// drive.
 struct DriverTask(Arc<SharedEngine>);
 
@@ -69,9 +69,9 @@ impl Drop for DriverTask {
 
 /// The next step of the task.
 enum NextStep {
-    /// Look again at once.
+    /// Check again at once.
     Again,
-    /// Yield to other tasks, then look again.
+    /// Yield to other tasks, then check again.
     Yield,
     /// Sleep until the descriptor is ready, a wake_fd is notified, or this time has passed.
     Sleep(Option<u64>),
@@ -116,7 +116,7 @@ async fn run(task: DriverTask) {
     }
 }
 
-/// One turn of the task.
+/// Runs one turn of the task.
 fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     let (at, begin) = shared.clock.read_both();
     let mut engine = shared.lock();
@@ -148,7 +148,7 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
         return NextStep::Yield;
     }
     match prepare_sleep(&mut engine, now) {
-        // The mailbox now knows that the task sleeps; check it once more for mail that came before.
+        // The mailbox now knows that the task sleeps; check it once more for mail that arrived before.
         NextStep::Sleep(_) if shared.mailbox().is_some_and(|mailbox| !mailbox.begin_task_sleep()) => {
             NextStep::Again
         }
@@ -156,7 +156,7 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     }
 }
 
-/// How the task sleeps, if it has nothing to do now.
+/// Decides how the task sleeps, if it has nothing to do now.
 fn prepare_sleep(engine: &mut Engine, now: Time) -> NextStep {
     let until = engine.next_wake(now).unwrap_or(Time::NEVER);
     let timeout_ns = until.since(now);

@@ -1,15 +1,15 @@
-//! The state of the async driver task, as threads see it.
+//! The state of the async driver task, as seen by threads.
 
 use homa_proto::Time;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TaskState {
-    /// No task.
+    /// There is no task.
     #[default]
     Absent,
-    /// A task is spawned and has not run.
+    /// The task is spawned but has not run yet.
     Starting,
-    /// The task runs, or is runnable.
+    /// The task is running or runnable.
     Running,
     /// The task sleeps until `until`.
     Sleeping { until: Time },
@@ -43,7 +43,7 @@ impl AsyncDriver {
         }
     }
 
-    /// Notes that the task's sleep is being ended.
+    /// Records that the task's sleep is being ended.
     pub(crate) fn notify(&mut self) {
         if let TaskState::Sleeping { .. } = self.state {
             self.state = TaskState::Running;

@@ -1,9 +1,9 @@
-//! The datagrams of a burst: packets to one endpoint of a peer share a datagram if the peer divides bundles
+//! The datagrams of a burst. Packets to one endpoint of a peer share a datagram if the peer can split bundles
 //! (PROTOCOL.md WIRE-21 to WIRE-24).
 //!
-//! For a short message, the way through the kernel costs more than the protocol. Packets of equal length can
-//! share that way as segments of one super-packet; messages of mixed sizes cannot. Only packets of one burst
-//! are joined, so none waits for another.
+//! For a short message, the path through the kernel costs more than the protocol. Packets of equal length can
+//! share that cost as segments of one super-packet; messages of mixed sizes cannot. Only packets of one burst
+//! are bundled, so no packet waits for another.
 
 use std::net::SocketAddr;
 
@@ -13,35 +13,36 @@ use homa_proto::{Bundle, RxPacket, TransmitRun};
 
 use crate::payload::buffers::Buffers;
 
-/// Maximum packets given to the driver at a time: as many as fit one datagram that the kernel segments.
+/// Maximum number of packets given to the driver at a time: as many as fit one datagram that the kernel
+/// segments.
 pub(crate) const BURST: usize = 64;
 
-/// A path whose longest packet is longer than this is within one machine: no device has so large an MTU
-/// (jumbo frames have 9,000 bytes). Nothing there is queued by priority (WIRE-24).
+/// A path whose maximum packet size exceeds this is within one machine, since no device has so large an MTU
+/// (jumbo frames have 9,000 bytes). Such a path has no queues with priorities (WIRE-24).
 const WITHIN_A_MACHINE_BYTES: u32 = 16_384;
 
-/// On other paths, maximum difference between the priority levels of the packets of one datagram.
+/// On other paths, the maximum difference between the priority levels of packets in one datagram.
 const LEVELS_APART: u8 = 1;
 
-/// Number of most recent datagrams of a burst to which packets are still added: a burst is mostly for fewer
-/// peers than that.
+/// Number of most recent datagrams of a burst to which packets are still added: most bursts go to fewer peers
+/// than this.
 const OPEN_DATAGRAMS: usize = 16;
 
-/// Minimum length, in quarters of the longest neighbouring bundle, from which a bundle is padded to that
-/// length. The kernel then takes all of them as segments of one super-packet. Padding shorter ones would
-/// waste the link.
+/// Minimum length for padding a bundle, in quarters of the longest neighbouring bundle's length. A bundle at
+/// least this long is padded to the length of that neighbour, so that the kernel takes all of them as
+/// segments of one super-packet. Padding shorter bundles would waste link bandwidth.
 const PADDED_QUARTERS: u32 = 3;
 
 /// Ends a chain of runs.
 const NO_RUN: u16 = u16::MAX;
 
-/// The packets of a burst as the endpoint takes them: the packets of a bundle one by one.
+/// Returns the packets of a burst as the endpoint takes them, with bundles split into packets.
 pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> + Clone {
     let packets = |(index, (from, datagram))| packets_in(from, datagram, burst.priority(index));
     burst.iter().enumerate().flat_map(packets)
 }
 
-/// The packets of one datagram.
+/// Returns the packets of one datagram.
 pub(crate) fn packets_in(
     from: SocketAddr,
     datagram: &[u8],
@@ -50,24 +51,25 @@ pub(crate) fn packets_in(
     wire::packets(datagram).map(move |bytes| RxPacket { priority, ..RxPacket::new(from, bytes) })
 }
 
-/// One datagram, or the datagrams of one run of packets.
+/// A datagram, or the datagrams of a single run of packets.
 #[derive(Clone, Copy, Debug)]
 struct Datagram {
     to: SocketAddr,
-    /// The lowest and the highest priority of its packets.
+    /// The lowest and the highest priority of the packets.
     priority: (u8, u8),
     bundle: Option<Bundle>,
-    /// Indices of its first and last runs in the burst; the runs between are chained in [`Datagrams::next`].
+    /// Indexes of the first and last runs in the burst; the runs between are chained in [`Datagrams::next`].
     first: u16,
     last: u16,
-    /// Number of runs of one packet each; a datagram with more packets than runs is no bundle.
+    /// Number of runs. Each run of a bundle has one packet: a datagram with more packets than runs is no
+    /// bundle.
     runs: u16,
     packets: u16,
     /// Bytes of headers and payload.
     bytes: u32,
-    /// Length with padding; 0 if it has none.
+    /// Length with padding; 0 if there is no padding.
     padded: u32,
-    /// Where its bytes begin and end in [`Datagrams::bytes`], if it is a bundle.
+    /// Where the bytes begin and end in [`Datagrams::bytes`], if this is a bundle.
     start: usize,
     end: usize,
 }
@@ -94,7 +96,7 @@ impl Datagram {
         self.runs > 1 || self.padded > 0
     }
 
-    /// Adds another datagram's packets to this one if they may share it.
+    /// Merges another datagram's packets into this one if they may share a datagram.
     fn take(&mut self, other: &Datagram) -> bool {
         let Some(bundle) = self.bundle.filter(|_| self.bundle == other.bundle) else { return false };
         let priority = (self.priority.0.min(other.priority.0), self.priority.1.max(other.priority.1));
@@ -112,7 +114,7 @@ impl Datagram {
     }
 }
 
-/// The datagrams of a burst, in the order in which they are sent. The memory is reused.
+/// The datagrams of a burst, in sending order. The memory is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     datagrams: Vec<Datagram>,
@@ -123,7 +125,7 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Divides the runs of a burst among datagrams; returns how many entries of the driver's table they take.
+    /// Divides the runs of a burst into datagrams; returns how many entries of the driver's table they take.
     pub(crate) fn plan(&mut self, runs: &[TransmitRun]) -> usize {
         self.datagrams.clear();
         self.next.clear();
@@ -147,7 +149,7 @@ impl Datagrams {
         entries
     }
 
-    /// Pads neighbouring bundles to one length.
+    /// Pads neighbouring bundles to the same length.
     fn pad(&mut self) {
         let is_padded = |datagram: &Datagram| {
             datagram.bundle.is_some_and(|bundle| bundle.max_bytes <= WITHIN_A_MACHINE_BYTES)
@@ -165,7 +167,7 @@ impl Datagrams {
         }
     }
 
-    /// Copies the bytes of bundles together.
+    /// Copies the bytes of each bundle into contiguous memory.
     pub(crate) fn join(&mut self, runs: &[TransmitRun], buffers: &Buffers) {
         self.bytes.clear();
         for datagram in self.datagrams.iter_mut().filter(|datagram| datagram.is_bundle()) {
@@ -185,7 +187,7 @@ impl Datagrams {
         }
     }
 
-    /// The entries of the driver's table, in order. [`Datagrams::join`] must be called before.
+    /// Returns the entries of the driver's table, in order. [`Datagrams::join`] must be called first.
     pub(crate) fn entries<'a>(&'a self, runs: &'a [TransmitRun]) -> impl Iterator<Item = DatagramEntry<'a>> {
         self.datagrams.iter().map(|datagram| {
             if !datagram.is_bundle() {
@@ -234,13 +236,13 @@ impl Datagrams {
 /// An entry of the driver's table: see [`Datagrams::entries`].
 #[derive(Debug)]
 pub(crate) enum DatagramEntry<'a> {
-    /// A datagram of several packets, or of one with padding.
+    /// A datagram of several packets, or one with padding.
     Bundle(TxPacket<'a>),
-    /// A datagram for each packet.
+    /// One datagram for each packet.
     Run(&'a TransmitRun),
 }
 
-/// Number of packets sent in bundles, and of the datagrams that carried them.
+/// Number of packets sent in bundles, and number of datagrams that carried them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BundleCounts {
     pub datagrams: u64,
@@ -257,7 +259,7 @@ mod tests {
     use super::*;
     use crate::payload::deferred_copy::Outgoing;
 
-    /// A packet of `payload` bytes to host `to`; the RPC is known by its slot.
+    /// Returns a packet of `payload` bytes to host `to`; the RPC is identified by its slot.
     fn packet(
         buffers: &mut Buffers,
         slot: u32,
@@ -292,7 +294,8 @@ mod tests {
     const ETHERNET: Option<Bundle> = Some(Bundle { endpoint: 0, max_bytes: 1_472 });
     const LOOPBACK: Option<Bundle> = Some(Bundle { endpoint: 0, max_bytes: 65_000 });
 
-    /// The packets of these lengths, header included, with the lengths and priorities of their datagrams.
+    /// Packs packets of these lengths, headers included, and returns the lengths and priorities of the
+    /// datagrams.
     fn datagrams(packets: &[(u16, u32, u8, Option<Bundle>)]) -> Vec<(usize, u8)> {
         let mut buffers = Buffers::default();
         let runs: Vec<_> = (0..)
@@ -386,7 +389,7 @@ mod tests {
         assert_eq!(left(1), (1, 2, vec![1, 3]));
         assert_eq!(left(2), (1, 2, vec![3]));
         assert_eq!(left(3), (1, 2, vec![]));
-        // A run is taken in part.
+        // A run is only partly taken.
         let mut long = vec![TransmitRun { more: 250, ..runs[0] }];
         assert_eq!(datagrams.plan(&long), 4);
         datagrams.remove_taken(&mut long, 3);

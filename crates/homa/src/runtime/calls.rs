@@ -1,4 +1,4 @@
-//! The calls of an endpoint: each from its start until its result is taken, and the client ports with their
+//! The calls of an endpoint, each from its start until its result is taken, and the client ports with their
 //! completions.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::types::error::CallError;
 pub(crate) struct Calls {
     pub(crate) open: Slab<Call>,
     pub(crate) clients: Slab<ClientPort>,
-    /// Maximum calls of one client port whose completion has not been taken.
+    /// Maximum number of calls of one client port whose completion has not been taken.
     pub(crate) completion_limit: usize,
 }
 
@@ -27,13 +27,13 @@ impl Calls {
     }
 }
 
-/// A call, from its start until its result is taken or its owner has abandoned it.
+/// A call, from its start until its result is taken or its owner abandons it.
 pub(crate) struct Call {
     pub(crate) to: ServerAddr,
     pub(crate) rpc: RpcKey,
     pub(crate) traced: TraceKey,
     pub(crate) owner: CallOwner,
-    /// When it began, and the bytes of its request: used for
+    /// When the call started, and the length of its request: used for
     /// [`Metrics::call_times`](crate::metrics::Metrics::call_times).
     pub(crate) started: Time,
     pub(crate) request_bytes: u32,
@@ -43,11 +43,11 @@ pub(crate) struct Call {
 pub(crate) enum CallOwner {
     /// A `Call` of the application, or its `ResponseReader`.
     CallTicket(CallTicket),
-    /// The completions of a client port.
+    /// The completion queue of a client port.
     Queue { client: usize, cookie: u64 },
     /// A socket, which keeps the result until it is taken.
     Socket(SocketCall),
-    /// None: the call was aborted, and the endpoint's last event for it is still to come.
+    /// No receiver: the call was aborted, and the endpoint's last event for it is still to come.
     Nobody,
 }
 
@@ -56,9 +56,9 @@ pub(crate) enum CallOwner {
 pub(crate) struct CallTicket {
     pub(crate) result: Option<Result<Bytes, CallError>>,
     pub(crate) waker: Option<Waker>,
-    /// Contiguous bytes of the response that have arrived, for a reader.
+    /// Number of contiguous bytes of the response that have arrived, for a reader.
     pub(crate) readable_end: u32,
-    /// Bytes of the whole response; 0 until it is reported to a reader.
+    /// Length of the whole response; 0 until it is reported to a reader.
     pub(crate) length: u32,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct CallTicket {
 pub(crate) struct ClientPort {
     pub(crate) port: u16,
     pub(crate) completions: VecDeque<UntakenCompletion>,
-    /// Calls submitted and not completed.
+    /// Number of calls submitted but not completed.
     pub(crate) open: usize,
     pub(crate) closed: bool,
 }

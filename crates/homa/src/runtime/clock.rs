@@ -1,20 +1,20 @@
-//! The host's clock: one read serves the protocol and the time trace.
+//! The host's clock: a single read serves both the protocol and the time trace.
 
 use homa_proto::Time;
 use homa_trace::{Clock, Moment, MonotonicClock, Ticks};
 
-/// The machine's monotonic clock, which all of its processes share, counted from the creation of the host.
+/// The machine's monotonic clock, shared by all processes, counted from the creation of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostClock {
     system: MonotonicClock,
     /// The system clock's value at [`Time::ZERO`], in nanoseconds.
     zero_ns: u64,
-    /// The clock of the time trace, if there is one.
+    /// The clock of the time trace, if any.
     trace: Option<Ticks>,
 }
 
 impl HostClock {
-    /// A clock that begins when the machine's clock shows `zero_ns`.
+    /// Creates a clock that starts when the machine's clock shows `zero_ns`.
     pub(crate) fn new(zero_ns: u64, trace: Option<Ticks>) -> HostClock {
         HostClock { system: MonotonicClock::new(), zero_ns, trace }
     }
@@ -25,16 +25,16 @@ impl HostClock {
         self.time(self.system.now())
     }
 
-    /// One moment on two clocks: on the trace's clock, for events recorded later under the lock, and on the
-    /// protocol's. The trace's time is 0 if there is no trace clock.
+    /// Reads one moment on two clocks: on the trace's clock, for events recorded later under the lock, and on
+    /// the protocol's clock. The trace's time is 0 if there is no trace clock.
     #[inline]
     pub(crate) fn read_both(&self) -> (u64, Time) {
         let moment = self.system.now();
         let at = match (self.trace, moment.ticks) {
             (None, _) => 0,
             (Some(trace), Some(ticks)) if trace.clock() == Clock::Tsc => ticks,
-            // Use the trace's own clock: the trace may use another of the system's clocks, or the counter
-            // although the system has reasons not to use it.
+            // Use the trace's own clock: the trace may use a different system clock, or the time-stamp
+            // counter even where the system avoids it.
             (Some(trace), _) => trace.now(),
         };
         (at, self.time(moment))
@@ -61,7 +61,7 @@ mod tests {
         let (at, now) = clock.read_both();
         assert!((early_at..=ticks.now()).contains(&at) && (early..=clock.now()).contains(&now));
         assert_eq!(HostClock::new(zero_ns, untraced).read_both().0, 0);
-        // A trace of the clock that nobody adjusts.
+        // A trace that uses the clock that is never adjusted.
         let raw = Trace::new(1, Clock::Monotonic).ticks();
         let (early_at, (at, _)) =
             (raw.expect("a live clock").now(), HostClock::new(zero_ns, raw).read_both());

@@ -5,11 +5,11 @@ use crate::payload::deferred_copy::{GatherList, Outgoing};
 use crate::runtime::engine::Engine;
 use crate::runtime::shared_engine::SharedEngine;
 
-/// Minimum length of a message that is copied while it is sent: copying a shorter one takes as long as one
-/// poll for packets.
+/// Minimum length of a message that is copied while it is being sent: copying a shorter one takes no longer
+/// than one poll for packets.
 const MIN_BYTES: usize = 16 << 10;
 
-/// Maximum length of such a message: the lock of the host is held for all of it.
+/// Maximum length of such a message: the host's lock is held during the whole copy.
 const MAX_BYTES: usize = 4 << 20;
 
 /// Ends the copying on drop, even after a panic.
@@ -21,14 +21,14 @@ impl Drop for CopyGuard<'_> {
     }
 }
 
-/// Whether to copy these pieces while they are sent, rather than before.
+/// Whether to copy these pieces while they are being sent, rather than before.
 pub(crate) fn pays_off(shared: &SharedEngine, pieces: &[&[u8]]) -> bool {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     (MIN_BYTES..=MAX_BYTES).contains(&length) && !shared.is_wanted() && shared.lock().waiting.is_idle()
 }
 
-/// Hands pieces to `begin`, which begins to send them, and drives the network while packets may be taken out
-/// of them. The pieces are no longer used when this returns.
+/// Passes pieces to `begin`, which begins to send them, and drives the network while packets may refer to the
+/// pieces. The pieces are no longer used when this returns.
 pub(crate) fn copy_and_send<T>(
     shared: &SharedEngine,
     engine: &mut Engine,
@@ -36,12 +36,12 @@ pub(crate) fn copy_and_send<T>(
     begin: impl FnOnce(&mut Engine, Outgoing) -> T,
 ) -> T {
     let finish = CopyGuard(engine);
-    // SAFETY: `finish` ends the use of the pieces before they can end.
+    // SAFETY: `finish` ends the use of the pieces before they go out of scope.
     let begun = begin(finish.0, Outgoing::GatherList(unsafe { GatherList::new(pieces) }));
     let mut sent = 0;
     while let Some(before) = finish.0.sent_of_copying() {
-        // A round that has sent packets may be followed by more packets; the copy continues only if it is
-        // not.
+        // A round that has sent packets may be followed by more packets; the copy continues only if there are
+        // none.
         let goes_on = std::mem::replace(&mut sent, before) < before;
         if shared.is_wanted() || !goes_on && !finish.0.buffers.copy_more() {
             break;

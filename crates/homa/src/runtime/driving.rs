@@ -9,11 +9,11 @@ use crate::runtime::progress::Progress;
 pub(crate) struct Driving {
     pub(crate) progress: Progress,
     pub(crate) async_driver: AsyncDriver,
-    /// When a thread or task last did a drive round, or left the lead.
+    /// When a thread or task last did a drive round or gave up leadership.
     pub(crate) last_driven: Time,
-    /// When packets last came or went.
+    /// When packets were last received or sent.
     pub(crate) last_activity: Time,
-    /// Processors are kept out of deep sleep while RPCs are in flight.
+    /// Whether processors are kept out of deep sleep while RPCs are in flight.
     pub(crate) avoids_deep_sleep: bool,
 }
 

@@ -4,20 +4,21 @@ use homa_proto::Time;
 
 /// Decides whether to wake a sleeping thread for work that a busy thread may soon take.
 ///
-/// A thread that stops leading could wake another to lead. That costs some 13 us, and is wasted if the thread
-/// soon returns, as threads of servers with short handlers do. The lead therefore stays empty if recent
-/// history shows that a thread returns sooner than a wake-up takes. If that proves wrong, the progress thread
-/// finds the lead empty within a tick. The lead is then handed over for a while: each time twice as long.
-/// Requests at an endpoint whose threads are all busy ([`RequestExchange`]) are decided in the same way.
+/// A thread that stops leading could wake another thread to lead. That costs about 13 us, and is wasted if
+/// the first thread soon returns, as threads of servers with short handlers do. Leadership is therefore left
+/// vacant if recent history shows that a thread returns sooner than a wake-up takes. If that proves wrong,
+/// the progress thread notices within a tick. Leadership is then handed over for a while, twice as long after
+/// each failure. Requests at an endpoint whose threads are all busy ([`RequestExchange`]) are handled in the
+/// same way.
 #[derive(Debug)]
 pub(crate) struct HandoverBackoff {
-    /// When the lead was left empty although there are followers.
+    /// When leadership was left vacant although there are followers.
     empty_since: Option<Time>,
-    /// Remaining times that the lead is handed over without trying to leave it empty.
+    /// Number of further times to hand leadership over without trying to leave it vacant.
     hand_over: u32,
-    /// Times that the lead is handed over after the next attempt that fails.
+    /// Number of times to hand leadership over after the next failed attempt.
     penalty: u32,
-    /// Consecutive attempts in which a thread returned in time.
+    /// Number of consecutive attempts in which a thread returned in time.
     streak: u32,
 }
 
@@ -28,15 +29,15 @@ impl Default for HandoverBackoff {
 }
 
 impl HandoverBackoff {
-    /// The cost of a wake-up to waker and sleeper together, and so the maximum time for which an empty lead
-    /// pays.
+    /// The cost of a wake-up to waker and sleeper together, and hence the maximum time for which leaving
+    /// leadership vacant pays off.
     const WORTH_NS: u64 = 50_000;
     const MIN_PENALTY: u32 = 64;
     const MAX_PENALTY: u32 = 1 << 20;
-    /// Consecutive successful attempts that halve the next penalty.
+    /// Number of consecutive successful attempts after which the next penalty is halved.
     const GOOD_STREAK: u32 = 1_000;
 
-    /// Whether the lead may be left empty now.
+    /// Whether leadership may be left vacant now.
     pub(crate) fn may_defer(&mut self, now: Time) -> bool {
         if self.hand_over > 0 {
             self.hand_over -= 1;
@@ -46,12 +47,12 @@ impl HandoverBackoff {
         true
     }
 
-    /// Whether the lead is being left empty now.
+    /// Whether leadership is currently left vacant.
     pub(crate) fn is_deferred(&self) -> bool {
         self.empty_since.is_some()
     }
 
-    /// A thread leads again.
+    /// Records that a thread leads again.
     pub(crate) fn ended(&mut self, now: Time) {
         let Some(since) = self.empty_since.take() else { return };
         if now.since(since) > HandoverBackoff::WORTH_NS {

@@ -1,10 +1,10 @@
 //! Keeping the processors out of deep sleep while RPCs are in flight.
 //!
-//! A sleeping thread wakes late if its processor sleeps deeply: by 50 to 75 us on the machine where this was
-//! measured, against 7 to 9 without deep sleep. The kernel lets a program state the latency that it
+//! A thread wakes late if its processor is in deep sleep: by 50 to 75 us on the machine where this was
+//! measured, compared with 7 to 9 us without deep sleep. The kernel lets a program state the latency that it
 //! tolerates. While the program holds `/dev/cpu_dma_latency` open, no processor of the machine sleeps more
-//! deeply than the number written there allows. That costs power, and the turbo frequencies of the other
-//! processors.
+//! deeply than the number written there allows. That costs power, and the other processors lose their turbo
+//! frequencies.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,10 +12,10 @@ use std::path::Path;
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// A claim on the machine's wake-up latency, made and given up by one thread.
+/// A claim on the machine's wake-up latency, made and released by one thread.
 #[derive(Debug)]
 pub(crate) struct LatencyClaim {
-    /// The system has not refused the claim.
+    /// False once the system has refused the claim.
     possible: bool,
     file: Option<File>,
 }
@@ -25,7 +25,7 @@ impl LatencyClaim {
         LatencyClaim { possible: true, file: None }
     }
 
-    /// Makes or gives up the claim. Returns whether it is held.
+    /// Makes or releases the claim. Returns whether it is held.
     pub(crate) fn hold(&mut self, hold: bool) -> bool {
         match (hold && self.possible, self.file.is_some()) {
             (true, false) => match claim(Path::new(DEVICE)) {
@@ -45,7 +45,7 @@ impl LatencyClaim {
     }
 }
 
-/// Opens the device and writes 0 microseconds.
+/// Opens the device and requests a latency of 0 microseconds.
 fn claim(device: &Path) -> std::io::Result<File> {
     let mut file = OpenOptions::new().write(true).open(device)?;
     file.write_all(&0_i32.to_ne_bytes())?;

@@ -1,4 +1,4 @@
-//! Takes the place of `async_driver` without the feature `tokio`: the progress thread drives for futures.
+//! Replaces `async_driver` without the feature `tokio`: the progress thread drives for futures.
 
 use std::sync::Arc;
 

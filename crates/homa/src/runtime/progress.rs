@@ -1,20 +1,20 @@
-//! The progress thread: drives the network if no other thread does.
+//! The progress thread, which drives the network if no other thread does.
 //!
-//! It never competes with a waiting thread. While the host is busy, it checks once in a tick ([`tick_ns`])
-//! whether another thread drives. If none has for that long, it takes the lead and sleeps on the driver's
-//! descriptor. A thread that begins to wait takes the lead from it. The new leader notifies the progress
-//! thread of this only when the leader has nothing better to do. If threads of the application have led for
+//! It never competes with a waiting thread. While the host is busy, it checks once per tick ([`tick_ns`])
+//! whether another thread drives. If none has for that long, it takes over leadership and sleeps on the
+//! driver's descriptor. A thread that begins to wait takes leadership from the progress thread, and notifies
+//! it only when the new leader has nothing better to do. If threads of the application have led for
 //! [`Progress::WATCH_NS`] without any activity, the progress thread sleeps without a timer, and costs
 //! nothing.
 //!
-//! A tick takes some 20 us from the thread that runs on its core. (Measured: at 1000 per second, the P99 of a
-//! polling host's RPCs rose from 22 to 50 us on a busy machine.) Longer ticks after a quiet second were tried
-//! and rejected: the first time that no thread drove then went unnoticed for 4 ms, and a peer must not wait
-//! for more than one. On a slow link the tick is the time of some packets. The ticks of eight hosts that
-//! share two processors then take 2 % of the processors instead of 12.
+//! A tick takes about 20 us from the thread that runs on its core. (Measured: at 1000 ticks per second, the
+//! P99 of a polling host's RPCs rose from 22 to 50 us on a busy machine.) Longer ticks after a quiet second
+//! were tried and rejected: when threads first stopped driving, this was noticed only after 4 ms, and a peer
+//! must not wait longer than one. On a slow link the tick is the serialization delay of several packets. With
+//! that, the ticks of eight hosts that share two processors take 2 % of the processors instead of 12.
 //!
 //! A bound server's requests are therefore received within about a tick even if no thread is in `recv` and no
-//! RPC is open. The same holds for NEED_ACK packets for a client that has gone quiet.
+//! RPC is open. The same holds for NEED_ACK packets to a client that has gone quiet.
 
 use homa_proto::{Config, MS, Time};
 
@@ -25,11 +25,11 @@ pub(crate) const MIN_TICK_NS: u64 = MS;
 const MAX_TICK_NS: u64 = 10 * MS;
 
 /// Minimum number of full packets that a link carries in a tick: a third of the number after which peers send
-/// RESEND ([`Config::on_link`]). The tick is the shortest from 100 Mbit/s on for packets of 1,480 bytes, and
-/// from 580 on for those of 9,000.
+/// RESEND ([`Config::on_link`]). The tick has its minimum length from 100 Mbit/s on for packets of 1,480
+/// bytes, and from 580 Mbit/s on for packets of 9,000 bytes.
 const PACKETS_A_TICK: u64 = 8;
 
-/// How long no thread drives before the progress thread does.
+/// Returns how long no thread must have driven before the progress thread does.
 pub(crate) fn tick_ns(config: &Config) -> u64 {
     let Some(mbps) = config.link_mbps else { return MIN_TICK_NS };
     let bits = u64::from(config.max_packet + config.link_overhead) * 8;
@@ -42,7 +42,7 @@ pub(super) enum ProgressState {
     Absent,
     /// Sleeps until notified that it may be needed.
     Parked,
-    /// Checks once in a tick whether it is needed.
+    /// Checks once per tick whether it is needed.
     Watching,
     /// Leads, and sleeps on the driver's descriptor until `until`.
     Driving { until: Time },
@@ -52,14 +52,14 @@ pub(super) enum ProgressState {
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(super) state: ProgressState,
-    /// The tick: see [`tick_ns`].
+    /// The tick length: see [`tick_ns`].
     pub(crate) tick_ns: u64,
     pub(super) notified: bool,
-    /// When it last did a drive round.
+    /// When the progress thread last did a drive round.
     pub(super) drove_at: Time,
-    /// Times that the progress thread took over.
+    /// Number of times that the progress thread took over.
     pub(crate) takeovers: u64,
-    /// The progress thread keeps the processors out of deep sleep.
+    /// Whether the progress thread keeps the processors out of deep sleep.
     pub(crate) low_latency_held: bool,
 }
 
@@ -75,14 +75,15 @@ impl Progress {
         }
     }
 
-    /// For how long after the last packet it keeps watching. Waking it costs the waker some 13 us, which is
-    /// rare enough at ten times a second. Its ticks cost about a percent of a core while they last.
+    /// How long the progress thread keeps watching after the last packet. Waking it costs the waker about 13
+    /// us, which is acceptable ten times a second. While they last, its ticks cost about one percent of a
+    /// core.
     pub(super) const WATCH_NS: u64 = 100 * MS;
 
-    /// Maximum drive rounds at a time while other threads wait for the lock.
+    /// Maximum number of drive rounds at a time while other threads wait for the lock.
     pub(super) const ROUNDS: u32 = 8;
 
-    /// Whether it leads, and sleeps until later than `due`.
+    /// Whether the progress thread leads and sleeps until later than `due`.
     pub(crate) fn sleeps_beyond(&self, due: Time) -> bool {
         matches!(self.state, ProgressState::Driving { until } if until > due)
     }
@@ -96,7 +97,7 @@ mod tests {
     fn a_tick_is_a_millisecond_but_for_slow_links() {
         let of = |link_mbps| tick_ns(&Config { link_mbps, ..Config::default() });
         assert_eq!([None, Some(25_000), Some(100)].map(of), [MS; 3]);
-        // 1,480 bytes and 66 on the wire.
+        // 1,480 bytes plus 66 bytes of overhead on the wire.
         assert_eq!([Some(20), Some(10), Some(1)].map(of), [4_947_200, 9_894_400, MAX_TICK_NS]);
     }
 }

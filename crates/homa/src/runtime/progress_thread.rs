@@ -14,10 +14,10 @@ use crate::runtime::sleep::{self, Interest};
 use crate::runtime::wait::BLIND_SLEEP_NS;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// Like [`run`], but closes the host after a panic, so that its callers get an error. A panic would otherwise
-/// leave a host whose requests are not received and whose timers are not processed.
+/// Like [`run`], but closes the host after a panic, so that its callers get an error. Without this, a panic
+/// would leave a host that receives no requests and processes no timers.
 pub(crate) fn run_and_close_on_panic(shared: &Arc<SharedEngine>) {
-    // The half-done state that the panic left is only closed, not used any more.
+    // The inconsistent state left by the panic is only closed, no longer used.
     if panic::catch_unwind(AssertUnwindSafe(|| run(shared))).is_ok() {
         return;
     }
@@ -34,7 +34,7 @@ pub(crate) fn run_and_close_on_panic(shared: &Arc<SharedEngine>) {
     }
 }
 
-/// The thread's main function, until the host is closed.
+/// Main function of the thread, until the host is closed.
 fn run(shared: &Arc<SharedEngine>) {
     let mut descriptor_ready = false;
     let mut drives = false;
@@ -43,9 +43,9 @@ fn run(shared: &Arc<SharedEngine>) {
     let tick_ns = shared.lock().driving.progress.tick_ns;
     loop {
         let woken = shared.now();
-        // The lock's holder most likely drives, and may be the thread that this one has just displaced from
-        // its processor. Waiting for it would then be waiting for oneself. A tick later is soon enough,
-        // unless another thread has requested this one.
+        // The lock's holder most likely drives, and this thread may have just displaced it from its
+        // processor. Waiting for the holder would then block on this thread itself. One tick later is soon
+        // enough, unless another thread has requested the progress thread.
         let locked = if drives || shared.is_demanded() { Some(shared.lock()) } else { shared.lock_if_free() };
         let Some(mut engine) = locked else {
             due = None;
@@ -56,7 +56,7 @@ fn run(shared: &Arc<SharedEngine>) {
             return;
         }
         let now = shared.now();
-        // This thread's lateness only matters if no other thread drove meanwhile.
+        // This thread's lateness only matters if no other thread has driven in the meantime.
         if let Some(due) = due.take().filter(|&due| engine.driving.last_driven <= due) {
             engine.note_not_running(due, woken);
         }
@@ -92,8 +92,8 @@ fn run(shared: &Arc<SharedEngine>) {
             due = until.filter(|&until| until != Time::NEVER);
             sleep::sleep(&shared.progress_wake, Interest { fd, room, mail }, timeout);
         }
-        // After a tick, the descriptor shows whether packets are waiting that a busy runtime does not
-        // receive.
+        // After a tick, the descriptor shows whether packets are waiting that a busy runtime has not
+        // received.
         let look = Interest { fd: shared.fd(), ..Interest::default() };
         let mail = shared.mailbox().is_some_and(Mailbox::is_urgent);
         descriptor_ready = looks && (mail || sleep::sleep(&shared.progress_wake, look, Some(0)));

@@ -10,14 +10,14 @@ use crate::payload::buffers::Buffers;
 use crate::payload::incoming::DirectReceive;
 use crate::runtime::bundles::{packets_in, packets_of};
 
-/// What an endpoint has received and not processed yet.
+/// Packets that an endpoint has received but not processed yet.
 pub(crate) struct Receiving {
     pub(crate) burst: RxBurst,
-    /// A bundle whose first bytes alone were received into `burst`; empty outside of a drive round.
+    /// A bundle of which only the first bytes were received into `burst`; empty outside a drive round.
     bundle: Vec<u8>,
     /// Consecutive rounds in which due timers were deferred in favour of received packets.
     pub(super) timer_deferrals: u32,
-    /// Polls of the driver that returned nothing since packets last came.
+    /// Number of polls of the driver that returned nothing since packets last arrived.
     pub(super) empty_polls: u32,
 }
 
@@ -28,7 +28,7 @@ impl Receiving {
 
     /// Receives packets. If the first packet is the expected next packet of a message, its payload goes
     /// directly to its place in the buffers, and only its header into the burst. Returns how many packets
-    /// came.
+    /// arrived.
     pub(super) fn receive_in_place(
         &mut self,
         mut in_place: DirectReceive,
@@ -37,8 +37,8 @@ impl Receiving {
         let place = in_place.place();
         let start = place.as_ptr();
         let received = driver.receive_in_place(&mut self.burst, place);
-        // Only bytes at the expected address prove that they were written there. A driver that breaks its
-        // contract loses a packet.
+        // Only payload at the expected address is known to have been written there. If a driver breaks its
+        // contract, a packet is lost.
         let is_there = |payload: &&[u8]| ptr::eq(payload.as_ptr(), start.cast());
         let mut payload =
             received.as_ref().ok().filter(|payload| is_there(payload)).map_or(0, |payload| payload.len());

@@ -15,12 +15,12 @@ use crate::tenancy::endpoint_group::exchange::ExchangeOffer;
 use crate::types::early::EarlyDelivery;
 use crate::types::error::ReadError;
 
-/// The server ports of an endpoint, and the requests that wait in them or are read while they arrive.
+/// The server ports of an endpoint, and the requests that are queued there or read while they arrive.
 pub(crate) struct Requests {
     pub(crate) ports: Slab<ServerPort>,
-    /// The indices of the ports, by their numbers.
+    /// The indexes of the ports, by port number.
     pub(crate) port_index: HashMap<u16, usize, FixedState>,
-    /// Requests that were taken before they were whole, until their end is read.
+    /// Requests that were taken before they were whole, until they are read to the end.
     pub(crate) readings: Slab<Reading>,
     /// Bytes of the requests in all queues.
     pub(crate) queued_bytes: u64,
@@ -52,22 +52,22 @@ pub(crate) struct QueuedRequest {
 pub(crate) struct ServerPort {
     pub(crate) port: u16,
     pub(crate) queue: VecDeque<QueuedRequest>,
-    /// Entries of the queue whose RPC is over.
+    /// Number of queue entries whose RPC is over.
     pub(crate) dead: usize,
     pub(crate) tasks: TaskQueue,
-    /// Requests for threads that wait at other endpoints.
+    /// Offers of requests to threads that wait at other endpoints.
     pub(crate) offers: ExchangeOffer,
-    /// RPCs answered whose answer is not acknowledged yet.
+    /// Number of answered RPCs whose answer is not yet acknowledged.
     pub(crate) answered: usize,
-    /// RPCs that the application has taken and not answered.
+    /// Number of RPCs that the application has taken but not answered.
     pub(crate) in_hand: usize,
     /// No handle is left. The port closes when no RPC is unanswered or unacknowledged.
     pub(crate) closed: bool,
-    /// Which requests are delivered before they are whole; `None`: none.
+    /// Selects the requests that are delivered before they are whole; `None`: none.
     pub(crate) early: Option<EarlyDelivery>,
-    /// The socket that took its requests is gone, and some of them are still unanswered.
+    /// Whether the socket that took the port's requests is gone while some of them are still unanswered.
     pub(crate) abandoned: bool,
-    /// The socket that takes its requests; `None` if a [`Server`](crate::Server) takes them.
+    /// The socket that takes the port's requests; `None` if a [`Server`](crate::Server) takes them.
     pub(crate) socket: Option<usize>,
 }
 
@@ -76,37 +76,37 @@ impl ServerPort {
         ServerPort { port, socket, ..ServerPort::default() }
     }
 
-    /// Requests that wait in its queue.
+    /// Number of requests in the queue.
     pub(crate) fn queue_len(&self) -> usize {
         self.queue.len() - self.dead
     }
 }
 
-/// A request that was delivered before it was whole, as its handle refers to it.
+/// A request that was delivered before it was whole, as referred to by its handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartialRequest {
     /// Index of its [`Reading`].
     pub(crate) index: usize,
-    /// Bytes of the whole request.
+    /// Length of the whole request in bytes.
     pub(crate) length: u32,
 }
 
-/// A request that was delivered before it was whole, until its reader has taken its end.
+/// A request that was delivered before it was whole, until it is read to the end.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) rpc: RpcKey,
     pub(crate) peer: SocketAddr,
-    /// Contiguous bytes that have arrived, as last reported to the reader.
+    /// Number of contiguous bytes that have arrived, as last reported to the reader.
     pub(crate) end: u32,
     pub(crate) result: Option<Result<Bytes, ReadError>>,
     pub(crate) waker: Option<Waker>,
 }
 
-/// What a reader gets next.
+/// The next result for a reader.
 pub(crate) enum ReadChunk {
     More(Bytes),
     /// The whole request, or the reason why it will never be whole.
     End(Result<Bytes, ReadError>),
-    /// The reader has the whole request.
+    /// The reader has read the whole request.
     Whole,
 }

@@ -1,4 +1,4 @@
-//! The packets that are to be sent.
+//! The packets that are waiting to be sent.
 
 use std::iter::once;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use crate::runtime::bundles::{BURST, DatagramEntry, Datagrams};
 /// Bursts of at most this many packets use a smaller table.
 const SHORT_BURST: usize = 32;
 
-/// The packets that the endpoint has given out and the driver has not taken.
+/// The packets that the endpoint has handed out but the driver has not taken.
 #[derive(Default)]
 pub(crate) struct Sending {
     pub(super) unsent: Vec<TransmitRun>,
@@ -22,11 +22,11 @@ pub(crate) struct Sending {
     headers: Vec<HeaderBuf>,
     /// The datagrams of the unsent packets, as given to the driver.
     datagrams: Datagrams,
-    /// The last round of sending ended at its bound, and there may be more to send.
+    /// Whether the last round of sending ended at its bound, so that there may be more to send.
     pub(super) backlog: bool,
-    /// The port of all peers, if a peer is an address alone: see [`Driver::peers_port`].
+    /// The port of all peers, if a peer is only an address: see [`Driver::peers_port`].
     pub(super) peers_port: Option<u16>,
-    /// The peer whose largest packet was last reported to the endpoint, and when.
+    /// The peer whose maximum packet size was last reported to the endpoint, and when.
     pub(super) last_peer: Option<(SocketAddr, Time)>,
 }
 
@@ -35,7 +35,7 @@ impl Sending {
         Sending { peers_port, ..Sending::default() }
     }
 
-    /// Gives the unsent runs, `packets` packets in all, to the driver; returns how many packets it took.
+    /// Gives the unsent runs, `packets` packets in total, to the driver; returns how many packets it took.
     pub(super) fn send_unsent(
         &mut self,
         packets: usize,
@@ -45,7 +45,7 @@ impl Sending {
         if let [run] = self.unsent.as_slice()
             && packets == 1
         {
-            // The case of a lone RPC, which a table would slow down.
+            // A lone RPC, which a table would slow down.
             let payload = run.first.payload.and_then(|range| buffers.outgoing(&range));
             let packet = tx_packet(&run.first, &run.first.header, payload.unwrap_or_default());
             let taken = driver.send(&[packet])?;

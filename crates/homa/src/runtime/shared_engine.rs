@@ -1,4 +1,4 @@
-//! The state that the handles of an endpoint share: the engine behind its lock, the clock, and the means to
+//! The state shared by the handles of an endpoint: the engine behind its lock, the clock, and the means to
 //! sleep.
 
 use std::cell::Cell;
@@ -21,54 +21,56 @@ use crate::tenancy::endpoint_group::EndpointGroup;
 use crate::tenancy::endpoint_group::exchange::RequestExchange;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// Tries for the lock before a thread sleeps for it. A drive round holds the lock for some tens of
-/// microseconds at most, and waking a thread that slept costs both sides more than that.
+/// Number of attempts to take the lock before a thread sleeps for it. A drive round holds the lock for at
+/// most tens of microseconds, and waking a sleeping thread costs both sides more than that.
 const LOCK_TRIES: u32 = 4_000;
 
-/// The same for threads that do not poll, since they share their processors with others. The lock's holder
-/// has often lost its processor, and spinning keeps it from getting one. (Of four hosts on two processors, a
-/// sixth of all processor time was lost there.)
+/// Like `LOCK_TRIES`, but for threads that do not poll, since they share their processors with others. The
+/// lock's holder has often lost its processor, and spinning keeps it from getting one. (With four hosts on
+/// two processors, spinning wasted a sixth of all processor time.)
 const SLEEPERS_LOCK_TRIES: u32 = 100;
 
-/// Number of tries for which a thread that polls in rounds leaves the lock to others before it competes for
-/// it again.
+/// Number of attempts for which a thread that polls in rounds leaves the lock to others before it competes
+/// for the lock again.
 const GIVE_WAY_TRIES: u32 = 1_000;
 
-/// One for each endpoint of a host, behind an `Arc`.
+/// The shared state of one endpoint of a host, behind an `Arc`.
 pub(crate) struct SharedEngine {
     engine: Mutex<Engine>,
-    /// Threads that want the lock now, so that a thread that polls in rounds gives way to them.
+    /// Number of threads that currently want the lock, so that a thread that polls in rounds gives way to
+    /// them.
     wanted: AtomicU32,
     pub(crate) clock: HostClock,
     /// A duplicate of the driver's descriptor, to sleep on without the lock.
     fd: Option<OwnedFd>,
-    /// Ends the sleep of the leader.
+    /// Ends the leader's sleep.
     pub(crate) leader_wake: WakeFd,
-    /// Ends the sleep of the progress thread.
+    /// Ends the progress thread's sleep.
     pub(crate) progress_wake: WakeFd,
-    /// An async driver task exists, or will. Changes under the lock. A reader without the lock may see a
-    /// stale `true` when the task ends, but the end of the task makes the progress thread check the network.
+    /// Whether an async driver task exists or will soon. Changes under the lock. A reader without the lock
+    /// may see a stale `true` when the task ends, but the end of the task makes the progress thread check the
+    /// network.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "there is no such task"))]
     pub(crate) has_async_driver: AtomicBool,
-    /// Ends the sleep of the async driver task.
+    /// Ends the async driver task's sleep.
     pub(crate) async_wake: Arc<TaskWake>,
-    /// The group of the host's endpoints and this endpoint's index in it, if there are several.
+    /// The group of the host's endpoints and this endpoint's index in it, if there are several endpoints.
     group: Option<(Arc<EndpointGroup>, usize)>,
-    /// All endpoints of the host, in their order, if there are several. Set once, when the host is created.
+    /// All endpoints of the host, in index order, if there are several. Set once, when the host is created.
     members: OnceLock<Vec<Weak<SharedEngine>>>,
     /// How long a waiting thread polls before it sleeps, in nanoseconds.
     pub(crate) poll_ns: u64,
-    /// RPCs open in this endpoint when its lock was last released, if there are other endpoints to compare
-    /// with.
+    /// Number of RPCs open in this endpoint when its lock was last released, if there are other endpoints to
+    /// compare with.
     open_rpcs: AtomicU32,
-    /// A thread or task drove when the lock was last released.
+    /// Whether a thread or task drove when the lock was last released.
     attended: AtomicBool,
-    /// A thread is about to sleep where only the progress thread can wake it.
+    /// Whether a thread is about to sleep where only the progress thread can wake it.
     demanded: AtomicBool,
 }
 
 impl SharedEngine {
-    /// The host's time begins when the monotonic clock shows `start_ns`.
+    /// Creates the state of a host whose time starts when the monotonic clock shows `start_ns`.
     pub(crate) fn new(
         mut engine: Engine,
         start_ns: u64,
@@ -99,8 +101,8 @@ impl SharedEngine {
     }
 
     /// Makes the progress thread drive at once if no other thread does, for a caller that does not wait here
-    /// but must be woken for new items. Takes neither a lock nor memory: a signal may have interrupted a
-    /// thread that holds either.
+    /// but must be woken for new items. Takes no lock and allocates no memory: a signal may have interrupted
+    /// a thread that is inside the lock or the allocator.
     #[cfg(feature = "kernel-api")]
     pub(crate) fn attend(&self) {
         if !self.attended.load(Ordering::Relaxed) && !self.demanded.swap(true, Ordering::Relaxed) {
@@ -113,8 +115,8 @@ impl SharedEngine {
         self.demanded.load(Ordering::Relaxed)
     }
 
-    /// Whether [`attend`](SharedEngine::attend) was called since the last call of this function, which only
-    /// the progress thread makes.
+    /// Whether [`attend`](SharedEngine::attend) was called since the last call of this function. Only the
+    /// progress thread calls it.
     pub(crate) fn take_demand(&self) -> bool {
         self.demanded.swap(false, Ordering::Relaxed)
     }
@@ -136,7 +138,7 @@ impl SharedEngine {
         }
     }
 
-    /// Wakes one waiter for the requests in the exchange, if possible at another endpoint than `from`.
+    /// Wakes one waiter for the requests in the exchange, preferably at an endpoint other than `from`.
     fn call_help(&self, exchange: &RequestExchange, from: usize) {
         exchange.call_help(from, |endpoint, on| {
             let Some(shared) = self.members.get().and_then(|members| members[endpoint].upgrade()) else {
@@ -151,13 +153,13 @@ impl SharedEngine {
         });
     }
 
-    /// The index of this endpoint among those of its host.
+    /// Index of this endpoint among those of its host.
     pub(crate) fn index(&self) -> usize {
         self.group.as_ref().map_or(0, |(_, index)| *index)
     }
 
-    /// RPCs open in this endpoint when its lock was last released, read without the lock; 0 if it is the
-    /// host's only one.
+    /// Number of RPCs open in this endpoint when its lock was last released, read without the lock; 0 if it
+    /// is the host's only endpoint.
     pub(crate) fn open_rpcs(&self) -> u32 {
         self.open_rpcs.load(Ordering::Relaxed)
     }
@@ -167,12 +169,12 @@ impl SharedEngine {
         self.clock.now()
     }
 
-    /// The moment `wait` from now.
+    /// Returns the time `wait` from now.
     pub(crate) fn after(&self, wait: Duration) -> Time {
         self.now() + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The mailbox for messages from the host's other endpoints, if there are any.
+    /// The mailbox for messages from the host's other endpoints, if there are several endpoints.
     pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
         self.group.as_ref().map(|(group, index)| group.mailbox(*index))
     }
@@ -181,8 +183,8 @@ impl SharedEngine {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes the lock. A thread that panicked with it held left a sound engine, if perhaps one with work
-    /// undone, since its parts change one event at a time. The host goes on.
+    /// Takes the lock. If a thread panicked while holding it, the engine is still consistent, though perhaps
+    /// with work undone, since its parts change one event at a time. The host keeps running.
     pub(crate) fn lock(&self) -> EngineGuard<'_> {
         if let Some(guard) = self.try_lock() {
             return self.locked(guard);
@@ -197,7 +199,8 @@ impl SharedEngine {
     }
 
     /// Like [`SharedEngine::lock`], for a caller with an event to record that has just
-    /// [read](HostClock::look) the clock. If the lock is free, the caller's first record shares that time.
+    /// [read](HostClock::look) the clock. If the lock is free, the caller's first record shares that
+    /// timestamp.
     pub(crate) fn lock_since(&self, at: u64) -> EngineGuard<'_> {
         let Some(mut locked) = self.lock_if_free() else { return self.lock() };
         locked.endpoint.trace().begin_stage_at(at);
@@ -214,7 +217,7 @@ impl SharedEngine {
         self.try_lock().map(|guard| self.locked(guard))
     }
 
-    /// Takes the lock again between two rounds of polling, after threads that also want it.
+    /// Takes the lock again between two rounds of polling, after other threads that want it.
     pub(crate) fn lock_giving_way(&self) -> EngineGuard<'_> {
         for _ in 0..GIVE_WAY_TRIES {
             if !self.is_wanted() {
@@ -253,8 +256,8 @@ impl SharedEngine {
     }
 }
 
-/// The engine, locked. When the guard is dropped, threads are woken and buffers freed after the lock is
-/// released: both may run the application's code or take long.
+/// The locked engine. When the guard is dropped, threads are woken and buffers freed after the lock is
+/// released: both may run application code or take long.
 pub(crate) struct EngineGuard<'a> {
     guard: Option<MutexGuard<'a, Engine>>,
     shared: &'a SharedEngine,
@@ -282,14 +285,14 @@ impl Drop for EngineGuard<'_> {
             self.shared.attended.store(attended, Ordering::Relaxed);
         }
         if self.shared.group.is_some() {
-            // Written only if it changed: other threads read it.
+            // Write only if the value changed: other threads read it.
             let open = engine.endpoint.open_rpcs() as u32;
             if self.shared.open_rpcs() != open {
                 self.shared.open_rpcs.store(open, Ordering::Relaxed);
             }
         }
         if engine.waiting.wakes.is_empty() {
-            // Usually there is nothing to do, or one short buffer to be freed.
+            // Usually there is nothing to do, or one short buffer to free.
             let Ok(free) = engine.buffers.take_only_free() else { return self.finish_unlock(engine) };
             drop(engine);
             drop(free);
@@ -301,18 +304,18 @@ impl Drop for EngineGuard<'_> {
 
 impl EngineGuard<'_> {
     /// Reads the engine and releases the lock, but leaves pending frees to the next holder of the lock. This
-    /// is for a caller that holds a lock which the application's code may want, too.
+    /// is for a caller that holds a lock that application code may want, too.
     pub(crate) fn peek<T>(mut self, look: impl FnOnce(&Engine) -> T) -> T {
         let seen = look(&self);
-        // A thread that queues wake-ups takes them out before it releases the lock, so none is lost here.
+        // A thread that queues wake-ups removes them before it releases the lock, so none is lost here.
         self.guard = None;
         seen
     }
 
-    /// Releases the lock, then wakes and frees.
+    /// Releases the lock, then wakes threads and frees buffers.
     #[inline(never)]
     fn finish_unlock(&self, mut engine: MutexGuard<'_, Engine>) {
-        // Taken out of its cell: the code below may be the application's, which may get here again.
+        // Taken out of its cell: the code below may be the application's, which may reenter this function.
         let mut actions = UNLOCK_ACTIONS.try_with(Cell::take).unwrap_or_default();
         mem::swap(&mut actions.wakes, &mut engine.waiting.wakes);
         engine.buffers.take_frees(&mut actions.free);
@@ -321,12 +324,12 @@ impl EngineGuard<'_> {
             self.shared.fire(wake);
         }
         actions.free.clear();
-        // A thread that is ending cannot store it.
+        // A thread that is exiting cannot store it.
         let _ = UNLOCK_ACTIONS.try_with(|cell| cell.set(actions));
     }
 }
 
-/// Actions to do after the lock is released. The memory of the lists is reused.
+/// Actions to perform after the lock is released. The memory of the lists is reused.
 #[derive(Default)]
 struct UnlockActions {
     wakes: Vec<Wakeup>,

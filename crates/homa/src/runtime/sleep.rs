@@ -1,4 +1,4 @@
-//! Sleeping in the kernel until a packet comes, a timer is due, or another thread notifies this one.
+//! Sleeping in the kernel until a packet arrives, a timer is due, or another thread notifies this one.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
@@ -6,12 +6,12 @@ use std::ptr;
 use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// The events for which a sleeping thread waits besides its wake_fd.
+/// The events that end a thread's sleep, besides its wake_fd.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Interest<'a> {
-    /// A driver's descriptor; the sleep ends if it is readable or in error.
+    /// A driver's descriptor; the sleep ends if it is readable or has an error.
     pub fd: Option<BorrowedFd<'a>>,
-    /// Whether room to write at that descriptor ends the sleep, too.
+    /// Whether the sleep also ends when that descriptor becomes writable.
     pub room: bool,
     /// The mailbox for messages from other endpoints.
     pub mail: Option<&'a Mailbox>,
@@ -33,7 +33,7 @@ pub(crate) fn sleep(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option
 fn poll(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
     let entry = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
     let events = libc::POLLIN | if interest.room { libc::POLLOUT } else { 0 };
-    // poll ignores a negative descriptor.
+    // `ppoll` ignores a negative descriptor.
     let fd = interest.fd.map_or(-1, |fd| fd.as_raw_fd());
     let mail = interest.mail.map_or(-1, |mailbox| mailbox.wake_fd.0.as_raw_fd());
     let mut fds = [entry(wake_fd.0.as_raw_fd(), libc::POLLIN), entry(fd, events), entry(mail, libc::POLLIN)];
@@ -45,9 +45,9 @@ fn poll(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bo
     let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let no_mask = ptr::null::<libc::sigset_t>();
     // Uses the raw system call, since homa-preload may have replaced libc's function. The replacement would
-    // take this for a sleep of the program and make threads drive the network meanwhile, this one among them.
-    // SAFETY: `fds` and the target of `timeout` live through the call, which may write to both. The length is
-    // at most that of `fds`, and a null signal mask leaves the mask alone, whatever its size.
+    // treat this as a sleep of the program, and make threads drive the network meanwhile, including this one.
+    // SAFETY: `fds` and the target of `timeout` outlive the call, which may write to both. The length is at
+    // most that of `fds`, and a null signal mask leaves the mask unchanged, whatever its size.
     let ready = unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), used, timeout, no_mask, 0_usize) };
     if ready > 0 && fds[0].revents != 0 {
         wake_fd.clear();

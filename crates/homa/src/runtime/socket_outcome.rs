@@ -1,4 +1,4 @@
-//! The ends of calls and answers, as a socket reports them.
+//! The outcomes of calls and answers, as reported by a socket.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::types::error::{CallError, ReplyError};
 /// The outcome of a call of a [`Socket`](crate::kernel_api::Socket).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The id that [`Socket::start`](crate::kernel_api::Socket::start) returned.
+    /// The ID that [`Socket::start`](crate::kernel_api::Socket::start) returned.
     pub id: u64,
     /// The cookie that the caller passed to [`Socket::start`](crate::kernel_api::Socket::start).
     pub cookie: u64,
@@ -23,17 +23,17 @@ pub struct Outcome {
 /// A call of a [`Socket`](crate::kernel_api::Socket) whose outcome has not been taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallInfo {
-    /// The id that [`Socket::start`](crate::kernel_api::Socket::start) returned.
+    /// The ID that [`Socket::start`](crate::kernel_api::Socket::start) returned.
     pub id: u64,
     /// The cookie that the caller passed to [`Socket::start`](crate::kernel_api::Socket::start).
     pub cookie: u64,
     /// The server.
     pub to: ServerAddr,
-    /// Whether the call is private: its outcome is taken only by its id.
+    /// Whether the call is private: its outcome can only be taken by its ID.
     pub private: bool,
-    /// Bytes of the request.
+    /// Length of the request in bytes.
     pub request_bytes: u32,
-    /// Bytes of the response, if the call is over; 0 if it ended in an error.
+    /// Length of the response in bytes, if the call is over; 0 if it ended in an error.
     pub over: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ pub struct CallInfo {
 /// longer reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnedReply {
-    /// The server's id of the RPC, which is odd.
+    /// The server's ID of the RPC, which is odd.
     pub id: u64,
     /// The cookie that was passed to [`Socket::reply_lent`](crate::kernel_api::Socket::reply_lent).
     pub cookie: u64,
@@ -49,7 +49,7 @@ pub struct ReturnedReply {
     pub client: SocketAddr,
     /// The Homa port of the client.
     pub client_port: u16,
-    /// `Ok` if the client has acknowledged the answer, which it also does if it had given the call up;
-    /// otherwise the reason why it has not.
+    /// `Ok` if the client has acknowledged the answer, which it does even after aborting the call; otherwise
+    /// the reason why it has not.
     pub result: Result<(), ReplyError>,
 }

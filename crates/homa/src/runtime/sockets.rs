@@ -20,16 +20,17 @@ pub(crate) struct Sockets {
     pub(crate) open: Slab<SocketState>,
     /// Calls that have a deadline and are not over, sorted by deadline.
     pub(crate) deadlines: BTreeSet<(Time, usize)>,
-    /// Answers whose bytes a socket must get back.
+    /// Answers whose bytes must be returned to a socket.
     pub(crate) lent_replies: HashMap<RpcKey, LentReply, FixedState>,
 }
 
-/// The engine's part of a socket.
+/// The engine's state for a socket.
 pub(crate) struct SocketState {
     pub(crate) port: u16,
-    /// Calls whose outcome has not been taken, by id.
+    /// Calls whose outcome has not been taken, by ID.
     pub(crate) calls: HashMap<u64, usize, FixedState>,
-    /// Calls that are over and not private, and answers whose bytes are returned, in the order of their ends.
+    /// Calls that are over and not private, and answers whose bytes are returned, in the order in which they
+    /// ended.
     pub(crate) over: VecDeque<Deliverable>,
     /// The server port in whose queue requests wait.
     pub(crate) server: Option<usize>,
@@ -49,18 +50,18 @@ pub(crate) enum Deliverable {
     ReturnedReply(ReturnedReply),
 }
 
-/// A socket's part of a call.
+/// A socket's state for a call.
 pub(crate) struct SocketCall {
     pub(crate) socket: usize,
     pub(crate) id: u64,
     pub(crate) cookie: u64,
     pub(crate) private: bool,
-    /// When the call is given up, and the time limit that the caller gave.
+    /// When the call expires, and the caller's time limit.
     pub(crate) deadline: Option<(Time, Duration)>,
     pub(crate) result: Option<Result<Bytes, CallError>>,
 }
 
-/// An answer whose bytes are returned to the caller that lent them.
+/// An answer whose bytes are to be returned to the caller that lent them.
 pub(crate) struct LentReply {
     pub(crate) socket: usize,
     pub(crate) id: u64,

@@ -13,8 +13,8 @@ pub(crate) struct TaskQueue {
 }
 
 impl TaskQueue {
-    /// Registers a task's waker, or replaces it. Returns the task's number, and the waker that was registered
-    /// before as `id`.
+    /// Registers a task's waker, or replaces it. Returns the task's ID, and the waker that was previously
+    /// registered under `id`.
     pub(crate) fn register(&mut self, id: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
         if let Some(id) = id
             && let Some((_, known)) = self.tasks.iter_mut().find(|(known, _)| *known == id)
@@ -26,13 +26,13 @@ impl TaskQueue {
         (self.next_id, None)
     }
 
-    /// Forgets a task; `None` if it has been woken.
+    /// Removes a task; `None` if it has been woken.
     pub(crate) fn forget(&mut self, id: u64) -> Option<Waker> {
         let at = self.tasks.iter().position(|(known, _)| *known == id)?;
         self.tasks.remove(at).map(|(_, waker)| waker)
     }
 
-    /// Removes the first task by the wake order. Tasks are not assigned to cores.
+    /// Removes the first task in the wake order. Tasks are not assigned to cores.
     pub(crate) fn pop(&mut self, by: &WakeChooser) -> Option<Waker> {
         let at = by.first(self.tasks.iter().enumerate().map(|(at, _)| (at, 0)))?;
         self.tasks.remove(at).map(|(_, waker)| waker)

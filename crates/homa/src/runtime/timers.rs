@@ -1,7 +1,7 @@
-//! Time limits of waits: the end of a blocking wait, and the timers that wake futures.
+//! Time limits of waits: limits on blocking waits, and timers that wake futures.
 //!
 //! The timers belong to the endpoint, and the thread or task that drives it fires them. A future with a time
-//! limit therefore needs no timer of a runtime, and works without any runtime.
+//! limit therefore needs no runtime timer, and works without any runtime.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -17,7 +17,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// When the next timer is due.
+    /// Returns when the next timer is due.
     pub(crate) fn first(&self) -> Option<Time> {
         self.wakers.first_key_value().map(|((due, _), _)| *due)
     }
@@ -29,18 +29,18 @@ impl Timers {
     }
 }
 
-/// The time limit of one wait; `None` waits for ever.
+/// The time limit of one wait; `None` waits forever.
 #[derive(Debug, Default)]
 pub(crate) struct TimeLimit {
     timeout: Option<Duration>,
-    /// The limit of a future's wait, which begins with its first poll.
+    /// The end of a future's wait, which begins with its first poll.
     until: Option<Time>,
-    /// The key of the future's timer, once it was set; the timer may have fired.
+    /// The key of the future's timer, once set; the timer may already have fired.
     timer: Option<(Time, u64)>,
 }
 
 impl TimeLimit {
-    /// Sets the limit. If the future was polled before, it counts from the next poll.
+    /// Sets the limit. If the future has already been polled, the limit counts from the next poll.
     pub(crate) fn set(&mut self, timeout: Duration) {
         (self.timeout, self.until) = (Some(timeout), None);
     }
@@ -49,13 +49,13 @@ impl TimeLimit {
         self.timeout
     }
 
-    /// The end of a wait that begins at the time that `now` returns.
+    /// Returns the end of a wait that begins at the time returned by `now`.
     pub(crate) fn end(&self, now: impl FnOnce() -> Time) -> Option<Time> {
         let timeout = self.timeout?;
         Some(now() + u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Whether a future's wait is over, which begins with the first call of this function.
+    /// Whether a future's wait is over. The wait begins with the first call of this function.
     pub(crate) fn has_passed(&mut self, now: Time) -> bool {
         if self.until.is_none() {
             self.until = self.end(|| now);
@@ -63,8 +63,9 @@ impl TimeLimit {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// Wakes `waker` at the end of the wait. The first part of the result is true if the timer was not set
-    /// before, so that sleeping threads must be notified; the second part is the waker that it replaces.
+    /// Sets a timer that wakes `waker` at the end of the wait. The first part of the result is true if the
+    /// timer was not already set, so that sleeping threads must be notified; the second part is the waker
+    /// that was replaced.
     pub(crate) fn arm(&mut self, timers: &mut Timers, waker: &Waker) -> (bool, Option<Waker>) {
         let Some(until) = self.until else { return (false, None) };
         let id = self.timer.map_or_else(
@@ -85,7 +86,7 @@ impl TimeLimit {
         self.timer.is_some()
     }
 
-    /// Removes the timer, and returns its waker, to be dropped when no lock is held.
+    /// Removes the timer, and returns its waker, to be dropped while no lock is held.
     pub(crate) fn disarm(&mut self, timers: &mut Timers) -> Option<Waker> {
         timers.wakers.remove(&self.timer.take()?)
     }
@@ -104,7 +105,7 @@ mod tests {
         for limit in &mut limits {
             assert!(!limit.has_passed(Time::ZERO));
             assert!(limit.arm(&mut timers, Waker::noop()).0);
-            // A later poll moves neither the limit nor the timer.
+            // A later poll changes neither the limit nor the timer.
             assert!(!limit.has_passed(Time::from_ns(5)));
             assert!(matches!(limit.arm(&mut timers, Waker::noop()), (false, Some(_))));
         }
@@ -126,7 +127,7 @@ mod tests {
             assert!(limit.arm(&mut timers, Waker::noop()).0);
             assert_eq!((timers.first(), timers.wakers.len()), (Some(Time::from_ns(due)), 1));
         }
-        // The timer has fired a little early, by the clock of another thread, and is set again.
+        // The timer fired slightly early, by the clock of another thread, and is set again.
         assert!(timers.pop_due(Time::from_ns(60)).is_some());
         assert!(matches!(limit.arm(&mut timers, Waker::noop()), (true, None)));
         assert!(limit.disarm(&mut timers).is_some() && timers.first().is_none());

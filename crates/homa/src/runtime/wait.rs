@@ -1,8 +1,8 @@
-//! Waiting: a waiting thread drives the network. One waiting thread leads, the followers sleep.
+//! Waiting: waiting threads drive the network. One waiting thread leads, the followers sleep.
 //!
 //! On the machines where this was measured, waking a thread that sleeps on another core costs the waker 13 us
-//! and the sleeper 40. That is ten times a whole RPC between two polling hosts. So the only thread of an RPC
-//! waits for its packets itself, and of several threads only as many are woken as have work.
+//! and the sleeper 40 us, ten times as much as a whole RPC between two polling hosts. Therefore a lone thread
+//! waits for its packets itself, and if there are several threads, only as many are woken as have work.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,21 +16,21 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::waiters::{Follower, Parker};
 use crate::types::error::RecvError;
 
-/// Longest sleep if the driver has no descriptor to sleep on.
+/// Maximum sleep if the driver has no descriptor to sleep on.
 pub(crate) const BLIND_SLEEP_NS: u64 = 50_000;
 
-/// Fruitless rounds between two offers of the processor to other runnable threads.
+/// Number of rounds without work after which the processor is yielded to other runnable threads.
 const ROUNDS_BETWEEN_YIELDS: u32 = 16;
 
 thread_local! {
     static MY_PARKER: Arc<Parker> = Arc::default();
 }
 
-/// Waits until `take` returns an item, and drives the network if no other thread does. `None` if `deadline`
+/// Waits until `take` returns an item, driving the network if no other thread does. `None` if `deadline`
 /// passed first.
 ///
-/// `take` may be called any number of times, even after another thread has taken the item for which this one
-/// was woken.
+/// `take` may be called any number of times, even after another thread has taken the item for which this
+/// thread was woken.
 pub(crate) fn wait<'a, T>(
     shared: &'a SharedEngine,
     mut engine: EngineGuard<'a>,
@@ -64,14 +64,14 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Sleeps until another thread wakes this one, to take its item or to lead.
+/// Sleeps until another thread wakes this one, either to take an item or to lead.
 fn follow<'a>(
     shared: &'a SharedEngine,
     mut engine: EngineGuard<'a>,
     on: WaitTarget,
     deadline: Option<Time>,
 ) -> EngineGuard<'a> {
-    // A thread that is ending may run code of the application; its thread-local parker is already gone then.
+    // A thread that is exiting may run application code after its thread-local parker is gone.
     let sleeper = &MY_PARKER.try_with(Arc::clone).unwrap_or_default();
     let (at, now) = (engine.waiting.wake_by.this_core(), engine.driving.last_driven);
     engine.waiting.wake_by.ran(at, now);
@@ -101,7 +101,7 @@ fn lead<'a, T>(
     let mut fruitless = 0_u32;
     engine.waiting.lead_handover.ended(now);
     if shared.poll_ns == 0 {
-        // Calling the driver before the kernel would cost every RPC of a thread that does not poll a useless
+        // Polling the driver before sleeping would cost every RPC of a thread that does not poll a useless
         // system call. If packets are waiting, the kernel ends the sleep at once.
         engine.finish_up(now);
         let taken = take(&mut engine);
@@ -128,8 +128,8 @@ fn lead<'a, T>(
             quiet_since = now;
             fruitless = 0;
         } else if now.since(quiet_since) >= shared.poll_ns {
-            // A thread that does not poll makes no last check, either: packets that are waiting end the sleep
-            // before it begins.
+            // A thread that does not poll makes no last check before it sleeps either: waiting packets end
+            // the sleep before it begins.
             engine = leader_sleep(shared, engine, now, deadline);
             now = shared.now();
             last_round = (now, None);
@@ -198,7 +198,7 @@ fn leader_sleep<'a>(
     now: Time,
     deadline: Option<Time>,
 ) -> EngineGuard<'a> {
-    // The progress thread need not wake for this thread's packets. Notifying it costs time, which is best
+    // The progress thread need not wake for this thread's packets. Notifying it takes time, which is best
     // spent now.
     engine.progress_must_not_drive();
     let mut due = engine.next_wake(now);
@@ -236,8 +236,8 @@ fn leader_sleep<'a>(
     engine
 }
 
-/// Takes an item at another endpoint than `home`, where no thread waits for it. `members` returns an endpoint
-/// and its wait target.
+/// Takes an item from an endpoint other than `home`, where no thread waits for it. `members` returns an
+/// endpoint and its wait target.
 pub(crate) fn take_elsewhere<'a, T>(
     members: impl Fn(usize) -> (&'a SharedEngine, WaitTarget),
     home: usize,
@@ -245,7 +245,7 @@ pub(crate) fn take_elsewhere<'a, T>(
     mut take: impl FnMut(&mut Engine, usize) -> Option<Result<T, RecvError>>,
 ) -> Option<Result<T, RecvError>> {
     while marked != 0 {
-        // Begins with the next endpoint after `home`, so that not all threads check the same one.
+        // Begins with the endpoint after `home`, so that threads do not all check the same endpoint.
         let turn = marked.rotate_right(home as u32).trailing_zeros();
         let endpoint = (home + turn as usize) % u64::BITS as usize;
         marked &= !(1 << endpoint);

@@ -1,11 +1,11 @@
-//! What a thread or task waits for.
+//! The targets that threads and tasks wait for.
 
-/// What a thread waits for.
+/// The target that a thread or task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitTarget {
-    /// The end, or the next bytes, of a call.
+    /// The result of a call, or its next bytes.
     Call(usize),
-    /// The next bytes, or the end, of a request that is being read.
+    /// The next bytes of a request that is being read, or its end.
     Reading(usize),
     /// A completion in the queue of a client port.
     Completions(usize),
@@ -13,7 +13,7 @@ pub(crate) enum WaitTarget {
     Requests(usize),
     /// A response or a request of a socket.
     Socket(usize),
-    /// The end of the last answered RPC, while the host shuts down.
+    /// The end of the last answered RPC, during shutdown of the host.
     Drained,
     /// Nothing in the endpoint: the thread drives until a descriptor is ready.
     #[cfg_attr(not(feature = "kernel-api"), allow(dead_code, reason = "only sockets have descriptors"))]

@@ -1,4 +1,4 @@
-//! The threads and tasks that wait at an endpoint, and those that are to be woken.
+//! The threads and tasks that wait at an endpoint, and those about to be woken.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
@@ -12,7 +12,7 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::wake_chooser::WakeChooser;
 use crate::tenancy::endpoint_group::exchange::RequestExchange;
 
-/// Wakes one sleeping thread. `thread::park` is not used, since the application may use its token for itself.
+/// Wakes one sleeping thread. `thread::park` is not used, since the application may use its token itself.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     woken: Mutex<bool>,
@@ -53,7 +53,7 @@ pub(crate) enum Wakeup {
     Progress,
     /// The async driver task.
     AsyncDriver,
-    /// A thread or task at another endpoint, to help with the item at the endpoint with this number.
+    /// A thread or task at another endpoint, to help with the item at the endpoint with this index.
     Help(Arc<RequestExchange>, usize),
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Wakeup {
 pub(super) struct Follower {
     pub(super) on: WaitTarget,
     pub(super) sleeper: Arc<Parker>,
-    /// The core where it ran last, if the wake order uses cores.
+    /// The core where the thread last ran, if the wake order uses cores.
     pub(super) core: homa_steer::Core,
 }
 
@@ -70,27 +70,27 @@ pub(super) struct Follower {
 pub(crate) struct Waiters {
     /// The target that the leader waits for.
     pub(super) leader: Option<WaitTarget>,
-    /// Until when the leader sleeps in the kernel, if it does.
+    /// Until when the leader sleeps in the kernel, if it is asleep.
     pub(super) leader_sleeps_until: Option<Time>,
     pub(super) leader_notified: bool,
-    /// In the order in which they fell asleep.
+    /// Followers in the order in which they fell asleep.
     pub(super) followers: Vec<Follower>,
     /// The order in which followers are woken.
     pub(crate) wake_by: WakeChooser,
-    /// Targets of followers that were woken and do not have the lock yet.
+    /// Targets of followers that were woken but do not yet hold the lock.
     pub(super) woken_targets: Vec<WaitTarget>,
-    /// An item of this target was taken, and there may be more here or at other endpoints.
+    /// The target of which an item was taken, so that there may be more here or at other endpoints.
     pub(crate) taken: Option<WaitTarget>,
     pub(super) lead_handover: HandoverBackoff,
-    /// The same decision for requests for which no thread waits at this endpoint.
+    /// Hand-over decisions for requests for which no thread waits at this endpoint.
     pub(crate) help_handover: HandoverBackoff,
-    /// Targets that became ready since the last call of `Engine::wake_waiters`, once for each item.
+    /// Targets that became ready since the last call of `Engine::wake_waiters`, one entry per item.
     pub(super) ready: Vec<WaitTarget>,
     /// Threads and tasks to wake after the lock is released.
     pub(crate) wakes: Vec<Wakeup>,
     /// The time limits of futures.
     pub(crate) timers: Timers,
-    /// Wakers to call once outgoing messages take less memory than this many bytes.
+    /// Wakers to call once outgoing messages take less memory than the given number of bytes.
     pub(crate) rooms: Vec<(u64, Waker)>,
     pub(crate) counts: WaitCounts,
 }
@@ -98,16 +98,16 @@ pub(crate) struct Waiters {
 /// Counters of leaders.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaitCounts {
-    /// Times that a leader handed the lead to another thread.
+    /// Number of times that a leader handed leadership to another thread.
     pub(crate) handovers: u64,
-    /// Times that a leader slept in the kernel.
+    /// Number of times that a leader slept in the kernel.
     pub(crate) leader_sleeps: u64,
-    /// Times that a leader's sleep was ended by another thread.
+    /// Number of times that another thread ended a leader's sleep.
     pub(crate) leader_notifications: u64,
 }
 
 impl Waiters {
-    /// Waiters with a leader that sleeps until it is notified.
+    /// Creates waiters with a leader that sleeps until it is notified.
     #[cfg(test)]
     pub(crate) fn with_sleeping_leader(on: WaitTarget) -> Waiters {
         Waiters { leader: Some(on), leader_sleeps_until: Some(Time::NEVER), ..Waiters::default() }
@@ -127,12 +127,12 @@ impl Waiters {
         self.leader_sleeps_until
     }
 
-    /// Notes that one more item is available.
+    /// Records that one more item is available.
     pub(crate) fn note_ready(&mut self, on: WaitTarget) {
         self.ready.push(on);
     }
 
-    /// Notifies the leader, if it sleeps and has not been notified; returns whether it did so.
+    /// Notifies the leader if it sleeps and has not been notified; returns whether it did so.
     pub(crate) fn notify_leader(&mut self) -> bool {
         let asleep = self.leader_sleeps_until.is_some() && !self.leader_notified;
         if asleep {
@@ -143,14 +143,14 @@ impl Waiters {
         asleep
     }
 
-    /// Wakes the first of the followers that wait for `on`; returns whether there is one.
+    /// Wakes the first of the followers that wait for `on`; returns whether there was one.
     pub(super) fn wake_follower(&mut self, on: WaitTarget, now: Time) -> bool {
         let followers = self.followers.iter().enumerate().filter(|(_, follower)| follower.on == on);
         let first = self.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
         first.map(|at| self.wake(at, now)).is_some()
     }
 
-    /// Wakes the follower at this place of the list, and returns what it waits for.
+    /// Wakes the follower at this index of the list, and returns its target.
     pub(super) fn wake(&mut self, at: usize, now: Time) -> WaitTarget {
         let Follower { on, sleeper, core } = self.followers.remove(at);
         self.wake_by.woke(core, now);
@@ -159,7 +159,7 @@ impl Waiters {
         on
     }
 
-    /// Removes the calling thread from the list; `false` if its waker already did so.
+    /// Removes the calling thread from the list; `false` if the thread that woke it already did so.
     pub(super) fn forget_follower(&mut self, sleeper: &Arc<Parker>) -> bool {
         match self.followers.iter().rposition(|follower| Arc::ptr_eq(&follower.sleeper, sleeper)) {
             Some(at) => {
@@ -170,15 +170,15 @@ impl Waiters {
         }
     }
 
-    /// A follower that was woken has acquired the lock.
+    /// Records that a woken follower has acquired the lock.
     pub(super) fn arrived(&mut self, on: WaitTarget) {
         if let Some(at) = self.woken_targets.iter().position(|target| *target == on) {
             self.woken_targets.swap_remove(at);
         }
     }
 
-    /// Whether a thread is awake, or now being woken, that will take the items of this target. A sleeping
-    /// leader is notified.
+    /// Whether a thread that is awake or being woken will take the items of this target. Notifies a sleeping
+    /// leader.
     pub(crate) fn is_expected(&mut self, on: WaitTarget) -> bool {
         if self.leader == Some(on) {
             self.notify_leader();
@@ -187,7 +187,7 @@ impl Waiters {
         self.woken_targets.contains(&on)
     }
 
-    /// Wakes every thread that waits for this target, which is over: its index may be used again.
+    /// Wakes every thread that waits for this target, which is over: its index may be reused.
     pub(crate) fn wake_all_on(&mut self, on: WaitTarget) {
         let woken = self.followers.extract_if(.., |follower| follower.on == on);
         for follower in woken {
@@ -199,7 +199,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes every thread that waits.
+    /// Wakes every waiting thread.
     pub(crate) fn wake_all(&mut self) {
         for follower in self.followers.drain(..) {
             self.woken_targets.push(follower.on);
@@ -215,15 +215,15 @@ mod tests {
 
     use super::*;
 
-    /// The cores of the threads woken for `on`, in the order of waking. The threads fell asleep on cores 0,
-    /// 1, 2 and so on, one nanosecond after the other, waiting for `asleep`.
+    /// Returns the cores of the threads woken for `on`, in the order of waking. The threads fell asleep on
+    /// cores 0, 1, 2 and so on, one nanosecond apart, waiting for `asleep`.
     fn woken(order: WakeOrder, asleep: &[WaitTarget], on: WaitTarget) -> Vec<homa_steer::Core> {
         let mut waiting = Waiters { wake_by: WakeChooser::new(order), ..Waiters::default() };
         for (core, &on) in (0..).zip(asleep) {
             waiting.wake_by.ran(core, Time::from_ns(1 + u64::from(core)));
             waiting.followers.push(Follower { on, sleeper: Arc::default(), core });
         }
-        // The core that slept first has received packets since.
+        // The core that fell asleep first has received packets since.
         if let Some(observed) = order.eq(&WakeOrder::LeastRecent).then_some(&mut waiting.wake_by) {
             observed.woke(0, Time::from_ns(100));
         }

@@ -1,4 +1,4 @@
-//! Chooses which of several sleeping threads is woken: by an order of `homa-steer`, with the host's own
+//! Chooses which of several sleeping threads is woken, using an order of `homa-steer` and the host's own
 //! observations of the cores.
 
 use homa_proto::Time;
@@ -6,7 +6,7 @@ use homa_steer::load::ObservedLoads;
 use homa_steer::wake::WakeOrder;
 use homa_steer::{Core, Loads};
 
-/// A wake order, and the activity of the cores if the order uses it. Other orders record nothing.
+/// A wake order, and the activity of the cores if the order uses it. Other orders record no activity.
 #[derive(Debug, Default)]
 pub(crate) struct WakeChooser {
     order: WakeOrder,
@@ -23,37 +23,38 @@ impl WakeChooser {
         if self.observed.is_some() { this_core() } else { 0 }
     }
 
-    /// An application's thread ran on this core until now, and falls asleep.
+    /// Records that an application thread ran on this core until now, and falls asleep.
     pub(crate) fn ran(&mut self, core: Core, now: Time) {
         if let Some(observed) = &mut self.observed {
             observed.note_run(core, now.as_ns());
         }
     }
 
-    /// The calling thread has received packets.
+    /// Records that the calling thread has received packets.
     pub(crate) fn received(&mut self, now: Time) {
         if let Some(observed) = &mut self.observed {
             observed.note_arrival(this_core(), now.as_ns());
         }
     }
 
-    /// A thread that sleeps on this core is woken.
+    /// Records that a thread that sleeps on this core is woken.
     pub(crate) fn woke(&mut self, core: Core, now: Time) {
         if let Some(observed) = &mut self.observed {
             observed.note_assignment(core, now.as_ns());
         }
     }
 
-    /// The first thread to wake of the sleeping ones, given with their cores in the order of falling asleep.
+    /// Returns the first of the sleeping threads to wake. `asleep` lists them with their cores in the order
+    /// of falling asleep.
     pub(crate) fn first<T>(&self, asleep: impl DoubleEndedIterator<Item = (T, Core)>) -> Option<T> {
         let loads = self.observed.as_deref().map_or(Loads::default(), ObservedLoads::loads);
         self.order.choose(asleep, loads)
     }
 }
 
-/// The core that the calling thread runs on.
+/// Returns the core on which the calling thread runs.
 fn this_core() -> Core {
-    // SAFETY: the call has no arguments and touches no memory of ours.
+    // SAFETY: the call has no arguments and touches none of this program's memory.
     let core = unsafe { libc::sched_getcpu() };
     Core::try_from(core).unwrap_or(0)
 }
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn the_core_that_runs_a_thread_that_receives_is_active() {
         let mut by = WakeChooser::new(WakeOrder::LeastRecent);
-        // The thread may be moved between the two calls; then another core is the active one.
+        // The thread may move between the two calls; then a different core is the active one.
         let before = by.this_core();
         by.received(Time::from_ns(7));
         let observed = by.observed.as_ref().expect("the order asks for it");

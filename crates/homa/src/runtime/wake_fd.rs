@@ -1,4 +1,4 @@
-//! A descriptor by which one thread ends another thread's sleep.
+//! A descriptor through which one thread ends another thread's sleep.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ pub(crate) struct WakeFd(pub(super) File);
 
 impl WakeFd {
     pub(crate) fn new() -> io::Result<WakeFd> {
-        // SAFETY: eventfd takes two numbers and touches no memory of ours.
+        // SAFETY: eventfd takes two numbers and touches none of this program's memory.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
@@ -21,13 +21,13 @@ impl WakeFd {
 
     /// Ends the sleep of the thread that sleeps on this wake_fd, or its next sleep.
     pub(crate) fn notify(&self) {
-        // The only error is a full counter, and then the wake_fd is already readable.
+        // The only possible error is a full counter, in which case the wake_fd is already readable.
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
     }
 
     /// Clears the notification.
     pub(crate) fn clear(&self) {
-        // The only error is that there was no notification.
+        // The only possible error is that there was no notification.
         let _ = (&self.0).read(&mut [0; 8]);
     }
 }

@@ -1,4 +1,4 @@
-//! Calls: their start, their result, and the client ports that carry them.
+//! Starting calls, handing over their results, and the client ports that carry them.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl Engine {
         }))
     }
 
-    /// Starts a call. The caller flushes.
+    /// Starts a call. The caller must flush.
     pub(crate) fn start_call(
         &mut self,
         now: Time,
@@ -55,7 +55,7 @@ impl Engine {
         Ok(call)
     }
 
-    /// Starts a call from a port that is open. The caller flushes.
+    /// Starts a call from an open port. The caller must flush.
     pub(crate) fn start_call_from(
         &mut self,
         now: Time,
@@ -100,7 +100,7 @@ impl Engine {
         Ok(call)
     }
 
-    /// Takes the result of a call, if it is available; the call is then over.
+    /// Takes the result of a call, if it is available. The call is then over.
     pub(crate) fn take_result(&mut self, call: usize) -> Option<Result<Bytes, CallError>> {
         match &mut self.calls.open[call].owner {
             CallOwner::CallTicket(ticket) => {
@@ -113,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// Takes the cookie and the result of a completion of a client port, if there is one.
+    /// Takes the cookie and the result of a completion of a client port, if any.
     pub(crate) fn take_completion(&mut self, client: usize) -> Option<(u64, Result<Bytes, CallError>)> {
         let UntakenCompletion { cookie, result, traced } =
             self.calls.clients[client].completions.pop_front()?;
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// The ticket of a call that its owner still holds.
+    /// Returns the ticket of a call that its owner still holds.
     pub(crate) fn ticket(&mut self, call: usize) -> &mut CallTicket {
         match &mut self.calls.open[call].owner {
             CallOwner::CallTicket(ticket) => ticket,
@@ -136,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// Gives up a call whose owner dropped it.
+    /// Aborts a call whose owner dropped it.
     pub(crate) fn abandon_call(&mut self, now: Time, call: usize) {
         let over = self.ticket(call).result.is_some();
         if over {
@@ -160,7 +160,7 @@ impl Engine {
         match &mut entry.owner {
             CallOwner::Socket(_) => return self.finish_socket_call(call, result),
             CallOwner::CallTicket(ticket) => {
-                // If the host closed meanwhile, the ticket already says so.
+                // If the host was closed meanwhile, the ticket already says so.
                 ticket.result.get_or_insert(result);
                 self.waiting.note_ready(WaitTarget::Call(call));
                 return;
@@ -185,10 +185,10 @@ impl Engine {
         self.calls.open.remove(call);
     }
 
-    /// Closes a client port whose last handle is dropped; calls submitted on it are aborted.
+    /// Closes a client port whose last handle was dropped; calls submitted on it are aborted.
     pub(crate) fn close_client(&mut self, now: Time, client: usize) {
         if self.calls.clients.len() == 1 {
-            // ACK-13: no more requests will carry the acknowledgements.
+            // ACK-13: no later request will carry the acknowledgements.
             self.endpoint.flush_acks(self.calls.clients[client].port);
         }
         let port = &mut self.calls.clients[client];

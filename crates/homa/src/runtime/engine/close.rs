@@ -1,4 +1,4 @@
-//! The end of a host: first everything but answers is refused, then all state is dropped.
+//! Closing a host: first it refuses everything but answers, then it drops all state.
 
 use homa_proto::Time;
 
@@ -81,7 +81,7 @@ impl Engine {
         }
         self.flush(now);
         self.sending.unsent.clear();
-        // Other processes and endpoints get what this endpoint had leased.
+        // Release what this endpoint has leased to other processes and endpoints.
         self.tenancy.lease = None;
         self.tenancy.processes = None;
         self.close_readings();

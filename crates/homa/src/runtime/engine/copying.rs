@@ -1,10 +1,10 @@
-//! The outgoing message that is copied while it is sent.
+//! The outgoing message that is copied while it is being sent.
 
 use super::Engine;
 
 impl Engine {
-    /// Bytes that have been sent of the message that is being copied. `None` if there is none any more, since
-    /// the peer has all of it or the RPC is over.
+    /// Returns how many bytes have been sent of the message that is being copied. `None` if there is no such
+    /// message any more, because the peer has all of it or the RPC is over.
     pub(crate) fn sent_of_copying(&mut self) -> Option<u32> {
         let rpc = self.buffers.copying.as_ref()?.rpc;
         let info = self.endpoint.rpc_info(rpc)?;
@@ -29,7 +29,8 @@ mod tests {
     use crate::runtime::engine::testing::engine;
     use crate::types::address::ServerAddr;
 
-    /// Starts a call of half a megabyte to a host that has not received yet, and copies a part of it.
+    /// Starts a call of half a megabyte to a host that has not received anything yet, and copies a part of
+    /// it.
     fn begun(client: &mut Engine, server: &Engine, bytes: &'static [u8]) -> RpcKey {
         let to = ServerAddr::new(server.driver.local_addr(), 9);
         let port = client.open_client(Time::ZERO, None).unwrap();

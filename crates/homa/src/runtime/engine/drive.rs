@@ -1,4 +1,4 @@
-//! One drive round: packets in, timers, packets out, events.
+//! One drive round: receive packets, run timers, send packets, handle events.
 
 use homa_driver::BURST_PACKETS;
 use homa_proto::Time;
@@ -9,18 +9,18 @@ use crate::runtime::waiters::Wakeup;
 use crate::tenancy::host_lease::HostLease;
 use crate::tenancy::processes::ProcessMember;
 
-/// Maximum packets that are read before late timers are processed.
+/// Maximum number of packets that are read before late timers are processed.
 const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
 
-/// Maximum rounds, each of at most `batch` packets, by which due timers may be deferred in favour of received
-/// packets, if they are already late by `late_ns`.
+/// Returns the maximum number of rounds, each of at most `batch` packets, by which due timers that are
+/// already late by `late_ns` may be deferred in favour of received packets.
 fn max_timer_deferrals(late_ns: u64, batch: u32) -> u32 {
     if late_ns >= MIN_TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
 }
 
 impl Engine {
-    /// Does one round; returns whether there was anything to do. The caller calls [`Engine::wake_waiters`]
-    /// after it has taken its own items.
+    /// Does one drive round; returns whether there was anything to do. The caller must call
+    /// [`Engine::wake_waiters`] after taking its own items.
     pub(crate) fn drive(&mut self, now: Time) -> bool {
         self.counts.host.drive_rounds += 1;
         self.driving.last_driven = now;
@@ -31,12 +31,12 @@ impl Engine {
         self.process_timers(now, received);
         self.publish_lease(now);
         if self.driver.poll_timeout() == Some(0) {
-            // The driver holds packets back, and their time has come.
+            // The driver was holding packets back, and they are now due.
             if let Err(error) = self.driver.send(&[]) {
                 self.note_broken("send", &error);
             }
         }
-        // Peers wait for the answers to received packets; the application comes next.
+        // Peers wait for the responses to received packets, so these go first; the application comes next.
         let sent = self.transmit_round(now);
         let mut had_events = self.dispatch(now);
         if self.expire_calls(now) {
@@ -59,9 +59,9 @@ impl Engine {
 
     /// Processes due timers of the endpoint. In a round that `received` packets, the timers wait for the next
     /// round: the packets may contain a request, and its answer comes first. If the timers are late, no
-    /// thread drove meanwhile, as on an overloaded machine, and the packets that arrived in that time are
-    /// read first. Sending RESEND for packets that already wait here would cost both sides more of the
-    /// processor time that they lack. The delay is bounded by [`max_timer_deferrals`].
+    /// thread has driven in the meantime, as on an overloaded machine, and the packets that arrived in that
+    /// time are read first. Sending RESEND for packets that already wait here would waste processor time,
+    /// which both sides lack. The delay is bounded by [`max_timer_deferrals`].
     fn process_timers(&mut self, now: Time, received: bool) {
         let Some(due) = self.endpoint.poll_timeout().filter(|&due| due <= now) else {
             self.receiving.timer_deferrals = 0;
@@ -79,7 +79,8 @@ impl Engine {
         self.fit_tables();
     }
 
-    /// The work to do before a sleep: everything but receiving, since waiting packets end the sleep.
+    /// Does the work that is due before a sleep: everything but receiving, since waiting packets end the
+    /// sleep.
     pub(crate) fn finish_up(&mut self, now: Time) {
         self.process_timers(now, false);
         self.flush(now);
@@ -91,7 +92,7 @@ impl Engine {
         self.dispatch(now);
     }
 
-    /// When a drive round is due even if no packet comes.
+    /// Returns when a drive round is due even if no packet arrives.
     pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
         let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
         let backlog = (self.sending.backlog && !self.is_blocked()).then_some(now);
@@ -108,7 +109,7 @@ impl Engine {
             .fold(self.endpoint.poll_timeout(), earlier)
     }
 
-    /// Notes that the packet path has failed. Its callers see this as calls that time out.
+    /// Records that the packet path has failed. Callers see this as calls that time out.
     pub(super) fn note_broken(&mut self, what: &'static str, error: &std::io::Error) {
         if self.counts.host.driver_failures == 0 {
             tracing::error!(%error, "the packet path failed to {what}: calls will time out");
@@ -143,7 +144,7 @@ mod tests {
         }
     }
 
-    /// The first bytes of a request with this RPC id for port 99.
+    /// Returns the first bytes of a request with this RPC ID for port 99.
     fn half_a_request(id: u64) -> Vec<u8> {
         let common = Common {
             source_port: 40_000,
@@ -166,8 +167,8 @@ mod tests {
         packet
     }
 
-    /// The thread once drove until all old requests were freed, and all other threads of the host waited for
-    /// the lock.
+    /// The thread used to drive until all old requests were freed, while all other threads of the host waited
+    /// for the lock.
     #[test]
     fn opening_a_port_with_old_requests_gives_the_lock_back_between_rounds() {
         let mut engine = engine();
@@ -199,7 +200,7 @@ mod tests {
             let owner = CallOwner::CallTicket(CallTicket::default());
             assert!(client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).is_ok());
             client.flush(Time::ZERO);
-            // No process has the port, and that answer serves the test as well as any.
+            // No process has the port; that answer serves the test as well as any other.
             assert!(server.drive(Time::ZERO));
         }
         let late = Time::from_ns(20 * MS);
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn packets_get_the_time_after_the_driver_returned_them() {
         let (mut client, mut server) = (engine(), engine());
-        // The clock counts from before this test, whose own times are simulated.
+        // The clock started before this test, whose own times are simulated.
         const BEFORE_NS: u64 = 5 * SEC;
         let zero_ns = MonotonicClock::new().now().ns.saturating_sub(BEFORE_NS);
         server.tracing.clock = Some(HostClock::new(zero_ns, None));
@@ -224,7 +225,7 @@ mod tests {
         client.flush(Time::ZERO);
         assert!(server.drive(Time::ZERO));
         assert!(server.driving.last_activity > Time::ZERO, "{:?}", server.driving.last_activity);
-        // A caller with a later time than the clock's keeps its own.
+        // A caller whose time is later than the clock's keeps its own.
         assert_eq!(server.note_burst_in(1, Time::NEVER), Time::NEVER);
     }
 

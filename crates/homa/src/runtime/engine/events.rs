@@ -1,4 +1,4 @@
-//! The endpoint's events: each concerns a call or a request.
+//! Handling of the endpoint's events, each of which concerns a call or a request.
 
 use homa_proto::{Event, Time};
 

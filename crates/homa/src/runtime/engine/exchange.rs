@@ -10,9 +10,8 @@ use crate::runtime::waiters::Wakeup;
 use crate::tenancy::endpoint_group::exchange::{ExchangeOffer, RequestExchange, WaitOutcome};
 use crate::types::error::RecvError;
 
-/// A thread checks other endpoints before its own once in this many times, so that requests there do not wait
-/// for ever while there are enough here. It does so rarely, since each check takes the lock of another
-/// endpoint.
+/// One in this many times, a thread checks other endpoints before its own, so that requests there do not wait
+/// forever while its own endpoint is busy. This is rare, since each check takes the lock of another endpoint.
 const LOOK_ELSEWHERE: u32 = 8;
 
 impl Engine {
@@ -36,7 +35,7 @@ impl Engine {
         self.offers(on)?.exchange.as_ref()
     }
 
-    /// Offers items that arrive here to other endpoints from now on, and those that arrived before at once.
+    /// Offers items at this endpoint to other endpoints: those already here, and all later arrivals.
     pub(crate) fn set_exchange(&mut self, on: WaitTarget, exchange: Arc<RequestExchange>) {
         let Some(offers) = self.offers_mut(on) else { return };
         offers.exchange = Some(exchange);
@@ -61,7 +60,7 @@ impl Engine {
         let marked = exchange.announce_waiter(index, &mut offers.woken_for_help);
         offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
         if marked != 0 && offers.takes.is_multiple_of(LOOK_ELSEWHERE) {
-            // The caller may have been woken for an item here.
+            // The caller may have been woken for an item at this endpoint.
             self.waiting.taken = Some(on);
             return Some(WaitOutcome::Elsewhere(marked));
         }
@@ -77,8 +76,8 @@ impl Engine {
         (marked != 0).then_some(WaitOutcome::Elsewhere(marked))
     }
 
-    /// Answers another endpoint's call for help: wakes one thread or task that waits for this target. Returns
-    /// whether there is one.
+    /// Answers another endpoint's call for help by waking one thread or task that waits for this target.
+    /// Returns whether there was one.
     pub(crate) fn answer_call(&mut self, on: WaitTarget) -> bool {
         let found = self.wake_one(on);
         if let Some(offers) = self.offers_mut(on).filter(|_| found) {
@@ -87,8 +86,7 @@ impl Engine {
         found
     }
 
-    /// Ends the call for help that woke a waiter here, if there is one, on behalf of a waiter that will not
-    /// check.
+    /// Ends the call for help that woke a waiter here, if any, on behalf of a waiter that will not check.
     pub(crate) fn end_call(&mut self, on: WaitTarget) {
         let Some(ExchangeOffer { exchange: Some(exchange), woken_for_help, .. }) = self.offers_mut(on) else {
             return;
@@ -96,7 +94,7 @@ impl Engine {
         exchange.end_call(woken_for_help);
     }
 
-    /// Marks this endpoint as one with requests for any waiter, and calls for help if a waiter may exist.
+    /// Marks this endpoint as having requests for any waiter, and calls for help if a waiter may exist.
     pub(crate) fn offer(&mut self, on: WaitTarget) {
         let (Some(exchange), Some(member)) = (self.exchange(on), &self.tenancy.group) else { return };
         let (exchange, index) = (Arc::clone(exchange), member.index);
@@ -104,7 +102,7 @@ impl Engine {
         self.call_when_due(exchange, index);
     }
 
-    /// Calls for help now, or later if no thread comes.
+    /// Calls for help now, or later if no thread arrives.
     fn call_when_due(&mut self, exchange: Arc<RequestExchange>, index: usize) {
         if !exchange.needs_help() {
             return;
@@ -118,7 +116,7 @@ impl Engine {
     }
 
     /// Calls for help for requests that no thread has taken; returns whether there are any. The progress
-    /// thread calls this once in a tick.
+    /// thread calls this once per tick.
     pub(crate) fn call_late(&mut self, now: Time) -> bool {
         let Some(member) = &self.tenancy.group else { return false };
         let index = member.index;
@@ -135,7 +133,7 @@ impl Engine {
             any = true;
             exchange.mark(index);
             if exchange.needs_help() {
-                // A thread that comes for the request now comes late.
+                // If a thread takes the request now, it is late.
                 self.waiting.help_handover.ended(now);
                 self.counts.host.help_calls += 1;
                 self.waiting.wakes.push(Wakeup::Help(Arc::clone(exchange), index));
@@ -144,8 +142,8 @@ impl Engine {
         any
     }
 
-    /// Called after a request was taken. If more requests are here than the threads on their way will take,
-    /// or other endpoints have some, calls for help.
+    /// Called after a request was taken. Calls for help if other endpoints have requests, or if this endpoint
+    /// has more than the threads on their way will take.
     pub(crate) fn pass_on(&mut self, on: WaitTarget) {
         let (Some(member), Some(exchange)) = (&self.tenancy.group, self.exchange(on).cloned()) else {
             return;

@@ -12,7 +12,7 @@ impl Engine {
         self.tracing.freezer.apply(&mut self.endpoint);
     }
 
-    /// Freezes the host's trace, unless it is off or frozen; returns whether it did.
+    /// Freezes the host's trace, unless it is disabled or frozen; returns whether it did.
     pub(crate) fn freeze_trace(&mut self, id: u64, cause: Cause) -> bool {
         let frozen = self.tracing.freezer.freeze(&mut self.endpoint, id, cause);
         self.counts.host.trace_freezes += u64::from(frozen);
@@ -35,13 +35,13 @@ impl Engine {
             && self.freeze_trace(id, Cause::Own)
             && self.tracing.freezer.tells_peers
         {
-            // The round transmitted before it found this, so the FREEZE packets are sent now: the peers'
-            // traces continue until then.
+            // This round has already transmitted, so send the FREEZE packets now: until then the peers'
+            // traces keep recording.
             self.transmit_round(now);
         }
     }
 
-    /// A peer requests a freeze. It gets no answer, and the request is not passed on (FREEZE-2).
+    /// Accepts a peer's request for a freeze. It gets no answer, and is not forwarded (FREEZE-2).
     pub(crate) fn accept_freeze(&mut self) {
         if self.tracing.freezer.obeys {
             self.freeze_trace(0, Cause::Peer);

@@ -1,4 +1,4 @@
-//! The host's other endpoints: packets and reports for them, and from them.
+//! Exchange of packets and reports with the host's other endpoints.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use homa_proto::{Time, Unreachable};
 use super::Engine;
 
 impl Engine {
-    /// Processes the received burst if some of it may belong to other endpoints, or to other processes.
+    /// Processes the received burst if part of it may belong to other endpoints or processes.
     pub(super) fn take_steered_burst(&mut self, now: Time) {
         let Some(member) = &mut self.tenancy.group else { return };
         if let Some(lease) = &mut self.tenancy.lease {
@@ -21,8 +21,8 @@ impl Engine {
         );
     }
 
-    /// Passes a network report about a peer to the other endpoints. Over raw IP the kernel has given it to
-    /// each of them.
+    /// Passes a network report about a peer to the other endpoints. Over raw IP the kernel has already given
+    /// it to each of them.
     pub(super) fn share_unreachable(&self, peer: SocketAddr, report: Unreachable) {
         let one_has_it = self.tenancy.processes.as_ref().is_none_or(|processes| processes.socket.is_some());
         if let Some(member) = self.tenancy.group.as_ref().filter(|_| one_has_it) {
@@ -41,14 +41,14 @@ impl Engine {
         member.take_mail(now, self.tenancy.processes.as_ref(), (&mut self.endpoint, &mut self.buffers))
     }
 
-    /// Synchronises with the other endpoints of this process, if there are any and it is time.
+    /// Synchronises with the other endpoints of this process, if any, when it is time.
     pub(super) fn tick_lease(&mut self, now: Time) {
         if let Some(lease) = &mut self.tenancy.lease {
             lease.tick(now, &mut self.endpoint);
         }
     }
 
-    /// Publishes the consequences of packets and timers to the host's other endpoints.
+    /// Publishes the effects of packets and timers to the host's other endpoints.
     pub(super) fn publish_lease(&mut self, now: Time) {
         if let Some(lease) = &mut self.tenancy.lease {
             lease.publish_cutoffs(&mut self.endpoint);

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::observe::metrics::Metrics;
 
 impl Engine {
-    /// Every counter of this endpoint.
+    /// Returns every counter of this endpoint.
     pub(crate) fn metrics(&mut self) -> Metrics {
         let mut host = self.counts.host.clone();
         host.endpoints = 1;

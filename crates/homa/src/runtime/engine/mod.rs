@@ -1,7 +1,7 @@
-//! The state of an endpoint behind its lock: the endpoint, its packet path, and the queues between them and
-//! the application.
+//! The state behind an endpoint's lock: the endpoint, its packet path, and the queues between them and the
+//! application.
 //!
-//! The methods of [`Engine`] are in the files of this folder, one for each concept. The parts of the engine
+//! The methods of [`Engine`] are in the files of this folder, one file per concept. The parts of the engine
 //! are in `runtime`, `tenancy`, `payload`, `observe` and `kernel_api`. No part depends on the engine: a part
 //! gets the other parts that it needs as arguments.
 
@@ -56,9 +56,9 @@ use crate::tenancy::Tenancy;
 pub(crate) enum Phase {
     /// In use.
     Open,
-    /// Shutting down: answers are still accepted and sent, all else is refused.
+    /// Shutting down: answers are still accepted and sent, everything else is refused.
     Closing,
-    /// Over.
+    /// Shut down.
     Closed,
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct Limits {
     pub(crate) queued_request_bytes: u64,
 }
 
-/// How far memory has been returned since the last peak of RPCs.
+/// How much memory has been returned since the last peak of RPCs.
 #[derive(Debug, Default)]
 pub(crate) struct ShrinkState {
     /// RPCs for which the endpoint's tables had room at the last check.
     room: usize,
-    /// The allocator may return memory to the system.
+    /// Whether the allocator may return memory to the system.
     trims: bool,
 }
 
@@ -97,14 +97,14 @@ pub(crate) struct Engine {
     pub(crate) shrink: ShrinkState,
 }
 
-/// For how long the same peer's largest packet is not reported to the endpoint again.
+/// Minimum interval between reports of the same peer's maximum packet size to the endpoint.
 const PEER_REFRESH_NS: u64 = 10_000_000;
 
 impl Engine {
     pub(crate) fn new(mut endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Engine {
         let peers_port = driver.peers_port();
         if peers_port.is_some() {
-            endpoint.refuse_bundles(); // WIRE-21: they are datagrams of our own UDP.
+            endpoint.refuse_bundles(); // WIRE-21: bundles are datagrams of our own UDP.
         }
         Engine {
             driving: Driving::new(endpoint.config()),
@@ -125,8 +125,8 @@ impl Engine {
         }
     }
 
-    /// Reports to the endpoint how large a packet can be sent to `peer`. The size belongs to the path, and
-    /// paths change.
+    /// Reports to the endpoint how large a packet can be sent to `peer`. The size is a property of the path,
+    /// and paths change.
     pub(crate) fn note_peer(&mut self, now: Time, peer: SocketAddr) {
         if self.sending.last_peer.is_some_and(|(last, at)| last == peer && now.since(at) < PEER_REFRESH_NS) {
             return;
@@ -136,19 +136,19 @@ impl Engine {
         self.endpoint.set_peer_max_packet(peer, bytes);
     }
 
-    /// Whether there is an item for a thread that waits on this.
+    /// Whether there is an item for a thread that waits on this target.
     pub(crate) fn has_item(&self, on: WaitTarget) -> bool {
         self.items(on) > 0
     }
 
-    /// Number of threads waiting on this that could each take an item.
+    /// Number of threads waiting on this target that could each take an item.
     pub(crate) fn items(&self, on: WaitTarget) -> usize {
         match on {
             WaitTarget::Call(_) | WaitTarget::Reading(_) | WaitTarget::Drained => 1,
             WaitTarget::Completions(client) => {
                 self.calls.clients.get(client).map_or(0, |client| client.completions.len())
             }
-            // Requests for a socket are taken through the socket.
+            // Requests for a socket are taken through that socket.
             WaitTarget::Requests(server) => self
                 .requests
                 .ports
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// The task to wake for an item for which no thread waits.
+    /// Removes the task to wake for an item for which no thread waits.
     pub(crate) fn pop_task(&mut self, on: WaitTarget) -> Option<Waker> {
         match on {
             WaitTarget::Requests(server) => {

@@ -1,4 +1,4 @@
-//! The other processes at the host's address: their packets, and the ports on which all agree.
+//! The other processes at the host's address: their packets, and the ports on which all processes agree.
 
 use homa_proto::Time;
 
@@ -7,14 +7,14 @@ use crate::tenancy::process_group::PortClaim;
 use crate::types::error::HostError;
 
 impl Engine {
-    /// Synchronises with the other processes of the host, if there can be any and it is time.
+    /// Synchronises with the other processes of the host, if there can be any, when it is time.
     pub(super) fn tick_processes(&mut self, now: Time) {
         if let Some(processes) = &mut self.tenancy.processes {
             processes.tick(now, &mut self.endpoint, &mut *self.driver, self.tenancy.lease.as_mut());
         }
     }
 
-    /// Processes the received burst if some of it may belong to other processes.
+    /// Processes the received burst if part of it may belong to other processes.
     pub(super) fn take_shared_burst(&mut self, now: Time) {
         let Some(processes) = &mut self.tenancy.processes else { return };
         if let Some(lease) = &mut self.tenancy.lease {
@@ -32,7 +32,7 @@ impl Engine {
     }
 
     /// Opens `port` of the endpoint, which the segment has assigned to this process. If that fails, the port
-    /// is given back.
+    /// is released.
     pub(crate) fn open_shared_port(
         &mut self,
         now: Time,
@@ -48,7 +48,7 @@ impl Engine {
         }
         processes.port_opened(port);
         processes.choose_receiver(now);
-        // HOST-10: for as long as a client of the last owner may still send a RESEND.
+        // HOST-10: for as long as a client of the previous owner may still send a RESEND.
         let inherited = bound.is_some_and(|bound| bound.inherited);
         let until = if inherited { now + self.endpoint.config().max_packet_lifetime_ns } else { Time::ZERO };
         self.endpoint.note_lost_owner(port, until);

@@ -7,8 +7,8 @@ use crate::runtime::progress::{Progress, ProgressState};
 use crate::runtime::waiters::Wakeup;
 
 impl Engine {
-    /// Makes the progress thread check the network a tick from now. If another thread has driven since it
-    /// fell asleep on the descriptor, it does not know which timers have become due.
+    /// Makes the progress thread check the network one tick from now. If another thread has driven since the
+    /// progress thread fell asleep on the descriptor, it does not know which timers have become due.
     pub(crate) fn progress_must_watch(&mut self) {
         let outdated = matches!(self.driving.progress.state, ProgressState::Driving { .. })
             && !self.progress_drives_now();
@@ -24,7 +24,7 @@ impl Engine {
         }
     }
 
-    /// Whether a thread drives, and so notifies those that do not wait in this engine of new items.
+    /// Whether a thread drives, and therefore notifies waiters outside this engine of new items.
     pub(crate) fn is_attended(&self) -> bool {
         self.waiting.has_leader() || self.progress_drives_now()
     }
@@ -35,7 +35,7 @@ impl Engine {
             && self.driving.last_driven == self.driving.progress.drove_at
     }
 
-    /// Whether the progress thread, if notified, checks the network within a tick.
+    /// Whether the progress thread would check the network within a tick of being notified.
     pub(crate) fn progress_can_watch(&self) -> bool {
         matches!(self.driving.progress.state, ProgressState::Parked | ProgressState::Watching)
     }
@@ -47,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// Notes that the progress thread exists; `false` if it already did.
+    /// Records that the progress thread exists; `false` if it already did.
     pub(crate) fn start_progress(&mut self) -> bool {
         let start = self.driving.progress.state == ProgressState::Absent;
         if start {
@@ -70,19 +70,19 @@ impl Engine {
         let neglected = now.since(self.driving.last_driven) >= tick_ns;
         let led = self.waiting.has_leader();
         let cared_for = led || self.driving.async_driver.is_running();
-        // If other threads have driven since it slept on the descriptor, their packets must not keep waking
-        // it.
+        // If other threads have driven since this thread slept on the descriptor, their packets must not keep
+        // waking it.
         let goes_on = self.progress_drives_now();
         let unserved = self.call_late(now);
         let alone = !cared_for && (neglected || goes_on || demanded);
         if alone && !self.hand_over_late(now) {
             return self.progress_drives(now);
         }
-        // A leader sleeps until the time that was due when it fell asleep; an async task may not get to run.
-        // And if this thread also slept on the mailbox, it may have been the only one to consume the
+        // A leader sleeps until the time that was due when it fell asleep, and an async task may not get to
+        // run. Also, if this thread slept on the mailbox too, it may have been the only one to consume the
         // wake_fd's notification.
         let due = self.next_wake(now).is_some_and(|due| due <= now);
-        // Work that lacks room is not due, and this thread may be the only one that can see that there is
+        // Work that lacks room is not due, and this thread may be the only one that can notice when there is
         // room.
         let overdue = due || self.has_urgent_mail() || self.is_blocked();
         let asleep = self.waiting.leader_sleeps_until().is_some();
@@ -95,23 +95,23 @@ impl Engine {
             }
             self.wake_waiters();
         }
-        // Mail for other threads would end a sleep on the mailbox at once.
+        // Mail for other threads would immediately end a sleep on the mailbox.
         if active || unserved || !cared_for || self.has_urgent_mail() {
             self.driving.progress.state = ProgressState::Watching;
-            // A tick after the last round, and at most eight times in a tick.
+            // One tick after the last round, and at most eight times per tick.
             let next = (self.driving.last_driven + tick_ns).max(now + tick_ns / 8);
             return (Some(next), false);
         }
         self.driving.progress.state = ProgressState::Parked;
         let due = self.next_wake(now).map(|due| due.max(now) + tick_ns);
-        // No event tells this thread that an async runtime is busy, so the first packet wakes this thread as
-        // well.
+        // No event tells this thread that an async runtime is busy, so the first packet must wake this thread
+        // as well.
         (due, !led)
     }
 
-    /// Whether the processors are to be kept out of deep sleep. The progress thread does this, since opening
-    /// the device takes longer than an RPC. The first RPCs after a pause may therefore find the processors
-    /// asleep.
+    /// Whether processors should be kept out of deep sleep. The progress thread does this, since opening the
+    /// device takes longer than an RPC. The first RPCs after a pause may therefore find the processors in
+    /// deep sleep.
     pub(crate) fn wants_low_latency(&self, now: Time) -> bool {
         let active =
             now.since(self.driving.last_activity) < Progress::WATCH_NS || self.endpoint.open_rpcs() > 0;
@@ -145,7 +145,7 @@ mod tests {
     use crate::tenancy::endpoint_group::mailbox::MailKind;
     use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
 
-    /// Two threads that sleep on a mailbox are both woken, and only one of them may find its wake_fd set.
+    /// Two threads that sleep on a mailbox are both woken, but only one of them may find its wake_fd set.
     #[test]
     fn urgent_mail_is_taken_although_a_leader_sleeps() {
         let mut engine = engine();
@@ -164,8 +164,8 @@ mod tests {
         assert!(!engine.has_urgent_mail());
     }
 
-    /// A leader that polls and leaves may have set timers of which a thread that slept all the while is
-    /// unaware.
+    /// A leader that polls and leaves may have set timers that a thread asleep the whole time does not know
+    /// about.
     #[test]
     fn a_progress_thread_on_the_descriptor_is_notified_when_others_have_driven() {
         for leads_between in [false, true] {

@@ -11,7 +11,7 @@ use crate::runtime::waiters::Wakeup;
 use crate::types::early::EarlyDelivery;
 use crate::types::error::ReadError;
 
-/// Maximum bytes of one part: packets wait while a part is copied, some 20 us for this many bytes.
+/// Maximum bytes of one part: packets wait while a part is copied, about 20 us for this many bytes.
 const MAX_PART_BYTES: u32 = 256 << 10;
 
 impl Engine {
@@ -19,8 +19,9 @@ impl Engine {
     pub(crate) fn read_early(&mut self, server: usize, early: Option<EarlyDelivery>) {
         self.requests.ports[server].early = early;
         let Some(early) = early else { return };
-        // The step before the first part is one setting for all servers of the endpoint, whose steps differ.
-        // The shortest step serves all of them; after the first part each request uses its own server's step.
+        // The step before the first part is one setting for all servers of the endpoint, whose own steps
+        // differ. The smallest step suits all of them; after the first part each request uses its own
+        // server's step.
         let step = match self.endpoint.config().request_readable_step {
             0 => early.step_bytes,
             others => others.min(early.step_bytes),
@@ -28,7 +29,7 @@ impl Engine {
         self.endpoint.set_request_readable_step(step.max(1));
     }
 
-    /// More bytes of an incoming request have arrived.
+    /// Handles the arrival of more bytes of an incoming request.
     pub(crate) fn on_request_growth(&mut self, rpc: RpcKey, end: u32) {
         match self.buffers.role(rpc) {
             Role::None => self.queue_early(rpc),
@@ -49,7 +50,7 @@ impl Engine {
         let port = &mut self.requests.ports[server];
         let Some(early) = port.early.filter(|early| arriving.length >= early.min_bytes) else { return };
         let length = u64::from(arriving.length);
-        // A request refused here is considered again when it has grown, or when it is whole.
+        // A request refused here is considered again when more of it has arrived, or when it is whole.
         let fits = self.requests.queued_bytes + length <= self.requests.max_queued_bytes;
         if arriving.end < early.step_bytes || !fits || port.closed || self.phase != Phase::Open {
             return;
@@ -62,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// Called when a request is whole; returns whether it had been delivered, or queued, before.
+    /// Called when a request is whole; returns whether it had already been delivered or queued.
     pub(crate) fn complete_early(&mut self, now: Time, rpc: RpcKey) -> bool {
         match self.buffers.role(rpc) {
             Role::QueuedEarly { server } => {
@@ -101,7 +102,8 @@ impl Engine {
         let error = match reason {
             _ if self.phase == Phase::Closed => ReadError::Closed,
             // A request that is not whole has no answer, so `Acknowledged` means the same as a client that
-            // gave up. A request that its reader gave up is no longer read, so `Aborted` needs no own error.
+            // aborted. A request that its reader gave up is no longer read, so `Aborted` needs no error of
+            // its own.
             DoneReason::ClientGaveUp | DoneReason::Acknowledged => ReadError::ClientGaveUp { peer },
             DoneReason::ClientSilent => ReadError::ClientSilent { peer },
             DoneReason::ClientRestarted => ReadError::ClientRestarted { peer },
@@ -115,14 +117,14 @@ impl Engine {
         self.waiting.note_ready(WaitTarget::Reading(index));
     }
 
-    /// Forgets a request that its reader dropped. The caller gives the RPC up.
+    /// Forgets a request that its reader dropped. The caller must give up the RPC.
     pub(crate) fn forget_reading(&mut self, index: usize) {
         if let Some(Reading { result: Some(Ok(request)), .. }) = self.requests.readings.try_remove(index) {
             self.buffers.free_later(request);
         }
     }
 
-    /// The host is closed: wakes all readers with an error.
+    /// Wakes all readers with an error because the host is closed.
     pub(crate) fn close_readings(&mut self) {
         for (_, reading) in &mut self.requests.readings {
             reading.result.get_or_insert(Err(ReadError::Closed));
@@ -130,13 +132,13 @@ impl Engine {
         }
     }
 
-    /// Whether a reader has more than `read` bytes, or a result, to take.
+    /// Whether a reader that has `read` bytes can take more bytes or a result.
     pub(crate) fn has_part(&self, index: usize, read: u32) -> bool {
         let reading = &self.requests.readings[index];
         reading.result.is_some() || reading.end > read
     }
 
-    /// The bytes that have arrived beyond the first `read` bytes, or the end.
+    /// Takes the bytes that have arrived beyond the first `read` bytes, or the end.
     pub(crate) fn take_part(&mut self, index: usize, read: u32) -> Option<ReadChunk> {
         let reading = &mut self.requests.readings[index];
         if let Some(result) = reading.result.take() {

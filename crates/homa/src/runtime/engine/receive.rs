@@ -1,4 +1,4 @@
-//! Receiving: a burst of packets from the driver to the endpoint.
+//! Receiving: passing a burst of packets from the driver to the endpoint.
 
 use homa_driver::{UnreachableReport, UnreachableTarget};
 use homa_proto::wire::{self, Body};
@@ -12,7 +12,7 @@ impl Engine {
     pub(crate) fn receive(&mut self, now: Time) -> (bool, Time) {
         self.tracing.just_now = None;
         // If packets may belong to other processes or endpoints, they are classified before their payload is
-        // placed anywhere.
+        // stored anywhere.
         let alone = self.tenancy.processes.is_none() && self.tenancy.group.is_none();
         let expected = if alone { self.buffers.take_expected() } else { None };
         if let Some(processes) = &mut self.tenancy.processes {
@@ -55,13 +55,13 @@ impl Engine {
         } else if count > 0 {
             self.receiving.take_burst(now, (&mut self.endpoint, &mut self.buffers));
         }
-        // SEND-15: the driver knows what the network has reported about the path since.
+        // SEND-15: the driver knows what the network has since reported about the path.
         while let Some(peer) = self.endpoint.poll_path() {
             let bytes = self.driver.max_packet(peer).min(u32::MAX as usize) as u32;
             self.endpoint.set_peer_max_packet(peer, bytes);
         }
-        // Frames of a driver's ring are returned before this thread may sleep: a ring whose last frame is
-        // held shows itself readable.
+        // Return the frames of a driver's ring before this thread may sleep: a ring whose last frame is held
+        // appears readable.
         self.receiving.burst.clear();
         if count > 0 {
             self.note_burst_processed(self.packets_handled() - handled);
@@ -85,14 +85,14 @@ impl Engine {
         (self.take_mail(now) || count > 0 || reported, now)
     }
 
-    /// Number of packets given to the endpoint: its own, and those of others that concern it.
+    /// Number of packets given to the endpoint: its own, and packets of others that concern it.
     fn packets_handled(&self) -> u64 {
         let stats = self.endpoint.stats();
         stats.packets_received + stats.foreign_received
     }
 
     /// Reports the clients whose requests in this burst are for ports that no process has (LIMIT-8). The
-    /// endpoint's own clients have been reported.
+    /// endpoint's own clients have already been reported.
     fn refuse_burst(&mut self) {
         for RxPacket { from, bytes, .. } in packets_of(&self.receiving.burst) {
             let Ok(packet) = wire::decode(bytes, bytes.len()) else { continue };

@@ -1,4 +1,4 @@
-//! Requests: the server ports, and each request from its arrival until its answer is acknowledged.
+//! Server ports, and each request from its arrival until its answer is acknowledged.
 
 use std::net::SocketAddr;
 
@@ -16,8 +16,8 @@ use crate::types::error::{HostError, ReplyError};
 
 impl Engine {
     /// Binds a server port and returns its index. `bound` is the claim on which the processes of this host
-    /// have agreed. `None` if the port's old requests are still being ended, of which this call has ended
-    /// some: call again after releasing the lock.
+    /// have agreed. Returns `None` if the port's old requests are still ending: each call ends some of them,
+    /// so call again after releasing the lock.
     pub(crate) fn open_server(
         &mut self,
         now: Time,
@@ -28,7 +28,7 @@ impl Engine {
             return Err(HostError::Closed);
         }
         if let Some(&server) = self.requests.port_index.get(&port) {
-            // The port's last handle is dropped, and the port only waits for acknowledgements.
+            // The port's last handle was dropped, and the port is only waiting for acknowledgements.
             if self.requests.ports[server].closed {
                 self.requests.ports[server].closed = false;
                 self.requests.ports[server].abandoned = false;
@@ -36,7 +36,7 @@ impl Engine {
                 return Ok(Some(server));
             }
         }
-        // The port has no owner any more, so the caller does not get the error that it is taken.
+        // The port no longer has an owner, so the caller does not get the error that the port is taken.
         if self.endpoint.is_port_closing(port) {
             self.drive(now);
             if self.endpoint.is_port_closing(port) {
@@ -109,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// Accepts the answer to a request. The caller flushes.
+    /// Accepts the answer to a request. The caller must flush.
     pub(crate) fn answer(
         &mut self,
         now: Time,
@@ -144,7 +144,7 @@ impl Engine {
         self.flush(now);
     }
 
-    /// A server RPC is over.
+    /// Handles the end of a server RPC.
     pub(crate) fn end_request(&mut self, now: Time, rpc: RpcKey, reason: DoneReason) {
         let server = match self.buffers.role(rpc) {
             Role::None | Role::Call => None,
@@ -178,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// Removes the requests of clients that gave up, once they are more than half of the queue.
+    /// Removes the requests of clients that aborted, once they are more than half of the queue.
     fn remove_abandoned_requests(&mut self, server: usize) {
         let port = &mut self.requests.ports[server];
         if port.dead > port.queue.len() / 2 {
@@ -188,7 +188,7 @@ impl Engine {
         }
     }
 
-    /// Notes that the last handle of a server port is dropped. Untaken requests are given up; answers are
+    /// Records that the last handle of a server port was dropped. Untaken requests are given up; answers are
     /// still sent.
     pub(crate) fn close_server(&mut self, now: Time, server: usize) {
         self.requests.ports[server].closed = true;
@@ -218,7 +218,7 @@ impl Engine {
         }
     }
 
-    /// Whether every answer is acknowledged and, if `in_hand`, no taken request is unanswered.
+    /// Whether every answer is acknowledged and, if `in_hand` is set, no taken request is unanswered.
     pub(crate) fn is_drained(&self, in_hand: bool) -> bool {
         self.requests.ports.iter().all(|(_, port)| port.answered == 0 && (!in_hand || port.in_hand == 0))
     }

@@ -1,11 +1,11 @@
-//! Returns memory to the system after a peak of RPCs (LIMIT-11): the runtime's tables next to the endpoint's,
-//! and free pages that the allocator keeps.
+//! Returns memory to the system after a peak of RPCs (LIMIT-11): the runtime's tables that accompany the
+//! endpoint's, and free pages that the allocator keeps.
 
 use std::mem;
 
 use super::Engine;
 
-/// Entries for which the queues of ports keep room.
+/// Number of entries for which the queues of ports always keep room.
 const MIN_ROOM: usize = 64;
 
 impl Engine {
@@ -25,7 +25,7 @@ impl Engine {
         self.notify_progress();
     }
 
-    /// Whether the allocator is to return memory. The caller does so without the lock, since it takes
+    /// Whether the allocator should return memory. The caller does so without the lock, since it takes
     /// milliseconds.
     pub(crate) fn take_trim(&mut self) -> bool {
         mem::take(&mut self.shrink.trims)

@@ -1,4 +1,4 @@
-//! Sockets: their calls, the outcomes that wait in them, and answers whose bytes are lent.
+//! Sockets: their calls, the outcomes queued in them, and answers whose bytes are lent.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -25,7 +25,8 @@ use crate::types::error::{CallError, HostError, RecvError, ReplyError};
 
 impl Engine {
     /// Opens a socket at the server port `server`, or at a client port. `chosen` is a client port on which
-    /// the processes of this host have agreed, or that the caller knows to be free. Returns index and port.
+    /// the processes of this host have agreed, or that the caller knows to be free. Returns the index and the
+    /// port.
     pub(crate) fn open_socket(
         &mut self,
         now: Time,
@@ -59,8 +60,8 @@ impl Engine {
         Ok((index, port))
     }
 
-    /// Makes a socket with a client port accept requests like one with a server port. Returns the index of
-    /// the server port that takes them.
+    /// Makes a socket with a client port accept requests like a socket with a server port. Returns the index
+    /// of the server port that takes them.
     pub(crate) fn open_socket_server(&mut self, socket: usize) -> Result<usize, HostError> {
         let state = &mut self.sockets.open[socket];
         if state.closed || self.phase != Phase::Open {
@@ -93,7 +94,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Number of requests, and of outcomes of calls that are not private, that can be taken from a socket.
+    /// Number of requests and of outcomes of calls that are not private that can be taken from a socket.
     pub(crate) fn arrivals(&self, socket: usize) -> usize {
         self.sockets.open.get(socket).map_or(0, |state| {
             let server = state.server.and_then(|server| self.requests.ports.get(server));
@@ -102,8 +103,8 @@ impl Engine {
         })
     }
 
-    /// Whether a server port belongs to a socket that takes no more requests, not even those that have begun
-    /// to arrive.
+    /// Whether a server port belongs to a socket that takes no more requests, not even those that have
+    /// already begun to arrive.
     pub(crate) fn refuses_requests(&self, server: usize) -> bool {
         let port = &self.requests.ports[server];
         let socket = port.socket.and_then(|socket| self.sockets.open.get(socket));
@@ -162,27 +163,27 @@ impl Engine {
         self.sockets.open[socket].calls.iter().filter_map(info).collect()
     }
 
-    /// Gives up the sockets' calls whose deadline has passed; returns whether there were any. The caller
-    /// flushes.
+    /// Aborts the sockets' calls whose deadline has passed; returns whether there were any. The caller must
+    /// flush.
     pub(crate) fn expire_calls(&mut self, now: Time) -> bool {
         let mut any = false;
         while let Some(&(until, call)) = self.sockets.deadlines.first()
             && until <= now
         {
             self.sockets.deadlines.pop_first();
-            // The endpoint's event follows, and the result becomes that of the deadline.
+            // The endpoint's event follows, and turns the result into that of an expired deadline.
             self.endpoint.abort(now, self.calls.open[call].rpc);
             any = true;
         }
         any
     }
 
-    /// Keeps the result of a socket's call until it is taken.
+    /// Stores the result of a socket's call until it is taken.
     pub(crate) fn finish_socket_call(&mut self, call: usize, mut result: Result<Bytes, CallError>) {
         let Some(entry) = self.calls.open.get_mut(call) else { return };
         let CallOwner::Socket(owner) = &mut entry.owner else { return };
         if owner.result.is_some() {
-            // The call was aborted after it was over.
+            // The call was aborted after it had ended.
             return;
         }
         if let Some((until, timeout)) = owner.deadline
@@ -200,7 +201,7 @@ impl Engine {
         self.waiting.note_ready(WaitTarget::Socket(socket));
     }
 
-    /// Gives up a call. With `tell`, its outcome is `Aborted`, even if the call was over.
+    /// Aborts a call. With `tell`, its outcome is `Aborted`, even if the call had already ended.
     pub(crate) fn abort_socket_call(&mut self, now: Time, call: usize, tell: bool) {
         if !tell {
             return self.forget_socket_call(now, call);
@@ -218,7 +219,7 @@ impl Engine {
         self.endpoint.abort(now, rpc);
     }
 
-    /// Gives up a call without an outcome. A thread that waits for it finds that it is gone.
+    /// Aborts a call without an outcome. A thread that waits for the call finds that it no longer exists.
     pub(crate) fn forget_socket_call(&mut self, now: Time, call: usize) {
         let Some(entry) = self.calls.open.get_mut(call) else { return };
         let (rpc, owner) = (entry.rpc, std::mem::replace(&mut entry.owner, CallOwner::Nobody));
@@ -247,7 +248,7 @@ impl Engine {
     }
 
     /// Accepts the answer to a request of a socket. When the answer's bytes are no longer read, the socket
-    /// gets its cookie. The caller flushes.
+    /// gets the answer's cookie. The caller must flush.
     pub(crate) fn answer_lent(
         &mut self,
         now: Time,
@@ -273,7 +274,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The bytes of an answer are no longer read: returns them to the socket that lent them.
+    /// Returns the bytes of an answer, which are no longer read, to the socket that lent them.
     pub(crate) fn return_lent(&mut self, rpc: RpcKey, reason: DoneReason) {
         let Some(LentReply { socket, id, cookie, client, client_port }) =
             self.sockets.lent_replies.remove(&rpc)
@@ -289,23 +290,23 @@ impl Engine {
         };
         let returned = ReturnedReply { id, cookie, client, client_port, result };
         if self.sockets.open[socket].closed {
-            // The thread that closes the socket knows that all answers are returned.
+            // The thread that closes the socket knows that all answers have been returned.
             return;
         }
         self.sockets.open[socket].over.push_back(Deliverable::ReturnedReply(returned));
         self.waiting.note_ready(WaitTarget::Socket(socket));
     }
 
-    /// Sends an answer from a copy from now on, if it is still lent: the closing of the socket returns its
-    /// bytes.
+    /// Sends an answer from a copy from now on, if its bytes are still lent, because closing the socket
+    /// returns them.
     pub(crate) fn copy_lent_reply(&mut self, rpc: RpcKey) {
         if self.sockets.lent_replies.remove(&rpc).is_some() {
             self.buffers.copy_outgoing(rpc);
         }
     }
 
-    /// Closes a socket. Returns its lender of memory, which is the application's own code, and the answers
-    /// that are lent and [must be copied](Engine::copy_lent_reply).
+    /// Closes a socket. Returns its lender of memory, which is the application's own code, and the lent
+    /// answers that [must be copied](Engine::copy_lent_reply).
     pub(crate) fn close_socket(
         &mut self,
         now: Time,
@@ -315,7 +316,7 @@ impl Engine {
         let lent = lent.map(|(&rpc, _)| rpc).collect();
         let state = &mut self.sockets.open[socket];
         if std::mem::replace(&mut state.closed, true) {
-            // Another thread that closes the socket may have copied only some of them.
+            // Another thread that is closing the socket may have copied only some of them.
             return (None, lent);
         }
         self.endpoint.accept_requests(state.port, false);
@@ -329,7 +330,7 @@ impl Engine {
             self.endpoint.flush_acks(port); // ACK-13
         }
         match server {
-            // Its last handle closes the port itself.
+            // The server's last handle closes the port itself.
             Some(server) => self.refuse_queued(now, server),
             None => {
                 self.flush(now);

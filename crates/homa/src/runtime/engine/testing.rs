@@ -8,7 +8,7 @@ use homa_trace::Trace;
 
 use super::{Engine, Limits};
 
-/// An endpoint over loopback whose time the test controls.
+/// Creates an endpoint over loopback whose time the test controls.
 pub(crate) fn engine() -> Engine {
     let bind = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let driver = UdpDriver::bind(&UdpConfig { bind, ..UdpConfig::default() }).unwrap();

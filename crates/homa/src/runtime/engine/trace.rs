@@ -8,13 +8,13 @@ use crate::observe::stages::{Message, NOT_RUNNING_NS, TraceKey, WAKE_FOR_MESSAGE
 use crate::runtime::wait_target::WaitTarget;
 
 impl Engine {
-    /// The name of an RPC that is still open.
+    /// Returns the trace identity of an open RPC.
     pub(crate) fn traced(&self, rpc: RpcKey) -> TraceKey {
         let (id, peer) = self.endpoint.traced(rpc).unwrap_or_default();
         TraceKey { id, peer }
     }
 
-    /// The application started a call with a request of `length` bytes at the moment `at`.
+    /// Records that the application started a call with a request of `length` bytes at time `at`.
     pub(crate) fn note_call(&mut self, at: u64, call: usize, length: usize) {
         let TraceKey { id, peer } = self.calls.open[call].traced;
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -23,7 +23,7 @@ impl Engine {
         trace.record_stamped(at, EventKind::AppSend, id, Message::Request as u32, length, place);
     }
 
-    /// The application answered with `length` bytes at the moment `at`.
+    /// Records that the application answered with `length` bytes at time `at`.
     pub(crate) fn note_answer(&mut self, at: u64, rpc: RpcKey, length: usize) {
         if !self.endpoint.trace().is_recording() {
             return;
@@ -35,21 +35,21 @@ impl Engine {
         trace.record_stamped(at, EventKind::AppSend, id, Message::Response as u32, length, place);
     }
 
-    /// The application takes a message.
+    /// Records that the application takes a message.
     pub(crate) fn note_app_receive(&mut self, traced: TraceKey, message: Message, length: usize) {
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let trace = self.endpoint.trace();
         trace.record_with(EventKind::AppReceive, traced.id, message as u32, length, traced.peer, 0);
     }
 
-    /// A burst is about to be given to the driver.
+    /// Records that a burst is about to be given to the driver.
     pub(crate) fn note_burst_out(&mut self, packets: usize, bytes: u32) {
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
         self.endpoint.trace().record(EventKind::BurstOut, 0, packets, bytes);
     }
 
-    /// The driver took `taken` packets of the burst. If it has no more room, the message at the head of the
-    /// burst waits for room.
+    /// Records that the driver took `taken` packets of the burst. If it has no more room, the message at the
+    /// head of the burst waits for room.
     pub(crate) fn note_burst_taken(&mut self, taken: usize) {
         if !self.endpoint.trace().is_recording() {
             return;
@@ -64,13 +64,13 @@ impl Engine {
             let place = trace.place(traced.peer, priority);
             trace.record_again(EventKind::WaitBuffer, traced.id, wanted, 0, place);
         }
-        // The next burst is handed over after this moment, which separates the two.
+        // The next burst is handed over after this time, which separates the two.
         self.endpoint.trace().begin_stage();
     }
 
-    /// The driver was polled at `now`, and returned `datagrams` datagrams. Returns the time after that:
-    /// packets may have come meanwhile, and to give them the time `now` would be wrong by a tenth of a short
-    /// round trip.
+    /// Records that the driver was polled at `now`, and returned `datagrams` datagrams. Returns the time
+    /// afterwards: packets may have arrived during the poll, and stamping them with `now` would be wrong by a
+    /// tenth of a short round trip.
     pub(crate) fn note_burst_in(&mut self, datagrams: usize, now: Time) -> Time {
         if datagrams == 0 {
             self.receiving.empty_polls = self.receiving.empty_polls.saturating_add(1);
@@ -82,7 +82,7 @@ impl Engine {
         since.max(now)
     }
 
-    /// The packets of the burst that was read are processed.
+    /// Records that the packets of the received burst have been processed.
     pub(crate) fn note_burst_processed(&mut self, packets: u64) {
         if self.endpoint.trace().is_recording() {
             self.tracing.just_now = self.read_clock();
@@ -90,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// Reads the clock, which begins a stage of the trace; `None` if time is simulated.
+    /// Reads the clock and begins a stage of the trace; `None` if time is simulated.
     fn read_clock(&mut self) -> Option<Time> {
         let (at, now) = self.tracing.clock?.read_both();
         self.endpoint.trace().begin_stage_at(at);
@@ -115,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// Records when the kernel gave packets to the device, as far as it has reported this by now.
+    /// Records when the kernel handed packets to the device, as far as it has reported this.
     pub(crate) fn note_device_sent(&mut self) {
         let Some(clock) = self.tracing.device_clock else { return };
         let mut real_time = None;
@@ -129,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// A thread or task is woken for this target.
+    /// Records that a thread or task is woken for this target.
     pub(crate) fn note_wake(&mut self, on: WaitTarget, why: u32) {
         if !self.endpoint.trace().is_recording() {
             return;
@@ -139,7 +139,7 @@ impl Engine {
         self.endpoint.trace().record_with(EventKind::WakeSent, id, why, 0, peer, 0);
     }
 
-    /// The message for which a waiter on this target is woken.
+    /// Returns the message for which a waiter on this target is woken.
     fn traced_item(&self, on: WaitTarget) -> TraceKey {
         let found = match on {
             WaitTarget::Call(call) => self.calls.open.get(call).map(|call| call.traced),
@@ -161,14 +161,14 @@ impl Engine {
         found.unwrap_or_default()
     }
 
-    /// The calling thread goes to sleep.
+    /// Records that the calling thread goes to sleep.
     pub(crate) fn note_asleep(&mut self) {
         self.endpoint.trace().begin_stage();
         self.endpoint.trace().record(EventKind::Asleep, 0, 0, 0);
     }
 
-    /// The calling thread, asleep since `since`, ran again at `now`, which is `at` on the trace's clock.
-    /// `called`: another thread woke it.
+    /// Records that the calling thread, asleep since `since`, ran again at `now`, which is `at` on the
+    /// trace's clock. `called` means that another thread woke it.
     pub(crate) fn note_woken(&mut self, at: u64, (since, now): (Time, Time), called: bool) {
         let asleep_us = u32::try_from(now.since(since) / 1_000).unwrap_or(u32::MAX);
         let trace = self.endpoint.trace();
@@ -176,7 +176,8 @@ impl Engine {
         trace.record_stamped(at, EventKind::Woken, 0, u32::from(!called), asleep_us, place);
     }
 
-    /// The calling thread should have run at `due` but ran at `now`. A gap within the bound is not recorded.
+    /// Records that the calling thread should have run at `due` but ran at `now`. A gap within the bound is
+    /// not recorded.
     pub(crate) fn note_not_running(&mut self, due: Time, now: Time) {
         let away = now.since(due);
         if away >= NOT_RUNNING_NS {
@@ -186,8 +187,8 @@ impl Engine {
     }
 
     /// Like [`Engine::note_not_running`], for a thread whose last round began at `began`. If that round had
-    /// work, which may take long by itself, it recorded until `worked_until` on the trace's clock. Each round
-    /// calls this, so it reads no clock in the normal case.
+    /// work, which may take long by itself, the round recorded until `worked_until` on the trace's clock.
+    /// Each round calls this, so it normally reads no clock.
     #[inline]
     pub(crate) fn note_not_running_since(&mut self, (began, worked_until): (Time, Option<u64>), now: Time) {
         let mut away = now.since(began);

@@ -1,20 +1,20 @@
-//! Transmitting: bursts of packets from the endpoint to the driver.
+//! Transmitting: passing bursts of packets from the endpoint to the driver.
 
 use homa_proto::{Time, TransmitRun};
 
 use super::Engine;
 use crate::runtime::bundles::BURST;
 
-/// Maximum bytes of a burst, unless its only packet is longer. A datagram that the kernel segments has no
-/// more, and a short message that comes meanwhile waits for the burst. Large packets gain nothing from longer
-/// bursts.
+/// Maximum bytes of a burst, unless its only packet is longer. A datagram that the kernel segments holds no
+/// more than this, and a short message that arrives meanwhile waits for the burst. Large packets gain nothing
+/// from longer bursts.
 const BURST_BYTES: u32 = 65_400;
 
-/// A burst of this many bytes is full. A packet so large that only a few fit one datagram would not fit any
-/// more, and a shorter one can wait for the next burst.
+/// A burst of this many bytes counts as full. If packets are so large that only a few fit one datagram, no
+/// further packet would fit, and a shorter packet can wait for the next burst.
 const FULL_BYTES: u32 = 56_000;
 
-/// Maximum bursts sent before packets are received again.
+/// Maximum number of bursts sent before packets are received again.
 const BURSTS_PER_ROUND: usize = 2;
 
 /// The outcome of sending a burst.
@@ -24,12 +24,12 @@ enum Sent {
     Nothing,
     /// All packets were sent, or as many as the driver had room for.
     All,
-    /// As much as a burst may hold was sent; there may be more.
+    /// A full burst was sent; there may be more to send.
     FullBurst,
 }
 
 impl Engine {
-    /// Sends a bounded number of bursts; returns whether anything was sent. A remainder is due at once.
+    /// Sends a bounded number of bursts; returns whether anything was sent. Any remainder is due at once.
     pub(crate) fn transmit_round(&mut self, now: Time) -> bool {
         self.sending.backlog = false;
         for burst in 0..BURSTS_PER_ROUND {
@@ -43,7 +43,7 @@ impl Engine {
         true
     }
 
-    /// Whether to wake when the driver's descriptor shows that there is room.
+    /// Whether to wake when the driver's descriptor becomes writable.
     pub(crate) fn awaits_room(&self) -> bool {
         self.is_blocked() && self.driver.shows_room()
     }
@@ -51,7 +51,7 @@ impl Engine {
     /// Sends one burst.
     fn transmit_burst(&mut self, now: Time) -> Sent {
         if !self.sending.unsent.is_empty() {
-            // These packets were left over, and their RPCs may have ended meanwhile.
+            // These packets are left over from before, and their RPCs may have ended meanwhile.
             let buffers = &self.buffers;
             self.sending
                 .unsent
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Whether packets wait for which the driver has no room.
+    /// Whether packets are waiting because the driver has no room for them.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.sending.unsent.is_empty()
     }

@@ -27,20 +27,21 @@ impl Engine {
                     self.wake_task(on);
                 }
             } else if !self.wake_task(on) || matches!(on, WaitTarget::Socket(_)) {
-                // A socket's waker only reports readiness: the task it wakes need not wait here.
+                // A socket's waker only reports readiness: the task that it wakes need not wait at this
+                // endpoint.
                 self.offer(on);
             }
         }
     }
 
-    /// Wakes the tasks that wait for memory of outgoing messages, if enough is free.
+    /// Wakes the tasks that wait for outgoing messages to release memory, if enough is free.
     fn wake_for_room(&mut self) {
         let bytes = self.buffers.outgoing_bytes();
         let woken = self.waiting.rooms.extract_if(.., |(below, _)| bytes < *below);
         self.waiting.wakes.extend(woken.map(|(_, waker)| Wakeup::Task(waker)));
     }
 
-    /// Wakes a task that waits for this; returns whether there is one.
+    /// Wakes a task that waits for this target; returns whether there was one.
     fn wake_task(&mut self, on: WaitTarget) -> bool {
         let Some(waker) = self.pop_task(on) else { return false };
         self.waiting.wakes.push(Wakeup::Task(waker));
@@ -48,14 +49,14 @@ impl Engine {
         true
     }
 
-    /// Whether there are more items than threads that lead, or were woken, to take them.
+    /// Whether there are more items than leading or woken threads to take them.
     fn has_more_than_threads_take(&self, on: WaitTarget) -> bool {
         let threads = self.waiting.leader.iter().chain(&self.waiting.woken_targets);
         self.items(on) > threads.filter(|thread| **thread == on).count()
     }
 
-    /// Wakes one thread or task that waits for this, so that it looks at another endpoint; returns whether
-    /// there is one.
+    /// Wakes one thread or task that waits for this target, so that it checks another endpoint; returns
+    /// whether there was one.
     pub(crate) fn wake_one(&mut self, on: WaitTarget) -> bool {
         if self.waiting.wake_follower(on, self.driving.last_driven) {
             return true;
@@ -74,7 +75,7 @@ impl Engine {
         found
     }
 
-    /// Called by a thread before it stops driving: ensures that another thread drives, or will.
+    /// Called by a thread before it stops driving: ensures that another thread drives now or soon.
     pub(crate) fn leave(&mut self, now: Time) {
         self.wake_waiters();
         if let Some(on) = self.waiting.taken.take() {
@@ -95,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Wakes the first of the followers, which then leads.
+    /// Wakes the first of the followers to lead.
     fn hand_over(&mut self) {
         let followers = self.waiting.followers.iter().enumerate();
         let first = self.waiting.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
@@ -106,8 +107,8 @@ impl Engine {
         }
     }
 
-    /// Hands over the lead if it was left empty and no thread returned in time. Returns whether a thread is
-    /// on its way to lead.
+    /// Hands over leadership if it was left vacant and no thread returned in time. Returns whether a thread
+    /// is on its way to lead.
     pub(crate) fn hand_over_late(&mut self, now: Time) -> bool {
         if self.waiting.woken_targets.is_empty() && !self.waiting.followers.is_empty() {
             self.waiting.lead_handover.ended(now);
@@ -128,7 +129,7 @@ impl Engine {
     }
 
     /// Called by a thread that has sent packets without waiting. Wakes sleeping threads if they would now
-    /// sleep too long, or if packets lack room to be sent and the sleepers do not watch for it.
+    /// sleep too long, or if packets lack room to be sent and the sleepers do not watch for room.
     pub(crate) fn after_work(&mut self, now: Time) {
         self.driving.last_activity = now;
         self.wake_waiters();
@@ -165,7 +166,7 @@ impl Engine {
                 self.note_wake(WaitTarget::Drained, WAKE_TO_LEAD);
             }
         } else if due.is_some_and(|due| due < until) {
-            // Not worth a wake-up: the progress thread looks once in a tick.
+            // Not worth a wake-up: the progress thread checks once per tick.
             self.progress_must_watch();
         }
         true
