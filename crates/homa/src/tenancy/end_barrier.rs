@@ -1,41 +1,41 @@
-//! HOST-10: determines when the packets being received are younger than the last end of a process that had
+//! HOST-10: determines when all packets being received arrived after the last end of a process that had
 //! server ports.
 
 use std::net::SocketAddr;
 
 use homa_driver::{BufferSizes, Driver, RxBurst};
 
-/// Queues from which a driver may receive: one for each IP version.
+/// Number of queues from which a driver may receive: one for each IP version.
 const QUEUES: usize = 2;
 
-/// Minimum bytes by which the kernel charges a packet beyond its length.
+/// Minimum overhead in bytes that the kernel charges for a packet in addition to its length.
 const BOOKED_BYTES: u64 = 256;
 
 /// Packets that arrived before the end of a process wait in the driver's queues. They have all been read once
-/// a poll found no packets, or once as many bytes were read from each queue as it holds. Under load a poll
-/// always finds packets.
+/// a poll found no packets, or once each queue's capacity in bytes has been read from it. Under load a poll
+/// always finds packets, so the second condition is needed.
 pub(crate) struct EndBarrier {
-    /// Maximum bytes in each queue, charged with [`BOOKED_BYTES`]; `None` if unknown.
+    /// Capacity of each queue in bytes, charged with [`BOOKED_BYTES`]; `None` if unknown.
     queue_bytes: Option<u64>,
-    /// The registry's count of ends to which the fields below refer.
+    /// The registry's count of ended processes to which the fields below refer.
     seen: u64,
-    /// For each queue, the bytes in it that may be older than that end.
+    /// For each queue, the bytes in it that may have arrived before that end.
     old_bytes: [u64; QUEUES],
-    /// The queue of the last burst, since that end.
+    /// The queue of the last burst since that end.
     last: Option<usize>,
-    /// The packets being received are younger than that end.
+    /// Whether the packets being received arrived after that end.
     passed: bool,
 }
 
 impl EndBarrier {
     pub(crate) fn new(driver: &dyn Driver) -> EndBarrier {
-        // The kernel doubled the size for its own bookkeeping, but it may use all of it for packets.
+        // The kernel doubled the size for its own bookkeeping, but packets may use all of it.
         let held = |BufferSizes { receive_bytes, .. }| 2 * receive_bytes as u64;
         let queue_bytes = driver.buffer_sizes().map(held);
         EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, passed: false }
     }
 
-    /// Begins a poll for packets; the registry has counted `orphanings` ends.
+    /// Begins a poll for packets; the registry has counted `orphanings` ended processes.
     pub(crate) fn begin(&mut self, orphanings: u64) {
         if orphanings != self.seen {
             (self.seen, self.last) = (orphanings, None);
@@ -44,7 +44,7 @@ impl EndBarrier {
         self.passed = self.old_bytes == [0; QUEUES];
     }
 
-    /// Notes the result of the poll.
+    /// Records the result of the poll.
     pub(crate) fn note(&mut self, burst: &RxBurst) {
         if burst.is_empty() && !burst.may_have_more() {
             self.old_bytes = [0; QUEUES];
@@ -61,14 +61,14 @@ impl EndBarrier {
         }
         let only = if from == [true; QUEUES] { None } else { from.iter().position(|some| *some) };
         if let Some(queue) = only.filter(|_| only == self.last && !burst.may_have_more()) {
-            // Queues are polled in turn, so the other one was empty.
+            // Queues are polled in turn, so the other queue was empty.
             self.old_bytes[1 - queue] = 0;
         }
         self.last = only;
     }
 
-    /// Whether the packets being received are younger than the last end, if the registry has now counted
-    /// `orphanings` ends.
+    /// Whether the packets being received arrived after the last end of a process, if the registry has now
+    /// counted `orphanings` ends.
     pub(crate) fn has_passed(&self, orphanings: u64) -> bool {
         self.passed && self.seen == orphanings
     }
@@ -90,7 +90,7 @@ mod tests {
         EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, passed: false }
     }
 
-    /// A poll that finds this many packets of 1,000 bytes.
+    /// Runs a poll that finds this many packets of 1,000 bytes.
     fn poll(barrier: &mut EndBarrier, orphanings: u64, v6: bool, packets: usize) -> bool {
         barrier.begin(orphanings);
         let mut burst = RxBurst::new();
@@ -119,7 +119,7 @@ mod tests {
         let mut barrier = barrier(Some(QUEUE_BYTES));
         let looks = (0..100).take_while(|_| !poll(&mut barrier, 1, false, 1)).count() as u64;
         assert_eq!(looks, QUEUE_BYTES.div_ceil(1_000 + BOOKED_BYTES));
-        // Both queues in turn: as much must be read from each.
+        // With both queues in turn, each must be read up to its capacity.
         let both = (0..100).take_while(|at| !poll(&mut barrier, 2, at % 2 == 1, 1)).count() as u64;
         assert_eq!(both, 2 * looks);
     }
@@ -128,7 +128,7 @@ mod tests {
     fn a_queue_that_was_passed_over_was_empty() {
         let mut barrier = barrier(Some(QUEUE_BYTES));
         assert!(!poll(&mut barrier, 1, false, 10));
-        // The other queue had its turn, and this is the rest of it.
+        // The other queue had its turn, and this is the rest of this queue.
         assert!(!poll(&mut barrier, 1, true, 1));
         assert!(!poll(&mut barrier, 1, false, 10));
         assert!(!poll(&mut barrier, 1, false, 1));
@@ -145,7 +145,7 @@ mod tests {
             barrier.note(&burst);
             assert!(!barrier.has_passed(1));
         }
-        // Nor does a burst whose queue was passed over.
+        // A burst whose queue was skipped does not count either.
         assert!(burst.push((Ipv4Addr::new(10, 0, 0, 2), 0).into(), &[0; 1_000]));
         for _ in 0..100 {
             barrier.begin(1);

@@ -1,7 +1,7 @@
 //! An endpoint's lease on host-wide resources: grant budget, uplink, cutoffs. The rest belongs to other
 //! processes, over raw IP, or to other endpoints of the same process.
 //!
-//! All of this happens in drive rounds, and no endpoint waits for another one.
+//! All of this happens in drive rounds, and no endpoint waits for another.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use crate::tenancy::process_group::{CutoffSet, GroupPool, LeaseShare, LeaseWatch
 /// arrive.
 const RETRY_NS: u64 = 200_000;
 
-/// How often one of several endpoints publishes its observations, and checks whether there is a live leader.
+/// How often an endpoint publishes its observations and checks for a live leader, if there are several
+/// endpoints.
 const TICK_NS: u64 = 20 * MS;
 
-/// Where the host-wide resources are stored.
+/// The place where the host-wide resources are stored.
 pub(crate) enum LeaseSource {
     /// A segment that other processes map.
     Segment(Arc<Segment>),
-    /// This process's memory, for several endpoints; the number is this endpoint's index.
+    /// This process's memory, shared by several endpoints; the number is this endpoint's index.
     EndpointGroup(Arc<GroupPool>, usize),
 }
 
@@ -29,25 +30,25 @@ pub(crate) struct HostLease {
     source: LeaseSource,
     /// The value of the source's clock at [`Time::ZERO`], in nanoseconds.
     start_ns: u64,
-    /// Set if budget was short: the time to retry.
+    /// When to retry, if the budget was short.
     retry_at: Option<Time>,
     /// Grant budget that this endpoint has leased.
     leased: u64,
-    /// Number of the cutoffs that were adopted last.
+    /// Publication number of the cutoffs that were last adopted.
     adopted_cutoffs: u64,
-    /// Version of the cutoffs that the host knows.
+    /// Version of the cutoffs that the endpoint knows.
     cutoff_version: u16,
     leads: bool,
-    /// Uplink time of this endpoint's packets that has been published, in nanoseconds.
+    /// Uplink time of this endpoint's packets that has already been published, in nanoseconds.
     uplink_published_ns: u64,
-    /// Whether it is published that a message here waits for the uplink.
+    /// Whether it has been published that a message here waits for the uplink.
     waiting_published: bool,
     watch: LeaseWatch,
     next_tick: Time,
 }
 
 impl HostLease {
-    /// Begins to share: the endpoint gets the host's cutoffs now, and all other resources when it needs them.
+    /// Begins sharing: the endpoint gets the host's cutoffs now, and all other resources when it needs them.
     pub(crate) fn new(source: LeaseSource, start_ns: u64, endpoint: &mut Endpoint) -> HostLease {
         endpoint.set_grant_budget(Time::ZERO, 0);
         endpoint.follow_cutoffs(true);
@@ -79,8 +80,8 @@ impl HostLease {
         self.start_ns + now.as_ns()
     }
 
-    /// When a drive round is due for the host-wide resources. An endpoint without a lease need not show that
-    /// it is alive.
+    /// Returns when a drive round is due for the host-wide resources. An endpoint that holds no lease need
+    /// not show that it is alive.
     pub(crate) fn next_wake(&self) -> Time {
         let tick = match &self.source {
             LeaseSource::EndpointGroup(..) if self.leased > 0 => self.next_tick,
@@ -89,7 +90,7 @@ impl HostLease {
         self.retry_at.unwrap_or(Time::NEVER).min(tick)
     }
 
-    /// HOST-4: adopts the host's cutoffs if they changed.
+    /// HOST-4: adopts the host's cutoffs if they have changed.
     pub(crate) fn adopt_cutoffs(&mut self, endpoint: &mut Endpoint) {
         if self.lease_share().cutoffs_published() == self.adopted_cutoffs {
             return;
@@ -102,7 +103,7 @@ impl HostLease {
         }
     }
 
-    /// HOST-4: publishes cutoffs that the endpoint has computed.
+    /// HOST-4: publishes the cutoffs that the endpoint has computed.
     pub(crate) fn publish_cutoffs(&mut self, endpoint: &mut Endpoint) {
         let (levels, version) = endpoint.cutoffs();
         if version == self.cutoff_version || !self.leads {
@@ -119,7 +120,7 @@ impl HostLease {
         }
     }
 
-    /// HOST-5: leases grant budget for waiting messages, and gives back budget that no message needs.
+    /// HOST-5: leases grant budget for waiting messages, and returns budget that no message needs.
     pub(crate) fn lease_grants(&mut self, now: Time, endpoint: &mut Endpoint) {
         let demand = endpoint.grant_demand();
         let lease = self.lease_share().lease_grants(demand, endpoint.granted_bytes());
@@ -130,8 +131,8 @@ impl HostLease {
         self.retry_at = (demand > lease).then_some(now + RETRY_NS);
     }
 
-    /// HOST-6: passes to the endpoint the uplink's backlog of other endpoints' packets, and the length of the
-    /// shortest message that waits in another endpoint.
+    /// HOST-6: tells the endpoint how much of the uplink's backlog is other endpoints' packets, and the
+    /// length of the shortest message that waits in another endpoint.
     pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
         let (lease_share, clock_ns) = (self.lease_share(), self.clock_ns(now));
         let backlog_ns = lease_share.uplink_backlog_ns(clock_ns);
@@ -158,7 +159,7 @@ impl HostLease {
         }
     }
 
-    /// Begins or stops to compute the cutoffs as the leader, and passes on the observed traffic.
+    /// Starts or stops computing the cutoffs as leader, and forwards the observed traffic.
     pub(crate) fn set_leader(&mut self, endpoint: &mut Endpoint, leads: bool) {
         self.adopt_cutoffs(endpoint);
         if leads != self.leads {
@@ -173,7 +174,7 @@ impl HostLease {
         }
     }
 
-    /// Does the work of one of several endpoints that is due every few tens of milliseconds in which the
+    /// For one of several endpoints: does the work that is due every few tens of milliseconds while the
     /// endpoint is driven.
     pub(crate) fn tick(&mut self, now: Time, endpoint: &mut Endpoint) {
         if now < self.next_tick {
@@ -186,8 +187,8 @@ impl HostLease {
         self.set_leader(endpoint, leads);
     }
 
-    /// Three numbers of bytes: those that all endpoints together may have granted and not received, those
-    /// that this endpoint has leased, and those that all have leased.
+    /// Returns three byte counts: the bytes that all endpoints together may have granted but not received,
+    /// the bytes that this endpoint has leased, and the bytes that all endpoints have leased.
     pub(crate) fn grant_bytes(&self) -> (u64, u64, u64) {
         (self.lease_share().budget_bytes(), self.leased, self.lease_share().leased_bytes())
     }
@@ -212,10 +213,11 @@ mod tests {
     use super::*;
 
     const STEP_NS: u64 = 100;
-    /// Maximum bytes of a packet.
+    /// Maximum packet size in bytes.
     const PACKET: u32 = 1_500;
 
-    /// A link that takes 1 ns for each byte and has no other overhead, and messages that need no grants.
+    /// Settings for a link that takes 1 ns per byte and has no other overhead, and messages that need no
+    /// grants.
     fn link() -> Config {
         Config {
             link_mbps: Some(8_000),
@@ -258,7 +260,7 @@ mod tests {
             self.endpoint.send_request(now, self.port, to, 99, length, options).unwrap()
         }
 
-        /// Bytes that a drive round sends.
+        /// Returns the number of bytes that a drive round sends.
         fn drive(&mut self, now: Time) -> u32 {
             self.lease.note_uplink(now, &mut self.endpoint);
             let packets = std::iter::from_fn(|| self.endpoint.poll_transmit(now));
@@ -285,8 +287,7 @@ mod tests {
             of_short += short.drive(now);
             now = now + STEP_NS;
         }
-        // The packets in between are those already in flight, and the share of the oldest message: one part
-        // in 20.
+        // The bytes in between are packets already in flight, and the oldest message's share: one part in 20.
         let between = of_long - before;
         assert!(between <= 50_000 / 20 + 3 * PACKET, "{between} bytes went before"); // HOST-6
         assert!(long.endpoint.stats().uplink_left_to_others > 0);
@@ -311,7 +312,7 @@ mod tests {
             now = now + STEP_NS;
         }
         assert!(long.endpoint.stats().uplink_left_to_others > 0);
-        // This endpoint lets the backlog run out, and may then be a step late: a burst that it sends at once
+        // This endpoint lets the backlog drain, and may then be a step late: a burst that it sends at once
         // takes many steps.
         let busy_ns = long.endpoint.uplink_sent_ns();
         assert!(now.as_ns() <= busy_ns + busy_ns / 20, "{now:?}");
@@ -332,7 +333,7 @@ mod tests {
             of_short += short.drive(now);
             now = now + STEP_NS;
         }
-        // One part in 20 of two million bytes, and a little for the start.
+        // One part in 20 of two million bytes, plus some for the start.
         assert!((80_000..=130_000).contains(&of_long), "{of_long} of {of_short} bytes"); // SEND-5
     }
 
@@ -343,7 +344,7 @@ mod tests {
         one.send(now, 200_000);
         other.send(now, 200_000);
         while sent != [200_000; 2] {
-            // Each endpoint is driven first in turn.
+            // Take turns in driving first.
             sent[0] += one.drive(now);
             sent[1] += other.drive(now);
             now = now + STEP_NS;

@@ -1,4 +1,4 @@
-//! Sharing: between the endpoints of a host, and between the processes at its address.
+//! Sharing between the endpoints of a host, and between the processes at its address.
 
 pub(crate) mod end_barrier;
 pub(crate) mod endpoint_group;
@@ -13,10 +13,11 @@ use endpoint_group::GroupMember;
 use host_lease::HostLease;
 use processes::ProcessMember;
 
-/// What an endpoint shares with other processes, and with the other endpoints of its host.
+/// State that an endpoint shares with other processes and with the other endpoints of its host.
 #[derive(Default)]
 pub(crate) struct Tenancy {
-    /// This endpoint's part in what processes share; `None` if this host has its address to itself.
+    /// This endpoint's part in the resources shared by processes; `None` if this host has its address to
+    /// itself.
     pub(crate) processes: Option<ProcessMember>,
     /// This endpoint's membership in the group of the host's endpoints; `None` if it is the only one.
     pub(crate) group: Option<GroupMember>,

@@ -1,5 +1,4 @@
-//! A host's part in the address that it shares with other processes: what the engine does with its
-//! [`Segment`].
+//! A host's part in the address that it shares with other processes: how the engine uses its [`Segment`].
 //!
 //! All of this happens in drive rounds, and nothing waits for another process: if the segment's lock is not
 //! free, the next tick tries again. Only opening a port waits, before it takes the host's lock.
@@ -19,15 +18,15 @@ use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner
 use crate::tenancy::shared_socket::{SharedSocket, port_of};
 use crate::types::error::HostError;
 
-/// How often a process checks on the others and shows that it is alive. This is a small part of the time
+/// How often a process checks on the others and shows that it is alive. This is a small fraction of the time
 /// after which a peer's RPC gives up, and costs an idle host fifty wake-ups per second.
 const TICK_NS: u64 = 20 * MS;
 
-/// Stands for the owner of a packet that no endpoint of this host should process.
+/// Owner of a packet that no endpoint of this host should process.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// Maximum bursts dropped at the beginning, far more than a receive buffer holds: acknowledgements to all
-/// processes may keep coming.
+/// Maximum number of bursts dropped at the start. It far exceeds a receive buffer, since acknowledgements to
+/// all processes may keep arriving.
 const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
 
 /// This endpoint's part in the shared address: see the [module](self).
@@ -41,24 +40,24 @@ pub(crate) struct ProcessMember {
     /// The monotonic clock at [`Time::ZERO`], in nanoseconds.
     start_ns: u64,
     next_tick: Time,
-    /// Closed ports that will be released once their last RPC is freed.
+    /// Closed ports that will be released once their last RPC has been freed.
     closing: Vec<u16>,
-    /// The filter that the driver has.
+    /// The driver's current filter.
     filter: ReceiveFilter,
-    /// Tracks what was received since the last end of a process.
+    /// Tracks which packets were received since the last end of a process.
     end_barrier: EndBarrier,
-    /// The UDP socket that processes share; `None` over raw IP, where each has its own.
+    /// The UDP socket that processes share; `None` over raw IP, where each process has its own.
     pub(crate) socket: Option<SharedSocket>,
-    /// Scratch memory: which packets of a burst belong to other processes.
+    /// Scratch memory: marks the packets of a burst that belong to other processes.
     foreign: Vec<bool>,
 }
 
 impl ProcessMember {
-    /// Begins to share the address. The endpoint, at `index` of the host's endpoints, leases ids when it
-    /// needs some.
+    /// Begins sharing the address. The endpoint, at `index` of the host's endpoints, leases IDs when it needs
+    /// them.
     ///
     /// # Errors
-    /// The driver accepts no filter.
+    /// The driver does not accept a filter.
     pub(crate) fn new(
         (slots, index): (Arc<EndpointSlots>, usize),
         start_ns: u64,
@@ -89,7 +88,7 @@ impl ProcessMember {
         })
     }
 
-    /// Adds the segment's numbers to the metrics.
+    /// Adds the segment's counts to the metrics.
     pub(crate) fn count(&self, host: &mut HostCounts) {
         let counts = self.segment.counts();
         host.shared_processes = counts.processes;
@@ -105,20 +104,20 @@ impl ProcessMember {
         self.start_ns + now.as_ns()
     }
 
-    /// When a drive round is due for the shared address.
+    /// Returns when a drive round is due for the shared address.
     pub(crate) fn next_wake(&self) -> Time {
         self.next_tick
     }
 
-    /// The owner of a packet. The segment decides, not the filter: the segment is never older than the
-    /// packet.
+    /// Returns the owner of a packet. The segment decides, not the filter: the segment is never older than
+    /// the packet.
     fn owner_of(&self, packet: &[u8]) -> PacketOwner {
-        // A packet too short to have a port counts as for port 0, which no process has.
+        // A packet too short to have a port counts as a packet for port 0, which no process has.
         match self.slots.owner_of(port_of(packet).unwrap_or(0), self.receives()) {
             // HOST-10: the filter lags behind. This packet may have arrived while the process that had the
-            // port was alive, and may have run there. It cannot be told from a later packet, and the answer
-            // that no process has the port would tell its client that it did not run. The client sends again,
-            // and the answer to that packet is correct.
+            // port was alive, and may have run there. It cannot be distinguished from a later packet, and an
+            // answer that no process has the port would tell its client that the request did not run. The
+            // client resends, and the answer to that packet is correct.
             PacketOwner::Unowned { orphan: true }
                 if !self.end_barrier.has_passed(self.segment.orphanings()) =>
             {
@@ -133,9 +132,9 @@ impl ProcessMember {
         self.end_barrier.begin(self.segment.orphanings());
     }
 
-    /// Notes the result of the poll.
+    /// Records the result of the poll.
     pub(crate) fn note_received(&mut self, burst: &RxBurst) {
-        // Handed-over packets show nothing of the queues from which packets are received.
+        // Handed-over packets say nothing about the queues from which packets are received.
         if !burst.is_handed_over() {
             self.end_barrier.note(burst);
         }
@@ -146,8 +145,8 @@ impl ProcessMember {
         self.socket.as_ref().map(|socket| socket.receives)
     }
 
-    /// The endpoints of this host that a packet concerns, given the route that its ids imply. No endpoint of
-    /// this host owns another process's packet.
+    /// Returns the endpoints of this host that a packet concerns, given the route implied by its IDs. No
+    /// endpoint of this host owns another process's packet.
     pub(crate) fn route(&self, packet: &[u8], route: Route) -> Route {
         match self.owner_of(packet) {
             PacketOwner::Foreign => Route { owner: NOBODY, others: route.others | 1 << route.owner },
@@ -155,7 +154,7 @@ impl ProcessMember {
         }
     }
 
-    /// HOST-10: before this endpoint processes a packet, notes whether the server for which it is has ended.
+    /// HOST-10: before this endpoint processes a packet, records whether the packet's server has ended.
     pub(crate) fn note_owner_of(&self, packet: &[u8], endpoint: &mut Endpoint) {
         let Some(port) = port_of(packet) else { return };
         // A packet that was routed here is processed even if this endpoint has not settled.
@@ -169,21 +168,21 @@ impl ProcessMember {
         self.owner_of(packet) == PacketOwner::Foreign
     }
 
-    /// HOST-3: ensures that there is an id for the next request.
+    /// HOST-3: ensures that there is an ID for the next request.
     pub(crate) fn lease_ids(&self, endpoint: &mut Endpoint) {
         if endpoint.ids_left() == 0 {
             endpoint.set_ids(self.segment.lease_ids(), process_group::IDS_PER_LEASE);
         }
     }
 
-    /// Processes a received burst of which some may belong to other processes.
+    /// Processes a received burst, part of which may belong to other processes.
     pub(crate) fn take_burst(
         &mut self,
         now: Time,
         rx: &RxBurst,
         (endpoint, buffers): (&mut Endpoint, &mut Buffers),
     ) {
-        // Each packet is classified once: ports change hands meanwhile, and no packet may be processed by two
+        // Classify each packet once: ports change hands meanwhile, and no packet may be processed by two
         // processes.
         let mut foreign = std::mem::take(&mut self.foreign);
         foreign.clear();
@@ -204,19 +203,19 @@ impl ProcessMember {
         self.foreign = foreign;
     }
 
-    /// Notes that a port was closed.
+    /// Records that a port was closed.
     pub(crate) fn port_closed(&mut self, now: Time, port: u16) {
         self.closing.push(port);
         self.next_tick = self.next_tick.min(now + MS);
     }
 
-    /// Notes that a port was opened. It may have been closed just before and not be released yet.
+    /// Records that a port was opened. It may have been closed just before and not have been released yet.
     pub(crate) fn port_opened(&mut self, port: u16) {
         self.closing.retain(|closing| *closing != port);
         self.slots.port_opened(self.index, port);
     }
 
-    /// Releases ports whose last RPC is freed.
+    /// Releases ports whose last RPC has been freed.
     fn release_ports(&mut self, now: Time, endpoint: &Endpoint) {
         let (open, free): (Vec<u16>, Vec<u16>) =
             self.closing.drain(..).partition(|&port| endpoint.is_port_open(port));
@@ -235,8 +234,8 @@ impl ProcessMember {
     /// The driver accepts neither this filter nor an empty one.
     pub(crate) fn refilter(&mut self, driver: &mut dyn Driver) -> std::io::Result<()> {
         let (ports, others) = self.slots.ports();
-        // HOST-8: one process answers for the ports that no process has: the leader, or the one that receives
-        // for all.
+        // HOST-8: one process answers for the ports that no process has: the leader, or the process that
+        // receives for all.
         let answers = self.receives().unwrap_or_else(|| self.slots.leads());
         let filter = ReceiveFilter::new(ports, answers.then_some(others));
         if filter == self.filter {
@@ -251,14 +250,14 @@ impl ProcessMember {
         Ok(())
     }
 
-    /// Finds out whether this process is to receive from the shared UDP socket; returns whether that changed.
+    /// Determines whether this process should receive from the shared UDP socket; returns whether that
+    /// changed.
     pub(crate) fn choose_receiver(&mut self, now: Time) -> bool {
         let now_ns = self.monotonic_ns(now);
         self.socket.as_mut().is_some_and(|socket| socket.choose_receiver(&self.slots, now_ns))
     }
 
-    /// Hands received packets and reports over to the processes that they are for, if they share this
-    /// process's socket.
+    /// Hands received packets and reports over to their processes, if these share this process's socket.
     pub(crate) fn hand_over(&self, driver: &mut dyn Driver, burst: &RxBurst) {
         if let Some(socket) = &self.socket {
             socket.hand_over(&self.slots, driver, burst);
@@ -288,12 +287,12 @@ impl ProcessMember {
     }
 }
 
-/// Drops packets that came before the driver had a filter. Other processes have answered them, for ports that
-/// may soon belong to this process: requests that they refused must not be executed here.
+/// Drops packets that arrived before the driver had a filter. Other processes have answered them, for ports
+/// that may soon belong to this process: requests that they refused must not be executed here.
 fn forget_queued(driver: &mut dyn Driver) {
     let mut burst = RxBurst::new();
     for _ in 0..MAX_FORGOTTEN_BURSTS {
-        // A broken driver reports its error again later.
+        // A broken driver will report its error again later.
         if !matches!(driver.receive(&mut burst), Ok(1..)) {
             return;
         }
@@ -322,7 +321,7 @@ mod tests {
     /// Capacity of the wire in bytes.
     const RECEIVE_BYTES: usize = 10_000;
 
-    /// The packets that wait to be received, and those that were sent.
+    /// The packets waiting to be received, and the packets that were sent.
     #[derive(Clone, Default)]
     struct Wire {
         come: Arc<Mutex<VecDeque<Vec<u8>>>>,
@@ -334,7 +333,7 @@ mod tests {
             self.come.lock().unwrap().extend(packets);
         }
 
-        /// The answers that were sent since the last call, which are all RPC_UNKNOWN.
+        /// Returns the answers sent since the last call, all of which are RPC_UNKNOWN.
         fn reasons(&self) -> Vec<UnknownReason> {
             let sent = std::mem::take(&mut *self.sent.lock().unwrap());
             let reason = |bytes: &Vec<u8>| match wire::decode(bytes, bytes.len()).unwrap().body {
@@ -391,7 +390,7 @@ mod tests {
         Endpoint::new(Config { incarnation, ..Config::default() }, Trace::off()).unwrap()
     }
 
-    /// The engine of a process that is its host's leader, and its wire.
+    /// Creates the engine of a process that is its host's leader, and its wire.
     fn leader(dir: &Dir) -> (Engine, Wire) {
         let segment = dir.open();
         let _ = segment.tick(0, &mut LeaseWatch::default());
@@ -427,7 +426,7 @@ mod tests {
         other.bind(PORT).unwrap();
         let now = Time::from_ns(TICK_NS);
         engine.drive(now);
-        // The packet came to both, and the other process has run it before the leader reads it.
+        // The packet reached both processes, and the other process has run it before the leader reads it.
         wire.bring(request(&mut client, now));
         drop(other);
         engine.drive(now);

@@ -1,9 +1,9 @@
-//! The UDP socket that the processes of one address share in Linux Homa's UDP form.
+//! The UDP socket shared by the processes at one address with Linux Homa's UDP encapsulation.
 //!
 //! One process receives from it (HOST-12), and hands each packet over to the process that has its Homa port.
-//! Acknowledgements ride on packets for any port, so the process of the acknowledged RPC gets the header of
-//! such a packet. Packets that concern the whole host go to all. Network reports go to the process whose port
-//! they quote, whichever process has taken them from the socket (HOST-13).
+//! Acknowledgements piggyback on packets for any port, so the process of the acknowledged RPC gets the header
+//! of such a packet. Packets that concern the whole host go to all processes. Network reports go to the
+//! process whose port they quote, whichever process took them from the socket (HOST-13).
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::tenancy::process_group::{EndpointSlots, ReceiverWatch, Segment};
 
 /// Offset of a packet's type.
 const TYPE_AT: usize = 11;
-/// Offset of the acknowledgement in DATA: the id of the RPC, and its server port.
+/// Offset of the acknowledgement in DATA: the ID of the RPC, and its server port.
 const ACK_AT: usize = 36;
 
 /// This endpoint's part in the shared socket: see the [module](self).
@@ -27,7 +27,7 @@ pub(crate) struct SharedSocket {
 }
 
 impl SharedSocket {
-    /// Begins to share the driver's socket, if it is one that processes share.
+    /// Joins the driver's socket, if it is one that processes share.
     pub(crate) fn join(segment: &Segment, driver: &mut dyn Driver) -> io::Result<Option<SharedSocket>> {
         let Some(exchange) = driver.exchange() else { return Ok(None) };
         let path = exchange.path();
@@ -36,13 +36,13 @@ impl SharedSocket {
         Ok(Some(SharedSocket { path, receives: false, watch: ReceiverWatch::default() }))
     }
 
-    /// Finds out whether this process is to receive from the socket; returns whether that changed.
+    /// Determines whether this process should receive from the socket; returns whether that changed.
     pub(crate) fn choose_receiver(&mut self, slots: &EndpointSlots, now_ns: u64) -> bool {
         let receives = slots.receives(self.path, now_ns, &mut self.watch);
         std::mem::replace(&mut self.receives, receives) != receives
     }
 
-    /// Hands over the packets of a burst, and the reports of the socket.
+    /// Hands over the packets of a burst and the reports of the socket.
     pub(crate) fn hand_over(&self, slots: &EndpointSlots, driver: &mut dyn Driver, burst: &RxBurst) {
         let Some(exchange) = driver.exchange() else { return };
         while let Some(port) = exchange.next_report() {
@@ -70,7 +70,7 @@ impl SharedSocket {
         exchange.flush();
     }
 
-    /// The processes that need all of a packet, and those that need its header: a bit for each slot.
+    /// Returns the processes that need all of a packet, and those that need its header, as one bit per slot.
     fn recipients(&self, slots: &EndpointSlots, packet: &[u8]) -> (u64, u64) {
         let kind = packet.get(TYPE_AT).and_then(|&kind| PacketType::try_from(kind).ok());
         match kind {
@@ -85,13 +85,13 @@ impl SharedSocket {
     }
 }
 
-/// The destination port of a Homa packet.
+/// Returns the destination port of a Homa packet.
 pub(crate) fn port_of(packet: &[u8]) -> Option<u16> {
     let bytes = packet.get(2..4)?;
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// The server port of the RPC that a DATA packet acknowledges.
+/// Returns the server port of the RPC that a DATA packet acknowledges.
 fn acked_port(packet: &[u8]) -> Option<u16> {
     let ack = packet.get(ACK_AT..ACK_AT + 10)?;
     ack[..8].iter().any(|&byte| byte != 0).then(|| u16::from_be_bytes([ack[8], ack[9]]))

@@ -48,7 +48,7 @@ pub enum SegmentError {
         path: PathBuf,
         /// This host's address.
         address: IpAddr,
-        /// The other process's id in this process's pid namespace; 0 if it has none there.
+        /// The other process's ID in this process's pid namespace; 0 if it has none there.
         pid: i32,
     },
     /// Processes of another version are running.

@@ -2,35 +2,35 @@
 //! endpoints of the host.
 //!
 //! A server port is open in all endpoints of its host, and a thread in `recv` waits at one of them. The same
-//! holds for a socket with a server port, whose outcomes of calls are offered like requests. The socket's
-//! waker is called as well, but does not count as a waiter. An endpoint with a request and no thread
-//! available for it marks itself in `surplus` and calls for help: one thread that waits at another endpoint
-//! is woken. In the steady state each endpoint has threads of its own, and nothing is written here.
+//! holds for a socket with a server port, whose call outcomes are offered like requests. The socket's waker
+//! is called as well, but does not count as a waiter. An endpoint with a request but no available thread
+//! marks itself in `surplus` and calls for help: one thread that waits at another endpoint is woken. In the
+//! steady state each endpoint has its own threads, and nothing is written here.
 //!
-//! Most busy threads return soon, and a wake-up costs more than the time that they take. So a mark alone
-//! makes no call while the recent history supports this: threads that poll at other endpoints see the mark at
-//! once, and the endpoint's own threads return. The endpoint's progress thread then makes the call, within a
-//! tick. If that proves wrong, calls are made at once for a while
+//! Most busy threads return soon, and a wake-up costs more than the time until they return. Therefore, while
+//! recent history supports it, an endpoint only marks itself and makes no call: threads that poll at other
+//! endpoints see the mark at once, and the endpoint's own threads return. Otherwise the endpoint's progress
+//! thread makes the call within a tick, and calls are then made at once for a while
 //! ([`HandoverBackoff`](crate::runtime::handover::HandoverBackoff)). When a call was made for each request
-//! that found all threads of its endpoint busy, a loaded server made more than one call for each RPC. Each
-//! call takes the lock of another endpoint.
+//! that found all threads of its endpoint busy, a loaded server made more than one call per RPC. Each call
+//! takes the lock of another endpoint.
 //!
-//! # Why nothing is stranded
-//! Assume that a request is in the queue of endpoint E, and no thread that waits there is on its way. The
-//! request was noted ready under E's lock. The thread that released that lock woke a thread or task of E, or
-//! marked E. A thread that takes one of several requests and leaves others also marks E
-//! (`pass_on` of the engine). While E has such a request its progress thread does not rest: it checks once in
-//! a tick, marks E, and calls. So it is sufficient that a call finds a thread if any thread sleeps:
+//! # Why no request is stranded
+//! Assume that a request is in the queue of endpoint E, and no thread that waits at E is on its way. The
+//! request was recorded as ready under E's lock. The thread that released that lock woke a thread or task of
+//! E, or marked E. A thread that takes one of several requests and leaves others also marks E (`pass_on` of
+//! the engine). While E has such a request its progress thread does not rest: once per tick it checks, marks
+//! E, and calls. It is therefore sufficient that a call finds a thread if any thread sleeps:
 //! - A thread that goes to sleep at H announces H in `waiting` and then checks `surplus`, both while it holds
 //!   H's lock to enter H's list of sleepers. A caller checks that list under the same lock. If it does so
-//!   before the sleeper's hold, the sleeper sees the caller's mark; if after, the caller finds the sleeper.
-//!   (An announcement stands until a caller finds no waiter at H.)
-//! - While a call is in progress (`called`) no second one is made. It ends when the woken thread checks, or
-//!   when no waiter was found: first `called` is withdrawn, then `surplus` is checked again, so that a mark
-//!   made meanwhile is seen.
+//!   before the sleeper takes the lock, the sleeper sees the caller's mark; if after, the caller finds the
+//!   sleeper. (An announcement stands until a caller finds no waiter at H.)
+//! - While a call is in progress (`called`), no second call is made. A call ends when the woken thread
+//!   checks, or when no waiter was found: first `called` is cleared, then `surplus` is checked again, so that
+//!   a mark made in the meantime is seen.
 //!
-//! All of these accesses are sequentially consistent. A mark is removed when the queue is empty, under E's
-//! lock.
+//! All of these accesses are sequentially consistent. A mark is removed under E's lock when the queue is
+//! empty.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,13 +42,13 @@ use crate::types::error::RecvError;
 
 /// The exchange of one server port or socket, for all endpoints of its host. See the [module](self).
 pub(crate) struct RequestExchange {
-    /// The wait target in each endpoint.
+    /// The port's wait target in each endpoint.
     ons: Vec<WaitTarget>,
-    /// A bit for each endpoint with requests for which no thread waits there.
+    /// One bit for each endpoint that has requests but no waiting thread.
     surplus: AtomicU64,
-    /// A bit for each endpoint where a thread or task waits, or waited recently.
+    /// One bit for each endpoint where a thread or task waits, or waited recently.
     waiting: AtomicU64,
-    /// A call for help is in progress.
+    /// Whether a call for help is in progress.
     called: AtomicBool,
 }
 
@@ -68,9 +68,9 @@ impl RequestExchange {
         RequestExchange { ons, surplus, waiting, called: AtomicBool::new(false) }
     }
 
-    /// Called by a thread or task that may wait at `endpoint`, with the endpoint's lock held. It announces
-    /// itself, and ends the call for help if it was woken by one. Returns the endpoints that have requests
-    /// for any thread, a bit for each.
+    /// Called by a thread or task that may wait at `endpoint`, with the endpoint's lock held. Announces the
+    /// waiter, and ends the call for help if the waiter was woken by one. Returns the endpoints that have
+    /// requests for any thread, as one bit per endpoint.
     pub(crate) fn announce_waiter(&self, endpoint: usize, woken_for_help: &mut bool) -> u64 {
         if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
             self.waiting.fetch_or(1 << endpoint, SeqCst);
@@ -79,7 +79,7 @@ impl RequestExchange {
         self.surplus.load(SeqCst) & !(1 << endpoint)
     }
 
-    /// Ends the call for help if a waiter was woken by one. The caller then checks for requests, or makes
+    /// Ends the call for help if a waiter was woken by one. The caller must then check for requests, or make
     /// another call.
     pub(crate) fn end_call(&self, woken_for_help: &mut bool) {
         if std::mem::take(woken_for_help) {
@@ -101,13 +101,13 @@ impl RequestExchange {
         }
     }
 
-    /// Whether to call for help: there are requests for it, a thread may be waiting, and no other call is in
+    /// Whether to call for help: some endpoint needs it, a thread may be waiting, and no other call is in
     /// progress.
     pub(crate) fn needs_help(&self) -> bool {
         self.surplus.load(SeqCst) != 0 && !self.called.load(SeqCst) && self.waiting.load(SeqCst) != 0
     }
 
-    /// Wakes one waiter, if possible at another endpoint than `from`. The caller holds no lock. `wake` wakes
+    /// Wakes one waiter, preferably at an endpoint other than `from`. The caller holds no lock. `wake` wakes
     /// a waiter on the target at an endpoint, and returns whether there was one; if not, it
     /// [withdraws](RequestExchange::withdraw_waiter) the endpoint's announcement under that endpoint's lock.
     pub(crate) fn call_help(&self, from: usize, wake: impl Fn(usize, WaitTarget) -> bool) {
@@ -122,26 +122,26 @@ impl RequestExchange {
         }
     }
 
-    /// No thread or task waits at this endpoint, whose lock the caller holds.
+    /// Withdraws the announcement of an endpoint, whose lock the caller holds: no thread or task waits there.
     pub(crate) fn withdraw_waiter(&self, endpoint: usize) {
         self.waiting.fetch_and(!(1 << endpoint), SeqCst);
     }
 }
 
-/// What a server port or socket offers to threads that wait at other endpoints.
+/// The items that a server port or socket offers to threads that wait at other endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeOffer {
     /// `None` if there are no other endpoints.
     pub(crate) exchange: Option<Arc<RequestExchange>>,
-    /// A waiter here was woken by another endpoint's call for help, and no thread has checked since.
+    /// Whether a waiter here was woken by another endpoint's call for help, and no thread has checked since.
     pub(crate) woken_for_help: bool,
-    /// Attempts to take an item while other endpoints had some.
+    /// Number of attempts to take an item while other endpoints had items.
     pub(crate) takes: u32,
 }
 
-/// What a waiter at an endpoint finds.
+/// The result of a waiter's check at an endpoint.
 pub(crate) enum WaitOutcome<T> {
     Here(Result<T, RecvError>),
-    /// Other endpoints have items for any waiter, a bit for each endpoint.
+    /// Other endpoints have items for any waiter, one bit per endpoint.
     Elsewhere(u64),
 }

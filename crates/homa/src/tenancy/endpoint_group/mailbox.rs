@@ -1,12 +1,13 @@
-//! Packets, and network reports, that one endpoint of a host passes to another.
+//! Packets and network reports that one endpoint of a host passes to another.
 //!
 //! The kernel steers a batch by its first packet, so a run of packets that a sender or a network card merged
-//! can contain packets for other endpoints. Acknowledgements also ride on packets of other RPCs. Both are
-//! handed over in memory that is reused: two buffers are swapped, one to be filled and one to be processed.
+//! can contain packets for other endpoints. Acknowledgements also piggyback on packets of other RPCs. Both
+//! are handed over in memory that is reused: two buffers are swapped, one being filled and one being
+//! processed.
 //!
-//! A thread that sleeps on an endpoint's descriptor also sleeps on the wake_fd of its mailbox. It announces
-//! its sleep first and then checks for mail; a poster posts first and then checks for sleepers. All four
-//! accesses are sequentially consistent, so that one of the two sees the other.
+//! A thread that sleeps on an endpoint's descriptor also sleeps on the wake_fd of its mailbox. The thread
+//! announces its sleep first and then checks for mail; a poster posts first and then checks for sleepers. All
+//! four accesses are sequentially consistent, so at least one of the two sees the other.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -20,11 +21,11 @@ use crate::runtime::task_wake::TaskWake;
 use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
-/// Maximum bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is so far behind
+/// Maximum bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is this far behind
 /// loses further packets, as with a full receive buffer.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Maximum entries, which bounds entries with few bytes: several of the longest bursts.
+/// Maximum number of entries, to bound entries with few bytes: several of the longest bursts.
 const MAX_ITEMS: usize = 1 << 14;
 
 /// The kind of a piece of mail.
@@ -34,7 +35,7 @@ pub(crate) enum MailKind {
     Own,
     /// The header of another endpoint's packet, which also concerns this endpoint.
     Foreign,
-    /// Such a header from a peer whose restart is proven to the sending endpoint.
+    /// The header of another endpoint's packet, which proves to the sending endpoint that its peer restarted.
     Restart,
     /// A network report about a peer; it has no bytes.
     Unreachable(Unreachable),
@@ -49,7 +50,7 @@ struct MailItem {
     end: usize,
 }
 
-/// A bounded list of mail, in the order in which it came.
+/// A bounded list of mail, in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct MailQueue {
     bytes: Vec<u8>,
@@ -60,9 +61,9 @@ pub(crate) struct MailQueue {
 /// Counters of a mailbox since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MailCounts {
-    /// Whole packets posted.
+    /// Number of whole packets posted.
     pub(crate) packets: u64,
-    /// Pieces of mail dropped because the box was full.
+    /// Number of pieces of mail dropped because the mailbox was full.
     pub(crate) dropped: u64,
     pub(crate) lock_acquisitions: u64,
     pub(crate) lock_misses: u64,
@@ -84,7 +85,7 @@ impl MailQueue {
         self.items.push(MailItem { from, kind, priority, start, end: self.bytes.len() });
     }
 
-    /// All pieces of mail.
+    /// Returns all pieces of mail.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (MailKind, RxPacket<'_>)> + Clone {
         self.items.iter().map(|item| {
             let packet = RxPacket::new(item.from, &self.bytes[item.start..item.end]);
@@ -109,7 +110,7 @@ pub(crate) struct Mailbox {
     sleepers: AtomicU32,
     /// Whether the async driver task sleeps.
     task_sleeps: AtomicBool,
-    /// Whether all mail is urgent, since the host closes and waits for acknowledgements.
+    /// Whether all mail is urgent because the host is closing and waits for acknowledgements.
     hurry: AtomicBool,
     pub(crate) wake_fd: WakeFd,
     /// Ends the sleep of the endpoint's async driver task.
@@ -130,7 +131,7 @@ impl Mailbox {
         })
     }
 
-    /// Takes the lock, and counts the cost.
+    /// Takes the lock, and records the cost.
     fn lock(&self) -> MutexGuard<'_, MailQueue> {
         let mut mail = match self.mail.try_lock() {
             Ok(mail) => mail,
@@ -151,11 +152,11 @@ impl Mailbox {
         self.lock().counts
     }
 
-    /// Posts the mail that `fill` adds. If it is `urgent`, sleeping threads are woken.
+    /// Posts the mail that `fill` adds. If it is `urgent`, wakes sleeping threads.
     pub(crate) fn post(&self, urgent: bool, fill: impl FnOnce(&mut MailQueue)) {
         let mut mail = self.lock();
         fill(&mut mail);
-        // Set under the lock, so that a thread that took earlier mail never clears it.
+        // Set under the lock, so that a thread that took earlier mail never clears the flag.
         self.full.store(true, Release);
         let urgent = urgent || self.hurry.load(Relaxed);
         if urgent {
@@ -189,10 +190,10 @@ impl Mailbox {
         self.urgent.load(SeqCst)
     }
 
-    /// From now on no mail waits for the next drive round.
+    /// Makes all mail urgent from now on, so that none waits for the next drive round.
     pub(crate) fn hurry(&self) {
         self.hurry.store(true, Relaxed);
-        // Also for mail that already waits.
+        // Also for mail that is already waiting.
         self.post(true, |_| ());
     }
 
@@ -207,7 +208,7 @@ impl Mailbox {
         sleeps
     }
 
-    /// The thread is awake again.
+    /// Records that the thread is awake again.
     pub(crate) fn end_sleep(&self) {
         self.sleepers.fetch_sub(1, Relaxed);
     }

@@ -1,92 +1,96 @@
-//! Several endpoints of one host in one process, and what they exchange.
+//! Several endpoints of one host in one process, and the data that they exchange.
 //!
-//! Each endpoint has a packet path, a lock and threads that drive it, as if it were alone; packets are
+//! Each endpoint has a packet path, a lock and threads that drive it, as if it were alone. Packets are
 //! steered to the endpoint that owns their RPC. This module handles the rest: packets that arrive at the
-//! wrong endpoint, and information that concerns other endpoints as well. It is handed over through a
-//! [`Mailbox`], and never waits for another endpoint's lock. Host-wide resources are in
+//! wrong endpoint, and information that concerns other endpoints as well. Both are handed over through a
+//! [`Mailbox`], without waiting for another endpoint's lock. Host-wide resources are in
 //! [`HostLease`](crate::tenancy::host_lease::HostLease).
 //!
 //! - **Acknowledgements, cutoffs and FREEZE** concern the endpoints that [`wire::route`] names. They wake no
 //!   thread: an endpoint that waits for an acknowledgement has a timer to request it, and checks its mailbox
 //!   first.
-//! - **A restart of a peer** is passed to all endpoints by the header of the packet that showed it. So is a
-//!   **report that a peer is unreachable**, which over UDP the kernel gives to one of the sockets. Both end
-//!   RPCs and wake sleeping threads.
-//! - **Narrower paths** are discovered by each endpoint separately: the kernel keeps them for all, and
+//! - **A restart of a peer** is passed to all endpoints through the header of the packet that revealed it. So
+//!   is a **report that a peer is unreachable**, which over UDP the kernel gives to only one of the sockets.
+//!   Both end RPCs and wake sleeping threads.
+//! - **Narrower paths** are discovered by each endpoint separately: the kernel remembers them for all, and
 //!   refuses the first packet.
 //!
 //! # Several endpoints, one host
 //!
-//! A host has one endpoint, and so one lock, by default. `HostConfig::endpoints` makes it several
-//! (`homa/api/endpoints`), each with a packet path, a lock, a progress thread and the threads that happen
-//! to wait at it. To its peers it is still one host.
+//! By default a host has one endpoint, and therefore one lock. `HostConfig::endpoints` makes it several
+//! (`homa/api/endpoints`), each with a packet path, a lock, a progress thread and the threads that happen to
+//! wait at it. To its peers it is still one host.
 //!
-//! - **An RPC belongs to one endpoint, by its id** (`wire/route`: half of the lower 32 bits, modulo the
-//!   number of endpoints). The ids of the two directions of an RPC differ in bit 0 only. So client and server
-//!   steer alike, and neither needs to know how many endpoints the other has. Each endpoint gives its clients
-//!   ids that it owns. A finished id is therefore always looked up in the endpoint that keeps it. The full id
-//!   was not used, since classic BPF computes with 32 bits. A hash of addresses, the kernel's default, was
-//!   not used either: all RPCs of two hosts have the same hash, and would share one endpoint.
+//! - **An RPC belongs to one endpoint, by its ID** (`wire/route`: half of the lower 32 bits, modulo the
+//!   number of endpoints). The IDs of the two directions of an RPC differ only in bit 0. Client and server
+//!   therefore steer alike, and neither needs to know how many endpoints the other has. Each endpoint gives
+//!   its clients IDs that it owns, so a finished ID is always looked up in the endpoint that keeps it. The
+//!   full ID was not used, since classic BPF computes with 32 bits. A hash of addresses, the kernel's
+//!   default, was not used either: all RPCs between two hosts have the same hash, and would share one
+//!   endpoint.
 //! - **The kernel steers** (`homa-driver/socket/steer`): sockets at one address with SO_REUSEPORT and a
 //!   classic BPF program, which needs no privilege. The first socket is bound without the option, so that a
-//!   host does not join another process's sockets unawares, and a host of one endpoint never sets it.
+//!   host does not join another process's sockets by accident, and a host with one endpoint never sets it.
 //!   `Host::with_drivers` accepts any packet paths that steer.
 //! - **Packet rings are steered like sockets** (`packet/fanout`, PACKET_FANOUT_CBPF). The program runs on
-//!   every frame of the device and reads only the id: afterwards each ring's filter decides whether the frame
+//!   every frame of the device and reads only the ID; afterwards each ring's filter decides whether the frame
 //!   belongs to the host. The kernel chooses the group's number, so that no other process's group is joined.
-//!   Until all rings have joined, no ring accepts frames: each would get all.
-//! - **Each queue of a device has a socket of every endpoint** (`xdp/open`), and the XDP program chooses by
-//!   queue and id. Sockets of one queue share one fill ring and one completion ring, behind locks
+//!   Until all rings have joined, no ring accepts frames, since each ring would get all of them.
+//! - **Each queue of a device has a socket for every endpoint** (`xdp/open`), and the XDP program chooses by
+//!   queue and ID. The sockets of a queue share one fill ring and one completion ring, behind locks
 //!   (`xdp/maybe_shared`) that a lone driver does not have. A lock is taken once for each burst sent, and
-//!   once for sixteen frames received. The alternative, queues divided among the endpoints, takes no locks,
-//!   but a queue does not determine which RPCs arrive by it. With two endpoints half of all packets would be
-//!   copied into a mailbox and wake a thread, and a device with one queue would have one endpoint that
-//!   receives. The alternative is used in generic mode before Linux 6.15, where the kernel's lock for a fill
-//!   ring belongs to one socket. Frames for receiving belong to all endpoints, and no endpoint keeps more
-//!   than it is about to fill in. Frames for sending are divided; an endpoint that finds another's frame in a
-//!   completion ring puts it aside.
+//!   once for sixteen frames received. The alternative, dividing the queues among the endpoints, takes no
+//!   locks, but a queue does not determine which RPCs arrive on it. With two endpoints, half of all packets
+//!   would be copied into a mailbox and wake a thread, and on a device with one queue only one endpoint would
+//!   receive. The alternative is used in generic mode before Linux 6.15, where the kernel's lock for a fill
+//!   ring belongs to one socket. Receive frames belong to all endpoints, and no endpoint keeps more than it
+//!   is about to refill. Send frames are divided; an endpoint that finds another's frame in a completion ring
+//!   sets it aside.
 //! - **Over raw IP the filter steers** (`raw/program`): the kernel offers every packet to every socket at the
-//!   address, and each takes the RPCs of its own endpoint. To processes that share the address each endpoint
-//!   counts as one more process, with a slot and ids of its own; the first endpoint holds the ports for all
-//!   (`process_group/endpoint_slots`). Ids are leased in ranges, of which an endpoint uses those that steer
+//!   address, and each takes the RPCs of its own endpoint. To processes that share the address, each endpoint
+//!   counts as one more process, with its own slot and IDs; the first endpoint holds the ports for all
+//!   (`process_group/endpoint_slots`). IDs are leased in ranges, of which an endpoint uses those that steer
 //!   to it.
 //! - **Packets at the wrong endpoint are handed over** (`endpoint_group`). The kernel reads only the first
 //!   packet of a merged run, and a client of one endpoint sends runs for all of the server's endpoints.
 //!   Mailboxes are bounded in bytes; packets beyond the bound are lost and counted, as with a full receive
 //!   buffer. No endpoint ever waits for another's lock to pass a packet on.
-//! - **Information for other endpoints** goes the same way, as headers. This is acknowledgements that ride on
-//!   packets of other RPCs, cutoffs, FREEZE, a peer's restart, and reports that a peer is unreachable. Over
-//!   raw IP the kernel gives these reports to all sockets. Only whole packets and the last two wake a thread:
-//!   an endpoint that waits for an acknowledgement has a timer, and checks its mailbox first.
-//! - **Host-wide resources** are in `host_lease`, for endpoints of a process and for processes alike. Grants
-//!   are leased by announcing and counting. The uplink is one moment, and its shortest message goes first.
-//!   One leader computes the cutoffs and the limit of unscheduled bytes. Only the memory differs: a segment
-//!   of a file, or of the process. Each endpoint estimates incast with its part of the link and of
-//!   `max_incoming`, since each sees its part of the messages: the limit is then that of the whole. If all
-//!   traffic is in one endpoint, that endpoint limits itself more than necessary.
+//! - **Information for other endpoints** is passed in the same way, as headers: acknowledgements that
+//!   piggyback on packets of other RPCs, cutoffs, FREEZE, a peer's restart, and reports that a peer is
+//!   unreachable. Over raw IP the kernel gives these reports to all sockets. Only whole packets and the last
+//!   two wake a thread: an endpoint that waits for an acknowledgement has a timer, and checks its mailbox
+//!   first.
+//! - **Host-wide resources** are in `host_lease`, for endpoints of a process and for processes alike. Grant
+//!   budget is leased by announcing the lease first and counting all leases afterwards. The uplink is
+//!   represented by one point in time, and its shortest message goes first. A single leader computes the
+//!   cutoffs and the limit of unscheduled bytes. Only the memory differs: a segment in a file, or in the
+//!   process. Each endpoint estimates incast with its share of the link and of `max_incoming`, since each
+//!   sees only its share of the messages: the resulting limit is that of the whole host. If all traffic is in
+//!   one endpoint, that endpoint limits itself more than necessary.
 //! - **An RPC stays in the endpoint where it began, which a policy can choose** (`placement`,
 //!   `HostConfig::endpoint_policy`). The policies are those of `homa-steer`, with endpoints for cores. A
 //!   client then has a port in each endpoint, and each call for which a thread or task waits uses the chosen
-//!   one. The choice is by the RPCs that are open there, by client and server, or by its client's own
-//!   endpoint. Submitted calls stay in the client's own endpoint, since their completions come out of one
-//!   queue. Packets are not placed by a policy. An RPC's state (gaps, grants, finished ids) is behind its
-//!   endpoint's lock and cannot move, so that a packet elsewhere would only be handed over. Nor does a server
-//!   choose: the id decides, and so the client, whose choice spreads RPCs over the server's endpoints in the
-//!   same way as over its own.
-//! - **Which sleeping thread is woken** is an order of `homa-steer` as well (`wake_by`,
-//!   `HostConfig::wake_order`), of threads at one endpoint that could do the same work. An order that depends
-//!   on cores uses the host's own observations: where threads received, were woken, fell asleep.
+//!   endpoint. The choice depends on the RPCs open in each endpoint, on client and server, or on the client's
+//!   own endpoint. Submitted calls stay in the client's own endpoint, since their completions come out of one
+//!   queue. Packets are not placed by a policy: an RPC's state (gaps, grants, finished IDs) is behind its
+//!   endpoint's lock and cannot move, so a packet placed elsewhere would only be handed over. Servers do not
+//!   choose either: the ID decides, and hence the client, whose choice spreads RPCs over the server's
+//!   endpoints in the same way as over its own.
+//! - **Which sleeping thread is woken** is decided by an order of `homa-steer` as well (`wake_by`,
+//!   `HostConfig::wake_order`), among threads at one endpoint that could do the same work. An order that
+//!   depends on cores uses the host's own observations: where threads received packets, were woken, and fell
+//!   asleep.
 //! - **How much a thread takes at a time** is the batch cap of `homa-steer` (`HostConfig::batch_cap`). The
-//!   burst has the cap (`RxBurst::set_cap`), and every driver fills a burst, so that no driver has a setting
-//!   of its own.
-//! - **Clients live in one endpoint** otherwise, dealt out in turn; a call never checks another endpoint.
-//!   **Server ports are open in all**; a thread in `recv` waits at one endpoint, and takes from another the
-//!   requests for which no thread waits there. `endpoint_group/exchange` has the argument why no request is
+//!   burst has the cap (`RxBurst::set_cap`), and every driver fills a burst, so that no driver needs its own
+//!   setting.
+//! - **Clients otherwise belong to one endpoint**, assigned in turn; a call never checks another endpoint.
+//!   **Server ports are open in all endpoints**; a thread in `recv` waits at one endpoint, and takes from
+//!   others the requests for which no thread waits there. `endpoint_group/exchange` argues why no request is
 //!   stranded, and the tests run with fewer threads than endpoints. **A socket with a server port is in all
 //!   endpoints, too** (`homa/kernel_api/socket`): a thread calls at the endpoint where it waits. An outcome
 //!   arrives at the endpoint where its call was made, and is offered like a request.
 //! - **Other limits apply to each endpoint separately**: RPCs, peers, bytes, and the number of messages that
-//!   are granted to at a time. To divide them would refuse a host with one busy endpoint what it was
+//!   are granted at a time. Dividing them would deny a host with one busy endpoint what its configuration
 //!   promised.
 
 pub(crate) mod exchange;
@@ -105,8 +109,8 @@ use crate::runtime::bundles::packets_of;
 use crate::tenancy::processes::{NOBODY, ProcessMember};
 use mailbox::{MailCounts, MailKind, MailQueue, Mailbox};
 
-/// Offset of the type of a packet, and the type of the packets whose payload is cut off for endpoints that
-/// need the header only.
+/// Offset of the type of a packet, and the type of packets whose payload is cut off for endpoints that need
+/// only the header.
 const TYPE_AT: usize = 11;
 const DATA: u8 = wire::PacketType::Data as u8;
 
@@ -125,7 +129,7 @@ impl EndpointGroup {
         &self.mailboxes[endpoint]
     }
 
-    /// Posts the same mail to all endpoints but one.
+    /// Posts the same mail to all endpoints except `but`.
     fn post_to_others(&self, but: usize, urgent: bool, fill: impl Fn(&mut MailQueue)) {
         for (_, mailbox) in self.mailboxes.iter().enumerate().filter(|(at, _)| *at != but) {
             mailbox.post(urgent, &fill);
@@ -138,7 +142,7 @@ pub(crate) struct GroupMember {
     pub(crate) group: Arc<EndpointGroup>,
     /// The index of this endpoint.
     pub(crate) index: usize,
-    /// Mail that is being processed, or was.
+    /// Mail that is being processed or has been processed.
     mail: MailQueue,
     /// Scratch memory: the routes of the packets of a burst.
     routes: Vec<Route>,
@@ -153,7 +157,7 @@ impl GroupMember {
         self.group.mailbox(self.index).counts()
     }
 
-    /// Processes a received burst of which some may belong to other endpoints, or, with `processes`, to other
+    /// Processes a received burst, part of which may belong to other endpoints or, with `processes`, to other
     /// processes.
     pub(crate) fn take_burst(
         &mut self,
@@ -194,7 +198,7 @@ impl GroupMember {
         }
     }
 
-    /// Posts the packets of the burst to the endpoints whose bits are set.
+    /// Posts the packets of the burst to the endpoints whose bits are set in `addressees`.
     fn hand_over_burst(&self, rx: &RxBurst, addressees: u64) {
         for (endpoint, mailbox) in self.group.mailboxes.iter().enumerate() {
             if addressees & 1 << endpoint == 0 {
@@ -213,13 +217,13 @@ impl GroupMember {
         }
     }
 
-    /// Passes the packets by which this endpoint has seen a peer restart to the other endpoints.
+    /// Passes the packets that showed this endpoint a peer's restart to the other endpoints.
     fn share_restarts<'a>(&self, endpoint: &Endpoint, packets: impl Iterator<Item = RxPacket<'a>> + Clone) {
         self.group.post_to_others(self.index, true, |mail| {
             let mut last = None;
             for packet in packets.clone() {
-                // Mostly these are runs of packets of one peer. An endpoint that knows of the restart learns
-                // nothing from the later ones.
+                // These are mostly runs of packets from one peer. To an endpoint that knows of the restart,
+                // later packets of the run are no news.
                 if last.replace(packet.from) != Some(packet.from) && endpoint.has_proven(&packet) {
                     mail.push(MailKind::Restart, &header_of(&packet));
                 }
@@ -269,7 +273,7 @@ impl GroupMember {
     }
 }
 
-/// The part of a packet that an endpoint needs if it does not own the packet.
+/// Returns the part of a packet that an endpoint needs if it does not own the packet.
 fn header_of<'a>(packet: &RxPacket<'a>) -> RxPacket<'a> {
     let bytes = packet.bytes;
     let is_data = bytes.get(TYPE_AT) == Some(&DATA);

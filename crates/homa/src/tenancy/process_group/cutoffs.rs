@@ -1,8 +1,9 @@
-//! The host's cutoffs, the same for all its processes, and the traffic from which they are computed.
+//! The host's cutoffs, which are the same for all its processes, and the traffic from which they are
+//! computed.
 //!
 //! There are two banks. A writer, which holds the registry's lock, fills the bank that is not in use and then
-//! publishes it by one store. If the writer dies before, nothing has changed. A reader that was overtaken
-//! sees that the count of publications moved, and keeps its old set until it reads again.
+//! publishes it with one store. If the writer dies before the store, nothing has changed. A reader that was
+//! overtaken sees that the publication count moved, and keeps its old set until it reads again.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -11,7 +12,7 @@ use super::priorities::PRIORITIES;
 use super::turns::turn;
 use crate::tenancy::sync::{AtomicU64, fence};
 
-/// Cutoffs, their version, and the limit of unscheduled bytes that goes with them (INCAST-2).
+/// Cutoffs, their version, and the accompanying limit of unscheduled bytes (INCAST-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
     pub(crate) levels: [u32; PRIORITIES],
@@ -20,18 +21,18 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// The set of a host that has computed none. Its first version is secret (SHARE-3).
+    /// Creates the set of a host that has not computed any. Its first version is secret (SHARE-3).
     pub(crate) fn initial(levels: [u32; PRIORITIES], version: u16) -> Set {
         Set { levels, version: version.max(1), unsched_limit: None }
     }
 }
 
-/// Publishes `set` as the host's. The caller holds the registry's lock.
+/// Publishes `set` as the host's set. The caller holds the registry's lock.
 pub(super) fn publish(pool: &Pool, set: Set) {
     write(&pool.cutoffs_published.0, &pool.cutoff_banks, set);
 }
 
-/// The number of the last publication and its set, or `None` if a writer overtook the read.
+/// Returns the number of the last publication and its set, or `None` if a writer overtook the read.
 pub(super) fn read(pool: &Pool) -> Option<(u64, Set)> {
     read_bank(&pool.cutoffs_published.0, &pool.cutoff_banks)
 }
@@ -39,8 +40,8 @@ pub(super) fn read(pool: &Pool) -> Option<(u64, Set)> {
 pub(super) fn write(published: &AtomicU64, banks: &[CutoffBank; 2], set: Set) {
     let next = published.load(Relaxed).wrapping_add(1);
     let bank = &banks[(next % 2) as usize];
-    // A reader that reads any of the following stores sees, after its own fence, that its set is no longer
-    // the last.
+    // A reader that sees any of the following stores also sees, after its own fence, that its set is no
+    // longer the last.
     fence(Release);
     for (to, from) in bank.levels.iter().zip(set.levels) {
         turn(|| to.store(from, Relaxed));
@@ -64,12 +65,12 @@ pub(super) fn read_bank(published: &AtomicU64, banks: &[CutoffBank; 2]) -> Optio
     (turn(|| published.load(Relaxed)) == number).then_some((number, set))
 }
 
-/// Adds the traffic that a process observed to the counts for the leader.
+/// Adds the traffic that a process observed to the leader's counts.
 pub(super) fn add_observed(pool: &Pool, bucket: usize, bytes: u64) {
     pool.observed[bucket.min(BUCKETS - 1)].fetch_add(bytes, Relaxed);
 }
 
-/// Takes the traffic that the processes observed.
+/// Takes the traffic that the processes have observed.
 pub(super) fn take_observed(pool: &Pool, mut take: impl FnMut(usize, u64)) {
     for (bucket, bytes) in pool.observed.iter().enumerate() {
         if bytes.load(Relaxed) != 0 {

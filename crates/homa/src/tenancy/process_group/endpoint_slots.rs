@@ -1,6 +1,6 @@
 //! The endpoints of one host, as members of the processes that share its address. Each endpoint has a slot,
-//! like a process with one endpoint; to other processes they are several. The first endpoint holds the ports
-//! for all.
+//! like a process with one endpoint, so to other processes they appear as several. The first endpoint holds
+//! the ports for all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,23 +15,23 @@ use crate::types::segment_error::SegmentError;
 #[derive(Debug)]
 pub(crate) struct EndpointSlots {
     members: Vec<Arc<Segment>>,
-    /// A bit for the slot of each endpoint.
+    /// One bit for the slot of each endpoint.
     slots: u64,
-    /// For each port, a bit for each endpoint that has it open, or RPCs of it.
+    /// For each port, one bit for each endpoint that has it open or still has RPCs of it.
     users: Mutex<HashMap<u16, u64>>,
     /// Announces this host to other hosts of its network namespace.
     _presence: Option<Presence>,
 }
 
 impl EndpointSlots {
-    /// Creates a group of these members, of which there is at least one.
+    /// Creates a group of these members (at least one).
     pub(crate) fn new(members: Vec<Segment>) -> EndpointSlots {
         let slots = members.iter().fold(0, |slots, member| slots | 1 << member.slot);
         let members = members.into_iter().map(Arc::new).collect();
         EndpointSlots { members, slots, users: Mutex::default(), _presence: None }
     }
 
-    /// Adds the announcement of this host, which lasts as long as this value.
+    /// Attaches the announcement of this host, which lasts as long as this value.
     pub(crate) fn shown_by(self, presence: Presence) -> EndpointSlots {
         EndpointSlots { _presence: Some(presence), ..self }
     }
@@ -45,26 +45,26 @@ impl EndpointSlots {
     }
 
     fn users(&self) -> MutexGuard<'_, HashMap<u16, u64>> {
-        // Each change is one operation of the map, so a panic leaves it consistent.
+        // Each change is a single operation of the map, so a panic leaves the map consistent.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a server port.
+    /// Acquires a server port.
     pub(crate) fn bind(&self, port: u16) -> Result<PortClaim, SegmentError> {
         self.first().bind(port)
     }
 
-    /// Takes any client port.
+    /// Acquires any client port.
     pub(crate) fn open_client(&self) -> Result<u16, SegmentError> {
         self.first().open_client()
     }
 
-    /// Notes that an endpoint has opened a port.
+    /// Records that an endpoint has opened a port.
     pub(crate) fn port_opened(&self, endpoint: usize, port: u16) {
         *self.users().entry(port).or_default() |= 1 << endpoint;
     }
 
-    /// Notes that an endpoint no longer uses these ports. Ports that no other endpoint uses are released;
+    /// Records that an endpoint no longer uses these ports. Ports that no other endpoint uses are released;
     /// `false` if that must be retried later.
     pub(crate) fn try_release(&self, endpoint: usize, ports: &[u16]) -> bool {
         let mut users = self.users();
@@ -80,19 +80,19 @@ impl EndpointSlots {
         self.first().try_release(&unused)
     }
 
-    /// See [`Segment::owner_for`]. `receives`: whether these endpoints receive from a shared UDP socket;
+    /// See [`Segment::owner_for`]. `receives` is whether these endpoints receive from a shared UDP socket;
     /// `None` over raw IP, where the leader answers for ports that no process has.
     pub(crate) fn owner_of(&self, port: u16, receives: Option<bool>) -> PacketOwner {
         self.first().owner_for(port, self.slots, receives)
     }
 
-    /// A bit for the slot of the other process that has the port and shares the UDP socket `path`; 0 if there
-    /// is none.
+    /// Returns a bit for the slot of the other process that has the port and shares the UDP socket `path`; 0
+    /// if there is none.
     pub(crate) fn sharer(&self, port: u16, path: u64) -> u64 {
         self.first().sharer(port, path) & !self.slots
     }
 
-    /// A bit for the slot of each other process that shares the UDP socket `path`.
+    /// Returns one bit for the slot of each other process that shares the UDP socket `path`.
     pub(crate) fn sharers(&self, path: u64) -> u64 {
         self.first().sharers(path) & !self.slots
     }
@@ -107,12 +107,12 @@ impl EndpointSlots {
         self.first().receives(self.slots, path, now_ns, watch)
     }
 
-    /// The ports of these endpoints, and those of other processes, in ascending order.
+    /// Returns the ports of these endpoints, and those of other processes, in ascending order.
     pub(crate) fn ports(&self) -> (Vec<u16>, Vec<u16>) {
         self.first().ports_of(self.slots)
     }
 
-    /// Whether one of these endpoints leads, and so answers for ports that no process has.
+    /// Whether one of these endpoints leads, and therefore answers for ports that no process has.
     pub(crate) fn leads(&self) -> bool {
         self.first().is_led_by(self.slots)
     }

@@ -1,6 +1,6 @@
-//! The host-wide resources of the endpoints of one host in one process: the same as several processes have in
-//! their segment, but in the process's own memory. No endpoint dies alone here, so there are no locks of a
-//! file and no slots to claim.
+//! The host-wide resources of a host with several endpoints in one process: what several processes share in a
+//! segment, but in the process's own memory. No endpoint dies alone here, so there are no file locks and no
+//! slots to claim.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -17,13 +17,13 @@ pub(crate) struct GroupPool {
     budget: u64,
     /// The endpoint that computes the cutoffs.
     leader: AtomicU32,
-    /// Held by a thread that changes the leader or, as the leader, publishes.
+    /// Held by a thread that changes the leader or publishes as the leader.
     changes: Mutex<()>,
 }
 
 impl GroupPool {
-    /// Creates the pool for `endpoints` endpoints, of which the first leads. `budget`: bytes that all
-    /// together may have granted and not received.
+    /// Creates the pool for `endpoints` endpoints, of which the first leads. `budget` is the number of bytes
+    /// that all endpoints together may have granted but not received.
     pub(crate) fn new(endpoints: usize, cutoffs: Set, budget: u64) -> GroupPool {
         let pool = Box::new(Pool::new());
         cutoffs::publish(&pool, cutoffs);
@@ -31,7 +31,7 @@ impl GroupPool {
         GroupPool { pool, endpoints, budget: budget.max(1), leader, changes }
     }
 
-    /// The share of one endpoint.
+    /// Returns the share of one endpoint.
     pub(crate) fn lease_share(&self, endpoint: usize) -> LeaseShare<'_> {
         let slots = &self.pool.slots[..self.endpoints];
         LeaseShare { pool: &self.pool, slots, mine: endpoint, budget: self.budget }
@@ -41,7 +41,7 @@ impl GroupPool {
         self.leader.load(Acquire) as usize == endpoint
     }
 
-    /// Publishes the leader's new cutoffs; returns whether it did.
+    /// Publishes the leader's new cutoffs; returns whether it did so.
     pub(crate) fn publish_cutoffs(&self, endpoint: usize, set: Set) -> bool {
         let Ok(_changes) = self.changes.try_lock() else { return false };
         let leads = self.is_leader(endpoint);
@@ -51,9 +51,9 @@ impl GroupPool {
         leads
     }
 
-    /// Must be called every few tens of milliseconds while the endpoint is driven. It shows that the endpoint
-    /// is alive, and makes it the leader if the leader does not show this. An endpoint without packets is not
-    /// driven, and its traffic is not representative of the host's.
+    /// Must be called every few tens of milliseconds while the endpoint is driven. Shows that the endpoint is
+    /// alive, and makes it the leader if the leader does not show the same. An endpoint without packets is
+    /// not driven, and its traffic is not representative of the host's.
     pub(crate) fn tick(&self, endpoint: usize, now_ns: u64, watch: &mut LeaseWatch) {
         self.pool.slots[endpoint].beat.fetch_add(1, Relaxed);
         let leader = self.leader.load(Acquire) as usize;
@@ -63,7 +63,7 @@ impl GroupPool {
         }
     }
 
-    /// Releases the endpoint's resources, at its end.
+    /// Releases the endpoint's resources when it ends.
     pub(crate) fn leave(&self, endpoint: usize) {
         let slot = &self.pool.slots[endpoint];
         slot.wants.store(0, Relaxed);

@@ -15,16 +15,16 @@ use crate::types::limits::MAX_PROCESSES;
 /// "homa-seg" as a number.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"homa-seg");
 
-/// Incremented whenever anything below changes its place or meaning.
+/// Incremented whenever anything below changes its position or meaning.
 pub(super) const VERSION: u32 = 6;
 
 /// The size of the file in bytes.
 pub(super) const SIZE: usize = size_of::<Layout>();
 
-/// Buckets of the histogram of unscheduled bytes.
+/// Number of buckets in the histogram of unscheduled bytes.
 pub(super) const BUCKETS: usize = 512;
 
-/// A value in a cache line of its own, since many processes write it often.
+/// A value in its own cache line, since many processes write it often.
 #[repr(C, align(64))]
 pub(super) struct CacheLine<T>(pub T);
 
@@ -49,7 +49,7 @@ pub(super) struct Header {
     pub magic: AtomicU64,
     pub version: AtomicU32,
     pub size: AtomicU32,
-    /// The process that holds the registry's lock, or held it last: for error messages.
+    /// The process that holds the registry's lock, or last held it; for error messages.
     pub holder: AtomicU32,
 
     /// 1 once the segment is initialised; until then the next process initialises it again.
@@ -63,39 +63,40 @@ pub(super) struct RegistryFields {
     pub incarnation: AtomicU64,
     /// Incremented after each change of ports, slots or leader.
     pub generation: AtomicU64,
-    /// Incremented before the server ports of a process that has ended are marked as [`ORPHAN`], and by
-    /// nothing else: other processes open and close ports all the time.
+    /// Incremented only before the server ports of an ended process are marked as [`ORPHAN`], unlike
+    /// `generation`: other processes open and close ports all the time.
     pub orphanings: AtomicU64,
-    /// Slot of the leader plus 1; 0: none.
+    /// Slot of the leader plus 1; 0 if there is none.
     pub leader: AtomicU32,
-    /// Where the search for a client port continues.
+    /// Port at which the search for a free client port continues.
     pub next_client_port: AtomicU32,
-    /// Slots from this one on were never used.
+    /// First slot that was never used.
     pub slots_used: AtomicU32,
-    /// Processes found dead since the segment was made.
+    /// Number of processes found dead since the segment was created.
     pub found_dead: AtomicU32,
-    /// Maximum bytes granted and not received, over all processes.
+    /// Maximum bytes granted but not yet received, over all processes.
     pub budget: AtomicU64,
-    /// The seed from which, with the leased counts, the ids towards each peer are made.
+    /// Seed that, with the leased counts, determines the IDs towards each peer.
     pub id_seed: AtomicU64,
 }
 
 /// The host-wide resources, shared by endpoints in several processes or in one.
 #[repr(C)]
 pub(super) struct Pool {
-    /// When the uplink will have sent everything that it was given, in nanoseconds of the monotonic clock.
+    /// Time when the uplink will have sent everything that it was given, in nanoseconds of the monotonic
+    /// clock.
     pub uplink_idle_at: CacheLine<AtomicU64>,
-    /// Sets of cutoffs published so far; the last one is in bank `published % 2`.
+    /// Number of cutoff sets published so far; the last one is in bank `published % 2`.
     pub cutoffs_published: CacheLine<AtomicU64>,
     pub cutoff_banks: [CutoffBank; 2],
-    /// Unscheduled bytes observed by endpoints other than the leader, and not yet taken by it, by length of
-    /// their message.
+    /// Unscheduled bytes observed by endpoints other than the leader and not yet taken by the leader, by
+    /// message length.
     pub observed: [AtomicU64; BUCKETS],
     pub slots: [Slot; MAX_PROCESSES],
 }
 
 impl Pool {
-    /// The pool of endpoints of one process, which need no file.
+    /// Creates the pool for the endpoints of one process, which need no file.
     pub(super) fn new() -> Pool {
         Pool {
             uplink_idle_at: CacheLine(AtomicU64::new(0)),
@@ -107,7 +108,7 @@ impl Pool {
     }
 }
 
-/// The mark of a server port whose owner ended without releasing it, and that has not been bound since.
+/// Mark of a server port whose owner ended without releasing it, and that has not been bound since.
 pub(super) const ORPHAN: u8 = 0xff;
 const _: () = assert!(MAX_PROCESSES < ORPHAN as usize);
 
@@ -116,7 +117,7 @@ const _: () = assert!(MAX_PROCESSES < ORPHAN as usize);
 pub(super) struct CutoffBank {
     pub levels: [AtomicU32; PRIORITIES],
     pub version: AtomicU32,
-    /// Maximum unscheduled bytes of a message that is announced to peers; 0: no limit is announced.
+    /// Maximum unscheduled bytes of a message, as announced to peers; 0: no limit is announced.
     pub unsched_limit: AtomicU32,
 }
 
@@ -131,27 +132,28 @@ impl CutoffBank {
     }
 }
 
-/// The public state of a process. It owns the slot while it holds the slot's lock; no other process writes
-/// here meanwhile.
+/// The public state of a process. The process owns the slot while it holds the slot's lock; no other process
+/// writes to the slot in that time.
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// Process id in the process's own pid namespace; 0: the slot is free.
+    /// Process ID in the process's own pid namespace; 0: the slot is free.
     pub pid: AtomicU32,
-    /// Incremented with each tick, so that a process that makes no progress is noticed.
+    /// Incremented with each tick, so that lack of progress is noticed.
     pub beat: AtomicU32,
-    /// Bytes that the process counts against the budget.
+    /// Bytes that the process has leased from the budget.
     pub lease: AtomicU64,
     /// Bytes that the process could use.
     pub wants: AtomicU64,
     /// The process's shortest message that waits for the uplink, see [`uplink`](super::uplink); 0 if none
     /// waits.
     pub waiting: AtomicU64,
-    /// Identifies the UDP socket that the process shares with others of the same number; 0 over raw IP.
+    /// Identifies the UDP socket that the process shares with other processes that have the same number; 0
+    /// over raw IP.
     pub path: AtomicU64,
 }
 
 impl Slot {
-    /// A free slot.
+    /// Creates a free slot.
     pub(super) fn new() -> Slot {
         Slot {
             pid: AtomicU32::new(0),

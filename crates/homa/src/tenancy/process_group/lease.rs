@@ -1,28 +1,28 @@
 //! The grant budget, leased by the processes without a lock.
 //!
-//! Each process writes only its own slot. A process that needs more announces it first and counts then: it
+//! Each process writes only to its own slot. A process that needs more first announces and then counts: it
 //! stores the lease that it would have, reads the leases of all, and gives back the excess. Stores and loads
-//! are sequentially consistent, so if two processes announce at the same time, the later one sees the earlier
-//! one's announcement.
+//! are sequentially consistent, so if two processes announce at the same time, the later process sees the
+//! earlier announcement.
 //!
-//! Consider the leases that are confirmed at any moment, and the last one of the announcements that made
-//! them. Its process has seen all the other leases, none of which has grown since. So their sum was within
-//! the budget when it was confirmed, and has been since. Two processes that announce at the same time may
-//! both give back budget that one of them could have had; they try again.
+//! Consider the leases that are confirmed at any moment, and the last of the announcements that made them.
+//! The announcing process has seen all the other leases, none of which has grown since. Their sum was
+//! therefore within the budget when that lease was confirmed, and has been since. Two processes that announce
+//! at the same time may both give back budget that one of them could have had; they try again.
 //!
-//! Unscheduled bytes are leased whether there is room for them or not. That room is lost again as they
-//! arrive. Otherwise grants would take it, the next unscheduled bytes would come on top, and the sum would
-//! grow with every message.
+//! Unscheduled bytes are leased whether there is room for them or not, and their room is freed as they
+//! arrive. Otherwise grants would take that room, the next unscheduled bytes would come on top, and the sum
+//! would grow with every message.
 //!
-//! A process that dies leaves its slot as it is. The slot counts until another process finds the death: until
-//! then too little is granted, never too much.
+//! A process that dies leaves its slot unchanged. The slot counts until another process discovers the death:
+//! until then too little is granted, never too much.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::layout::Slot;
 use super::turns::turn;
 
-/// Number of equal steps of the budget in which the lease changes, so that it need not follow every packet.
+/// Number of equal budget steps in which the lease changes, so that it need not change with every packet.
 const STEPS: u64 = 16;
 
 /// One process's view of the budget.
@@ -34,11 +34,11 @@ pub(super) struct Leases<'a> {
 }
 
 impl Leases<'_> {
-    /// Adjusts the lease for a process that could use `demand` bytes and has `outstanding` bytes granted, or
-    /// sent unscheduled, and not received. Returns the lease.
+    /// Adjusts the lease for a process that could use `demand` bytes and has `outstanding` bytes that were
+    /// granted or sent unscheduled but not yet received. Returns the lease.
     pub(super) fn adjust(&self, demand: u64, outstanding: u64) -> u64 {
         let mine = &self.slots[self.mine];
-        // A lease beyond what was ever granted means that the file is damaged.
+        // A lease that exceeds everything ever granted means that the file is damaged.
         let held = mine.lease.load(Relaxed).min(self.budget.max(outstanding));
         let step = (self.budget / STEPS).max(1);
         let demand = demand.min(self.budget).next_multiple_of(step).min(self.budget);
@@ -52,7 +52,7 @@ impl Leases<'_> {
         if held < target {
             return self.raise(target.max(outstanding), outstanding);
         }
-        // A small excess is kept, unless others need theirs or this process is idle.
+        // Keep a small excess, unless others need budget or this process is idle.
         let keep = if crowded || demand == 0 { target } else { target.max(held.min(target + step)) };
         let others = self.total().saturating_sub(mine.lease.load(Relaxed));
         let room = self.budget.saturating_sub(others);
@@ -63,13 +63,12 @@ impl Leases<'_> {
         lease
     }
 
-    /// The part of `demand` that this process should get, and whether others need theirs.
+    /// Returns the part of `demand` that this process should get, and whether others need budget.
     fn target(&self, demand: u64) -> (u64, bool) {
         let others = || self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
         let competitors = others().filter(|(_, slot)| slot.wants.load(Relaxed) > 0).count() as u64;
         let fair = self.budget / (competitors + 1);
-        // Budget that the others have leased, and budget that they could lease without exceeding their fair
-        // share.
+        // Budget that the others have leased, and budget that they could still lease within their fair share.
         let reserved = others().map(|(_, slot)| {
             let wants = slot.wants.load(Relaxed).min(fair);
             slot.lease.load(SeqCst).max(wants)
@@ -78,7 +77,8 @@ impl Leases<'_> {
         (demand.min(rest.max(fair)), competitors > 0)
     }
 
-    /// Announces `target`, counts, and keeps the lease for which there is room, but no less than `floor`.
+    /// Announces `target`, counts, and keeps the part of the lease for which there is room, but no less than
+    /// `floor`.
     fn raise(&self, target: u64, floor: u64) -> u64 {
         let mine = &self.slots[self.mine];
         turn(|| mine.lease.store(target, SeqCst));

@@ -7,8 +7,8 @@ use super::layout::{Pool, Slot};
 use super::lease::Leases;
 use super::uplink;
 
-/// How long a leader may make no progress before another process leads: so short that a peer's RPC surely
-/// outlasts it.
+/// How long a leader may make no progress before another process takes over leadership: well below the time
+/// for which a peer's RPC waits.
 pub(super) const LEADER_PATIENCE_NS: u64 = 250_000_000;
 
 /// The share of one endpoint: see the [module](self).
@@ -36,12 +36,12 @@ impl LeaseShare<'_> {
         self.leases().total()
     }
 
-    /// Bytes that all endpoints may lease together.
+    /// Bytes that all endpoints may lease in total.
     pub(crate) fn budget_bytes(&self) -> u64 {
         self.budget
     }
 
-    /// Nanoseconds that the uplink needs for everything that all endpoints have given it.
+    /// Nanoseconds that the uplink needs to send everything that all endpoints have given it.
     pub(crate) fn uplink_backlog_ns(&self, now_ns: u64) -> u64 {
         uplink::backlog_ns(&self.pool.uplink_idle_at.0, now_ns)
     }
@@ -57,14 +57,14 @@ impl LeaseShare<'_> {
         uplink::wait(&self.slots[self.mine].waiting, now_ns, bytes);
     }
 
-    /// Remaining bytes of the shortest message of all other endpoints that wait for the uplink, by their
-    /// recent entries.
+    /// Remaining bytes of the shortest message, over all other endpoints with a recent entry, that waits for
+    /// the uplink.
     pub(crate) fn shortest_elsewhere(&self, now_ns: u64) -> Option<u32> {
         let others = self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
         others.filter_map(|(_, slot)| uplink::waiting(&slot.waiting, now_ns)).min()
     }
 
-    /// The number of the last set of cutoffs, and the set; `None`: try again later.
+    /// Returns the number of the last set of cutoffs, and the set; `None`: try again later.
     pub(crate) fn cutoffs(&self) -> Option<(u64, Set)> {
         cutoffs::read(self.pool)
     }
@@ -74,18 +74,18 @@ impl LeaseShare<'_> {
         self.pool.cutoffs_published.0.load(Acquire)
     }
 
-    /// Adds unscheduled bytes that this endpoint observed to the counts for the leader.
+    /// Adds unscheduled bytes that this endpoint observed to the leader's counts.
     pub(crate) fn add_observed(&self, bucket: usize, bytes: u64) {
         cutoffs::add_observed(self.pool, bucket, bytes);
     }
 
-    /// Takes the counts that the others observed.
+    /// Takes the counts that the other endpoints observed.
     pub(crate) fn take_observed(&self, take: impl FnMut(usize, u64)) {
         cutoffs::take_observed(self.pool, take);
     }
 }
 
-/// An endpoint's memory of the others between two ticks.
+/// What an endpoint remembers about the other endpoints between two ticks.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseWatch {
     pub(super) generation: Option<u64>,
@@ -94,7 +94,7 @@ pub(crate) struct LeaseWatch {
 }
 
 impl LeaseWatch {
-    /// The leader, if it has shown no progress for too long.
+    /// Returns the leader, if it has shown no progress for too long.
     pub(super) fn stalled_leader(
         &mut self,
         pool: &Pool,

@@ -1,14 +1,15 @@
 //! Locks that the kernel releases when their owner dies.
 //!
-//! They are locks of the open file (F_OFD_SETLK), not of the process. So two hosts of one process exclude
-//! each other, closing another descriptor of the file releases nothing, and the locks work across pid
-//! namespaces. A child that was forked and not exec'ed shares its parent's open file, and so keeps its locks.
+//! They are locks of the open file (F_OFD_SETLK), not of the process. Therefore two hosts of one process
+//! exclude each other, closing another descriptor of the file releases nothing, and the locks work across pid
+//! namespaces. A child that was forked but has not called exec shares its parent's open file, and so keeps
+//! its locks.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// First locked byte: far beyond the contents, so that it stays in place however the layout changes.
+/// First locked byte: far beyond the contents, so that it does not move when the layout changes.
 const LOCKS_AT: libc::off_t = 1 << 30;
 
 /// A range of bytes that represents a lock.
@@ -26,11 +27,11 @@ pub(super) fn slot(slot: usize) -> Range {
     Range { start: LOCKS_AT + 1 + slot as libc::off_t, len: 1 }
 }
 
-/// The bytes of all slots that any version of the layout can have.
+/// The lock bytes of all slots that any version of the layout can have.
 pub(super) const ANY_SLOT: Range = Range { start: LOCKS_AT + 1, len: 1 << 16 };
 
 fn lock(kind: libc::c_int, range: Range) -> libc::flock {
-    // SAFETY: the structure is numbers, for which zero is a value.
+    // SAFETY: the structure consists of numbers, for which zero is a valid value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
@@ -41,7 +42,7 @@ fn lock(kind: libc::c_int, range: Range) -> libc::flock {
 
 fn control(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
     loop {
-        // SAFETY: the descriptor is open, and `lock` lives through the call.
+        // SAFETY: the descriptor is open, and `lock` outlives the call.
         if unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) } == 0 {
             return Ok(());
         }
@@ -63,11 +64,12 @@ pub(super) fn try_lock(file: &File, range: Range) -> io::Result<bool> {
 
 /// Releases the lock.
 pub(super) fn unlock(file: &File, range: Range) {
-    // The kernel refuses this only if a table of locks is full; then the end of the host releases it.
+    // The kernel refuses this only if a table of locks is full; then the end of the host releases the lock.
     let _ = control(file, libc::F_OFD_SETLK, &mut lock(libc::F_UNLCK, range));
 }
 
-/// Whether another owner holds a lock in the range. In doubt, yes: no living process may be taken for dead.
+/// Whether another owner holds a lock in the range. If in doubt, yes: a living process must not be taken for
+/// dead.
 pub(super) fn is_held(file: &File, range: Range) -> bool {
     let mut lock = lock(libc::F_WRLCK, range);
     match control(file, libc::F_OFD_GETLK, &mut lock) {

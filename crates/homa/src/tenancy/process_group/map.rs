@@ -1,4 +1,4 @@
-//! The segment's file, and its mapping in memory.
+//! The segment's file and its memory mapping.
 
 use std::fs::File;
 use std::io;
@@ -19,8 +19,8 @@ const _: () = assert!(mem::offset_of!(Layout, registry) == 24 && mem::offset_of!
 const _: () = assert!(size_of::<Slot>() == 64 && size_of::<CutoffBank>() == 64);
 const _: () = assert!(cfg!(target_has_atomic = "64"));
 
-/// Opens the file, which is created empty if it does not exist, and checks that no other user could have
-/// written to it.
+/// Opens the file, creating it empty if it does not exist, and checks that no other user could have written
+/// to it.
 pub(super) fn open(path: &Path) -> Result<File, SegmentError> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -35,21 +35,21 @@ pub(super) fn open(path: &Path) -> Result<File, SegmentError> {
     if !meta.is_file() || meta.mode() & 0o077 != 0 {
         return Err(SegmentError::Untrusted { path: path.to_owned() });
     }
-    // Root could open a file of any user, but must trust only its own.
+    // Root could open any user's file, but must trust only its own.
     if meta.uid() != me {
         return Err(SegmentError::Denied { path: path.to_owned() });
     }
     Ok(file)
 }
 
-/// What the head of a file contains.
+/// The contents of the file's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Head {
     /// The file is empty.
     Empty,
-    /// This version's layout.
+    /// The layout of this version.
     Ours,
-    /// Another layout, with the version and size that it states.
+    /// A different layout, with its stated version and size.
     Other { version: u32, size: u32 },
 }
 
@@ -73,7 +73,8 @@ pub(super) fn head(file: &File, path: &Path) -> Result<Head, SegmentError> {
     })
 }
 
-/// The process that holds, or last held, the registry's lock. Its place is the same in every version.
+/// Returns the process that holds, or last held, the registry's lock. Its offset is the same in every
+/// version.
 pub(super) fn holder(file: &File) -> u32 {
     let mut pid = [0; 4];
     match file.read_exact_at(&mut pid, 16) {
@@ -82,8 +83,8 @@ pub(super) fn holder(file: &File) -> u32 {
     }
 }
 
-/// Initialises the file with zeros. The memory is allocated now: the system would report a lack of memory
-/// later by a signal, not by an error.
+/// Initialises the file with zeros. Allocates the memory now, since the system would report a later lack of
+/// memory by a signal, not by an error.
 pub(super) fn make(file: &File, path: &Path) -> Result<(), SegmentError> {
     let zeros = || {
         file.set_len(0)?;
@@ -96,21 +97,21 @@ fn system(what: &'static str, path: &Path, source: io::Error) -> SegmentError {
     SegmentError::System { what, path: path.to_owned(), source }
 }
 
-/// The file mapped in memory, until dropped.
+/// The memory-mapped file, until dropped.
 #[derive(Debug)]
 pub(super) struct SegmentMap(NonNull<Layout>);
 
-// SAFETY: the layout consists of atomics only, which any thread may use, and the mapping belongs to no
+// SAFETY: the layout consists only of atomics, which any thread may use, and the mapping belongs to no
 // thread.
 unsafe impl Send for SegmentMap {}
-// SAFETY: shared access is sound for the same reason: the layout consists of atomics only.
+// SAFETY: sharing is sound for the same reason: the layout consists only of atomics.
 unsafe impl Sync for SegmentMap {}
 
 impl SegmentMap {
     /// Maps a file of `SIZE` bytes.
     pub(super) fn new(file: &File, path: &Path) -> Result<SegmentMap, SegmentError> {
         let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        // SAFETY: a new mapping at an address chosen by the kernel touches no memory that is in use.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), SIZE, access, shared, file.as_raw_fd(), 0) };
         match NonNull::new(at.cast::<Layout>()) {
             Some(layout) if at != libc::MAP_FAILED => Ok(SegmentMap(layout)),
@@ -131,8 +132,8 @@ impl Deref for SegmentMap {
 
     fn deref(&self) -> &Layout {
         // SAFETY: the mapping is as long as the layout, aligned to a page, and lives as long as `self`. Any
-        // bytes are a valid layout, since it consists of integers. They change under the reference, and are
-        // atomics for that reason.
+        // bytes are a valid layout, since it consists of integers. They may change while the reference
+        // exists, and are atomics for that reason.
         unsafe { self.0.as_ref() }
     }
 }

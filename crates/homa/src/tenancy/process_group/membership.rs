@@ -22,7 +22,7 @@ use crate::types::segment_error::SegmentError;
 /// How long to wait for the registry's lock, which is held for microseconds, before reporting an error.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Labels of the values derived from the seed of the first process.
+/// Labels of the values derived from the first process's seed.
 const FIRST_COUNT: u64 = 0x5e60;
 const ID_SEED: u64 = 0x5e61;
 
@@ -31,19 +31,19 @@ pub(super) const INCARNATIONS: u64 = (1 << 40) - 1;
 /// The values that the first process of a host provides.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentParameters {
-    /// 40 bits, from the wall clock.
+    /// Derived from the wall clock, 40 bits.
     pub(crate) incarnation: u64,
-    /// A secret, from which RPC ids are made.
+    /// A secret from which RPC IDs are made.
     pub(crate) seed: u64,
     pub(crate) cutoffs: Set,
-    /// Maximum bytes granted and not received.
+    /// Maximum bytes granted but not received.
     pub(crate) budget: u64,
 }
 
 /// The segment's file in `dir` for the network namespace of the calling thread.
 pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
     place::prepare(dir)?;
-    // A thread may be in another namespace than its process.
+    // A thread may be in a different namespace from its process.
     let namespace = Path::new("/proc/thread-self/ns/net");
     let meta = std::fs::metadata(namespace).map_err(|source| SegmentError::System {
         what: "look up the network namespace in",
@@ -54,12 +54,12 @@ pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
 }
 
 impl Segment {
-    /// Announces to the hosts of this network namespace that this one, at `address`, shares the segment.
+    /// Announces to the hosts of this network namespace that this host, at `address`, shares the segment.
     pub(crate) fn announce(&self, address: IpAddr) -> Result<Presence, SegmentError> {
         Presence::announce(address, &self.file, &self.path)
     }
 
-    /// Another host removed the file while this one waited.
+    /// Opens the segment and joins it. Tries again if another host removed the file while this one waited.
     pub(crate) fn open(path: &Path, founding: &SegmentParameters) -> Result<Segment, SegmentError> {
         let system = |what, source| SegmentError::System { what, path: path.to_owned(), source };
         loop {
@@ -67,7 +67,7 @@ impl Segment {
             wait_for_registry(&file, path)?;
             let links = file.metadata().map_err(|source| system("look at", source))?.nlink();
             if links == 0 {
-                continue; // Somebody removed it while we waited.
+                continue; // Another process removed the file while this one waited.
             }
             let alone = !lock::is_held(&file, lock::ANY_SLOT);
             match map::head(&file, path)? {
@@ -97,8 +97,8 @@ impl Segment {
         }
     }
 
-    /// Initialises the segment for a new host. A death on the way leaves it uninitialised, with no process in
-    /// it.
+    /// Initialises the segment for a new host. If the process dies during this, the segment stays
+    /// uninitialised, with no process in it.
     fn found(&self, founding: &SegmentParameters) {
         let map = &*self.map;
         let made = map.header.made.load(Acquire) == 1;
@@ -126,7 +126,7 @@ impl Segment {
             map.next_id.0.store(derive_seed(founding.seed, FIRST_COUNT) & !(2 * IDS_PER_LEASE - 1), Relaxed);
             map.registry.id_seed.store(derive_seed(founding.seed, ID_SEED).max(1), Relaxed);
         }
-        // HOST-2: newer than the last, even if the clock went back.
+        // HOST-2: higher than the last incarnation, even if the clock went back.
         let incarnation = founding.incarnation & INCARNATIONS;
         let last = map.registry.incarnation.load(Relaxed) & INCARNATIONS;
         let ahead = incarnation.wrapping_sub(last) & INCARNATIONS;
@@ -139,12 +139,12 @@ impl Segment {
         map.header.made.store(1, Release);
     }
 
-    /// The seed from which all processes make the ids towards each peer (ID-4).
+    /// The seed from which all processes make the IDs towards each peer (ID-4).
     pub(crate) fn id_seed(&self) -> u64 {
         self.map.registry.id_seed.load(Relaxed)
     }
 
-    /// Waits for the right to change the segment.
+    /// Waits for exclusive access to the registry.
     pub(super) fn registry(&self) -> Result<Registry<'_>, SegmentError> {
         let threads = lock_threads(&self.threads);
         wait_for_registry(&self.file, &self.path)?;
@@ -152,7 +152,7 @@ impl Segment {
         Ok(Registry { segment: self, _threads: threads })
     }
 
-    /// The right to change the segment, if it is available at once.
+    /// Returns exclusive access to the registry, if it is available at once.
     fn try_registry(&self) -> Option<Registry<'_>> {
         let threads = self.threads.try_lock().ok()?;
         if !lock::try_lock(&self.file, lock::REGISTRY).ok()? {
@@ -165,17 +165,17 @@ impl Segment {
 
 /// Ports and cutoffs.
 impl Segment {
-    /// Takes a server port.
+    /// Acquires a server port.
     pub(crate) fn bind(&self, port: u16) -> Result<PortClaim, SegmentError> {
         self.registry()?.bind(port)
     }
 
-    /// Takes any client port.
+    /// Acquires any client port.
     pub(crate) fn open_client(&self) -> Result<u16, SegmentError> {
         self.registry()?.open_client()
     }
 
-    /// Releases ports of this process; `false` if that must be retried later, because another process holds
+    /// Releases ports of this process; `false` if that must be retried later because another process holds
     /// the lock.
     pub(crate) fn try_release(&self, ports: &[u16]) -> bool {
         let registry = self.try_registry();
@@ -186,7 +186,7 @@ impl Segment {
         true
     }
 
-    /// Publishes the leader's new cutoffs; returns whether it did.
+    /// Publishes the leader's new cutoffs; returns whether it did so.
     pub(crate) fn publish_cutoffs(&self, set: Set) -> bool {
         self.try_registry().is_some_and(|registry| registry.publish_cutoffs(set))
     }
@@ -194,9 +194,9 @@ impl Segment {
 
 /// Liveness.
 impl Segment {
-    /// Must be called every few tens of milliseconds while this process drives its host. It shows that this
-    /// process is alive, and checks on the others. Returns whether ports, processes or the leader changed
-    /// since the last call.
+    /// Must be called every few tens of milliseconds while this process drives its host. Shows that this
+    /// process is alive, and checks on the others. Returns whether ports, processes or the leader have
+    /// changed since the last call.
     pub(crate) fn tick(&self, now_ns: u64, watch: &mut LeaseWatch) -> bool {
         self.map.pool.slots[self.slot].beat.fetch_add(1, Relaxed);
         if self.is_leader() {
@@ -221,15 +221,16 @@ impl Segment {
         watch.generation.replace(generation) != Some(generation)
     }
 
-    /// Removes the file if no other host uses it. A process that waits for its lock to open it sees that it
-    /// was removed. The file stays if the next host could not tell from the clock that its incarnation is
-    /// newer (HOST-2).
+    /// Removes the file if no other host uses it. A process that waits for the file's lock to open it sees
+    /// that it was removed. The file stays if the next host could not tell from the clock that its
+    /// incarnation is newer (HOST-2).
     fn remove_file_of_nobody(&self) {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ahead = (since_1970.as_millis() as u64).wrapping_sub(self.incarnation()) & INCARNATIONS;
         let is_newer = ahead != 0 && ahead <= INCARNATIONS / 2;
         if is_newer && !lock::is_held(&self.file, lock::ANY_SLOT) && self.is_the_file_at_its_path() {
-            // The file may have been removed, or be where this process may not write any more.
+            // The file may have been removed, or this process may no longer be allowed to write to its
+            // directory.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -246,19 +247,19 @@ impl Drop for Segment {
         if self.slot == NO_SLOT {
             return;
         }
-        // If the lock is not available, the others find this slot without its own lock, as after a death.
+        // If the lock is not available, the others find this slot without its lock, as after a death.
         if let Ok(registry) = self.registry() {
             registry.leave();
             self.remove_file_of_nobody();
         }
-        // Closing the file frees the slot only if no child shares it, as each child does between fork and
-        // exec.
+        // Closing the file frees the slot only if no child shares the file, as each child does between fork
+        // and exec.
         lock::unlock(&self.file, lock::slot(self.slot));
     }
 }
 
 fn lock_threads(threads: &Mutex<()>) -> MutexGuard<'_, ()> {
-    // The lock guards no data, so a panic of another thread does no harm.
+    // The lock guards no data, so another thread's panic does no harm.
     threads.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -275,7 +276,8 @@ fn wait_for_registry(file: &File, path: &Path) -> Result<(), SegmentError> {
             let pid = map::holder(file);
             return Err(SegmentError::LockHeld { path: path.to_owned(), pid, waited: LOCK_PATIENCE });
         }
-        // Polls instead of sleeping in the kernel's queue, where a stopped holder could not be reported.
+        // Polls instead of sleeping in the kernel's queue, since a stopped holder could not be reported from
+        // there.
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(1));
     }

@@ -1,10 +1,10 @@
-//! The table of ports: the process that has each port. It is written under the registry's lock and read
-//! without one.
+//! The table that records the process that has each port. It is written under the registry's lock and read
+//! without a lock.
 //!
-//! Each port is one byte, so a writer that dies leaves it as it was before or after. Two counts let readers
-//! notice changes without reading all ports. `orphanings` is incremented before the first orphan of a process
-//! can be seen, and `generation` after the last change can be seen. A reader that sees an orphan also sees
-//! its count, and a reader that sees a new generation also sees its changes.
+//! Each port is one byte, so a writer that dies leaves it as it was before or after the write. Two counts let
+//! readers notice changes without reading all ports. `orphanings` is incremented before the first orphan of a
+//! process can be seen, and `generation` after the last change can be seen. A reader that sees an orphan also
+//! sees its count, and a reader that sees a new generation also sees its changes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -12,7 +12,7 @@ use super::layout::ORPHAN;
 use crate::tenancy::sync::{AtomicU8, AtomicU64};
 use crate::types::limits::MAX_PROCESSES;
 
-/// The table of ports: see the [module](self). Port numbers begin with the server ports, and the client ports
+/// The table of ports: see the [module](self). Server ports come first in port numbers, and client ports
 /// follow.
 pub(super) struct Ports<'a> {
     pub servers: &'a [AtomicU8],
@@ -44,19 +44,19 @@ impl Ports<'_> {
         self.at(port).store(mark, Release);
     }
 
-    /// Frees the ports of a slot. The state of its servers is lost, even if the process ended in order
+    /// Frees the ports of a slot. The state of its servers is lost, even if the process ended normally
     /// (HOST-10). [`Ports::changed`] must follow. The caller holds the registry's lock.
     pub(super) fn orphan(&self, slot: usize) {
         let is_its = |port: &&AtomicU8| port.load(Relaxed) == slot as u8 + 1;
         if self.servers.iter().any(|port| is_its(&port)) {
-            // Before the marks, whose release stores publish it.
+            // Before the marks: their release stores also publish this count.
             self.orphanings.fetch_add(1, Release);
         }
         self.servers.iter().filter(is_its).for_each(|port| port.store(ORPHAN, Release));
         self.clients.iter().filter(is_its).for_each(|port| port.store(0, Release));
     }
 
-    /// Number of processes that ended and left orphans.
+    /// Number of processes that have ended and left orphans.
     pub(super) fn orphanings(&self) -> u64 {
         self.orphanings.load(Acquire)
     }
@@ -66,7 +66,7 @@ impl Ports<'_> {
         self.generation.fetch_add(1, Release);
     }
 
-    /// A count that changes after ports, slots or the leader have changed.
+    /// A count that increases after ports, slots or the leader have changed.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }

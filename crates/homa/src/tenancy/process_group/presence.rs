@@ -1,10 +1,10 @@
-//! Detects two hosts at one address that do not share a segment. This happens in containers of a pod that
-//! share one network namespace but have separate file systems: each host would take the other's packets for
-//! packets of no process.
+//! Detects two hosts at one address that do not share a segment. This happens if the containers of a pod
+//! share one network namespace but have separate file systems: each host would treat the other's packets as
+//! packets for ports that no process has.
 //!
-//! Each host listens on a socket in the abstract name space, which belongs to the network namespace as the
-//! address does. The name states the address and the segment's file. The socket serves no requests: the
-//! existence of the name is the message, and it disappears with its process.
+//! Each host listens on a socket in the abstract name space, which, like the address, belongs to the network
+//! namespace. The name states the address and the segment's file. The socket serves no requests: the
+//! existence of the name is the message, and the name disappears with its process.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,7 +21,7 @@ use crate::types::segment_error::SegmentError;
 
 const PREFIX: &str = "homa-host/";
 
-/// This host's name, which exists as long as this value.
+/// The name of this host, which exists as long as this value.
 #[derive(Debug)]
 pub(crate) struct Presence {
     listener: UnixListener,
@@ -29,9 +29,8 @@ pub(crate) struct Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // A child process has a copy of the descriptor until it executes its program: the name stays until
-        // then, without a listener.
-        // SAFETY: the descriptor is open, and the call takes numbers only.
+        // A child process has a copy of the descriptor until it executes its program, so the name stays until
+        // then, without a listener. SAFETY: the descriptor is open, and the call takes only numbers.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
@@ -53,7 +52,7 @@ fn parse(name: &str) -> Option<Name<'_>> {
     Some(Name { address, segment })
 }
 
-/// Whether some packets could be for both addresses. An IPv6 wildcard may stand for both versions.
+/// Whether a packet could be for both addresses. An IPv6 wildcard may stand for both versions.
 fn overlap(one: IpAddr, other: IpAddr) -> bool {
     let covers = |all: IpAddr, of: IpAddr| all.is_unspecified() && (all.is_ipv6() || of.is_ipv4());
     one == other || covers(one, other) || covers(other, one)
@@ -63,20 +62,20 @@ impl Presence {
     /// Announces that the host at `address` shares the segment in `file`.
     ///
     /// # Errors
-    /// Another host of this network namespace has the address and another segment, or the system refuses an
-    /// operation.
+    /// Another host of this network namespace has the address but a different segment, or the system refuses
+    /// an operation.
     pub(super) fn announce(address: IpAddr, file: &File, path: &Path) -> Result<Presence, SegmentError> {
         let system =
             |source| SegmentError::System { what: "announce the host of", path: path.to_owned(), source };
         let meta = file.metadata().map_err(system)?;
         let segment = format!("{:x}-{:x}", meta.dev(), meta.ino());
-        // A process may have several hosts, one after another or at once.
+        // A process may have several hosts, one after another or at the same time.
         let number = ANNOUNCED.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{address}/{segment}/{}-{number}", std::process::id());
         let socket = SocketAddr::from_abstract_name(&name).map_err(system)?;
         let listener = UnixListener::bind_addr(&socket).map_err(system)?;
-        // HOST-11. Read after this host's own name exists: of two hosts that begin at once, at least one sees
-        // the other.
+        // HOST-11. Read after this host's own name exists: of two hosts that start at the same time, at least
+        // one sees the other.
         let names = fs::read_to_string("/proc/thread-self/net/unix").map_err(system)?;
         for other in names.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@')) {
             let Some(announced) = parse(other) else { continue };
@@ -91,7 +90,8 @@ impl Presence {
     }
 }
 
-/// The process that listens at an abstract name, if its user is this user or root: anybody can take a name.
+/// Returns the process that listens at an abstract name, if its user is this user or root: anybody can take a
+/// name.
 fn trusted_listener(name: &str) -> Option<i32> {
     let credentials = credentials_of(name).ok()?;
     // SAFETY: the call only returns a number.
@@ -102,7 +102,7 @@ fn trusted_listener(name: &str) -> Option<i32> {
 fn credentials_of(name: &str) -> io::Result<libc::ucred> {
     let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: the call takes numbers only.
+    // SAFETY: the call takes only numbers.
     let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
     // SAFETY: the descriptor was made here and has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -115,13 +115,13 @@ fn credentials_of(name: &str) -> io::Result<libc::ucred> {
         *to = from as libc::c_char;
     }
     let length = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-    // SAFETY: the address is as long as it says and lives through the call.
+    // SAFETY: the address is as long as stated and outlives the call.
     check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length as libc::socklen_t) })?;
     // SAFETY: the structure consists of numbers, for which zero is a valid value.
     let mut credentials: libc::ucred = unsafe { mem::zeroed() };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    // SAFETY: the option writes at most `length` bytes to the structure, which lives through the call.
+    // SAFETY: the option writes at most `length` bytes to the structure, which outlives the call.
     check(unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, option, (&raw mut credentials).cast(), &raw mut length)
     })?;
@@ -147,7 +147,7 @@ mod tests {
             "{error}"
         );
         assert_eq!(error.to_string().lines().count(), 1);
-        // A copy of the descriptor, as a child process has it before it executes its program.
+        // A copy of the descriptor, like that of a child process before it executes its program.
         let copy = announced[0].listener.try_clone().unwrap();
         drop((announced, elsewhere));
         let presence = divided.announce(address).unwrap();

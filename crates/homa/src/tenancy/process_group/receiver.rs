@@ -1,9 +1,11 @@
-//! Processes that share one UDP socket (Linux Homa's UDP form), and the one that receives from it.
+//! Processes that share one UDP socket (Linux Homa's UDP encapsulation), and the process that receives from
+//! it.
 //!
-//! The receiving process hands packets over to the others. It is chosen without a message and without a lock:
-//! the process with the lowest slot of those that share the socket, live, and make progress. Each process
-//! applies this rule for itself every tick. While two of them come to different results, both receive, and a
-//! packet is handed over by the one that took it; or neither does, and packets wait in the socket.
+//! The receiving process hands packets over to the others. It is chosen without messages or locks: of the
+//! processes that share the socket, are alive and make progress, it is the one with the lowest slot. Each
+//! process applies this rule by itself every tick. While two processes come to different results, either both
+//! receive, and a packet is handed over by the process that took it, or neither receives, and packets wait in
+//! the socket.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -12,7 +14,7 @@ use super::lease_share::LEADER_PATIENCE_NS;
 use super::segment::Segment;
 use crate::types::limits::MAX_PROCESSES;
 
-/// A process's memory of the others between two ticks.
+/// What a process remembers about the others between two ticks.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiverWatch {
     /// For each slot, the last beat and when it was first seen.
@@ -20,7 +22,7 @@ pub(crate) struct ReceiverWatch {
 }
 
 impl ReceiverWatch {
-    /// Whether a process drives its host: its beat is not 0, and has changed lately.
+    /// Whether a process drives its host: its beat is not 0, and has changed recently.
     fn drives(&mut self, slot: usize, beat: u32, now_ns: u64) -> bool {
         self.beats.resize(MAX_PROCESSES, (0, 0));
         if self.beats[slot].0 != beat {
@@ -31,7 +33,7 @@ impl ReceiverWatch {
 }
 
 impl Segment {
-    /// Notes that this process shares the UDP socket `path`, which is not 0. Returns the group's name and
+    /// Records that this process shares the UDP socket `path`, which is not 0. Returns the group's name and
     /// this process's slot.
     pub(crate) fn share_path(&self, path: u64) -> std::io::Result<(String, u32)> {
         use std::os::unix::fs::MetadataExt;
@@ -44,19 +46,19 @@ impl Segment {
         slot.path.load(Acquire) == path && slot.pid.load(Relaxed) != 0
     }
 
-    /// A bit for the slot of the process that has the port and shares the UDP socket `path`, or 0.
+    /// Returns a bit for the slot of the process that has the port and shares the UDP socket `path`, or 0.
     pub(super) fn sharer(&self, port: u16, path: u64) -> u64 {
         let owner = self.owner(port).filter(|&slot| self.shares(&self.map.pool.slots[slot], path));
         owner.map_or(0, |slot| 1 << slot)
     }
 
-    /// A bit for the slot of each process that shares the UDP socket `path`.
+    /// Returns one bit for the slot of each process that shares the UDP socket `path`.
     pub(super) fn sharers(&self, path: u64) -> u64 {
         let slots = self.map.pool.slots[..self.slots_used()].iter().enumerate();
         slots.filter(|(_, slot)| self.shares(slot, path)).fold(0, |bits, (slot, _)| bits | 1 << slot)
     }
 
-    /// Whether the process with these slots is to receive from the UDP socket `path` (HOST-12).
+    /// Whether the process with these slots should receive from the UDP socket `path` (HOST-12).
     pub(super) fn receives(&self, slots: u64, path: u64, now_ns: u64, watch: &mut ReceiverWatch) -> bool {
         !(0..slots.trailing_zeros() as usize).any(|slot| {
             let entry = &self.map.pool.slots[slot];
@@ -66,7 +68,7 @@ impl Segment {
         })
     }
 
-    /// Whether this process, over raw IP, is to lead in place of that one, over UDP.
+    /// Whether this process, which uses raw IP, should lead instead of the process at `slot`, which uses UDP.
     pub(super) fn should_replace(&self, slot: usize) -> bool {
         let path = |slot: usize| self.map.pool.slots[slot].path.load(Relaxed);
         path(self.slot) == 0 && path(slot) != 0
@@ -81,7 +83,7 @@ mod tests {
 
     const PATH: u64 = 7;
 
-    /// A process that shares the socket, and drives its host.
+    /// Opens a process that shares the socket and drives its host.
     fn sharer(dir: &Dir) -> Segment {
         let segment = dir.open();
         segment.share_path(PATH).unwrap();

@@ -1,7 +1,7 @@
 //! Rare changes, made under the segment's lock: slots, ports, the leader, published cutoffs.
 //!
-//! The kernel releases the lock when its holder dies. Each method makes its changes by single stores, in an
-//! order in which the next holder can continue from the state before each store.
+//! The kernel releases the lock when its holder dies. Each method makes its changes as single stores, in an
+//! order that lets the next holder continue from the state before each store.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,7 +13,7 @@ use super::segment::{FIRST_CLIENT_PORT, Segment};
 use crate::types::limits::MAX_PROCESSES;
 use crate::types::segment_error::SegmentError;
 
-/// The right to change the segment, until dropped.
+/// Exclusive access to the registry, until dropped.
 pub(super) struct Registry<'a> {
     pub(super) segment: &'a Segment,
     /// Excludes the other threads of this host, which share its open file.
@@ -44,7 +44,7 @@ impl Registry<'_> {
         self.segment.table().set_mark(port, mark);
     }
 
-    /// Takes a server port for this process, if no living one has it (HOST-1).
+    /// Acquires a server port for this process, if no living process has it (HOST-1).
     pub(super) fn bind(&self, port: u16) -> Result<PortClaim, SegmentError> {
         let orphan = self.segment.is_orphan(port);
         match self.owner(port) {
@@ -62,7 +62,7 @@ impl Registry<'_> {
         Ok(PortClaim { inherited: orphan })
     }
 
-    /// Takes a client port for this process, in turn, so that a closed one rests before it is used again.
+    /// Acquires a client port for this process, in turn, so that a closed port rests before it is reused.
     pub(super) fn open_client(&self) -> Result<u16, SegmentError> {
         let cursor = &self.segment.map.registry.next_client_port;
         for _ in FIRST_CLIENT_PORT..=u16::MAX {
@@ -76,8 +76,9 @@ impl Registry<'_> {
         Err(SegmentError::NoClientPort)
     }
 
-    /// A process that has a port drives its host and can lead. A lone process must not wait for its first
-    /// tick, or its peers' first packets for ports that no process has are lost.
+    /// Records the port as this process's. A process that has a port drives its host and can lead. A lone
+    /// process must not wait for its first tick: otherwise its peers' first packets for ports that no process
+    /// has would be lost.
     fn take(&self, port: u16) {
         self.set_owner(port, self.segment.slot as u8 + 1);
         self.changed();
@@ -92,7 +93,7 @@ impl Registry<'_> {
         }
     }
 
-    /// Finds slots whose process is dead, and frees their resources.
+    /// Finds slots whose process is dead and frees their resources.
     pub(super) fn free_dead(&self) {
         for slot in 0..self.segment.slots_used() {
             let used = self.slot(slot).pid.load(Relaxed) != 0;
@@ -102,8 +103,8 @@ impl Registry<'_> {
         }
     }
 
-    /// Frees the resources of a dead process (HOST-9). Its process id is cleared last: until then the slot is
-    /// seen as one to be freed.
+    /// Frees the resources of a dead process (HOST-9). Its process ID is cleared last: until then the slot
+    /// still counts as one to be freed.
     pub(super) fn free_slot(&self, slot: usize) {
         let map = &self.segment.map;
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
@@ -112,7 +113,7 @@ impl Registry<'_> {
         self.clear_slot(slot);
     }
 
-    /// Empties a slot that owns no ports any more.
+    /// Clears a slot that no longer owns ports.
     fn clear_slot(&self, slot: usize) {
         let entry = self.slot(slot);
         entry.wants.store(0, Relaxed);
@@ -133,7 +134,8 @@ impl Registry<'_> {
     }
 
     /// Makes this process the leader if there is none, or if the leader is dead or makes no progress. A
-    /// process over raw IP also replaces one over UDP, which receives none of the packets to answer.
+    /// process over raw IP also replaces a process over UDP, which does not receive the packets to be
+    /// answered.
     pub(super) fn lead(&self, stands_still: Option<usize>) {
         let leads = self.segment.leader();
         let keeps = |slot| {
@@ -181,6 +183,6 @@ impl Registry<'_> {
 /// How a server port was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortClaim {
-    /// Its last owner ended without releasing it, and that owner's state of its RPCs is lost.
+    /// Whether the port's last owner ended without releasing it, so that the state of its RPCs is lost.
     pub(crate) inherited: bool,
 }

@@ -1,4 +1,4 @@
-//! One host's mapping of the segment, and what it reads there.
+//! One host's mapping of the segment, and read access to it.
 
 use std::fs::File;
 use std::io;
@@ -14,23 +14,23 @@ use super::ports::Ports;
 use crate::types::limits::MAX_PROCESSES;
 use crate::types::segment_error::SegmentError;
 
-/// More bytes than any host grants: a larger value in a damaged file would overflow sums.
+/// More bytes than any host grants: larger values in a damaged file would overflow sums.
 const MAX_BUDGET: u64 = 1 << 40;
 
-/// Stands for the slot of a host that has none yet.
+/// The slot of a host that has none yet.
 pub(super) const NO_SLOT: usize = usize::MAX;
 
 /// Client ports begin here (ID-6).
 pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 
-/// RPC ids leased at a time: whole blocks of the peers' tables of finished ids, and enough that leasing costs
-/// nothing.
+/// Number of RPC IDs leased at a time: whole blocks of the peers' tables of finished IDs, and enough that
+/// leasing costs next to nothing.
 pub(crate) const IDS_PER_LEASE: u64 = 1 << 12;
 
 /// This host's part in the segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    // The mapping is dropped before the file, whose closing frees the slot for others.
+    // The mapping is dropped before the file, since closing the file frees the slot for others.
     pub(super) map: SegmentMap,
     pub(super) file: File,
     pub(super) path: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) struct Segment {
     pub(super) slot: usize,
 }
 
-/// The owner of a packet, by its port.
+/// The owner of a packet, determined by its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketOwner {
     /// This process has the port.
@@ -68,7 +68,7 @@ impl Segment {
     }
 
     pub(super) fn slots_used(&self) -> usize {
-        // Whatever the file contains, this process has its slot.
+        // Whatever the file contains, this process has its own slot.
         let own = if self.slot == NO_SLOT { 0 } else { self.slot + 1 };
         (self.map.registry.slots_used.load(Acquire) as usize).clamp(own, MAX_PROCESSES)
     }
@@ -83,7 +83,7 @@ impl Segment {
         self.table().owner(port)
     }
 
-    /// Increases when a process ends that had server ports, before their orphan marks become visible.
+    /// Number of ended processes that had server ports; increases before their orphan marks become visible.
     pub(crate) fn orphanings(&self) -> u64 {
         self.table().orphanings()
     }
@@ -96,14 +96,14 @@ impl Segment {
 
 /// Ports.
 impl Segment {
-    /// The owner of packets to this port (HOST-7, HOST-8).
+    /// Returns the owner of packets to this port (HOST-7, HOST-8).
     #[cfg(test)]
     pub(crate) fn owner_of(&self, port: u16) -> PacketOwner {
         self.owner_for(port, 1 << self.slot, None)
     }
 
-    /// The same for the owners of the slots whose bits are set. `receives`: whether they receive from the
-    /// shared UDP socket, and so answer for ports that no process has; `None` over raw IP.
+    /// Like `owner_of`, for the owners of the slots whose bits are set. `receives` is whether they receive
+    /// from the shared UDP socket, and hence answer for ports that no process has; `None` over raw IP.
     pub(super) fn owner_for(&self, port: u16, slots: u64, receives: Option<bool>) -> PacketOwner {
         let answers = || receives.unwrap_or_else(|| self.is_led_by(slots));
         match self.table().mark(port) {
@@ -119,13 +119,13 @@ impl Segment {
         self.leader().is_some_and(|leader| has_slot(slots, leader))
     }
 
-    /// The ports of this process, and those of the others, in ascending order.
+    /// Returns the ports of this process, and those of the others, in ascending order.
     #[cfg(test)]
     pub(crate) fn ports(&self) -> (Vec<u16>, Vec<u16>) {
         self.ports_of(1 << self.slot)
     }
 
-    /// The same for the owners of the slots whose bits are set.
+    /// Like `ports`, for the owners of the slots whose bits are set.
     pub(super) fn ports_of(&self, slots: u64) -> (Vec<u16>, Vec<u16>) {
         let (mut mine, mut others) = (Vec::new(), Vec::new());
         for port in 0..=u16::MAX {
@@ -145,12 +145,12 @@ impl Segment {
         self.map.registry.incarnation.load(Relaxed)
     }
 
-    /// The first of [`IDS_PER_LEASE`] even counts of RPC ids, two apart, that no other process gets.
+    /// Returns the first of [`IDS_PER_LEASE`] even RPC ID counts, two apart, that no other process gets.
     pub(crate) fn lease_ids(&self) -> u64 {
         self.map.next_id.0.fetch_add(2 * IDS_PER_LEASE, Relaxed)
     }
 
-    /// This process's part in the host-wide resources.
+    /// Returns this process's share of the host-wide resources.
     pub(crate) fn lease_share(&self) -> LeaseShare<'_> {
         let slots = &self.map.pool.slots[..self.slots_used()];
         LeaseShare {
@@ -161,7 +161,7 @@ impl Segment {
         }
     }
 
-    /// Numbers for the metrics.
+    /// Returns numbers for the metrics.
     pub(crate) fn counts(&self) -> SegmentCounts {
         let map = &*self.map;
         let used = &map.pool.slots[..self.slots_used()];
@@ -177,7 +177,7 @@ impl Segment {
     }
 }
 
-/// Whether the bit of a slot is set. (In a damaged file, a port's mark may be no slot's number.)
+/// Whether the bit of a slot is set. (In a damaged file, a port's mark may not be a valid slot number.)
 fn has_slot(slots: u64, slot: usize) -> bool {
     slot < MAX_PROCESSES && slots & 1 << slot != 0
 }

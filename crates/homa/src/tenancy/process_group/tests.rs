@@ -1,4 +1,5 @@
-//! Tests with several processes: each is this test program again, with its role in its environment.
+//! Tests with several processes: each is another instance of this test program, with its role in its
+//! environment.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -20,7 +21,7 @@ use crate::types::segment_error::SegmentError;
 const ROLE: &str = "HOMA_SEGMENT_TEST_ROLE";
 const FILE: &str = "HOMA_SEGMENT_TEST_FILE";
 
-/// A directory of its own for each test, removed when dropped.
+/// A separate directory for each test, removed when dropped.
 pub(crate) struct Dir(PathBuf);
 
 impl Dir {
@@ -125,7 +126,7 @@ impl Process {
         Process { child, stdin, stdout }
     }
 
-    /// The child's next message.
+    /// Returns the child's next message.
     fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();

@@ -1,6 +1,6 @@
-//! Points at which tests decide in which order threads access the segment.
+//! Points at which tests control the order of threads' accesses to the segment.
 
-/// Does one access to shared memory. In a test that schedules them, the thread waits here for its turn.
+/// Does one access to shared memory. In a test that schedules threads, the thread waits here for its turn.
 #[cfg(not(test))]
 #[inline(always)]
 pub(super) fn turn<T>(access: impl FnOnce() -> T) -> T {
@@ -10,7 +10,7 @@ pub(super) fn turn<T>(access: impl FnOnce() -> T) -> T {
 #[cfg(test)]
 pub(super) use schedule::turn;
 
-/// Runs threads one access at a time, in an order of the test's choice.
+/// Runs threads one access at a time, in an order chosen by the test.
 #[cfg(test)]
 pub(super) mod schedule {
     use std::cell::RefCell;
@@ -84,8 +84,8 @@ pub(super) mod schedule {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    /// Calls `round` for every possible order: `round` makes a run with the choices that it is given. Returns
-    /// the number of orders.
+    /// Calls `round` for every possible order: `round` does one run with the choices that it is given.
+    /// Returns the number of orders.
     pub(crate) fn every_order(mut round: impl FnMut(&mut dyn FnMut(&[usize]) -> usize)) -> u32 {
         // For each choice, the option taken and the number of options.
         let mut path: Vec<(usize, usize)> = Vec::new();
@@ -109,7 +109,7 @@ pub(super) mod schedule {
         unreachable!("the rounds end before the numbers do")
     }
 
-    /// Choices derived from a seed.
+    /// Returns choices derived from a seed.
     pub(crate) fn random(seed: u64) -> impl FnMut(&[usize]) -> usize {
         let mut state = seed;
         move |waiting| {

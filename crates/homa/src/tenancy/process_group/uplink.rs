@@ -1,41 +1,41 @@
-//! The uplink, shared by all processes: the moment when it will have sent everything that it was given.
+//! The uplink, shared by all processes: the time when it will have sent everything that it was given.
 //!
 //! The alternative, a count of the bytes that each process has sent, would need the times at which they were
-//! sent: bytes of a second ago are long gone. The moment needs no such times, and no repair, since it passes
-//! by itself.
+//! sent: bytes from a second ago are long gone. A single point in time needs neither those times nor any
+//! repair, since it passes by itself.
 //!
-//! Waiting processes publish which of them goes first when the uplink has room again: each writes the
-//! remaining bytes of its shortest message, and the time. A process that has only longer messages leaves the
-//! room to the others, but no longer than the uplink has something to send. So no process waits for one that
-//! is dead or does not come, and old entries are ignored.
+//! Waiting processes publish who goes first when the uplink has room again: each writes the remaining bytes
+//! of its shortest message, and the time. A process that has only longer messages leaves the room to the
+//! others, but only while the uplink has something to send. No process therefore waits for a process that is
+//! dead or inactive, and old entries are ignored.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::tenancy::sync::AtomicU64;
 
-/// A backlog that no pacer lets grow. A larger value was written under another clock, or is no time at all.
+/// No pacer lets a backlog grow this large. A larger value was written under another clock, or is not a time.
 const IMPLAUSIBLE_NS: u64 = 1_000_000_000;
 
-/// How long an entry of a waiting process counts: a living process is driven again by then, if only by its
-/// progress thread.
+/// How long an entry of a waiting process counts: a living process is driven again within this time, if only
+/// by its progress thread.
 const FRESH_NS: u64 = 1_000_000;
 
-/// The time in a word of [`wait`] is in units of 2^10 ns. It passes zero every 73 minutes. An old word that
-/// is then taken for a fresh one for a millisecond delays others by a few microseconds.
+/// The time in a word of [`wait`] is in units of 2^10 ns and wraps to zero every 73 minutes. If an old word
+/// then seems fresh for a millisecond, it delays others by a few microseconds.
 const STAMP_SHIFT: u32 = 10;
 
 fn stamp(now_ns: u64) -> u32 {
     (now_ns >> STAMP_SHIFT) as u32
 }
 
-/// Writes the remaining bytes of the shortest message that waits now, and the time, in one word.
+/// Writes the remaining bytes of the shortest message that currently waits, and the time, into one word.
 pub(super) fn wait(word: &AtomicU64, now_ns: u64, bytes: Option<u32>) {
     let entry = bytes.map_or(0, |bytes| u64::from(stamp(now_ns)) << 32 | u64::from(bytes));
     word.store(entry, Relaxed);
 }
 
-/// The remaining bytes, if the entry is fresh. Clocks of processors may differ a little, so an entry from the
-/// near future is fresh as well.
+/// Returns the remaining bytes, if the entry is fresh. Processor clocks may differ slightly, so an entry from
+/// the near future is fresh as well.
 pub(super) fn waiting(word: &AtomicU64, now_ns: u64) -> Option<u32> {
     let word = word.load(Relaxed);
     let fresh = (FRESH_NS >> STAMP_SHIFT) as i32;
@@ -43,13 +43,13 @@ pub(super) fn waiting(word: &AtomicU64, now_ns: u64) -> Option<u32> {
     (word != 0 && (-fresh..=fresh).contains(&age)).then_some(word as u32)
 }
 
-/// Nanoseconds that the uplink needs for everything that it has been given.
+/// Nanoseconds that the uplink needs to send everything that it has been given.
 pub(super) fn backlog_ns(idle_at: &AtomicU64, now_ns: u64) -> u64 {
     let backlog = idle_at.load(Relaxed).saturating_sub(now_ns);
     if backlog > IMPLAUSIBLE_NS { 0 } else { backlog }
 }
 
-/// Adds packets that take the uplink `ns` nanoseconds to its backlog.
+/// Adds packets that take the uplink `ns` nanoseconds to the backlog.
 pub(super) fn sent(idle_at: &AtomicU64, now_ns: u64, ns: u64) {
     let later = |at: u64| {
         let busy_until = if at.saturating_sub(now_ns) > IMPLAUSIBLE_NS { now_ns } else { at.max(now_ns) };
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn the_entry_of_a_waiting_process_counts_for_a_while() {
         let word = AtomicU64::new(0);
-        // Also when the stamp passes zero.
+        // Also when the stamp wraps to zero.
         for now in [0, 5_000_000_000, (1 << 42) - 1_000] {
             assert_eq!(waiting(&word, now), None);
             wait(&word, now, Some(40_000));
