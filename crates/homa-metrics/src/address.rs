@@ -1,4 +1,4 @@
-//! Addresses of metrics: an IP address and a port, or a socket in the file system.
+//! Addresses that serve metrics: an IP address and a port, or a socket in the file system.
 
 use std::fmt;
 use std::fs;
@@ -24,7 +24,7 @@ pub enum MetricsAddr {
 impl FromStr for MetricsAddr {
     type Err = String;
 
-    /// Reads IP:PORT and paths, and the URLs that [`Exporter::url`](crate::Exporter::url) returns:
+    /// Parses IP:PORT and paths, and the URLs that [`Exporter::url`](crate::Exporter::url) returns:
     /// `http://IP:PORT/metrics` and `unix:/PATH`.
     fn from_str(text: &str) -> Result<MetricsAddr, String> {
         if let Some(path) = text.strip_prefix("unix:") {
@@ -51,7 +51,7 @@ impl FromStr for MetricsAddr {
 }
 
 impl MetricsAddr {
-    /// An address for another process of the same command: port 0 of the IP address, or the path with
+    /// Returns an address for another process of the same command: port 0 of the IP address, or the path with
     /// `.server` appended.
     #[must_use]
     pub fn for_child(&self) -> MetricsAddr {
@@ -80,7 +80,7 @@ impl fmt::Display for MetricsAddr {
 
 /// A connection over TCP or a socket in the file system.
 pub trait Stream: Read + Write + Send {
-    /// Sets the time-out of each read and each write.
+    /// Sets the timeout of each read and each write.
     fn set_patience(&self, patience: Duration) -> std::io::Result<()>;
 
     /// Shuts down the writing half.
@@ -116,7 +116,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens at an address; port 0 takes any free port.
+    /// Listens at an address; port 0 picks any free port.
     ///
     /// # Errors
     /// The address is taken, belongs to another machine, or needs privileges.
@@ -133,7 +133,7 @@ impl Listener {
         }
     }
 
-    /// The URL for users and scrapers.
+    /// Returns the URL for users and scrapers.
     pub fn url(&self) -> Result<String> {
         Ok(match self {
             Listener::Tcp(listener) => {
@@ -147,7 +147,7 @@ impl Listener {
         })
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     pub fn accept(&self) -> std::io::Result<Box<dyn Stream>> {
         Ok(match self {
             Listener::Tcp(listener) => Box::new(listener.accept()?.0),
@@ -156,7 +156,7 @@ impl Listener {
     }
 }
 
-/// Connects, within a bounded time.
+/// Connects, waiting at most `patience`.
 pub fn connect(addr: &MetricsAddr, patience: Duration) -> Result<Box<dyn Stream>> {
     Ok(match addr {
         MetricsAddr::Tcp(text) => Box::new(TcpStream::connect_timeout(&resolve(text)?, patience)?),
@@ -164,7 +164,7 @@ pub fn connect(addr: &MetricsAddr, patience: Duration) -> Result<Box<dyn Stream>
     })
 }
 
-/// The address of `HOST:PORT`; an IPv6 address stands in brackets.
+/// Resolves `HOST:PORT`; an IPv6 address is in brackets.
 fn resolve(text: &str) -> Result<SocketAddr> {
     let (host, port) = text.rsplit_once(':').with_context(|| format!("`{text}` has no port"))?;
     let port: u16 = port.parse().map_err(|_| anyhow!("`{text}`: `{port}` is not a port"))?;
@@ -173,11 +173,11 @@ fn resolve(text: &str) -> Result<SocketAddr> {
     found.next().with_context(|| format!("`{host}` has no address"))
 }
 
-/// Listens at a socket in the file system, and replaces a socket that a dead process has left. `option` is
-/// the name of the command-line option that chooses the path, for errors.
+/// Listens at a socket in the file system, and replaces a socket left by a dead process. `option` is the name
+/// of the command-line option that sets the path, for errors.
 ///
 /// # Errors
-/// Another process listens there, the path is no socket, or its directory is not writable.
+/// Another process listens there, the path is not a socket, or its directory is not writable.
 pub fn listen_unix(path: &Path, option: &str) -> Result<UnixListener> {
     let failed = || format!("cannot listen at {}", path.display());
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {

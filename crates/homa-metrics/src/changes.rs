@@ -13,10 +13,10 @@ use crate::text::{Family, Labels, Sample, Snapshot};
 /// Name and labels of a sample.
 type Key<'a> = (&'a str, &'a [(String, String)]);
 
-/// The metric with the time since a host was made.
+/// The metric that contains the time since a host was created.
 const UPTIME: &str = "homa_uptime_seconds";
 
-/// The change of one metric with one set of labels.
+/// The change of one metric for one set of labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// The name of the metric, which ends in the unit.
@@ -32,15 +32,15 @@ pub struct Change {
     pub help: String,
     /// The later value; for a histogram, the number of values.
     pub now: f64,
-    /// The increase; for a counter that went back, its later value.
+    /// The increase; for a counter that went back, the later value itself.
     pub difference: f64,
     /// The increase per second, for counters and histograms.
     pub per_second: Option<f64>,
-    /// The increase of a counter of seconds, as a share of the time in between.
+    /// For a counter of seconds: its increase divided by the elapsed time.
     pub utilisation: Option<f64>,
-    /// The counter is lower than before: its process was restarted.
+    /// Whether the counter is lower than before, which means that its process was restarted.
     pub went_back: bool,
-    /// The values that were added to a histogram.
+    /// The values added to a histogram.
     #[serde(rename = "times", skip_serializing_if = "Option::is_none", serialize_with = "distribution")]
     pub histogram: Option<Histogram>,
 }
@@ -50,17 +50,17 @@ pub struct Change {
 pub struct Changes {
     /// Version of this format.
     pub schema: u32,
-    /// The time in between, seconds; after a restart, since then; `None`: unknown.
+    /// Elapsed time in seconds, or the time since a restart; `None` if unknown.
     pub seconds: Option<f64>,
-    /// There was no earlier scrape: the changes are since the start of the process.
+    /// Whether there was no earlier scrape, so that the changes are since the start of the process.
     pub since_start: bool,
-    /// Hosts whose process was restarted in between: their changes are since then.
+    /// Hosts whose process was restarted between the scrapes: their changes are since the restart.
     pub restarted: Vec<String>,
     /// The metrics that changed, in the order of the later scrape.
     pub metrics: Vec<Change>,
 }
 
-/// Compares two scrapes; without an earlier one, everything counts from the start of the process.
+/// Compares two scrapes. Without an earlier scrape, everything counts from the start of the process.
 #[must_use]
 pub fn between(before: Option<&Scrape>, now: &Scrape) -> Changes {
     let earlier = EarlierScrape::of(before, now);
@@ -85,11 +85,11 @@ pub fn between(before: Option<&Scrape>, now: &Scrape) -> Changes {
     }
 }
 
-/// The values of the earlier scrape, and the time since.
+/// The values of the earlier scrape, and the time elapsed since.
 struct EarlierScrape<'a> {
     values: HashMap<Key<'a>, f64>,
     histograms: Vec<(&'a str, Labels, Histogram)>,
-    /// Seconds since the earlier scrape, or since a restart, of each host that reports its uptime.
+    /// Seconds since the earlier scrape, or since a restart, for each host that reports its uptime.
     seconds_of: HashMap<String, f64>,
     seconds: Option<f64>,
     restarted: Vec<String>,
@@ -129,14 +129,14 @@ impl<'a> EarlierScrape<'a> {
             seconds_of.insert(host, since);
         }
         let by_clock = before.and_then(|before| Some(now.at? - before.at?)).filter(|seconds| *seconds > 0.0);
-        // Uptimes are exact. Of several hosts, one that was there all the time has the longest.
+        // Uptimes are exact. Of several hosts, one that was up the whole time has the longest.
         let by_hosts = seconds_of.values().copied().reduce(f64::max);
         let seconds = match before {
             Some(_) if restarted.is_empty() => by_hosts.or(by_clock),
             Some(_) => by_clock.or(by_hosts),
             None => by_hosts,
         };
-        // Metrics of the process restarted with its hosts.
+        // The process's own metrics restarted together with its hosts.
         if !restarted.is_empty() {
             seconds_of.entry(String::new()).or_insert_with(|| by_hosts.or(by_clock).unwrap_or_default());
         }
@@ -144,7 +144,7 @@ impl<'a> EarlierScrape<'a> {
         EarlierScrape { values, histograms, seconds_of, seconds, restarted }
     }
 
-    /// The time in between for a metric with these labels, seconds.
+    /// Elapsed time for a metric with these labels, in seconds.
     fn seconds(&self, labels: &[(String, String)]) -> Option<f64> {
         let host = labels.iter().find(|(name, _)| name == "host").map_or("", |(_, host)| host.as_str());
         self.seconds_of.get(host).copied().or(self.seconds).filter(|seconds| *seconds > 0.0)
@@ -218,7 +218,7 @@ fn samples_of<'s>(snapshot: &'s Snapshot, name: &'s str) -> impl Iterator<Item =
 }
 
 impl Changes {
-    /// A table of the changes.
+    /// Formats the changes as a table.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -258,7 +258,7 @@ impl Changes {
     }
 }
 
-/// The cells of one change.
+/// Formats the cells of one change.
 fn line(change: &Change) -> [String; 7] {
     let help = match (&change.histogram, change.went_back) {
         (Some(times), _) => tail(times, &change.unit),
@@ -342,7 +342,7 @@ mod tests {
         let again = between(Some(&scrape(100.0, 1_000, 5.0, 5, 10)), &scrape(2.0, 50, 6.0, 5, 4));
         let sent = one(&again, "homa_packets_sent_total");
         assert_eq!((sent.difference, sent.per_second, sent.went_back), (50.0, Some(25.0), true));
-        // The host has counted more than its predecessor, but since its own start.
+        // The host has counted more than its predecessor, but only since its own start.
         assert_eq!(one(&again, "homa_host_lock_wait_seconds_total").difference, 6.0);
         assert_eq!(one(&again, "homa_call_seconds").difference, 4.0);
         let later = between(Some(&scrape(10.0, 1_000, 5.0, 5, 10)), &scrape(20.0, 50, 6.0, 5, 4));

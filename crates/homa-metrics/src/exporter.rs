@@ -1,5 +1,5 @@
-//! Serves metrics over HTTP: `GET /metrics`. However many clients ask, and however slowly, it costs the
-//! process a few sleeping threads, and a new text at most every 20 ms.
+//! Serves metrics over HTTP: `GET /metrics`. However many and however slow the clients are, serving costs the
+//! process a few sleeping threads, and producing a text at most every 20 ms.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,24 +12,24 @@ use anyhow::{Context, Result};
 
 use crate::address::{Listener, MetricsAddr, Stream};
 
-/// Connections answered at a time; the kernel lets some more wait.
+/// Number of connections served at a time; the kernel queues some more.
 const WORKERS: usize = 4;
 
 /// Maximum time for receiving a request, and for sending the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Maximum time for reading the rest of what a scraper sends: closing before could reset the connection and
+/// Maximum time for reading the rest of what a scraper sends: closing earlier could reset the connection and
 /// lose the answer.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Maximum length of a request, bytes.
 const MAX_REQUEST: usize = 8_192;
 
-/// Minimum time from one text to the next, since the source may take locks. Clients that ask meanwhile wait:
-/// an older text would hide what has just happened.
+/// Minimum time between producing two texts, since the source may take locks. Clients that ask meanwhile
+/// wait: an older text would hide recent events.
 const SPACING: Duration = Duration::from_millis(20);
 
-/// Pause after a failed accept: most often there are no descriptors left.
+/// Pause after a failed accept, for which the usual cause is a lack of descriptors.
 const OUT_OF_ORDER: Duration = Duration::from_millis(100);
 
 /// Returns the text of the metrics, or why there is none.
@@ -42,7 +42,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Serves the text that `source` returns, from now on.
+    /// Starts serving the text that `source` returns.
     ///
     /// # Errors
     /// The address is taken or not available.
@@ -67,7 +67,7 @@ impl Exporter {
         Ok(Exporter { url, socket })
     }
 
-    /// The URL of the metrics, which [`MetricsAddr`] reads too.
+    /// Returns the URL of the metrics, which [`MetricsAddr`] also parses.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -77,7 +77,7 @@ impl Exporter {
 impl Drop for Exporter {
     fn drop(&mut self) {
         if let Some(path) = &self.socket {
-            // It may have been removed already.
+            // The file may already have been removed.
             let _ = fs::remove_file(path);
         }
     }
@@ -90,7 +90,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// The metrics, from a call of the source after `asked`.
+    /// Returns metrics that the source produced after `asked`.
     fn metrics(&self, asked: Instant) -> Result<Arc<str>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = last.as_ref() {
@@ -105,7 +105,7 @@ impl Pages {
         Ok(text)
     }
 
-    /// The answer to a request.
+    /// Returns the answer to a request.
     fn answer(&self, request: &Request) -> Vec<u8> {
         match request {
             Request::Get(path) if path == "/metrics" => match self.metrics(Instant::now()) {
@@ -133,18 +133,18 @@ fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
 /// A request.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
-    /// The path, without what follows a question mark.
+    /// GET with the path, without the query after a question mark.
     Get(String),
-    /// Another method.
+    /// A different method.
     Other,
-    /// It is not HTTP.
+    /// The bytes are not HTTP.
     NotHttp,
-    /// Its head is too long.
+    /// The head of the request is too long.
     TooLong,
 }
 
 impl Request {
-    /// Parses a request; `None`: it is not complete yet.
+    /// Parses a request; `None` if it is not complete yet.
     fn parse(bytes: &[u8]) -> Option<Request> {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
             return (bytes.len() > MAX_REQUEST).then_some(Request::TooLong);
@@ -164,7 +164,7 @@ impl Request {
 fn serve(listener: &Listener, pages: &Pages) {
     loop {
         match listener.accept() {
-            // A client that breaks off needs no answer.
+            // A client that disconnects needs no answer.
             Ok(mut stream) => drop(serve_connection(stream.as_mut(), pages)),
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
             Err(_) => thread::sleep(OUT_OF_ORDER),
@@ -172,7 +172,7 @@ fn serve(listener: &Listener, pages: &Pages) {
     }
 }
 
-/// One request and its answer, within bounds of time and memory.
+/// Serves one request, within bounds of time and memory.
 fn serve_connection(stream: &mut dyn Stream, pages: &Pages) -> std::io::Result<()> {
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
@@ -204,7 +204,7 @@ fn serve_connection(stream: &mut dyn Stream, pages: &Pages) -> std::io::Result<(
     Ok(())
 }
 
-/// Reads the next bytes. The deadline spans all reads, so that a slow client gets no more time.
+/// Reads the next bytes. The deadline covers all reads, so a slow client gets no extra time.
 fn read_some(stream: &mut dyn Stream, until: Instant, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut buffer = [0; 2_048];
     loop {
@@ -220,7 +220,7 @@ fn read_some(stream: &mut dyn Stream, until: Instant, bytes: &mut Vec<u8>) -> st
     }
 }
 
-/// The time left until `until`; an error instead of zero, which sockets take as no time-out.
+/// Returns the time left until `until`; an error instead of zero, which sockets treat as no timeout.
 pub fn left(until: Instant) -> std::io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::histogram::Histogram;
 use crate::text::Snapshot;
 
-/// The label with the host of a sample.
+/// The label that contains a sample's host.
 const HOST: &str = "host";
 
-/// The histograms of call times and answer times, and the label with their message sizes.
+/// The histograms of call times and answer times, and their label for message sizes.
 const CALLS: &str = "homa_call_seconds";
 const ANSWERS: &str = "homa_answer_seconds";
 const BYTES: &str = "bytes";
@@ -18,7 +18,7 @@ const BYTES: &str = "bytes";
 /// The metrics of one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostMetrics {
-    /// Values by name, without those of single peers and buckets.
+    /// Values by name, excluding those of single peers and buckets.
     values: HashMap<String, f64>,
     calls: BySize,
     answers: BySize,
@@ -28,7 +28,7 @@ pub struct HostMetrics {
 type BySize = Vec<(String, Histogram)>;
 
 impl HostMetrics {
-    /// The metrics of each host in a snapshot, in its order, and those of the process.
+    /// Returns the metrics of each host in a snapshot, in snapshot order, and those of the process.
     pub fn by_host(snapshot: &Snapshot) -> (Vec<(String, HostMetrics)>, HostMetrics) {
         let mut hosts: Vec<(String, HostMetrics)> = Vec::new();
         let mut process = HostMetrics::default();
@@ -66,7 +66,7 @@ impl HostMetrics {
         self.values.get(name).copied().unwrap_or(0.0)
     }
 
-    /// Time since the host was made, in seconds.
+    /// Time since the host was created, in seconds.
     pub fn uptime(&self) -> f64 {
         self.value("homa_uptime_seconds")
     }
@@ -80,15 +80,15 @@ fn entry<'a>(hosts: &'a mut Vec<(String, HostMetrics)>, host: &str) -> &'a mut H
     &mut hosts[index].1
 }
 
-/// The rates at a host between two scrapes, and its state at the later one. Times are seconds, rates are per
+/// Rates of a host between two scrapes, and its state at the later scrape. Times are in seconds, rates per
 /// second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// The time between the scrapes.
     pub seconds: f64,
-    /// The process was restarted in between: rates are since then.
+    /// Whether the process was restarted between the scrapes: rates are then since the restart.
     pub restarted: bool,
-    /// RPCs open now, of both sides.
+    /// RPCs currently open, as client or server.
     pub open_rpcs: f64,
     /// Calls that got their response.
     pub calls_per_s: f64,
@@ -102,7 +102,7 @@ pub struct Figures {
     pub bytes_in_per_s: f64,
     /// Bytes sent by the packet path.
     pub bytes_out_per_s: f64,
-    /// Granted and unscheduled bytes that have not been received, now.
+    /// Granted and unscheduled bytes that have not been received, at present.
     pub granted_bytes: f64,
     /// GRANT packets sent.
     pub grants_sent_per_s: f64,
@@ -110,13 +110,13 @@ pub struct Figures {
     pub grants_received_per_s: f64,
     /// Packets that had to wait for the pacer.
     pub pacer_waits_per_s: f64,
-    /// Requests that the application has not taken, now.
+    /// Requests that the application has not yet taken.
     pub queued_requests: f64,
-    /// Bytes of these requests, now.
+    /// Bytes of these requests.
     pub queued_bytes: f64,
-    /// Bytes of incoming messages, now.
+    /// Bytes of incoming messages, at present.
     pub incoming_bytes: f64,
-    /// Bytes of outgoing messages, now.
+    /// Bytes of outgoing messages, at present.
     pub outgoing_bytes: f64,
     /// Packets dropped for any reason, by the protocol or the packet path.
     pub drops_per_s: f64,
@@ -124,38 +124,38 @@ pub struct Figures {
     pub resends_sent_per_s: f64,
     /// RESEND packets received.
     pub resends_received_per_s: f64,
-    /// Packets sent again.
+    /// Packets retransmitted.
     pub retransmits_per_s: f64,
-    /// Share of lock acquisitions that had to wait.
+    /// Fraction of lock acquisitions that had to wait.
     pub lock_missed: f64,
-    /// Threads that waited for the lock, on average.
+    /// Average number of threads waiting for the lock.
     pub lock_waiting: f64,
-    /// Processors that the process kept busy, on average; `None`: unknown.
+    /// Average number of processors that the process kept busy; `None` if unknown.
     pub processors_busy: Option<f64>,
-    /// Times of the calls that ended in between.
+    /// Times of the calls that ended between the scrapes.
     pub calls: TimeDistribution,
-    /// The same of each class of sizes that has any.
+    /// Call times of each size class that has any.
     pub calls_by_bytes: Vec<TimeDistribution>,
-    /// Times of the requests answered in between, from the arrival of the whole request until the application
-    /// handed over the answer: no round trips, since the network has no part in them.
+    /// Times of the requests answered between the scrapes, from the arrival of the whole request until the
+    /// application handed over the answer. These are not round trips, since they contain no network time.
     pub answers: TimeDistribution,
-    /// The same of each class of sizes that has any.
+    /// Answer times of each size class that has any.
     pub answers_by_bytes: Vec<TimeDistribution>,
 }
 
-/// The distribution of some times.
+/// A distribution of times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TimeDistribution {
-    /// The longer of request and response, both bounds included; absent for all sizes.
+    /// Range of the longer of request and response, both bounds included; absent for all sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<String>,
-    /// The number of times.
+    /// Number of times.
     pub count: f64,
     /// Median, with the precision of the buckets: at most a quarter too long.
     pub p50_s: Option<f64>,
     /// 99th percentile, with the same precision.
     pub p99_s: Option<f64>,
-    /// Maximum, with the same precision; `None` also if it is beyond the buckets.
+    /// Maximum, with the same precision; `None` also if it lies beyond the buckets.
     pub max_s: Option<f64>,
 }
 
@@ -167,8 +167,8 @@ impl TimeDistribution {
     }
 }
 
-/// The figures between two scrapes; for a new host, since it was made. `elapsed` is the time between the
-/// scrapes by our clock, for metrics of the process.
+/// Returns the figures between two scrapes; for a new host, since its creation. `elapsed` is the time between
+/// the scrapes by this process's clock, for metrics of the process.
 pub fn between(
     before: Option<(&HostMetrics, &HostMetrics)>,
     now: (&HostMetrics, &HostMetrics),
@@ -224,7 +224,7 @@ pub fn between(
     }
 }
 
-/// The times between two scrapes, of all sizes and of each size that has any.
+/// Returns the times between two scrapes, for all sizes and for each size class that has any.
 fn tails(then: &BySize, now: &BySize) -> (TimeDistribution, Vec<TimeDistribution>) {
     let mut all = Histogram::default();
     let mut by_bytes = Vec::new();
@@ -239,7 +239,7 @@ fn tails(then: &BySize, now: &BySize) -> (TimeDistribution, Vec<TimeDistribution
     (TimeDistribution::of(None, &all), by_bytes)
 }
 
-/// Whether the process was restarted in between.
+/// Whether the process was restarted between the scrapes.
 fn was_restarted(before: &HostMetrics, now: &HostMetrics) -> bool {
     let mut counters = before.values.iter().filter(|(name, _)| name.ends_with("_total"));
     now.uptime() < before.uptime() || counters.any(|(name, then)| now.value(name) < *then)

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use crate::histogram::Histogram;
 
-/// A name with its labels, as in the text format.
+/// Formats a name with its labels, as in the text format.
 pub fn named(name: &str, labels: &[(String, String)]) -> String {
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
     if labels.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", labels.join(",")) }
 }
 
-/// Mean and quantiles of a distribution.
+/// Formats the mean and quantiles of a distribution.
 pub fn tail(times: &Histogram, unit: &str) -> String {
     let at = |fraction| match times.quantile(fraction) {
         Some(time) if time.is_finite() && unit == "s" => duration(time),
@@ -22,7 +22,7 @@ pub fn tail(times: &Histogram, unit: &str) -> String {
     format!("mean {mean}, P50 {}, P99 {}, max {}", at(0.5), at(0.99), at(1.0))
 }
 
-/// A time in a unit that fits its size.
+/// Formats a time in a suitable unit.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         _ if seconds < 1e-3 => format!("{:.1} µs", seconds * 1e6),
@@ -31,7 +31,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A number with about three digits.
+/// Formats a number with about three digits.
 pub fn plain(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         format!("{value:.0}")
@@ -44,7 +44,7 @@ pub fn plain(value: f64) -> String {
     }
 }
 
-/// A histogram as JSON, without empty buckets.
+/// Converts a histogram to JSON, without empty buckets.
 pub fn histogram_as_json(labels: &[(String, String)], times: &Histogram) -> Value {
     let buckets: Vec<Value> = times
         .buckets
@@ -59,7 +59,7 @@ pub fn histogram_as_json(labels: &[(String, String)], times: &Histogram) -> Valu
     })
 }
 
-/// Labels as a JSON object.
+/// Converts labels to a JSON object.
 pub fn labels_as_json(labels: &[(String, String)]) -> Value {
     Value::Object(labels.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect())
 }

@@ -5,14 +5,14 @@ use crate::text::{Family, Labels, Sample};
 /// A histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// The inclusive ends of the buckets in growing order, and the number of values in each.
+    /// The inclusive ends of the buckets in ascending order, and the number of values in each.
     pub buckets: Vec<(f64, f64)>,
     /// The sum of all values.
     pub sum: f64,
 }
 
 impl Histogram {
-    /// The histograms of a family, with their labels except `le`.
+    /// Returns the histograms of a family, with their labels except `le`.
     #[must_use]
     pub fn all(family: &Family) -> Vec<(Labels, Histogram)> {
         let mut all: Vec<(Labels, Histogram)> = Vec::new();
@@ -43,7 +43,7 @@ impl Histogram {
         }
     }
 
-    /// Turns the cumulative counts of the text into counts of single buckets.
+    /// Converts the cumulative counts of the text into counts per bucket.
     fn finish(&mut self) {
         self.buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut below = 0.0;
@@ -60,7 +60,7 @@ impl Histogram {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 
-    /// The values added since `before`; `None` if a count went back or the buckets differ.
+    /// Returns the values added since `before`; `None` if a count went back or the buckets differ.
     #[must_use]
     pub fn since(&self, before: &Histogram) -> Option<Histogram> {
         let ends = |histogram: &Histogram| histogram.buckets.iter().map(|(end, _)| *end).collect::<Vec<_>>();
@@ -85,8 +85,8 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// The end of the bucket that holds this quantile, 0 to 1; infinite in the last bucket, `None` without
-    /// values.
+    /// Returns the end of the bucket that contains this quantile (0 to 1): infinite in the last bucket,
+    /// `None` if there are no values.
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<f64> {
         let rank = (self.count() * fraction).ceil().max(1.0);

@@ -1,10 +1,10 @@
-//! Metrics in the text format of Prometheus: serving, reading and comparing them.
+//! Metrics in the Prometheus text format: serving, reading and comparing them.
 //!
-//! - [`Exporter`] serves a text at a [`MetricsAddr`] over HTTP, by TCP or a socket in the file system.
-//! - [`scrape`] reads the text of a process, [`Source`] also that of a file; [`text`] parses it.
-//! - [`Histogram`] has the values of a histogram, of all time or since an earlier scrape.
-//! - [`changes`] compares two scrapes: differences, rates, shares of the time.
-//! - [`LiveView`] is a live view of the hosts in several processes.
+//! - [`Exporter`] serves a text at a [`MetricsAddr`] over HTTP, through TCP or a socket in the file system.
+//! - [`scrape`] reads the text of a process, [`Source`] also that of a file, and [`text`] parses it.
+//! - [`Histogram`] contains the values of a histogram, either of all time or since an earlier scrape.
+//! - [`changes`] compares two scrapes: differences, rates, fractions of the elapsed time.
+//! - [`LiveView`] is a live view of the hosts of several processes.
 //!
 //! ```
 //! use homa_metrics::{Exporter, scrape};

@@ -17,16 +17,16 @@ use crate::format::{histogram_as_json, labels_as_json, named, plain, tail};
 use crate::histogram::Histogram;
 use crate::text::{self, Family, Snapshot};
 
-/// Maximum time for connecting, and for the whole answer.
+/// Maximum time for connecting and for receiving the whole answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Maximum length of a text, bytes: a process with hundreds of hosts serves less.
+/// Maximum length of a text in bytes: a process with hundreds of hosts serves less.
 const MAX_BYTES: usize = 16 << 20;
 
 /// The start of the first line of a saved scrape; the address and the time follow.
 const HEAD: &str = "# homa metrics of ";
 
-/// Stands between the address and the time.
+/// Separator between the address and the time.
 const AT: &str = " at ";
 
 /// Last line of a saved scrape, so that a truncated file is detected.
@@ -35,14 +35,14 @@ const END: &str = "# EOF\n";
 /// A source of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A process that serves them.
+    /// A process that serves metrics.
     Live(MetricsAddr),
     /// A file with a saved scrape.
     File(String),
 }
 
 impl Source {
-    /// The source that `text` names; a path is a socket or a file, whichever exists.
+    /// Determines the source that `text` names; a path is a socket or a file, whichever exists.
     #[must_use]
     pub fn of(text: &str) -> Source {
         let is_file =
@@ -61,7 +61,7 @@ impl Source {
     /// Reads the metrics.
     ///
     /// # Errors
-    /// Nobody answers, the file cannot be read, or the text is not in the format of metrics.
+    /// No process answers, the file cannot be read, or the text is not in the metrics format.
     pub fn read(&self) -> Result<Scrape> {
         match self {
             Source::Live(addr) => scrape(addr),
@@ -88,10 +88,10 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Reads a file that holds a saved scrape, or the text format alone.
+    /// Parses a file that holds a saved scrape or only the text format.
     ///
     /// # Errors
-    /// The file is damaged, too long, or not in the format.
+    /// The file is damaged, too long, or not in the metrics format.
     pub fn parse(bytes: &[u8]) -> Result<Scrape> {
         ensure!(bytes.len() <= MAX_BYTES, "it has more than {MAX_BYTES} bytes");
         let text = std::str::from_utf8(bytes).map_err(|_| anyhow!("it is no text"))?;
@@ -116,14 +116,14 @@ impl Scrape {
         })
     }
 
-    /// The scrape as a file.
+    /// Returns the contents of a file that holds the scrape.
     #[must_use]
     pub fn to_file(&self) -> String {
         let (source, at) = (self.source.as_deref().unwrap_or("a file"), self.at.unwrap_or(0.0));
         format!("{HEAD}{source}{AT}{at:.3}\n{}{END}", self.text)
     }
 
-    /// The metrics that are not 0, one per line, with unit and meaning.
+    /// Formats the metrics that are not 0, one per line, with unit and meaning.
     #[must_use]
     pub fn text(&self) -> String {
         let mut lines: Vec<[String; 4]> = Vec::new();
@@ -144,7 +144,7 @@ impl Scrape {
         table(&lines)
     }
 
-    /// All metrics as JSON.
+    /// Converts all metrics to JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         let families: Vec<Value> = self.snapshot.families.iter().map(family_as_json).collect();
@@ -178,7 +178,7 @@ fn family_as_json(family: &Family) -> Value {
 /// Scrapes a process.
 ///
 /// # Errors
-/// Nobody listens, or no metrics arrive within a few seconds.
+/// No process listens, or no metrics arrive within a few seconds.
 pub fn scrape(addr: &MetricsAddr) -> Result<Scrape> {
     let text = get(addr)?;
     let snapshot = text::parse(&text).with_context(|| format!("what {addr} tells is no metrics"))?;
@@ -196,7 +196,7 @@ fn get(addr: &MetricsAddr) -> Result<String> {
     };
     let silent = || format!("{addr} does not answer as metrics do");
     stream.set_patience(left(until)?).with_context(silent)?;
-    // Version 1.0, so that the answer comes in one piece that ends with the connection.
+    // HTTP 1.0, so that the answer is sent as a whole and ends with the connection.
     write!(stream, "GET /metrics HTTP/1.0\r\nHost: {host}\r\nAccept: text/plain\r\n\r\n")
         .with_context(silent)?;
     let mut answer = Vec::new();
@@ -214,7 +214,7 @@ fn get(addr: &MetricsAddr) -> Result<String> {
     body(&answer).with_context(silent)
 }
 
-/// The body of an HTTP response.
+/// Returns the body of an HTTP response.
 fn body(answer: &[u8]) -> Result<String> {
     let head_end = answer.windows(4).position(|window| window == b"\r\n\r\n").context("it is not HTTP")?;
     let (head, body) = (String::from_utf8_lossy(&answer[..head_end]), &answer[head_end + 4..]);

@@ -1,4 +1,4 @@
-//! The screen of a live view: a column for each host.
+//! The screen of a live view, with a column for each host.
 
 use std::fmt::Write;
 
@@ -13,11 +13,11 @@ const FIRST: usize = 30;
 pub struct Column<'a> {
     /// The address of the host, or of its metrics.
     pub title: String,
-    /// `None`: the process does not answer.
+    /// `None` if the process does not answer.
     pub figures: Option<&'a Figures>,
 }
 
-/// A row: its name, and the formatter of a host's number.
+/// A row: its name, and the formatter of a host's value.
 type Row = (&'static str, fn(&Figures) -> String);
 
 const ROWS: &[Row] = &[
@@ -57,8 +57,8 @@ const ROWS: &[Row] = &[
     ("processors busy (process)", |f| f.processors_busy.map_or("-".to_owned(), |busy| format!("{busy:.2}"))),
 ];
 
-/// The screen for a terminal of `width` characters: hosts side by side, and below each other if there is no
-/// room.
+/// Renders the screen for a terminal of `width` characters: hosts side by side, or in blocks below each other
+/// where the width does not suffice.
 pub fn render(columns: &[Column<'_>], notes: &[String], width: usize) -> String {
     let abreast = (width.saturating_sub(FIRST) / COLUMN).max(1);
     let mut text = String::new();
@@ -85,7 +85,7 @@ pub fn render(columns: &[Column<'_>], notes: &[String], width: usize) -> String 
     text
 }
 
-/// The end of a title that is too long: addresses differ there.
+/// Keeps the end of a title that is too long, since addresses differ at the end.
 fn cut(title: &str) -> String {
     let length = title.chars().count();
     if length < COLUMN {
@@ -110,7 +110,7 @@ fn bytes(value: f64) -> String {
     scaled(value, "B")
 }
 
-/// With three or four digits, and the prefix of the thousands.
+/// Formats a value with three or four digits and a metric prefix.
 fn scaled(value: f64, unit: &str) -> String {
     let space = if unit.is_empty() { "" } else { " " };
     for (prefix, scale) in [("G", 1e9), ("M", 1e6), ("k", 1e4)] {

@@ -1,4 +1,4 @@
-//! Parses the text format of Prometheus (version 0.0.4).
+//! Parses the Prometheus text format (version 0.0.4).
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -12,23 +12,23 @@ pub struct Snapshot {
     pub families: Vec<Family>,
 }
 
-/// A metric: all samples of one name.
+/// A metric: all samples with one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
-    /// The name, which ends in the unit.
+    /// The name, which ends with the unit.
     pub name: String,
-    /// "counter", "gauge" or "histogram"; "untyped" if the text does not say.
+    /// "counter", "gauge" or "histogram"; "untyped" if the text does not specify it.
     pub kind: String,
-    /// The meaning; empty if the text does not say.
+    /// The meaning; empty if the text does not specify it.
     pub help: String,
-    /// The samples, one for each set of labels; for histograms, one for each bucket too.
+    /// The samples, one for each set of labels; a histogram also has one for each bucket.
     pub samples: Vec<Sample>,
 }
 
 /// One value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// The name of the family, in histograms with `_bucket`, `_sum` or `_count` appended.
+    /// The name of the family; in histograms with `_bucket`, `_sum` or `_count` appended.
     pub name: String,
     /// Names and values of the labels.
     pub labels: Labels,
@@ -37,7 +37,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The value of a label.
+    /// Returns the value of a label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
@@ -45,7 +45,7 @@ impl Sample {
 }
 
 impl Family {
-    /// The unit from the name: "s", "B" or "bit/s"; empty for plain counts.
+    /// Returns the unit from the name: "s", "B" or "bit/s"; empty for plain counts.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         let name = self.name.strip_suffix("_total").unwrap_or(&self.name);
@@ -103,7 +103,7 @@ fn read_line(snapshot: &mut Snapshot, line: &str) -> Result<()> {
 }
 
 impl Family {
-    /// Whether a sample of this name belongs to it.
+    /// Whether a sample of this name belongs to this family.
     fn has(&self, sample: &str) -> bool {
         let end = sample.strip_prefix(self.name.as_str());
         match self.kind.as_str() {
@@ -113,8 +113,8 @@ impl Family {
     }
 }
 
-/// The family of this name. The last family is checked first, since a text has all samples of a family
-/// together.
+/// Returns the family of this name. The last family is checked first, since a text lists all samples of a
+/// family together.
 fn family<'a>(snapshot: &'a mut Snapshot, name: &str) -> &'a mut Family {
     let families = &mut snapshot.families;
     if families.last().is_none_or(|last| last.name != name) {
@@ -129,7 +129,7 @@ fn family<'a>(snapshot: &'a mut Snapshot, name: &str) -> &'a mut Family {
     &mut families[last]
 }
 
-/// `name{label="value",...} number [time]`.
+/// Parses `name{label="value",...} number [time]`.
 fn sample(line: &str) -> Result<Sample> {
     let name_end = line.find(|c: char| !is_name(c)).unwrap_or(line.len());
     let (name, rest) = line.split_at(name_end);
@@ -140,7 +140,7 @@ fn sample(line: &str) -> Result<Sample> {
     };
     let mut words = rest.split_ascii_whitespace();
     let value = words.next().context("there is no value")?;
-    // Such as "+Inf", which Rust reads too.
+    // Values such as "+Inf" are accepted by Rust's parser, too.
     let value: f64 = value.parse().ok().with_context(|| format!("`{}` is no value", shortened(value)))?;
     if let Some(time) = words.next() {
         ensure!(time.parse::<i64>().is_ok() && words.next().is_none(), "there is more than a value");
@@ -148,7 +148,7 @@ fn sample(line: &str) -> Result<Sample> {
     Ok(Sample { name: name.to_owned(), labels, value })
 }
 
-/// The labels up to the closing brace, and what is behind it.
+/// Parses the labels up to the closing brace, and returns what follows it.
 fn labels(text: &str) -> Result<(Labels, &str)> {
     let mut labels = Vec::new();
     let mut rest = text.trim_start();
@@ -171,7 +171,7 @@ fn labels(text: &str) -> Result<(Labels, &str)> {
     }
 }
 
-/// The position of the quote at the end of a value.
+/// Returns the position of the quote that ends a value.
 fn value_end(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (index, byte) in text.bytes().enumerate() {
@@ -205,7 +205,7 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// Truncated to the length of a line.
+/// Truncates a text to the length of a line.
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }

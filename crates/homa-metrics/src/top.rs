@@ -11,15 +11,15 @@ use crate::figures::{Figures, HostMetrics, between};
 use crate::scrape::scrape;
 use crate::screen::{Column, render};
 
-/// The processes of a live view, each with the figures of its hosts between the last two scrapes.
+/// The processes of a live view, each with the figures of its hosts between the two latest scrapes.
 #[derive(Debug)]
 pub struct LiveView {
     processes: Vec<Process>,
 }
 
 impl LiveView {
-    /// A view of the processes at these addresses, and its first scrape; the figures begin with the second
-    /// one.
+    /// Creates a view of the processes at these addresses, and scrapes them once; figures are available from
+    /// the second scrape on.
     ///
     /// # Errors
     /// None of the processes answers.
@@ -31,8 +31,8 @@ impl LiveView {
         }
     }
 
-    /// Scrapes all processes at once, and returns the first error. A process that does not answer stays in
-    /// the view.
+    /// Scrapes all processes at the same time, and returns the first error. A process that does not answer
+    /// stays in the view.
     pub fn update(&mut self) -> Option<anyhow::Error> {
         thread::scope(|scope| {
             let threads: Vec<_> =
@@ -40,15 +40,15 @@ impl LiveView {
             let results = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|_| Err(anyhow!("a thread that scrapes metrics has panicked")))
             });
-            // Waits for all of them.
+            // This waits for all of them.
             results.fold(None, |first, result| first.or(result.err()))
         })
     }
 
-    /// The view as one line of JSON.
+    /// Formats the view as one line of JSON.
     ///
     /// # Errors
-    /// It cannot be written as JSON.
+    /// The view cannot be written as JSON.
     pub fn json(&self) -> Result<String> {
         let endpoints = self.processes.iter().map(|process| Endpoint {
             addr: process.addr.to_string(),
@@ -61,7 +61,7 @@ impl LiveView {
         Ok(serde_json::to_string(&view).context("cannot write the look as JSON")? + "\n")
     }
 
-    /// The view for a terminal of `width` characters.
+    /// Renders the view for a terminal of `width` characters.
     #[must_use]
     pub fn screen(&self, width: usize) -> String {
         let mut columns = Vec::new();
@@ -83,9 +83,9 @@ impl LiveView {
 #[derive(Debug)]
 struct Process {
     addr: MetricsAddr,
-    /// Its last scrape.
+    /// The latest scrape of the process.
     last: Option<Counters>,
-    /// Start and reason of its present unavailability.
+    /// Since when the process has been unavailable, and why.
     away: Option<(Instant, String)>,
     hosts: Vec<HostFigures>,
 }
@@ -107,18 +107,18 @@ struct HostFigures {
     figures: Figures,
 }
 
-/// A process in the JSON.
+/// A process in the JSON output.
 #[derive(Serialize)]
 struct Endpoint<'a> {
-    /// The address of its metrics.
+    /// The address of the process's metrics.
     addr: String,
     up: bool,
-    /// Why it is not up.
+    /// Why the process is not up.
     error: Option<&'a str>,
     hosts: &'a [HostFigures],
 }
 
-/// The JSON.
+/// The JSON output.
 #[derive(Serialize)]
 struct LiveViewJson<'a> {
     schema: u32,
@@ -161,8 +161,8 @@ impl Process {
         restarted.then(|| format!("{}: was restarted", self.addr))
     }
 
-    /// The title of a host's column: the address of the metrics for a single host, which may listen at all
-    /// addresses.
+    /// Returns the title of a host's column. For a single host it is the address of the metrics, since the
+    /// host may listen at all addresses.
     fn title(&self, host: &str) -> String {
         if self.hosts.len() == 1 && matches!(self.addr, MetricsAddr::Tcp(_)) {
             return self.addr.to_string();

@@ -16,7 +16,7 @@ struct Layout {
     right: f64,
     top: f64,
     bottom: f64,
-    /// Minimum distance between two ticks of the x axis, as a share of the width.
+    /// Minimum distance between two ticks of the x axis, as a fraction of the width.
     x_tick_apart: f64,
     /// Whether a legend above the chart names the curves, instead of labels at their ends.
     has_legend: bool,
@@ -48,13 +48,13 @@ const NARROW: Layout = Layout {
     has_legend: true,
 };
 
-/// Minimum distance between two labels at the curves' ends, pixels.
+/// Minimum distance between two labels at the curves' ends, in pixels.
 const LABEL_HEIGHT: f64 = 16.0;
 
-/// Height of a line of the legend, pixels.
+/// Height of a line of the legend, in pixels.
 const LEGEND_HEIGHT: f64 = 18.0;
 
-/// A curve with more points than this has no markers, which would overlap.
+/// Maximum number of points of a curve with markers; more markers would overlap.
 const MAX_POINTS: usize = 80;
 
 /// Scale of the vertical axis.
@@ -69,7 +69,7 @@ pub enum Scale {
 /// A point of a curve.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// Share of the width, 0 to 1.
+    /// Position as a fraction of the width, 0 to 1.
     pub x: f64,
     /// Value on the vertical axis, in the unit of `y_title`.
     pub y: f64,
@@ -80,23 +80,23 @@ pub struct Point {
 /// A curve.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Name at the curve's end and in the legend.
+    /// Name shown at the curve's end and in the legend.
     pub label: String,
     /// CSS class that sets the colour.
     pub class: String,
-    /// Drawn thin and without markers: a published curve.
+    /// Whether the curve is drawn thin and without markers, as for a published curve.
     pub is_reference: bool,
-    /// In the order in which they are joined.
+    /// The points, in the order in which they are connected.
     pub points: Vec<Point>,
 }
 
 /// Number of colours in the style sheet for numbered curves.
 const COLOURS: usize = 8;
-/// Number of dash patterns in the style sheet, solid included.
+/// Number of dash patterns in the style sheet, including solid.
 const DASHES: usize = 5;
 
-/// CSS classes of the curve with this number, from 0: colours first, then the colours with each dash pattern,
-/// then all of these with hollow markers. 80 curves look different.
+/// Returns the CSS classes of the curve with this number, starting from 0: colours first, then the colours
+/// with each dash pattern, then all of these with hollow markers. 80 curves look different.
 pub fn class_of(number: usize) -> String {
     let (dash, is_hollow) = (number / COLOURS % DASHES, number / (COLOURS * DASHES) % 2 == 1);
     let dash = if dash > 0 { format!(" dash{dash}") } else { String::new() };
@@ -112,14 +112,14 @@ pub struct Chart {
     pub y_title: String,
     /// Scale of the vertical axis.
     pub scale: Scale,
-    /// Ticks of the horizontal axis: position, 0 to 1, and text.
+    /// Ticks of the horizontal axis: position (0 to 1) and text.
     pub x_ticks: Vec<(f64, String)>,
-    /// All curves; the first ones get the most distinct colours.
+    /// All curves; the first curves get the most distinct colours.
     pub curves: Vec<Curve>,
 }
 
-/// Ticks of an axis on which equal parts hold equally many messages: their sizes at tenths, each once.
-/// `quantile` and `cdf` are those of the sizes.
+/// Returns the ticks of an axis on which equal lengths hold equal numbers of messages: the message sizes at
+/// the tenths, each size once. `quantile` and `cdf` describe the distribution of sizes.
 pub fn size_ticks(
     min_bytes: u32,
     quantile: impl Fn(f64) -> u32,
@@ -137,13 +137,13 @@ pub fn size_ticks(
 }
 
 impl Chart {
-    /// SVG for wide and for narrow pages, of which the style sheet shows one; empty if there is nothing to
-    /// draw.
+    /// Returns SVG for wide and for narrow pages, of which the style sheet shows one; empty if there is
+    /// nothing to draw.
     pub fn figure(&self) -> String {
         self.svg_as(WIDE) + &self.svg_as(NARROW)
     }
 
-    /// SVG for wide pages; empty if there is nothing to draw.
+    /// Returns SVG for wide pages; empty if there is nothing to draw.
     #[cfg(test)]
     pub fn svg(&self) -> String {
         self.svg_as(WIDE)
@@ -263,7 +263,7 @@ impl Frame<'_> {
         }
         writeln!(out, "<line class=\"mark\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>")?;
         let (middle, base) = (self.x(0.5), bottom + 46.0);
-        // The part of a title behind a semicolon is an explanation that a narrow page has no room for.
+        // The part of a title after a semicolon is an explanation for which a narrow page has no room.
         let whole = self.chart.x_title.as_str();
         let title = if self.layout.has_legend { whole.split(';').next().unwrap_or(whole) } else { whole };
         writeln!(out, "<text class=\"axis mid\" x=\"{middle:.1}\" y=\"{base}\">{}</text>", escape(title))?;
@@ -319,7 +319,7 @@ fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
     }
 }
 
-/// A tick's value in at most five characters, as narrow charts need.
+/// Formats a tick's value in at most five characters, as required by narrow charts.
 fn plain(value: f64) -> String {
     let unit = [(1e9_f64, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|(unit, _)| value >= unit.max(1e4));
     if let Some((unit, suffix)) = unit {
@@ -373,7 +373,7 @@ mod tests {
         assert!(!chart(Scale::Linear, &[0.0]).svg().contains("NaN"));
     }
 
-    /// The classes are those of the style sheet, and no two curves look the same.
+    /// The classes exist in the style sheet, and no two curves look the same.
     #[test]
     fn curves_with_numbers_are_told_apart() {
         let classes: Vec<String> = (0..80).map(class_of).collect();

@@ -16,11 +16,11 @@ pub struct Findings {
     pub summary: String,
     /// Reasons to doubt the result.
     pub warnings: Vec<String>,
-    /// Published results about the same subject.
+    /// Published results on the same subject.
     pub notes: Vec<String>,
-    /// The sections, in the order in which they are shown.
+    /// The sections, in display order.
     pub sections: Vec<Section>,
-    /// The whole result for programs.
+    /// The whole result, for programs.
     pub json: Value,
     /// Whether every RPC was answered exactly once with the right bytes.
     pub clean: bool,
@@ -33,9 +33,9 @@ pub struct Section {
     pub heading: String,
     /// An explanation of the table and the charts.
     pub text: String,
-    /// The table; a section with an empty head shows none and is left out of the text.
+    /// The table. If its head is empty, the table is not shown and the section is left out of the text.
     pub table: Table,
-    /// The charts, which only the page shows.
+    /// The charts, which appear only on the page.
     pub charts: Vec<Chart>,
 }
 
@@ -44,12 +44,12 @@ pub struct Section {
 pub struct Table {
     /// Column names, including that of the first column.
     pub head: Vec<String>,
-    /// The rows; each has as many cells as the head.
+    /// The rows, each with as many cells as the head.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     pub fn new(head: &[&str]) -> Table {
         Table { head: head.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
     }
@@ -62,7 +62,7 @@ impl Table {
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
         for line in lines() {
             for (index, (cell, width)) in line.iter().zip(&widths).enumerate() {
-                // Names are aligned left, numbers right.
+                // Align names left and numbers right.
                 let _ = if index == 0 {
                     write!(out, "  {cell:<width$}")
                 } else {
@@ -85,7 +85,7 @@ impl Table {
 }
 
 impl Findings {
-    /// The result as text for a terminal.
+    /// Formats the result as text for a terminal.
     pub fn text(&self) -> String {
         let mut out = format!("\n{}\n{}\n", self.title, self.summary);
         for Section { heading, text, table, .. } in &self.sections {
@@ -107,7 +107,7 @@ impl Findings {
         out
     }
 
-    /// The result as one self-contained HTML page.
+    /// Formats the result as one self-contained HTML page.
     pub fn page(&self) -> String {
         let mut out = head(&self.title);
         let _ = writeln!(out, "<p class=\"quiet\">{}</p>", escape(&self.summary));

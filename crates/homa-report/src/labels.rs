@@ -13,8 +13,8 @@ pub struct Label {
     pub class: String,
 }
 
-/// Draws labels right of `right` and above `bottom`, each with a line to its curve, at least `apart` pixels
-/// from each other.
+/// Draws labels to the right of `right` and above `bottom`, each with a line to its curve, and at least
+/// `apart` pixels apart.
 pub fn draw(out: &mut String, mut labels: Vec<Label>, (right, bottom): (f64, f64), apart: f64) -> Result {
     labels.sort_by(|one, other| one.end.1.total_cmp(&other.end.1));
     let mut lowest = f64::NEG_INFINITY;

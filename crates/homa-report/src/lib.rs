@@ -1,9 +1,9 @@
-//! Common parts of measuring commands: charts, tables, pages, files, units and progress.
+//! Common parts of measurement commands: charts, tables, pages, files, units and progress.
 //!
-//! Nothing here depends on the type of a result. [`chart`] draws SVG that is legible at 390 pixels, too;
-//! [`page`] makes one HTML file that needs nothing else; [`findings`] shows a result as text, page and JSON;
-//! [`output`] and [`outputs`] write a file whole or not at all; [`units`] reads durations, rates and sizes;
-//! [`number`] writes numbers in about three digits.
+//! Nothing here depends on the type of a result. [`chart`] draws SVG that is legible even at 390 pixels;
+//! [`page`] makes a self-contained HTML file; [`findings`] shows a result as text, page and JSON; [`output`]
+//! and [`outputs`] write each file completely or not at all; [`units`] parses durations, rates and sizes;
+//! [`number`] formats numbers with about three digits.
 #![forbid(unsafe_code)]
 
 pub mod chart;

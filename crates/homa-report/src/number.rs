@@ -1,6 +1,6 @@
-//! Short formats of numbers.
+//! Compact formats of numbers.
 
-/// A number in about three digits.
+/// Formats a number with about three digits.
 pub fn brief(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "-".to_owned(),
@@ -10,7 +10,7 @@ pub fn brief(value: f64) -> String {
     }
 }
 
-/// A number of bytes with its unit, about three digits.
+/// Formats a number of bytes with its unit and about three digits.
 pub fn brief_bytes(bytes: f64) -> String {
     match bytes {
         0.0..1e3 => format!("{bytes:.0} B"),
@@ -20,7 +20,7 @@ pub fn brief_bytes(bytes: f64) -> String {
     }
 }
 
-/// A message size with its unit, two digits where they matter.
+/// Formats a message size with its unit, with two digits where they matter.
 pub fn size(bytes: u32) -> String {
     let (value, unit) = match bytes {
         0..1_000 => return format!("{bytes} B"),
@@ -31,7 +31,7 @@ pub fn size(bytes: u32) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A number with two decimals below 10, one below 100, none above.
+/// Formats a number with two decimals below 10, one below 100, otherwise none.
 pub fn short_number(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -40,7 +40,7 @@ pub fn short_number(value: f64) -> String {
     }
 }
 
-/// A quotient as [`short_number`] formats it, or a dash if either side is 0.
+/// Formats a quotient as [`short_number`] does, or a dash if either operand is 0.
 pub fn ratio(above: f64, below: f64) -> String {
     if above > 0.0 && below > 0.0 { short_number(above / below) } else { "-".to_owned() }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-/// An error and its causes in one line. Some libraries repeat the source's text in an error's own text;
-/// repeated texts are dropped.
+/// Formats an error and its causes in one line. Some libraries repeat the source's text in an error's own
+/// text; repeated texts are dropped.
 pub fn error_line(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain() {
@@ -25,12 +25,12 @@ pub fn error_line(error: &anyhow::Error) -> String {
 /// Creates a directory and its parents if they are missing. The empty path is the working directory.
 ///
 /// # Errors
-/// Names the directory.
+/// The error names the directory.
 pub fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).with_context(|| format!("cannot make the directory {}", path.display()))
 }
 
-/// An output file, checked before it is written.
+/// An output file that is checked before it is written.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
@@ -63,7 +63,7 @@ impl Output {
         self.write_with(|file| file.write_all(content))
     }
 
-    /// Like [`write`](Output::write), for contents that do not fit memory. Small writes are buffered.
+    /// Like [`write`](Output::write), for contents that do not fit in memory. Small writes are buffered.
     pub fn write_with(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
         let result = if self.is_device_or_pipe() {
             File::options().write(true).open(&self.path).and_then(|file| fill(file, write)).map(drop)
@@ -84,7 +84,8 @@ impl Output {
         result
     }
 
-    /// A device or a pipe is written directly: a rename would replace it by a file.
+    /// Whether the path is a device or a pipe. These are written directly: a rename would replace them by a
+    /// file.
     fn is_device_or_pipe(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|metadata| !metadata.is_file())
     }
@@ -101,7 +102,7 @@ impl Output {
     }
 }
 
-/// Size of the write buffer, bytes.
+/// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 1 << 18;
 
 fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<File> {
@@ -110,7 +111,7 @@ fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) 
     file.into_inner().map_err(io::IntoInnerError::into_error)
 }
 
-/// Indented JSON with a final line feed.
+/// Formats indented JSON with a final line feed.
 ///
 /// # Errors
 /// The value cannot be represented, which is a bug.
@@ -129,8 +130,8 @@ pub fn print(content: &[u8]) -> Result<()> {
 /// Terminal escape sequence: cursor home, clear to the end.
 const HOME: &str = "\x1b[H\x1b[J";
 
-/// Replaces the terminal's contents by a text; appends it if standard output is no terminal. Changes no
-/// terminal mode, so the program may be killed at any time.
+/// Replaces the terminal's contents by a text; appends the text if standard output is not a terminal. Changes
+/// no terminal mode, so the program may be killed at any time.
 pub fn redraw(text: &str) -> Result<()> {
     let home = if io::stdout().is_terminal() { HOME } else { "" };
     print(format!("{home}{text}").as_bytes())
@@ -162,7 +163,7 @@ pub(crate) mod tests {
         assert_eq!(error_line(&apart), "cannot read b: no");
     }
 
-    /// A temporary directory for a test.
+    /// Creates a temporary directory for a test.
     pub(crate) fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("homa-cli-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! The outputs of a measuring command: text, JSON and a page.
+//! The outputs of a measurement command: text, JSON and a page.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::{Output, json, make_directory, print};
 
-/// Which outputs are written, and where.
+/// Which outputs to write, and where.
 pub struct Outputs {
     report: Option<Output>,
     json: Vec<Output>,
@@ -19,7 +19,7 @@ impl Outputs {
     /// Checks that all outputs can be written, before a long run. Creates a missing directory.
     ///
     /// # Errors
-    /// Names the file or directory.
+    /// The error names the file or directory.
     pub fn check(out: Option<&Path>, json: Option<&Path>) -> Result<Outputs> {
         let json_to_stdout = json == Some(Path::new("-"));
         let mut outputs = Vec::new();
@@ -43,7 +43,7 @@ impl Outputs {
     /// Like [`check`](Outputs::check), for a command without a page.
     ///
     /// # Errors
-    /// Names the file.
+    /// The error names the file.
     pub fn json_only(json: Option<&Path>) -> Result<Outputs> {
         match json {
             Some(_) => Outputs::check(None, json),
@@ -54,7 +54,7 @@ impl Outputs {
     /// Prints the text and writes the JSON, for a command without a page.
     ///
     /// # Errors
-    /// Names the file that cannot be written.
+    /// The error names the file that cannot be written.
     pub fn answer(&self, text: &str, found: &impl Serialize) -> Result<()> {
         self.write(text, found, String::new)
     }
@@ -62,7 +62,7 @@ impl Outputs {
     /// Prints the text, and writes the JSON and the page.
     ///
     /// # Errors
-    /// Names the file that cannot be written.
+    /// The error names the file that cannot be written.
     pub fn write(&self, text: &str, found: &impl Serialize, page: impl FnOnce() -> String) -> Result<()> {
         let json = json(found)?;
         if self.json_to_stdout {

@@ -8,7 +8,7 @@ use crate::table::TableRow;
 /// Style sheet of every page: text, tables and colours, light and dark.
 pub const BASE_STYLE: &str = include_str!("base.css");
 
-/// The beginning of a page, up to its heading.
+/// Returns the beginning of a page, up to and including its heading.
 pub fn head(title: &str) -> String {
     let title = escape(title);
     format!(
@@ -23,7 +23,7 @@ pub fn head(title: &str) -> String {
 /// The end of a page.
 pub const FOOT: &str = "</body>\n</html>\n";
 
-/// A table with a header row.
+/// Returns a table with a header row.
 pub fn table(head: &[String], rows: &[TableRow]) -> String {
     let mut out = "<div class=\"scroll\"><table>\n<tr><th></th>".to_owned();
     for name in head {

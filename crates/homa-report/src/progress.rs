@@ -10,7 +10,7 @@ pub struct Progress {
     bar: ProgressBar,
     /// Prefix of each step's text.
     prefix: String,
-    /// The bar belongs to another `Progress`, and must not be cleared with this one.
+    /// Whether the bar belongs to another `Progress`, and must not be cleared with this one.
     is_part: bool,
     /// Position at the start of the current step.
     done: Duration,
@@ -19,14 +19,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar for a measurement that takes about `total`.
+    /// Creates a bar for a measurement that takes about `total`.
     pub fn new(total: Duration) -> Progress {
         let bar = ProgressBar::new(total.as_millis() as u64);
         let style = ProgressStyle::with_template("{msg:48} [{bar:30}] {left:>5} s left");
         if let Ok(style) = style {
             let left = |state: &ProgressState, out: &mut dyn Write| {
                 let left = state.len().unwrap_or_default().saturating_sub(state.pos());
-                // A failure to draw is no error.
+                // A failure to draw is not an error.
                 let _ = write!(out, "{}", left.div_ceil(1_000));
             };
             bar.set_style(style.with_key("left", left).progress_chars("=> "));
@@ -40,8 +40,8 @@ impl Progress {
         self.bar.set_length(total.as_millis() as u64);
     }
 
-    /// The same bar for a part that has steps of its own, from the beginning of the current step on. `prefix`
-    /// stands before the texts of these steps.
+    /// Returns the same bar for a part that has its own steps, starting with the current step. `prefix`
+    /// precedes the texts of these steps.
     pub fn part(&self, prefix: &str) -> Progress {
         let (bar, prefix) = (self.bar.clone(), format!("{prefix}: "));
         Progress { bar, prefix, is_part: true, done: self.done, next: self.done }
@@ -60,12 +60,12 @@ impl Progress {
         self.bar.println(line);
     }
 
-    /// Sets the elapsed part of the current step.
+    /// Sets how much of the current step has elapsed.
     pub fn within(&self, elapsed: Duration) {
         self.bar.set_position((self.done + elapsed).min(self.next).as_millis() as u64);
     }
 
-    /// Sleeps until `moment` and moves the bar, counted from `start`.
+    /// Sleeps until `moment`, moving the bar; times count from `start`.
     pub fn sleep_until(&self, start: Instant, moment: Instant) {
         loop {
             let now = Instant::now();

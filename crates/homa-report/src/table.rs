@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-/// A row: its label, and a cell for each column.
+/// A row: its label, and one cell for each column.
 pub type TableRow = (String, Vec<String>);
 
-/// A table with a header row, columns as wide as needed.
+/// Formats a table with a header row and columns as wide as needed.
 pub fn columns(head: &[String], rows: &[TableRow]) -> String {
     let label = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     let width = |column: usize| {

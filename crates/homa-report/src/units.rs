@@ -1,6 +1,6 @@
 //! Parsers for numbers with units.
 
-/// Splits "10gbit" into 10 and "gbit", in lower case.
+/// Splits "10gbit" into 10 and "gbit" (in lower case).
 fn split(text: &str) -> Result<(f64, String), String> {
     let text = text.trim();
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
@@ -9,7 +9,7 @@ fn split(text: &str) -> Result<(f64, String), String> {
     Ok((number, text[digits..].trim().to_ascii_lowercase()))
 }
 
-/// `number` times `scale`, rounded to a whole number.
+/// Returns `number` times `scale`, rounded to a whole number.
 fn whole(text: &str, number: f64, scale: f64) -> Result<u64, String> {
     let value = (number * scale).round();
     if value >= 0.0 && value < u64::MAX as f64 {

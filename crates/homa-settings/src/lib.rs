@@ -60,7 +60,7 @@ impl Field for [u32; PRIORITIES] {
 }
 
 impl Field for Dialect {
-    /// `auto`, or the number of one of Linux Homa's dialects.
+    /// Parses `auto`, or the number of one of Linux Homa's dialects.
     fn parse(text: &str) -> Option<Dialect> {
         DIALECTS.into_iter().find(|(name, _)| *name == text).map(|(_, dialect)| dialect)
     }
@@ -100,7 +100,7 @@ macro_rules! fields {
             Ok(())
         }
 
-        /// All settings of a configuration with their values.
+        /// Returns all settings of a configuration with their values.
         pub fn fields(config: &Config) -> Map<String, Value> {
             let mut map = Map::new();
             $(map.insert(stringify!($name).to_owned(), config.$name.json());)*

@@ -1,5 +1,5 @@
 //! Calls a server and prints the answer: `cargo run -p homa --example echo_client -- 127.0.0.1:14600 hello
-//! 1000`. The number is the number of calls.
+//! 1000`. The last argument is the number of calls.
 
 use std::time::{Duration, Instant};
 

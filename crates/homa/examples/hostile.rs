@@ -1,12 +1,12 @@
-//! Measures the cost of a flood of forged packets to other clients, over real sockets on the loopback device.
+//! Measures what a flood of forged packets costs other clients, over real sockets on the loopback device.
 //!
 //! `cargo run --release -p homa --example hostile -- 3 50000 200` floods a server for 3 seconds with 50,000
-//! packets per second from 200 addresses. It compares the round trips of honest clients with those before the
-//! flood.
+//! packets per second from 200 addresses. It compares the round trips of honest clients during the flood with
+//! those before it.
 //!
-//! Ends with exit code 1 if a call failed or a configured bound was exceeded. The ratio of the P99s, which
-//! should stay below 3, is printed but not judged: it depends on the other load of the machine. `homa-sim`'s
-//! `tests/hostile.rs` judges it on virtual time.
+//! Exits with code 1 if a call failed or a configured bound was exceeded. The ratio of the P99s, which should
+//! stay below 3, is printed but not judged: it depends on the machine's other load. `homa-sim`'s
+//! `tests/hostile.rs` judges it in virtual time.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -26,12 +26,12 @@ usage: hostile [SECONDS [PACKETS_PER_SECOND [ADDRESSES]]]
 
 example: hostile 3 50000 200";
 
-/// Honest clients, each with a host of its own and one call at a time.
+/// Number of honest clients, each with its own host and one call at a time.
 const CLIENTS: usize = 2;
 const MAX_RPCS: u32 = 100_000;
 const MAX_PEERS: u32 = 4_096;
 const MAX_INCOMING_BYTES: u64 = 256 << 20;
-/// The flood is sent in portions, one each millisecond.
+/// The flood is sent in portions, one per millisecond.
 const PORTION: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ fn options() -> Option<Options> {
     arguments.next().is_none().then_some(options)
 }
 
-/// Numbers that look random (xorshift, Marsaglia 2003): the flood need not be unpredictable.
+/// Pseudorandom numbers (xorshift, Marsaglia 2003): the flood need not be unpredictable.
 struct Numbers(u64);
 
 impl Numbers {
@@ -67,7 +67,7 @@ impl Numbers {
     }
 }
 
-/// One forged packet.
+/// Creates one forged packet.
 fn forge(numbers: &mut Numbers) -> Vec<u8> {
     let data = |message_length: u32, offset: u32| {
         Body::Data(Data {
@@ -133,7 +133,7 @@ fn flood(to: SocketAddr, options: Options, stop: &AtomicBool) -> Result<u64, std
     Ok(sent)
 }
 
-/// Calls until the time is over; returns the round trips, and the number of failed calls.
+/// Makes calls until the time is over; returns the round trips, and the number of failed calls.
 fn calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn Error + Send + Sync>> {
     let host = Host::builder().address("127.0.0.1:0".parse()?).bind()?;
     let client = host.client()?;
@@ -156,7 +156,7 @@ fn calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn
     Ok((times, failed))
 }
 
-/// Round trips of all clients together, ascending, and the number of failed calls.
+/// Returns the round trips of all clients, ascending, and the number of failed calls.
 fn all_calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn Error + Send + Sync>> {
     let clients: Vec<_> = (0..CLIENTS).map(|_| std::thread::spawn(move || calls(to, time))).collect();
     let (mut times, mut failed) = (Vec::new(), 0);
@@ -169,14 +169,14 @@ fn all_calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box
     Ok((times, failed))
 }
 
-/// Resident memory of this process in bytes, or 0 if the system does not report it.
+/// Returns the resident memory of this process in bytes, or 0 if the system does not report it.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()).unwrap_or(0) * 1_024
 }
 
-/// The maxima observed of the bounded quantities.
+/// Observed maxima of the bounded quantities.
 #[derive(Default)]
 struct Most {
     rpcs: AtomicU64,

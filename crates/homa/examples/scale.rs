@@ -1,7 +1,7 @@
-//! Measures how one server scales over several endpoints: 8 threads that answer, against 3 clients of 20
-//! threads each, all in this process and over loopback. For each number of endpoints, the same on both sides,
-//! it prints RPCs per second, times, and the cost of the server's locks for each RPC. Rounds are interleaved,
-//! and numbers are medians with their range.
+//! Measures how one server scales over several endpoints: 8 answering threads against 3 clients of 20 threads
+//! each, all in this process and over loopback. For each number of endpoints (the same on both sides), prints
+//! RPCs per second, times, and the cost of the server's locks per RPC. Rounds are interleaved, and values are
+//! medians with their range.
 //!
 //! ```text
 //! cargo run --release -p homa --example scale -- [SECONDS [ROUNDS [POLL_US]]]
@@ -31,7 +31,7 @@ struct Round {
     rate: f64,
     p50_us: f64,
     p99_us: f64,
-    /// Of the server, for each RPC.
+    /// Lock acquisitions of the server per RPC.
     acquisitions: f64,
     misses: f64,
     wait_ns: f64,
@@ -51,19 +51,19 @@ fn host(endpoints: usize, poll: Duration) -> Result<Host, Box<dyn Error>> {
 fn answer(server: &Server) {
     while let Ok(mut rpc) = server.recv().wait() {
         let request = rpc.take_payload();
-        // A client may give up at any time.
+        // A client may abort at any time.
         let _ = rpc.reply(request);
     }
 }
 
-/// Calls until `over`; returns the time that each call took, in nanoseconds.
+/// Makes calls until `over` is set; returns the time that each call took, in nanoseconds.
 fn call(host: &Host, to: ServerAddr, mix: Mix, seed: u64, over: &AtomicBool) -> Vec<u64> {
     let Ok(client) = host.client() else { return Vec::new() };
     let requests: Vec<(u32, Bytes)> = mix.iter().map(|&(part, len)| (part, vec![7; len].into())).collect();
     let mut times = Vec::new();
     let mut state = seed;
     while !over.load(Ordering::Relaxed) {
-        // Knuth's linear congruential generator, whose high bits are good enough for a choice.
+        // Knuth's linear congruential generator, whose high bits are random enough for this choice.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut draw = (state >> 33) as u32 % 100;
         let chosen = requests.iter().find(|(part, _)| {
@@ -131,7 +131,7 @@ fn summary(times: &[u64], metrics: &Metrics, elapsed: Duration) -> Round {
     }
 }
 
-/// Median of a number over all rounds, with its range.
+/// Formats the median of a value over all rounds, with its range.
 fn show(rounds: &[Round], of: impl Fn(&Round) -> f64) -> String {
     let mut numbers: Vec<f64> = rounds.iter().map(of).collect();
     numbers.sort_by(f64::total_cmp);

@@ -41,7 +41,7 @@ fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
     for _ in 0..2 {
         socket.accept_requests(true).unwrap();
         call(1);
-        // The socket calls as before, and its requests and outcomes arrive in the same place.
+        // The socket still calls as before, and its requests and outcomes arrive in the same queue.
         let own = ServerAddr::new(there.local_addr(), caller.port());
         socket.start(own, message(100, 2), 2, false).unwrap();
         let (mut requests, mut outcomes) = (0, 0);

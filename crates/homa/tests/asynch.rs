@@ -141,7 +141,7 @@ fn a_runtime_that_computes_keeps_its_client() {
                 std::hint::spin_loop();
             }
             rpc.reply("done").unwrap();
-            // The runtime ends here, and with it the driver task; the answer is still delivered.
+            // The runtime ends here, and the driver task with it; the answer is still delivered.
         });
         server_host
     });
@@ -226,7 +226,7 @@ fn shutdown_ends_what_waits() {
     });
 }
 
-/// A server that never answers, and the address of its port.
+/// Returns a server that never answers, and the address of its port.
 fn silent() -> (UdpSocket, ServerAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ServerAddr::new(socket.local_addr().unwrap(), 99);
@@ -278,7 +278,7 @@ fn a_call_that_was_polled_can_be_waited_for() {
             call = call.timeout(timeout);
         }
         let mut context = Context::from_waker(Waker::noop());
-        // The call may already be answered here, but seldom is.
+        // The call may already be answered here, but rarely is.
         match std::pin::Pin::new(&mut call).poll(&mut context) {
             Poll::Ready(result) => assert_eq!(result.unwrap(), "hello"),
             Poll::Pending => assert_eq!(call.wait().unwrap(), "hello"),
@@ -297,7 +297,7 @@ fn a_time_limit_ends_the_wait_for_a_request() {
         for limit in [Duration::ZERO, timeout] {
             assert_eq!(server.recv().timeout(limit).await.map(|_| ()), Err(RecvError::TimedOut));
         }
-        // A limit that has not passed loses no request, and leaves no timer.
+        // A limit that has not expired loses no request, and leaves no timer.
         let call = host.client().unwrap().call(to, "hello").start().unwrap();
         server.recv().timeout(PATIENCE).await.unwrap().reply("there").unwrap();
         assert_eq!(call.await.unwrap(), "there");

@@ -6,7 +6,8 @@ use super::common::{Echo, PATIENCE, config, host_with_faults, message};
 use homa::error::RecvError;
 use homa::{Client, Host, HostBuilder, Request, ServerAddr};
 
-/// Short messages, some of many packets, and some that are received directly into their memory.
+/// Returns the length of a message: some are short, some have many packets, and some are received directly
+/// into their memory.
 fn length(call: u64) -> usize {
     match call % 40 {
         7 => 100_000 + call as usize,
@@ -44,7 +45,7 @@ fn bundled(host: &Host) -> (u64, u64) {
     (metrics.host.bundles_sent, metrics.host.bundled_packets_sent)
 }
 
-/// An echo server that answers all waiting requests in one batch.
+/// Starts an echo server that answers all waiting requests in one batch.
 fn echo_in_batches(host: &Host) -> ServerAddr {
     let server = host.server(98).unwrap();
     thread::spawn(move || {

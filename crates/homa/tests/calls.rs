@@ -1,4 +1,4 @@
-//! Calls that succeed: sizes, threads, many at a time. Afterwards no state of them may be left.
+//! Successful calls: sizes, threads, many at a time. Afterwards no state of them may be left.
 
 use std::thread;
 
@@ -141,7 +141,7 @@ fn the_response_of_a_pending_call_is_no_completion() {
     client.completions().submit(echo.to, "anybody's", 7).unwrap();
     let done = client.completions().recv().timeout(PATIENCE).wait().expect("what was submitted");
     assert_eq!((done.cookie, &done.result.unwrap()[..]), (7, &b"anybody's"[..]));
-    // The pending call is over as well, at the latest when a later call is.
+    // The pending call is over as well, at the latest when a later call is over.
     client.call(echo.to, "later").wait().unwrap();
     let left = client.completions().recv().timeout(std::time::Duration::ZERO).wait();
     assert_eq!(left, Err(RecvError::TimedOut));

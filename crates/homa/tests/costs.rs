@@ -1,6 +1,7 @@
-//! Costs that an RPC must not have: allocations in the steady state, and more than one lock to send.
+//! Costs that an RPC must not have: allocations in the steady state, and more than one lock acquisition to
+//! send.
 //!
-//! One test at a time, since they count the operations of the whole process.
+//! Only one test runs at a time, since the tests count the operations of the whole process.
 
 mod common;
 
@@ -11,33 +12,33 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use common::Echo;
 use homa::Bytes;
 
-/// The system's allocator, with a count of allocations.
+/// The system's allocator with a count of allocations.
 struct Counted;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on unchanged to the system's allocator.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller fulfils the contract, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, which is the same.
+        // SAFETY: the caller fulfils the contract of `dealloc`, which is the same.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same.
+        // SAFETY: the caller fulfils the contract of `alloc_zeroed`, which is the same.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`, which is the same.
+        // SAFETY: the caller fulfils the contract of `realloc`, which is the same.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -45,15 +46,15 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-/// Ensures that one test runs at a time.
+/// Ensures that only one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Allocations of the whole process for each run of `rpc`, in the steady state: those of the stretch with the
-/// fewest. Allocations of each RPC are in all stretches. Those that a thread makes because it lost its
-/// processor are only in some.
+/// Returns the number of allocations of the whole process per run of `rpc` in the steady state, for the
+/// stretch with the fewest. Allocations made by each RPC appear in all stretches, those made because a thread
+/// lost its processor only in some.
 fn allocations_per_rpc(mut rpc: impl FnMut()) -> f64 {
     const WARM_UP: u64 = 1_000;
     const STRETCHES: u64 = 10;
@@ -67,7 +68,7 @@ fn allocations_per_rpc(mut rpc: impl FnMut()) -> f64 {
     stretches.min().expect("a stretch") as f64 / STRETCH as f64
 }
 
-/// Rare events, such as the growth of a table, are not an allocation for each RPC.
+/// Fewer allocations per RPC than this are rare events, such as the growth of a table.
 const ONCE_IN_A_WHILE: f64 = 0.02;
 
 #[test]
@@ -116,8 +117,8 @@ fn a_request_of_one_packet_takes_one_lock() {
         }
         host.metrics().host.lock_acquisitions - before
     });
-    // The progress thread takes the lock once a millisecond, however long the stretch takes, and reading the
-    // metrics takes it, too.
+    // The progress thread takes the lock once a millisecond, however long the stretch takes, and so does
+    // reading the metrics.
     let taken = stretches.min().expect("a stretch");
     assert!((STRETCH..2 * STRETCH).contains(&taken), "{STRETCH} requests took the lock {taken} times");
     for _ in 0..REQUESTS {

@@ -1,4 +1,4 @@
-//! Requests that are read while they arrive: their bytes, their early ends, and the effects on other
+//! Requests that are read while they arrive: their bytes, ends that come early, and the effects on other
 //! requests.
 
 use std::collections::HashSet;
@@ -15,14 +15,14 @@ use homa::{Host, HostBuilder, Request, Server, ServerAddr};
 const PORT: u16 = 99;
 const LENGTH: u32 = 100_000;
 const PACKET: u32 = 10_000;
-/// Bytes that the tests send first.
+/// Number of bytes that the tests send first.
 const FIRST: u32 = 3 * PACKET;
 
 fn delivery() -> EarlyDelivery {
     EarlyDelivery::default().min_bytes(LENGTH).step_bytes(2 * PACKET)
 }
 
-/// A host that waits longer than any test for clients whose packets the test sends.
+/// Configures a host to wait longer than any test for clients whose packets the test sends.
 fn patient() -> HostBuilder {
     let mut config = config();
     config = config.configure(|config| config.protocol.client_silence_ns = 600 * SEC);
@@ -37,7 +37,7 @@ fn early(config: HostBuilder) -> (Host, Server) {
     (host, server)
 }
 
-/// Sends bytes `[from, to)` of the request with this id; the content depends on the id.
+/// Sends bytes `[from, to)` of the request with this ID; the content depends on the ID.
 fn data(hand: &Hand, id: u64, port: u16, from: u32, to: u32) {
     let all = message(LENGTH as usize, id);
     for offset in (from..to).step_by(PACKET as usize) {
@@ -55,7 +55,7 @@ fn read_to(reader: &mut RequestReader, id: u64, end: u32) {
     }
 }
 
-/// A request of which three packets were sent, and two or three are read.
+/// Creates a request of which three packets were sent, and two or three have been read.
 fn half_read(hand: &Hand, server: &Server, id: u64) -> RequestReader {
     data(hand, id, PORT, 0, FIRST);
     let mut reader = server.recv().wait().unwrap().reader();
@@ -69,12 +69,12 @@ fn half_read(hand: &Hand, server: &Server, id: u64) -> RequestReader {
 fn the_first_bytes_are_read_before_the_last_were_sent() {
     let (host, server) = early(patient());
     let hand = Hand::new(&host);
-    // If the host has two endpoints, each owns one of these ids.
+    // If the host has two endpoints, each owns one of these IDs.
     for id in [2, 4] {
         let mut reader = half_read(&hand, &server, id);
         assert_eq!(host.metrics().host.open_readings, 1);
         while reader.position() < FIRST {
-            // The third packet is less than a step: it may be reported only with the rest.
+            // The third packet is less than a step, so it may be reported only with the rest.
             match reader.next_part().timeout(Duration::ZERO).wait() {
                 Ok(Some(_)) => {}
                 Err(ReadError::TimedOut) => break,
@@ -121,7 +121,7 @@ fn a_client_that_gives_up_half_way_ends_the_reader() {
     hand.send(2, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
     let gone = ReadError::ClientGaveUp { peer: hand.socket.local_addr().unwrap() };
     let error = loop {
-        // The third packet may be reported before.
+        // The third packet may be reported first.
         if let Err(error) = reader.next_part().wait() {
             break error;
         }
@@ -145,7 +145,7 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
     let mut hand = Hand::new(&host);
     let reader = half_read(&hand, &server, 2);
     hand.incarnation += 1;
-    // An id of the same endpoint: another endpoint, which did not know this client, would not notice the
+    // Use an ID of the same endpoint: another endpoint, which did not know this client, would not notice the
     // restart.
     data(&hand, 6, PORT, 0, PACKET);
     hand.prove();
@@ -162,7 +162,7 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
 #[test]
 fn a_client_that_falls_silent_half_way_ends_the_reader() {
     let mut config = config();
-    // Longer than a busy machine delays this thread: the request of a client that falls silent earlier is
+    // Longer than a busy machine delays this thread: the request of a client that falls silent too early is
     // removed from the queue.
     config = config.configure(|config| config.protocol.client_silence_ns = 1_000 * MS);
     config = config.configure(|config| config.protocol.resend_interval_ns = 100 * MS);
@@ -254,7 +254,7 @@ fn requests_that_are_short_or_for_other_servers_are_handed_out_whole() {
     data(&hand, 2, PORT + 1, 0, FIRST);
     data(&hand, 6, PORT + 2, 0, FIRST);
     data(&hand, 10, PORT, 0, FIRST);
-    // All are of one endpoint, so the others have arrived when the last has.
+    // All are of the same endpoint, so the others have arrived when the last has.
     let reader = server.recv().wait().unwrap().reader();
     assert_eq!(plain.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
     assert_eq!(longer.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
@@ -408,7 +408,7 @@ fn a_request_that_is_not_whole_cannot_be_answered() {
     let (mut replies, mut errors) = (vec![(part(4), "too early".into())], Vec::new());
     Request::reply_all(&mut replies, |error| errors.push(Err(error)));
     assert_eq!((replies.len(), errors), (0, vec![refused]));
-    // Both were given up, and nothing of them is left.
+    // Both were given up, and none of their state is left.
     until_idle(&host);
     assert_eq!(host.metrics().endpoint.responses_started, 0);
 }

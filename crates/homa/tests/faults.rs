@@ -1,5 +1,5 @@
-//! Calls over a network that loses, repeats, delays and reorders packets: every request runs once, and every
-//! answer is right.
+//! Calls over a network that loses, duplicates, delays and reorders packets: every request runs once, and
+//! every answer is correct.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};

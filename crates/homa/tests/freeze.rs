@@ -6,7 +6,7 @@ use super::common::{Echo, PATIENCE, config, eventually, message};
 use homa::trace::{Dump, EventKind, Record};
 use homa::{Host, HostBuilder};
 
-/// A host whose trace is frozen by each call.
+/// Configures a host whose trace is frozen by each call.
 fn impatient() -> HostBuilder {
     config().trace_freeze_slower_than(Some(Duration::ZERO))
 }
@@ -45,7 +45,7 @@ fn a_call_that_is_too_slow_freezes_the_trace_at_its_end_and_for_good() {
     let host = impatient().endpoints(2).bind().unwrap();
     call(&host, &echo);
     let dump = host.trace_dump();
-    // The other endpoint's trace freezes when its lock is next taken, as the dump does.
+    // The other endpoint's trace freezes when its lock is next taken, as happens for the dump.
     let both = freezes(&dump);
     assert_eq!(both.len(), 2, "an endpoint goes on");
     assert_eq!(both[0].id, both[1].id);

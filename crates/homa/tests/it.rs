@@ -1,4 +1,4 @@
-//! All tests of this crate that need no test program of their own: one program links once.
+//! All tests of this crate that need no test program of their own: a single program links only once.
 
 mod accepting;
 mod asynch;

@@ -1,4 +1,4 @@
-//! Memory that remains after a peak of RPCs: a test in a process of its own, since it measures the whole
+//! Memory that remains after a peak of RPCs. The test has its own process, since it measures the whole
 //! process (LIMIT-11).
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use homa::{Bytes, Client, Host, Server, ServerAddr};
 use homa_testkit::resident_bytes;
 
-/// The system's allocator, with the number of bytes in use.
+/// The system's allocator with a count of the bytes in use.
 struct CountingAllocator;
 
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on unchanged to the system's allocator, and `GlobalAlloc`'s contract with it.
+// SAFETY: every call is forwarded unchanged to the system's allocator, with the same `GlobalAlloc` contract.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Resident bytes, and heap bytes in use.
+/// Returns resident bytes, and heap bytes in use.
 fn memory() -> (u64, u64) {
     let resident = resident_bytes(std::process::id()).expect("this process is there");
     (resident, IN_USE.load(Ordering::Relaxed))
@@ -60,11 +60,11 @@ fn echo(client: &Client, to: ServerAddr, calls: usize) {
     }
 }
 
-/// Messages that are sent before the other side receives them: few enough for any socket's buffer. Messages
-/// that overflow one on a busy machine are found again by RESENDs, which take long with 50,000 open RPCs.
+/// Number of messages sent before the other side receives them: few enough for any socket's buffer. Messages
+/// that overflow a buffer on a busy machine are recovered by RESENDs, which take long with 50,000 open RPCs.
 const BATCH: usize = 250;
 
-/// Opens `calls` calls at a time, all of which the server holds; returns the memory at that time.
+/// Opens `calls` calls, all of which the server holds at the same time; returns the memory at that time.
 fn peak(client: &Client, server: &Server, to: ServerAddr, calls: usize) -> (u64, u64) {
     let mut in_hand = Vec::with_capacity(calls);
     while in_hand.len() < calls {

@@ -142,7 +142,7 @@ fn a_port_is_free_when_its_server_is_gone() {
         let server = loop {
             match server_host.server(3) {
                 Ok(server) => break server,
-                // The port is being closed, a few RPCs at a time.
+                // The port is still closing, a few RPCs at a time.
                 Err(HostError::Port(PortError::InUse(3))) => thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
@@ -217,7 +217,7 @@ fn requests_beyond_the_queue_are_refused_and_counted() {
 fn a_client_that_goes_acknowledges_before() {
     for client_first in [true, false] {
         let mut config = config();
-        // The server sends no NEED_ACK, so it depends on acknowledgements that the client sends by itself.
+        // The server sends no NEED_ACK, so it depends on acknowledgements that the client sends unasked.
         config = config.configure(|config| config.protocol.need_ack_interval_ns = 3_600 * homa::proto::SEC);
         config =
             config.configure(|config| config.protocol.need_ack_interval_max_ns = 3_600 * homa::proto::SEC);
@@ -267,7 +267,7 @@ fn a_thousand_stalled_messages_do_not_stop_reception() {
         let header = wire::encode(&common, &wire::Body::Data(data));
         stranger.send_to(&[&header[..], &[7; 1_000]].concat(), echo.to.host).unwrap();
         if n % 50 == 0 {
-            // So that no packet is lost for lack of room.
+            // So that no packet is lost for lack of buffer space.
             let seen = |at_least| echo.metrics().endpoint.data_received >= at_least;
             let start = Instant::now();
             while !seen(n + 1) {

@@ -1,5 +1,5 @@
-//! Hosts of several endpoints: packets steered to the owner of the RPC, requests to waiting threads, and
-//! host-wide resources.
+//! Hosts with several endpoints: packets steered to the owner of the RPC, requests handed to waiting threads,
+//! and host-wide resources.
 
 use std::collections::HashMap;
 use std::mem;
@@ -43,7 +43,7 @@ fn call_all(client: &Client, to: ServerAddr, tag: u64) -> u64 {
     lengths.len() as u64
 }
 
-/// Makes calls from several threads, each with a client of its own. Returns the number of calls.
+/// Makes calls from several threads, each with its own client. Returns the number of calls.
 fn call_from_threads(host: &Host, to: ServerAddr, threads: u64) -> u64 {
     let clients = clients(host, threads as usize);
     thread::scope(|scope| {
@@ -85,7 +85,7 @@ fn packets_that_travel_alone_come_to_the_owner_of_their_rpc() {
     assert_eq!(each, [50; 4], "each client's endpoint calls the server's of the same number");
 }
 
-/// A host each of whose sockets is at the wrong endpoint.
+/// Creates a host each of whose sockets belongs to the wrong endpoint.
 fn misdirected_host(endpoints: usize) -> Host {
     let udp = UdpConfig { bind: LOOPBACK, ..UdpConfig::default() };
     let mut drivers = UdpDriver::bind_group(&udp, endpoints as u32).unwrap();
@@ -108,7 +108,7 @@ fn packets_that_come_to_the_wrong_endpoint_are_handed_over() {
             let calls = call_from_threads(&host, to, 4);
             let metrics = server_host.metrics();
             assert_eq!(metrics.endpoint.requests_delivered, calls);
-            // All packets but some of merged runs that contain several RPCs.
+            // All packets but some in merged runs that contain several RPCs.
             let (misdirected, all) = (metrics.host.misdirected_packets, metrics.driver.packets_in);
             assert!(misdirected > all / 2, "{misdirected} of {all}");
             assert_eq!(metrics.host.mail_dropped, 0);
@@ -156,7 +156,7 @@ fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
         };
         [encode(&common, &Body::Data(data)).as_slice(), &id.to_be_bytes()].concat()
     };
-    // One datagram for the kernel, since all packets have one length and one peer.
+    // A single datagram to the kernel, since all packets have the same length and peer.
     let run: Vec<Vec<u8>> = (1..=32).map(|n| request(2 * n)).collect();
     let packets: Vec<_> =
         run.iter().map(|bytes| TxPacket { to, priority: 0, header: bytes, payload: &[] }).collect();
@@ -181,8 +181,8 @@ fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
     assert_eq!(owner_of(2, 4), 1);
 }
 
-/// Many short calls from every endpoint to few threads that sleep at once: each lost wake-up would stop a
-/// client for ever.
+/// Makes many short calls from every endpoint to few threads that sleep at once: each lost wake-up would stop
+/// a client forever.
 fn stress(threads: usize, poll: Duration) {
     let server_host = with(4).poll(poll).bind().unwrap();
     let server = server_host.server(99).unwrap();
@@ -257,7 +257,7 @@ fn an_endpoint_with_more_requests_than_it_can_serve_does_not_let_those_of_others
     let clients = clients(&host, 2);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // This thread waits at the first endpoint, whose queue the first client never lets run dry.
+        // This thread waits at the first endpoint, whose queue the first client never lets run empty.
         scope.spawn(|| answer(&server));
         scope.spawn(|| {
             let mut open = 0;
@@ -422,10 +422,10 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
             })
             .collect();
         while !calls.iter().all(|call| call.is_finished()) {
-            // The leases are read one after another, so budget that moves from one endpoint to the next
-            // meanwhile is counted twice. On a busy machine that can happen in many samples in a row; a real
-            // excess is in all of them. `shared_grant_leased_bytes` would not do. It includes what an
-            // endpoint announces before it counts, and a thread may lose its processor in between.
+            // The leases are read one after another, so budget that moves between endpoints during the
+            // reading may be counted twice. On a busy machine that can happen in many samples in a row, but a
+            // real excess is in all of them. `shared_grant_leased_bytes` would not do, since it includes what
+            // an endpoint announces before it counts, and a thread may lose its processor in between.
             let looks = || std::iter::repeat_with(|| echo.metrics().host).take(100);
             assert!(looks().take(5).all(|look| look.shared_grant_budget_bytes == 60_000));
             let leased = looks().map(|look| look.shared_grant_lease_bytes).find(|&leased| leased <= most);
@@ -441,7 +441,7 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
     eventually("leases are given back", || echo.metrics().host.shared_grant_leased_bytes == 0);
 }
 
-/// Endpoints that send no RESEND within any test.
+/// Configures endpoints that send no RESEND within any test.
 fn patient(endpoints: usize) -> HostBuilder {
     let mut config = with(endpoints);
     config = config.configure(|config| config.protocol.resend_interval_ns = 600 * SEC);
@@ -453,7 +453,7 @@ fn patient(endpoints: usize) -> HostBuilder {
 fn a_peers_restart_seen_by_one_endpoint_ends_the_calls_of_all() {
     let host = patient(3).bind().unwrap();
     let clients = clients(&host, 3);
-    // Two incarnations may begin in one millisecond here.
+    // Two incarnations may start within the same millisecond here.
     let life = |incarnation, bind| {
         let mut config = config().address(bind);
         config = config.configure(|config| config.protocol.incarnation = incarnation);
@@ -469,8 +469,8 @@ fn a_peers_restart_seen_by_one_endpoint_ends_the_calls_of_all() {
     drop(old);
     drop((in_hand, server));
     let echo = Echo::with(life(2_000, at), 1);
-    // The restart may end the call of the old incarnation that shows it, or let it go on; another test covers
-    // that.
+    // The restart may end the call of the old incarnation that reveals it, or let the call continue; another
+    // test covers that.
     let _ = clients[0].call(echo.to, "who is there?").timeout(PATIENCE).wait();
     for call in open {
         assert_eq!(call.timeout(PATIENCE).wait().map(|_| ()), Err(CallError::PeerRestarted { to }));
@@ -494,12 +494,13 @@ fn that_nobody_is_at_an_address_is_told_to_all_endpoints() {
 #[test]
 fn acknowledgements_find_the_endpoint_whose_rpc_they_are_about() {
     let mut config = with(4);
-    // So that the server sends no NEED_ACK.
+    // This keeps the server from sending NEED_ACK.
     config = config.configure(|config| config.protocol.need_ack_interval_ns = 600 * SEC);
     config = config.configure(|config| config.protocol.need_ack_interval_max_ns = 600 * SEC);
     config = config.configure(|config| config.protocol.client_silence_ns = 600 * SEC);
     let echo = Echo::with(config, 2);
-    // One endpoint: the acknowledgement of each call rides on the next one, which is for another endpoint.
+    // One endpoint: the acknowledgement of each call piggybacks on the next call, which is for another
+    // endpoint.
     let host = host(1);
     let client = host.client().unwrap();
     for tag in 0..200 {
@@ -605,8 +606,8 @@ fn what_several_endpoints_know_is_told_as_the_hosts() {
     assert!(each.iter().all(|one| one.host.lock_acquisitions > 0));
 }
 
-/// Runs threads that share one client of a host of four endpoints. Returns the requests that each endpoint of
-/// the client's host sent.
+/// Runs threads that share one client of a host with four endpoints. Returns the number of requests that each
+/// endpoint of the client's host sent.
 fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
     let echo = Echo::with(with(4), 2);
     let host = with(4).endpoint_policy(placement).bind().unwrap();
@@ -620,7 +621,7 @@ fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
     let sent: Vec<u64> = host.metrics_by_endpoint().iter().map(|one| one.endpoint.requests_started).collect();
     assert_eq!(sent.iter().sum::<u64>(), 28);
     assert_eq!(host.metrics().host.misdirected_packets, 0);
-    // Completions of submitted calls arrive at one place, wherever calls go.
+    // Completions of submitted calls arrive in one place, wherever the calls go.
     for cookie in 0..8 {
         client.completions().submit(echo.to, message(100, cookie), cookie).unwrap();
     }
@@ -638,7 +639,7 @@ fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
 fn a_policy_places_the_calls_of_one_client_at_several_endpoints() {
     assert_eq!(shared_client(None), [28, 0, 0, 0], "a client lives in one endpoint");
     assert_eq!(shared_client(Some(PolicyName::SameCore)), [28, 0, 0, 0]);
-    // The search begins at the last endpoint, which is the client's own: its call is another flow.
+    // The search begins at the last endpoint. It is the client's own endpoint, whose call is another flow.
     assert_eq!(shared_client(Some(PolicyName::Sparse)), [0, 0, 28, 0]);
     for policy in HostConfig::ENDPOINT_POLICIES {
         shared_client(Some(policy));
@@ -674,6 +675,6 @@ fn calls_that_are_open_are_a_load_and_the_least_loaded_endpoint_has_the_next() {
 fn a_policy_that_needs_to_know_more_places_nothing() {
     let refused = with(2).endpoint_policy(Some(PolicyName::Gen3)).bind();
     assert!(matches!(refused, Err(HostError::Placement { policy: PolicyName::Gen3 })));
-    // With one endpoint there is nothing to choose.
+    // With a single endpoint there is nothing to choose.
     assert!(with(1).endpoint_policy(Some(PolicyName::Gen3)).bind().is_ok());
 }

@@ -1,4 +1,4 @@
-//! Sockets: ports that call and answer, and whose messages wait in one place.
+//! Sockets: ports that call and answer, with one queue for all messages.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
@@ -134,7 +134,7 @@ fn a_waker_tells_of_what_nobody_waits_for() {
     let socket = host.socket(None).unwrap();
     let count = Arc::new(Count(AtomicUsize::new(0)));
     socket.set_waker(Some(Waker::from(Arc::clone(&count))));
-    // A thread that a busy machine delays by a millisecond is not waiting yet when the answer arrives.
+    // A thread that a busy machine delays by a millisecond is not yet waiting when the answer arrives.
     eventually("nobody is told of what somebody waits for", || {
         let before = count.0.load(Relaxed);
         socket.start(echo.to, message(100, 1), 0, false).unwrap();
@@ -169,7 +169,7 @@ fn a_closed_socket_ends_waits_and_calls_and_frees_its_port() {
     assert_eq!(socket.recv_private(1, None).err(), Some(RecvError::NoSuchCall { id: 1 }));
     assert_eq!(socket.start(to, message(1, 0), 0, false), Err(CallError::Closed));
     drop(socket);
-    // Its open requests are cleaned up in portions, and the port is free after that.
+    // The socket's open requests are cleaned up in portions, after which the port is free.
     eventually("the port is free", || host.socket(Some(7)).is_ok_and(|socket| socket.port() == 7));
     drop(server);
 }
@@ -221,7 +221,7 @@ fn nobody_sleeps_while_there_is_something_for_him() {
         thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
-                    // One for each of a round's requests.
+                    // One for each request of a round.
                     for _ in 0..500 {
                         let Ok(Arrival::Request { mut rpc, .. }) = socket.recv(Some(PATIENCE)) else {
                             panic!("a request lay there, or a thread was left asleep");
@@ -276,8 +276,8 @@ fn who_waits_while_it_is_wanted_is_recalled_and_takes_what_there_is() {
     drop(server);
 }
 
-/// Lends an answer to one request, and returns its outcome. `then` runs on the client's side after the answer
-/// was sent.
+/// Lends an answer to one request, and returns the answer's outcome. `then` runs on the client's side after
+/// the answer was sent.
 fn lend(server: &Socket, then: impl FnOnce()) -> (u64, Result<(), ReplyError>) {
     let Ok(Arrival::Request { rpc, .. }) = server.recv(Some(PATIENCE)) else { panic!("there is a request") };
     server.reply_lent(rpc, message(400_000, 1), 7).unwrap();
@@ -301,7 +301,7 @@ fn answers_to_clients_that_give_up_or_end_come_back() {
     let (cookie, result) = lend(&server, || assert!(client.abort(id, false)));
     assert!(cookie == 7 && matches!(result, Ok(()) | Err(ReplyError::ClientGone { .. })), "{result:?}");
 
-    // So does a host that ends.
+    // So does a host that shuts down.
     client.start(to, message(100, 0), 0, false).unwrap();
     let (cookie, result) = lend(&server, || drop((client, one)));
     assert!(cookie == 7 && matches!(result, Ok(()) | Err(ReplyError::ClientGone { .. })), "{result:?}");
@@ -317,7 +317,7 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
     let answer = message(400_000, 1);
     server.reply_lent(rpc, answer.clone(), 7).unwrap();
     hand.incarnation += 1;
-    // An id of the same endpoint: another one would not know of the first incarnation.
+    // Use an ID of the same endpoint: another endpoint would not know the first incarnation.
     hand.data(6, 9, b"!", 0..1);
     hand.prove();
     hand.hear(6, |body| matches!(body, homa::proto::wire::Body::Resend(_)));
@@ -336,7 +336,7 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
     let client = hand.socket.local_addr().unwrap();
     let result = Err(ReplyError::ClientGone { peer: client });
     assert_eq!(returned, Some(ReturnedReply { id, cookie: 7, client, client_port: 40_000, result }));
-    // The thread that reported it drops its own reference a moment later.
+    // The thread that reported the answer drops its own reference slightly later.
     eventually("nobody holds it any more", || answer.is_unique());
 }
 
@@ -425,8 +425,8 @@ fn client_sockets_are_dealt_out_to_endpoints() {
     until_idle(&host);
 }
 
-/// Answers with the requests' own bytes until that many outcomes and requests have arrived. `wait` returns
-/// the timeout of a receive.
+/// Echoes requests until the given number of outcomes and requests have arrived. `wait` returns the timeout
+/// of a receive.
 fn echo_until(
     socket: &Socket,
     mut outcomes_left: usize,
@@ -580,14 +580,14 @@ fn threads_of_one_socket_share_what_comes_to_several_endpoints() {
             })
             .collect();
         calling.into_iter().for_each(|thread| thread.join().unwrap());
-        // Threads that wait at any of the endpoints get the error.
+        // Threads waiting at any of the endpoints get the error.
         socket.close();
         serving.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert_eq!(server.metrics().endpoint.requests_delivered, 3 * CALLS as u64);
 }
 
-/// Memory that a test lends, for one message at a time.
+/// Memory lent by a test, for one message at a time.
 struct Shelf {
     memory: Vec<AtomicU8>,
     taken: AtomicBool,
@@ -605,8 +605,8 @@ impl MessageMemory for Shelves {
         }
         shelf.lent.fetch_add(1, Relaxed);
         let start = NonNull::from(&shelf.memory[0]).cast();
-        // SAFETY: the shelf lives as long as the lender, and no other code uses it until the lender is
-        // dropped.
+        // SAFETY: the shelf lives as long as the lender, and no other code uses the memory until the lender
+        // is dropped.
         Some(unsafe { Lent::new(start, length, Shelves(Arc::clone(shelf))) })
     }
 }
@@ -653,7 +653,7 @@ fn messages_are_put_together_in_memory_that_the_application_lends() {
     }
     assert!(!is_lent(&call(100, 1)), "what is short is copied");
     assert!(!is_lent(&call(600_000, 1)), "what finds no room lies elsewhere");
-    // A message that is given up returns its memory, and after the socket's end no memory is requested.
+    // A message that is given up returns its memory, and after the socket is closed no memory is requested.
     socket.start(echo.to, message(400_000, 7), 7, false).unwrap();
     socket.close();
     eventually("its memory is given back", || !shelf.taken.load(Relaxed));
@@ -675,7 +675,7 @@ fn memory_that_is_taken_away_is_not_written_to() {
     assert!(shelf.memory.iter().map(|byte| byte.load(Relaxed)).eq(before));
 }
 
-/// The pieces may change as soon as the call returns: the test changes them then.
+/// The pieces may change as soon as the call returns: the test changes them at that point.
 #[test]
 fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
     let (one, other) = (host(), host());
@@ -706,7 +706,7 @@ fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
         }
         server.close();
     });
-    // No host is there: the call may end while it is copied.
+    // There is no host at the address: the call may end while it is being copied.
     for cookie in 0..20 {
         in_pieces(1_000_000, 1, &mut |pieces| {
             client.start_pieces(to, pieces, cookie, false, false).unwrap();

@@ -1,4 +1,5 @@
-//! The stages of an RPC in a host's time trace: all of them, in order, with peers, cores and packets.
+//! The stages of an RPC in a host's time trace: all of them are present, in order, with peers, cores and
+//! packets.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +12,7 @@ fn traced() -> HostBuilder {
     config().trace_records(1 << 14)
 }
 
-/// The first record of this kind at `from` or later that is about this RPC, or about none.
+/// Returns the first record of this kind at or after `from` that concerns this RPC or none.
 fn first(dump: &Dump, kind: EventKind, id: u64, from: u64) -> Record {
     let of_rpc = |record: &&Record| record.id == id || record.id == 0;
     let fits = |record: &&Record| record.event() == Some(kind) && record.time >= from;
@@ -31,7 +32,7 @@ fn in_order(dump: &Dump, id: u64, kinds: &[EventKind]) -> Vec<Record> {
         .collect()
 }
 
-/// The id of the first RPC.
+/// Returns the ID of the first RPC.
 fn rpc_id(dump: &Dump) -> u64 {
     let start = dump.records.iter().find(|record| record.event() == Some(EventKind::RpcStart));
     start.expect("an RPC").id
@@ -123,13 +124,13 @@ fn who_sleeps_and_who_wakes_is_recorded() {
     let host = sleepy.bind().unwrap();
     let client = host.client().unwrap();
     let has = |dump: &Dump, kind, a| dump.records.iter().any(|r| r.event() == Some(kind) && r.a == a);
-    // A leader that sleeps is woken by packets.
+    // Packets wake a leader that sleeps.
     eventually("a sleep that packets end", || {
         client.call(echo.to, message(100, 1)).timeout(PATIENCE).wait().unwrap();
         let dump = host.trace_dump();
         has(&dump, EventKind::Asleep, 0) && has(&dump, EventKind::Woken, 1)
     });
-    // One of two waiting threads is woken by the other, for its message or to lead.
+    // Of two waiting threads, one is woken by the other, for its message or to lead.
     std::thread::scope(|scope| {
         let threads = [0, 1].map(|_| {
             scope.spawn(|| {
@@ -183,7 +184,7 @@ fn a_host_without_a_trace_has_an_empty_dump() {
 fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     let echo = Echo::with(traced(), 1);
     let with_times = traced().trace_device_times(true);
-    // The kernel begins to stamp packets some time after the first socket on the machine requests it.
+    // The kernel begins to timestamp packets some time after the first socket on the machine requests it.
     let first = with_times.clone().bind().unwrap();
     eventually("a packet with a time", || {
         first.client().unwrap().call(echo.to, message(10, 1)).timeout(PATIENCE).wait().unwrap();
@@ -192,7 +193,7 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     });
     let host = with_times.bind().unwrap();
     let client = host.client().unwrap();
-    // Messages of one packet each, and one so long that it may be received in place.
+    // Messages of one packet each, including one long enough to be received in place.
     for length in [100, 1_000, 60_000] {
         client.call(echo.to, message(length, 1)).timeout(PATIENCE).wait().unwrap();
     }
@@ -203,7 +204,7 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     for device in of(EventKind::DeviceReceived) {
         let received = of(EventKind::PacketReceived).find(|record| key(record) == key(device));
         let received = received.unwrap_or_else(|| panic!("no such packet: {device:?}"));
-        // The order is not certain, since threads are interrupted; a confusion of clocks would be off by
+        // The order is not certain, since threads are interrupted, but a confusion of clocks would be off by
         // hours.
         let apart_ns = dump.time_ns(device).abs_diff(dump.time_ns(received));
         assert!(apart_ns < 10_000_000_000, "{device:?} {received:?}");
@@ -216,10 +217,10 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     assert!(without.records.iter().all(|record| record.event() != Some(EventKind::DeviceReceived)));
 }
 
-/// Reads of the trace's clock, which are most of the cost of a trace: the maximum at one end of an RPC with
-/// one packet each way. They are for the application's call or answer with its packet, and for the driver's
-/// taking of that packet. The others are for the burst with the received packet, and for its end with the
-/// delivery to the application.
+/// Maximum number of clock reads for the trace at one end of an RPC with one packet each way; these reads are
+/// most of the cost of a trace. One is for the application's call or answer with its packet, one for the
+/// driver taking that packet, one for the burst with the received packet, and one for the end of that burst
+/// with the delivery to the application.
 const CLOCK_READS: usize = 4;
 
 #[test]
@@ -228,7 +229,7 @@ fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
     let (caller, port) = (client.client().unwrap(), server.server(99).unwrap());
     let to = ServerAddr::new(server.local_addr(), 99);
     const RPCS: usize = 100;
-    // All in one thread, so that no thread sleeps or waits for a lock.
+    // All calls are made in one thread, so that no thread sleeps or waits for a lock.
     for tag in 0..RPCS as u64 {
         let call = caller.call(to, message(100, tag)).start().unwrap();
         let mut rpc = port.recv().timeout(PATIENCE).wait().unwrap();
@@ -239,7 +240,7 @@ fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
     for (host, begins) in [(client, EventKind::AppSend), (server, EventKind::AppReceive)] {
         let dump = host.trace_dump();
         let mut times = BTreeSet::new();
-        // Whether the record has a time of its own, or shares that of an earlier one.
+        // Whether the record has its own time, or shares the time of an earlier record.
         let records: Vec<(&Record, bool)> =
             dump.records.iter().map(|record| (record, times.insert(record.time))).collect();
         // From the beginning of one RPC to the beginning of the next.
@@ -249,8 +250,8 @@ fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
         let windows: Vec<(usize, usize)> =
             each.map(|one| (one.iter().filter(|(_, read)| *read).count(), one.len())).collect();
         assert_eq!(windows.len(), RPCS);
-        // A timer, or a thread that lost its processor, adds records to an RPC and removes none. So the RPC
-        // with the fewest reads shows the cost of one, however busy the machine is.
+        // A timer, or a thread that lost its processor, can add records to an RPC but not remove any. The RPC
+        // with the fewest reads therefore shows the cost of an RPC, however busy the machine is.
         let (reads, records) = *windows.iter().min().expect("an RPC");
         assert!(reads <= CLOCK_READS && records > 2 * reads, "{windows:?}");
     }

@@ -1,5 +1,6 @@
-//! Runs the tests of bundles, calls, servers, futures, early requests and sockets again, with hosts of two
-//! endpoints. This file's module `common` detects where it is and configures the hosts accordingly.
+//! Runs the tests of bundles, calls, servers, futures, early requests and sockets again, with hosts that have
+//! two endpoints. The module `common` detects whether it is included from this file and configures the hosts
+//! accordingly.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests with another configuration")]
 

@@ -1,4 +1,4 @@
-//! A client whose packets the test sends, one by one.
+//! A client whose packets the test sends one by one.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub struct Hand {
 }
 
 impl Hand {
-    /// A client of this host.
+    /// Creates a client of this host.
     pub fn new(host: &Host) -> Hand {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -51,14 +51,14 @@ impl Hand {
         self.send(id, port, &wire::Body::Data(data), payload);
     }
 
-    /// Waits until the host asks the client to prove its address, and answers (PEER-16).
+    /// Waits until the host asks the client to verify its address, and answers (PEER-16).
     pub fn prove(&self) {
         let mut bytes = [0; 65_536];
         loop {
             let (length, _) = self.socket.recv_from(&mut bytes).expect("the host asks");
             let packet = wire::decode(&bytes[..length], length).unwrap();
             let wire::Common { sender_id, dest_port, source_port, .. } = packet.common;
-            // Ids of requests that tests make up are small.
+            // IDs of requests that tests make up are small.
             if matches!(packet.body, wire::Body::Resend(_)) && sender_id >= 1 << 42 {
                 assert_eq!(dest_port, 40_000);
                 let unknown = wire::Body::RpcUnknown(wire::UnknownReason::Unknown);

@@ -1,5 +1,5 @@
 //! Shared code of this crate's tests: hosts on loopback, servers in threads, and messages that can be checked
-//! to the byte.
+//! byte by byte.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod hand;
@@ -16,15 +16,15 @@ use homa::metrics::Metrics;
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
 use homa::{Bytes, Host, HostBuilder, Server, ServerAddr};
 
-/// Long enough for any event that happens at all, even on a busy machine.
+/// Long enough for any expected event, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Any free UDP port of the loopback device.
 pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub fn config() -> HostBuilder {
-    // The same tests run a second time in the module `two_endpoints`, which has this file as a module of its
-    // own.
+    // The same tests run a second time in the module `two_endpoints`, which contains its own copy of this
+    // file as a module.
     let endpoints = if module_path!().contains("::two_endpoints::") { 2 } else { 1 };
     Host::builder().address(LOOPBACK).endpoints(endpoints)
 }
@@ -33,7 +33,7 @@ pub fn host() -> Host {
     config().bind().unwrap()
 }
 
-/// A host over a bad network: each kind of fault affects this fraction of the packets that it sends.
+/// Creates a host on a faulty network: each kind of fault affects this fraction of the packets that it sends.
 pub fn host_with_faults(seed: u64, part: f64, max_packet_bytes: usize) -> Host {
     let rates = FaultRates {
         loss: part,
@@ -51,14 +51,14 @@ pub fn host_with_faults(seed: u64, part: f64, max_packet_bytes: usize) -> Host {
     config().endpoints(1).bind_on(vec![Box::new(driver)]).unwrap()
 }
 
-/// Bytes that identify their message and their position in it.
+/// Returns bytes that depend on the message's tag and on their position in it.
 pub fn message(length: usize, tag: u64) -> Bytes {
     let word =
         |i: usize| (i as u64 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(tag).to_le_bytes();
     (0..length).map(|i| word(i)[i % 8]).collect::<Vec<u8>>().into()
 }
 
-/// The outcome of the next call of a socket to which no client calls.
+/// Returns the outcome of the next call of a socket that no client calls.
 pub fn outcome(socket: &Socket) -> Outcome {
     match socket.recv(Some(PATIENCE)) {
         Ok(Arrival::Outcome(outcome)) => outcome,
@@ -110,7 +110,7 @@ fn spawn_echo(server: Server) -> JoinHandle<()> {
             match server.recv().wait() {
                 Ok(mut rpc) => {
                     let request = rpc.take_payload();
-                    // A client may give up at any time.
+                    // A client may abort at any time.
                     let _ = rpc.reply(request);
                 }
                 Err(RecvError::Closed) => return,
@@ -129,7 +129,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Checks that each DATA packet was given to the device, once, and with its priority.
+/// Checks that each DATA packet was handed to the device once, and with its priority.
 pub fn all_data_sent_has_a_time(dump: &Dump) {
     let of = |kind| -> Vec<_> {
         let is_data = |record: &&Record| packet_word_parts(record.a).0 == 0x10;

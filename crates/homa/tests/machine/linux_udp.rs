@@ -1,4 +1,5 @@
-//! Hosts in Linux Homa's UDP form: UDP port 54321 at both ends, in two network namespaces joined by a veth.
+//! Hosts with Linux Homa's UDP encapsulation: UDP port 54321 at both ends, in two network namespaces joined
+//! by a veth.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -13,7 +14,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 pub fn config(ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not the directory of this machine's other hosts.
+    // A directory separate from that of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     Host::builder().driver(DriverChoice::LinuxUdp).address(bind).segment_dir(segment_dir)
 }
@@ -45,7 +46,7 @@ fn messages_of_all_sizes_go_and_come_back() {
                 let sizes = [1, 100, 1_416, 1_417, 8_916, 8_917, 39_999, 40_001, 65_536, 1_000_000];
                 for (tag, length) in sizes.into_iter().enumerate() {
                     let request = message(length, tag as u64);
-                    // A UDP port in an address means nothing.
+                    // A UDP port in an address is ignored.
                     let mut to = echo.to;
                     to.host.set_port(tag as u16 * 7);
                     let answer = client.call(to, request.clone()).timeout(PATIENCE).wait();
@@ -66,7 +67,7 @@ fn messages_of_all_sizes_go_and_come_back() {
 #[test]
 fn many_calls_at_once_over_both_ip_versions() {
     let Some(namespaces) = pair(1_500) else { return };
-    // Both mean all addresses, as for Linux Homa.
+    // Both mean all addresses, as in Linux Homa.
     let echo = namespaces[1].run(|| Echo::with(config("0.0.0.0"), 1));
     namespaces[0].run(move || {
         let host = config("::").bind().unwrap();
@@ -84,7 +85,7 @@ fn many_calls_at_once_over_both_ip_versions() {
     });
 }
 
-/// WIRE-30: the report may be about the form, and is taken for the Homa port that it quotes.
+/// WIRE-30: the report may be about the encapsulation, and is attributed to the Homa port that it quotes.
 #[test]
 fn a_machine_without_the_udp_form_ends_the_call_to_that_port() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -126,8 +127,8 @@ fn a_port_without_a_server_ends_its_call_and_no_other() {
     }
 }
 
-/// The first packet of a request of 100 bytes, as Linux Homa sends it at UDP port 54321: without marks, and
-/// with an offset of its own.
+/// Returns the first packet of a request of 100 bytes, as Linux Homa sends it at UDP port 54321: without
+/// marks, and with its own offset.
 fn kernels_request(port: u16, id: u64) -> Vec<u8> {
     let mut packet = vec![0; 56 + 100];
     packet[..2].copy_from_slice(&40_000_u16.to_be_bytes());
@@ -155,10 +156,10 @@ fn next_report(driver: &mut LinuxUdpDriver) -> UnreachableReport {
     }
 }
 
-/// Type of DATA, and its place.
+/// Offset of the packet type, and type of DATA.
 const DATA: (usize, u8) = (11, 0x10);
 
-/// The next DATA packet for this Homa port, and its sender.
+/// Returns the next DATA packet for this Homa port, and its sender.
 fn next_packet(driver: &mut LinuxUdpDriver, port: u16) -> (SocketAddr, Vec<u8>) {
     let (mut burst, begin) = (RxBurst::new(), Instant::now());
     loop {
@@ -173,7 +174,7 @@ fn next_packet(driver: &mut LinuxUdpDriver, port: u16) -> (SocketAddr, Vec<u8>) 
     }
 }
 
-/// LIMIT-8: a kernel's client has no other way to learn of a closed port.
+/// LIMIT-8: a kernel client has no other way to learn that a port is closed.
 #[test]
 fn a_kernel_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -213,7 +214,7 @@ fn a_report_about_one_homa_port_ends_the_call_to_it_and_no_other() {
             let (from, bytes) = next_packet(&mut kernel, 98);
             assert_eq!(from.port(), LINUX_UDP_PORT, "WIRE-27");
             kernel.refuse(from, &bytes);
-            // The kernel would answer the other request. The client of this one gets no further packet.
+            // The kernel would answer the other request. The client of this request gets no further packet.
             std::mem::forget(kernel);
         });
         let first = client.completions().recv().timeout(PATIENCE).wait().expect("an end");
@@ -225,7 +226,8 @@ fn a_report_about_one_homa_port_ends_the_call_to_it_and_no_other() {
     }
 }
 
-/// HOST-12, HOST-13, WIRE-28: hosts of one namespace share the port, whoever opened it, and one receives.
+/// HOST-12, HOST-13, WIRE-28: hosts in one namespace share the port, whoever opened it, and one of them
+/// receives.
 #[test]
 fn hosts_at_one_address_share_the_port_and_outlive_each_other() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -276,7 +278,7 @@ fn hosts_at_one_address_share_the_port_and_outlive_each_other() {
     }
 }
 
-/// HOST-1: Homa ports belong to one process, whatever its form.
+/// HOST-1: a Homa port belongs to one process, whatever its encapsulation.
 #[test]
 fn a_homa_port_has_one_form() {
     let Some(namespace) = namespace() else { return };
@@ -302,7 +304,7 @@ fn a_port_that_is_taken_and_not_shared_is_an_error_that_names_the_causes() {
         assert!(matches!(error, HostError::Bind(BindError::LinuxUdpTaken(_))), "{error}");
         assert!(error.to_string().contains("net.homa.hijack_udp"), "{error}");
         drop(other);
-        // A child that another test has just forked may have a copy of the socket.
+        // A child process that another test has just forked may hold a copy of the socket.
         eventually("the port is free", || config("0.0.0.0").bind().is_ok());
     });
 }

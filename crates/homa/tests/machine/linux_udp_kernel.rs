@@ -1,5 +1,5 @@
-//! Linux Homa of dialect 2 in its UDP form, played by hand: what a host of ours makes of it, and sends it.
-//! The layouts are Linux Homa's own, and written here once more.
+//! Linux Homa of dialect 2 with UDP encapsulation, simulated by hand: how this project's host treats its
+//! packets, and what the host sends to it. The layouts are Linux Homa's, written here independently.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -27,29 +27,29 @@ const ID: u64 = 1_234;
 /// Longer than the unscheduled bytes of Linux Homa.
 const LENGTH: u32 = 100_000;
 
-/// Silence after which the kernel's side asks for what it lacks.
+/// Silence after which the kernel's side requests missing packets.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// A client of Linux Homa with one RPC of [`LENGTH`] bytes in each direction.
 struct Kernel {
     driver: LinuxUdpDriver,
     to: SocketAddr,
-    /// Bytes of a message in a full packet.
+    /// Message bytes in a full packet.
     segment: u32,
-    /// End of the bytes of the request that may be sent, and of those that were.
+    /// End of the request bytes that may be sent, and end of those that were sent.
     granted: u32,
     sent: u32,
     /// Offsets of the response's segments that have arrived.
     arrived: BTreeSet<u32>,
-    /// Bytes of the response that may come.
+    /// Bytes of the response that are allowed to arrive.
     allowed: u32,
-    /// Types of the packets that arrived, in order, without repetitions.
+    /// Types of the packets that arrived, in order, with repetitions removed.
     kinds: Vec<u8>,
 }
 
 impl Kernel {
     fn new(driver: LinuxUdpDriver, to: SocketAddr) -> Kernel {
-        // The MTU without the headers of IP, UDP and DATA.
+        // The MTU minus the headers of IP, UDP and DATA.
         let segment = if to.is_ipv4() { 1_500 - 20 - 8 - 56 } else { 1_500 - 40 - 8 - 56 };
         Kernel {
             driver,
@@ -63,7 +63,7 @@ impl Kernel {
         }
     }
 
-    /// Sends a packet: neither flags nor urgent mark it, as in the UDP form.
+    /// Sends a packet. As with UDP encapsulation, neither flags nor the urgent pointer mark it.
     fn send(&mut self, kind: u8, fields: &[u8], payload: &[u8]) {
         let mut header = vec![0; 28];
         header[..2].copy_from_slice(&CLIENT_PORT.to_be_bytes());
@@ -170,7 +170,7 @@ impl Kernel {
     }
 }
 
-/// DIALECT-2, DIALECT-4, DIALECT-7: in the UDP form no packet has a kernel's marks.
+/// DIALECT-2, DIALECT-4, DIALECT-7: with UDP encapsulation no packet has a kernel's marks.
 #[test]
 fn a_long_call_of_a_kernel_begins_with_start_msg_in_both_directions() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -191,7 +191,7 @@ fn a_long_call_of_a_kernel_begins_with_start_msg_in_both_directions() {
     }
 }
 
-/// WIRE-29: a Homa port has one form, and packets in the other reach nobody.
+/// WIRE-29: a Homa port has one encapsulation, and packets with the other reach no process.
 #[test]
 fn a_call_in_the_other_form_reaches_no_server() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -201,7 +201,7 @@ fn a_call_in_the_other_form_reaches_no_server() {
         Host::builder().driver(DriverChoice::Raw).address(bind).segment_dir(segment_dir)
     };
     for ips in [V4, V6] {
-        // Both hosts are at one address, and share the table of its Homa ports.
+        // Both hosts are at one address, and share its table of Homa ports.
         let (echo, other, other_server) = namespaces[1].run(move || {
             let echo = Echo::with(config(ips[1]), 1);
             let other = raw(ips[1]).bind().unwrap();

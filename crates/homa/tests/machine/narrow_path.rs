@@ -1,4 +1,4 @@
-//! Paths that become narrower while hosts know them, in two network namespaces joined by a veth.
+//! Paths that become narrower while hosts use them, in two network namespaces joined by a veth.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,12 +6,12 @@ use super::common::{Echo, PATIENCE, message};
 use homa::{DriverChoice, Host, HostBuilder};
 use homa_testkit::namespace::{V4, V6, pair};
 
-/// Longer than a busy machine makes a thread wait for a processor.
+/// Longer than a thread on a busy machine waits for a processor.
 const RESEND_INTERVAL_NS: u64 = 250_000_000;
 
 fn config(driver: DriverChoice, ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not the directory of this machine's other hosts.
+    // A directory separate from that of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let mut config = Host::builder().driver(driver).address(bind).segment_dir(segment_dir);
     // A peer that waits for a processor must not look like a path that drops long packets (SEND-16).
@@ -20,7 +20,7 @@ fn config(driver: DriverChoice, ip: &str) -> HostBuilder {
     config
 }
 
-/// SEND-15: hosts once sent packets of the old length for ever, and both sides' RESENDs kept the RPC alive.
+/// SEND-15: hosts used to send packets of the old length forever, and both sides' RESENDs kept the RPC alive.
 #[test]
 fn a_message_goes_on_over_a_path_that_has_become_narrower() {
     for driver in [DriverChoice::Udp, DriverChoice::Raw, DriverChoice::LinuxUdp] {
@@ -39,8 +39,8 @@ fn a_message_goes_on_over_a_path_that_has_become_narrower() {
                 let answer = namespaces[0].run(move || client.call(to, bytes).timeout(PATIENCE).wait());
                 assert!(answer.as_ref() == Ok(&request), "{driver:?} {ips:?}, MTU {mtu}: {:?}", answer.err());
             }
-            // The driver reported the path, instead of the host losing long packets until shorter ones are
-            // tried (SEND-16).
+            // The driver reported the path's new size; otherwise the host would lose long packets until it
+            // tries shorter ones (SEND-16).
             assert_eq!(host.metrics().endpoint.paths_narrowed, 0, "{driver:?} {ips:?}");
             assert_eq!(echo.metrics().endpoint.paths_narrowed, 0, "{driver:?} {ips:?}");
         }

@@ -13,7 +13,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn config(ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not the directory of this machine's other hosts.
+    // A directory separate from that of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     Host::builder().driver(DriverChoice::Raw).address(bind).segment_dir(segment_dir)
 }
@@ -40,7 +40,7 @@ fn messages_of_all_sizes_go_and_come_back() {
                     [1, 100, 1_404, 1_405, 1_424, 1_425, 8_924, 8_925, 39_999, 40_001, 65_536, 1_000_000];
                 for (tag, length) in sizes.into_iter().enumerate() {
                     let request = message(length, tag as u64);
-                    // ID-12: a peer is an address; a UDP port in one means nothing.
+                    // ID-12: a peer is an address; a UDP port in an address is ignored.
                     let mut to = echo.to;
                     to.host.set_port(tag as u16 * 7);
                     let answer = client.call(to, request.clone()).timeout(PATIENCE).wait();
@@ -121,7 +121,7 @@ fn a_port_without_a_server_ends_its_call_and_no_other() {
     }
 }
 
-/// The first packet of a request of 100 bytes, as another implementation's client sends it.
+/// Returns the first packet of a request of 100 bytes, as sent by a client of another implementation.
 fn strangers_request(port: u16, id: u64) -> Vec<u8> {
     let mut packet = vec![0; 56 + 100];
     packet[..2].copy_from_slice(&40_000_u16.to_be_bytes());
@@ -138,7 +138,7 @@ fn raw_driver(ip: &str) -> RawDriver {
     RawDriver::bind(&RawConfig { bind, ..RawConfig::default() }).unwrap()
 }
 
-/// The next network report.
+/// Returns the next network report.
 fn next_report(driver: &mut RawDriver) -> UnreachableReport {
     let begin = Instant::now();
     loop {

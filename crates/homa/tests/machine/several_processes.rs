@@ -1,5 +1,5 @@
-//! Several processes that share one host's address, over raw IP and in Linux Homa's UDP form, against one
-//! peer. Each process is this test program again, with its role in its environment.
+//! Several processes that share one host's address, over raw IP and Linux Homa's UDP encapsulation, against
+//! one peer. Each process is another instance of this test program, with its role in its environment.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -21,10 +21,10 @@ const PORT: &str = "HOMA_TEST_PORT";
 const DIR: &str = "HOMA_TEST_SEGMENT_DIR";
 /// The driver of a process's host.
 const DRIVER: &str = "HOMA_TEST_DRIVER";
-/// Set for a process that reports when a request arrives, and does not answer.
+/// Set for a process that reports when a request arrives, but does not answer.
 const HOLDS: &str = "HOMA_TEST_HOLDS";
 
-/// Lengths of one packet, of a few, some without grants, and some with many.
+/// Lengths of one packet, of a few packets, some without grants and some with many.
 const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
 
 /// The drivers whose processes share an address, and the UDP port of all peers.
@@ -52,7 +52,7 @@ impl Form {
     }
 }
 
-/// A request that contains its sender and number.
+/// Returns a request that contains its sender and number.
 fn request(sender: u64, number: u64) -> Bytes {
     let length = LENGTHS[(number % 6) as usize];
     let mut bytes = message(length, sender << 32 | number).to_vec();
@@ -74,7 +74,7 @@ fn echo(server: Server, mut look: impl FnMut(&[u8]) + Send + 'static) -> JoinHan
                 Ok(mut rpc) => {
                     let request = rpc.take_payload();
                     look(&request);
-                    // Its client may have been killed.
+                    // The client may have been killed.
                     let _ = rpc.reply(request);
                 }
                 Err(RecvError::Closed) => return,
@@ -84,7 +84,7 @@ fn echo(server: Server, mut look: impl FnMut(&[u8]) + Send + 'static) -> JoinHan
     })
 }
 
-/// The program of a process of the shared host: it serves its port, and calls the peer until its input ends.
+/// Main program of a process of the shared host: it serves its port, and calls the peer until its input ends.
 #[test]
 fn child() {
     let Ok(port) = std::env::var(PORT) else { return };
@@ -107,7 +107,7 @@ fn child() {
         io::stdin().read_line(&mut String::new()).unwrap();
         return;
     }
-    // The log shows after its death which requests it executed.
+    // The log shows which requests the process had executed before it died.
     let mut log = File::create(dir.join(format!("executed-{port}-{}", std::process::id()))).unwrap();
     let served = echo(server, move |bytes| log.write_all(&bytes[8..16]).unwrap());
     let client = host.client().unwrap();
@@ -152,7 +152,7 @@ struct Process {
 }
 
 impl Process {
-    /// A process that serves and calls.
+    /// Starts a process that serves and calls.
     fn start(namespace: &Namespace, form: Form, port: u16, dir: &Path) -> Process {
         Process::with(namespace, form, port, dir, &[])
     }
@@ -181,7 +181,7 @@ impl Process {
         })
     }
 
-    /// The process's next message.
+    /// Returns the process's next message.
     fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -192,7 +192,7 @@ impl Process {
         }
     }
 
-    /// Lets the process end in order, and returns the numbers that it reports.
+    /// Shuts the process down normally, and returns the numbers that it reports.
     fn end(mut self) -> [u64; 6] {
         drop(self.stdin.take());
         let heard = self.hear();
@@ -213,7 +213,7 @@ impl Drop for Process {
 struct Peer {
     form: Form,
     host: Host,
-    /// How often each request was executed, by its sender and number.
+    /// Number of executions of each request, by its sender and number.
     executed: Arc<Mutex<HashMap<(u64, u64), u32>>>,
     served: JoinHandle<()>,
     callers: Vec<Caller>,
@@ -222,7 +222,7 @@ struct Peer {
 
 struct Caller {
     answered: Arc<AtomicU64>,
-    /// Errors by the number of the call.
+    /// Errors, by call number.
     errors: Arc<Mutex<Vec<(u64, CallError)>>>,
     thread: JoinHandle<()>,
 }
@@ -241,7 +241,7 @@ impl Peer {
         self.callers.push(Caller::new(&self.host, self.form.address(V4[0], port), &self.over));
     }
 
-    /// Number of executed calls of the process at this port.
+    /// Number of executed calls from the process at this port.
     fn executed_for(&self, port: u16) -> usize {
         self.executed.lock().unwrap().keys().filter(|(sender, _)| *sender == u64::from(port)).count()
     }
@@ -310,7 +310,7 @@ impl Drop for Dir {
     }
 }
 
-/// The calls that any process executed at this port, and those that more than one executed.
+/// Returns the calls that any process executed at this port, and those that more than one process executed.
 fn executed_by_servers(dir: &Path, port: u16) -> (HashSet<u64>, Vec<u64>) {
     let (mut ran, mut twice) = (HashSet::new(), Vec::new());
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -323,8 +323,8 @@ fn executed_by_servers(dir: &Path, port: u16) -> (HashSet<u64>, Vec<u64>) {
     (ran, twice)
 }
 
-/// Three processes with servers and clients; the process at `victim` is killed under load, and another takes
-/// its port.
+/// Starts three processes with servers and clients; the process at index `victim` is killed under load, and
+/// another process takes its port.
 fn one_is_killed(form: Form, victim: usize) {
     const PORTS: [u16; 3] = [101, 102, 103];
     let Some(namespaces) = pair(1_500) else { return };
@@ -340,7 +340,7 @@ fn one_is_killed(form: Form, victim: usize) {
         processes.push(Some(process));
         peer.call(port);
     }
-    // HOST-1: another process that wants a port gets the id of its owner.
+    // HOST-1: another process that requests a port gets the ID of its owner.
     let mut other = Process::start(&namespaces[0], form, 103, &dir.0);
     let owner = processes[2].as_ref().unwrap().child.id();
     assert_eq!(
@@ -400,7 +400,7 @@ fn one_is_killed(form: Form, victim: usize) {
         };
         assert!(errors.iter().all(|error| i == victim && actionable(error)), "port {}: {errors:?}", PORTS[i]);
     }
-    // Each id belonged to one process alone: a request with another process's id would have been dropped, or
+    // Each ID belonged to only one process: a request with another process's ID would have been dropped, or
     // answered by the wrong process.
     let executed = executed.lock().unwrap();
     let twice =
@@ -440,8 +440,8 @@ fn a_request_in_the_hands_of_a_process_that_shares_a_udp_port_goes_to_no_other()
     a_process_dies_with_a_request(UDP);
 }
 
-/// HOST-10. The leader may answer for the port, or the next process at it. In both cases the client learns
-/// that its request may have run, and no other process runs it.
+/// HOST-10. The leader may answer for the port, or the next process to bind it. In both cases the client
+/// learns that its request may have run, and no other process runs the request.
 fn a_process_dies_with_a_request(form: Form) {
     let Some(namespaces) = pair(1_500) else { return };
     for heir_at_once in [false, true] {
@@ -462,7 +462,7 @@ fn a_process_dies_with_a_request(form: Form) {
         let mut heir = heir_at_once.then(|| Process::start(&namespaces[0], form, 101, &dir.0));
         assert_eq!(call.timeout(PATIENCE).wait(), Err(CallError::PeerRestarted { to }));
         match &mut heir {
-            // A call that begins now has not run, and its error says so.
+            // A call that starts now has not run, and its error says so.
             None => {
                 let refused = client.call(to, request(7, 1)).timeout(PATIENCE).wait();
                 assert_eq!(refused, Err(CallError::NoSuchPort { to }));

@@ -1,5 +1,5 @@
-//! A host with two links, one of which sends next to nothing, and loopback: calls over the other link and
-//! over loopback continue.
+//! A host with loopback and two links, one of which sends almost nothing: calls over the other link and over
+//! loopback continue.
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -11,27 +11,27 @@ use homa::driver::udp::UdpConfig;
 use homa::{DriverChoice, Host, HostBuilder, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
-/// The addresses of the second link, like [`V4`] and [`V6`] for the first.
+/// Addresses of the second link, like [`V4`] and [`V6`] for the first.
 const OTHER_V4: [&str; 2] = ["10.147.0.1", "10.147.0.2"];
 const OTHER_V6: [&str; 2] = ["fd00:147::1", "fd00:147::2"];
 
-/// Bytes of the socket's send buffer, so that a few calls fill it.
+/// Size of the socket's send buffer in bytes, small enough for a few calls to fill it.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// Calls over the stuck link: several times as many as the socket has room for.
+/// Number of calls over the stuck link: several times as many as the socket has room for.
 const STUCK_CALLS: u64 = 60;
 
-/// Calls over each of the other links, one after another.
+/// Number of calls over each of the other links, one after another.
 const CALLS: u64 = 50;
 
-/// Bytes that each device's queue takes behind the token bucket. The first is more than the socket has, so
-/// that the socket fills up. The second is less than two packets, so that the queue refuses packets while the
-/// socket has room.
+/// Bytes that each device's queue holds behind the token bucket. The first is more than the socket's buffer,
+/// so that the socket fills up. The second is less than two packets, so that the queue refuses packets while
+/// the socket has room.
 const QUEUES: [u32; 2] = [100_000_000, 2_000];
 
 fn config((driver, endpoints): (DriverChoice, usize), ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // Not the directory of this machine's other hosts.
+    // A directory separate from that of this machine's other hosts.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let udp = UdpConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..UdpConfig::default() };
     let raw = RawConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..RawConfig::default() };
@@ -44,7 +44,7 @@ fn config((driver, endpoints): (DriverChoice, usize), ip: &str) -> HostBuilder {
         .raw(raw)
 }
 
-/// Two namespaces joined by two links: `v0` and `v1`, `w0` and `w1`.
+/// Returns two namespaces joined by two links: `v0` and `v1`, `w0` and `w1`.
 fn doubly_joined() -> Option<[Namespace; 2]> {
     let pair = pair(1_500)?;
     let join = || {
@@ -53,7 +53,7 @@ fn doubly_joined() -> Option<[Namespace; 2]> {
             namespace.ip(&format!("addr add {}/24 dev w{i}", OTHER_V4[i]))?;
             namespace.ip(&format!("-6 addr add {}/64 dev w{i} nodad", OTHER_V6[i]))?;
         }
-        // Checks that this kernel and this machine have what the test needs.
+        // Check that this kernel and this machine have what the test needs.
         pair[0].tc("qdisc add dev v0 root tbf rate 8kbit burst 1600 limit 3000")?;
         pair[0].tc("qdisc del dev v0 root")
     };
@@ -66,7 +66,7 @@ fn doubly_joined() -> Option<[Namespace; 2]> {
     }
 }
 
-/// Calls the host by this address. If `patient`, first repeats a call until it is answered once. Each of the
+/// Calls the host at this address. If `patient`, first repeats a call until one is answered. Each of the
 /// `calls` calls must be answered.
 fn call_all(host: &Host, to: ServerAddr, calls: u64, patient: bool) {
     let client = host.client().unwrap();
@@ -85,13 +85,13 @@ fn call_all(host: &Host, to: ServerAddr, calls: u64, patient: bool) {
 fn serve(server: &Server) {
     while let Ok(mut rpc) = server.recv().wait() {
         let request = rpc.take_payload();
-        // A client may give up at any time.
+        // A client may abort at any time.
         let _ = rpc.reply(request);
     }
 }
 
-/// One socket's buffer, and one list of packets that found no room, were once shared by all peers: 0 of 4
-/// calls over the good link and loopback ended.
+/// One socket's buffer, and one list of packets that found no room, used to be shared by all peers: 0 of 4
+/// calls over the good link and loopback completed.
 fn one_link_is_stuck(
     kind: (DriverChoice, usize),
     stuck_ips: [&'static str; 2],
@@ -107,7 +107,7 @@ fn one_link_is_stuck(
         // its addresses.
         let here = if kind.0 == DriverChoice::Udp { Some(echo(0, local)) } else { None };
         let serves = here.is_none();
-        // Run in the namespace, to which the threads then belong that the host starts with its first port.
+        // Runs in the namespace, since the host's threads, started with its first port, belong to it.
         let (host, own) = namespaces[0].run(move || {
             let host = config(kind, any).bind().unwrap();
             let server = serves.then(|| host.server(99).unwrap());
@@ -136,7 +136,7 @@ fn one_link_is_stuck(
             for to in [good, loopback] {
                 call_all(&host, to, CALLS, false);
             }
-            // All of them end, whether by an answer or by an error.
+            // All of them end, with either an answer or an error.
             for call in calls {
                 let result = call.timeout(2 * PATIENCE).wait();
                 assert!(!matches!(result, Err(homa::error::CallError::TimedOut { .. })), "{result:?}");
