@@ -343,11 +343,10 @@ host_config! {
         /// between the device and the bursts in which they are received or sent. UDP, raw IP and packet rings
         /// report these times; AF_XDP does not. With this option, UDP and raw IPv6 also record the priority
         /// of received packets, which the other paths always record.
-        /// record.
+        ///
         /// False by default: each received packet costs a few hundred nanoseconds. Each sent packet costs
         /// more, since its report also wakes a sleeping thread. Packets that the kernel merged, or split from
         /// one datagram, share one time.
-        /// datagram, have one time.
         pub trace_device_times: bool = false,
         /// Maximum number of calls submitted on one client whose completions have not been taken.
         pub max_completions: usize = 1 << 16,

@@ -18,13 +18,13 @@
 //! | read a request while it arrives | `server.early(..)` once, then `request.reader()`: a `RequestReader` |
 //!
 //! # Why a call is lazy
+//!
 //! A `Call` sends nothing until it is waited for, polled, started or read, for three reasons:
-//! A `Call` sends nothing before it is waited for, polled, started or read, for three reasons:
+//!
 //! - A blocking round trip begins and waits under one acquisition of the host's lock. A call that began
 //!   eagerly would release the lock and take it again.
 //! - Starting a request fixes how its response is delivered. A later `reader()` would come too late.
 //! - Futures are lazy as well, and `#[must_use]` reports a call that was never used.
-//! - Futures are lazy as well, and `#[must_use]` reports a call that was never made.
 //!
 //! To have two calls in flight at the same time, start both: `start()` returns once the unscheduled part of
 //! the request is sent.

@@ -25,8 +25,8 @@ use crate::observe::metrics::Metrics;
 pub use crate::observe::metrics_text::{MetricKind, Text};
 use crate::observe::times::{Times, TimesBySize};
 
-/// Maximum number of peers of a host that have their own lines: the peers with the most open RPCs, or, among
-/// equals, the lowest addresses.
+/// Maximum number of peers of a host that have their own lines: the peers with the most open RPCs, with ties
+/// broken in favour of the lower address.
 pub const PEERS_LISTED: usize = 64;
 
 /// If a host knows more peers than this, none is listed, since packets wait while the peers are copied.

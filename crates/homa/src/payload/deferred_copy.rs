@@ -5,10 +5,11 @@
 //! is busy during the copy, and copying a megabyte takes longer than sending it.
 //!
 //! Therefore packets are sent from the application's memory while the call lasts, and the copy is made when
-//! nothing can be sent. If the peer turns out to have the whole message meanwhile, as shown by the first byte
-//! of a response, the rest of the copy is skipped. All of this happens under the host's lock, which the
-//! caller holds until the end, so no other thread sees a partly copied message. If other threads wait for the
-//! lock, the message is copied before it is sent. If such a thread arrives later, the rest is copied at once.
+//! nothing can be sent. If the peer turns out to have the whole message before the copy is complete, as shown
+//! by the first byte of a response, the rest of the copy is skipped. All of this happens under the host's
+//! lock, which the caller holds until the end, so no other thread sees a partly copied message. If other
+//! threads already wait for the lock, the message is copied before it is sent. If such a thread arrives
+//! later, the rest is copied at once.
 
 use bytes::{Bytes, BytesMut};
 use homa_proto::RpcKey;

@@ -42,6 +42,7 @@
 //!   read for all responses of a round. A server's part is the time from the whole request until its answer
 //!   is handed over; it uses clock reads that are made anyway. The buckets are fixed, in five size classes,
 //!   so that snapshots can be subtracted and endpoints can be added.
+//!
 //! Wakers are called and buffers are freed after the lock is released: both may run application code or take
 //! long (`shared_engine`).
 //!

@@ -76,7 +76,7 @@ impl Progress {
     }
 
     /// How long the progress thread keeps watching after the last packet. Waking it costs the waker about 13
-    /// us, which is acceptable ten times a second. While they last, its ticks cost about one percent of a
+    /// us, which is acceptable ten times a second. While it watches, its ticks cost about one percent of a
     /// core.
     pub(super) const WATCH_NS: u64 = 100 * MS;
 

@@ -266,8 +266,7 @@ pub enum ReadError {
         /// The client's host.
         peer: SocketAddr,
     },
-    /// The client was silent for too long. Or the client was unverified, and its slot was given to other
-    /// peers.
+    /// The client was silent for too long, or it was unverified and was evicted to make room for other peers.
     #[error("the client at {peer} fell silent before its request was whole: its host or the network is down")]
     ClientSilent {
         /// The client's host.

@@ -8,7 +8,8 @@ use crate::runtime::waiters::Wakeup;
 
 impl Engine {
     /// Makes the progress thread check the network one tick from now. If another thread has driven since the
-    /// progress thread fell asleep on the descriptor, it does not know which timers have become due.
+    /// progress thread fell asleep on the descriptor, the progress thread does not know which timers have
+    /// become due.
     pub(crate) fn progress_must_watch(&mut self) {
         let outdated = matches!(self.driving.progress.state, ProgressState::Driving { .. })
             && !self.progress_drives_now();

@@ -7,13 +7,13 @@
 //! marks itself in `surplus` and calls for help: one thread that waits at another endpoint is woken. In the
 //! steady state each endpoint has its own threads, and nothing is written here.
 //!
-//! Most busy threads return soon, and a wake-up costs more than the time until they return. Therefore, while
-//! recent history supports it, an endpoint only marks itself and makes no call: threads that poll at other
-//! endpoints see the mark at once, and the endpoint's own threads return. Otherwise the endpoint's progress
-//! thread makes the call within a tick, and calls are then made at once for a while
-//! ([`HandoverBackoff`](crate::runtime::handover::HandoverBackoff)). When a call was made for each request
-//! that found all threads of its endpoint busy, a loaded server made more than one call per RPC. Each call
-//! takes the lock of another endpoint.
+//! Most busy threads return soon, and a wake-up costs more than the time until they return. Therefore, as
+//! long as recent history supports it, an endpoint only marks itself and makes no call: threads that poll at
+//! other endpoints see the mark at once, and the endpoint's own threads return. If no thread takes the
+//! request in time, the endpoint's progress thread makes the call within a tick, and calls are then made at
+//! once for a while ([`HandoverBackoff`](crate::runtime::handover::HandoverBackoff)). When a call was made
+//! for each request that found all threads of its endpoint busy, a loaded server made more than one call per
+//! RPC. Each call takes the lock of another endpoint.
 //!
 //! # Why no request is stranded
 //! Assume that a request is in the queue of endpoint E, and no thread that waits at E is on its way. The
