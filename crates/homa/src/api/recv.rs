@@ -60,7 +60,7 @@ impl Recv<'_> {
     /// Waits for the request.
     ///
     /// # Errors
-    /// No request came in time, or the host was shut down.
+    /// No request arrived in time, or the host was shut down.
     pub fn wait(self) -> Result<Request, RecvError> {
         self.wait_with(|_, _| ())
     }
@@ -72,7 +72,7 @@ impl Recv<'_> {
     /// Together with [`Request::reply_all`] it costs a fraction of receiving and answering them one by one.
     ///
     /// # Errors
-    /// No request came in time, or the host was shut down.
+    /// No request arrived in time, or the host was shut down.
     pub fn wait_batch(self, max: usize, requests: &mut Vec<Request>) -> Result<usize, RecvError> {
         if max == 0 {
             return Ok(0);

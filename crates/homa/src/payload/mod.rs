@@ -16,7 +16,7 @@
 //! - **Memory is reused.** The pool (`homa/payload/pool`) keeps an empty handle to each buffer that it hands
 //!   out. When the application has dropped the message, only the pool's handle is left and the memory is
 //!   free. In the steady state an RPC therefore allocates nothing, even with plain `Bytes`. Short messages
-//!   share chunks, so an application that needs a short message for long should copy it.
+//!   share chunks, so an application that keeps a short message for a long time should copy it.
 //! - **Packet buffers** belong to the driver, which allocates them when it is created.
 //! - **In the simulator** payload is either real and checked byte by byte, or only a length, and then nothing
 //!   is copied.

@@ -61,7 +61,7 @@ struct Datagram {
     /// Indexes of the first and last runs in the burst; the runs between are chained in [`Datagrams::next`].
     first: u16,
     last: u16,
-    /// Number of runs. Each run of a bundle has one packet: a datagram with more packets than runs is no
+    /// Number of runs. Each run of a bundle has one packet: a datagram with more packets than runs is not a
     /// bundle.
     runs: u16,
     packets: u16,

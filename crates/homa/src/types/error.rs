@@ -174,7 +174,7 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
-    /// This host was shut down before the response came.
+    /// This host was shut down before the response arrived.
     #[error("this host is shut down: the request may have run, if the call began before")]
     Closed,
     /// The server's address is link-local and has no scope to name a device. Nothing was sent.
@@ -238,7 +238,7 @@ impl CallError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// Nothing came within the time limit.
+    /// Nothing arrived within the time limit.
     #[error("nothing came in the time given")]
     TimedOut,
     /// The host or the socket was shut down: there will be no more messages.

@@ -281,7 +281,7 @@ impl Socket {
     /// without limit). A `timeout` of zero only polls.
     ///
     /// # Errors
-    /// Nothing came in time, or the socket or the host was shut down.
+    /// Nothing arrived in time, or the socket or the host was shut down.
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Arrival, RecvError> {
         self.recv_while(timeout, || true)
     }

@@ -186,9 +186,9 @@ impl Engine {
         }
     }
 
-    /// Like [`Engine::note_not_running`], for a thread whose last round began at `began`. If that round had
-    /// work, which may take long by itself, the round recorded until `worked_until` on the trace's clock.
-    /// Each round calls this, so it normally reads no clock.
+    /// Like [`Engine::note_not_running`], for a thread whose last round began at `began`. If that round did
+    /// work, which may itself take long, its last record is at `worked_until` on the trace's clock. Each
+    /// round calls this, so it normally reads no clock.
     #[inline]
     pub(crate) fn note_not_running_since(&mut self, (began, worked_until): (Time, Option<u64>), now: Time) {
         let mut away = now.since(began);

@@ -222,8 +222,8 @@ impl GroupMember {
         self.group.post_to_others(self.index, true, |mail| {
             let mut last = None;
             for packet in packets.clone() {
-                // These are mostly runs of packets from one peer. To an endpoint that knows of the restart,
-                // later packets of the run are no news.
+                // These are mostly runs of packets from one peer. An endpoint that already knows of the
+                // restart learns nothing from later packets of the run.
                 if last.replace(packet.from) != Some(packet.from) && endpoint.has_proven(&packet) {
                     mail.push(MailKind::Restart, &header_of(&packet));
                 }
