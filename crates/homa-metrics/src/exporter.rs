@@ -32,7 +32,7 @@ const SPACING: Duration = Duration::from_millis(20);
 /// Pause after a failed accept, for which the usual cause is a lack of descriptors.
 const OUT_OF_ORDER: Duration = Duration::from_millis(100);
 
-/// Returns the text of the metrics, or why there is none.
+/// A function that returns the text of the metrics, or the reason why there is none.
 type Source = dyn Fn() -> Result<String> + Send + Sync;
 
 /// Serves metrics until the process ends. A socket in the file system is removed when this value is dropped.

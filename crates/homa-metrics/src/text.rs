@@ -64,7 +64,9 @@ impl Family {
 
 /// Parses a text.
 ///
-/// # Errors Names the line and its defect.
+/// # Errors
+///
+/// The error names the line and its defect.
 pub fn parse(text: &str) -> Result<Snapshot> {
     ensure!(text.ends_with('\n') || text.is_empty(), "its last line is cut off");
     let mut snapshot = Snapshot::default();

@@ -392,8 +392,8 @@ fn a_future_that_goes_leaves_its_request_to_others() {
 /// HOST-5.
 #[test]
 fn all_endpoints_together_grant_no_more_than_the_host_may() {
-    // Bytes that a sender still owes after a RESEND do not count until it sends again (GRANT-5), and then
-    // exceed the limit.
+    // After a RESEND, the bytes that a sender still owes do not count until it sends again (GRANT-5), and
+    // then exceed the limit. Therefore this server sends no RESEND.
     let mut server = patient(4);
     server = server.configure(|config| config.protocol.max_incoming = 60_000);
     server = server.configure(|config| config.protocol.unsched_bytes = 2_000);

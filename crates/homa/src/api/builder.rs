@@ -431,7 +431,7 @@ impl<'a> EndpointBuilder<'a> {
             let source = LeaseSource::Segment(Arc::clone(slots.member(index)));
             lease = Some(HostLease::new(source, self.start_ns, &mut endpoint));
         } else if let Some(pool) = &self.pool {
-            // Clock 0: the endpoint group uses the host's own clock.
+            // 0, since the endpoint group uses the host's own clock.
             lease =
                 Some(HostLease::new(LeaseSource::EndpointGroup(Arc::clone(pool), index), 0, &mut endpoint));
         }

@@ -134,7 +134,7 @@ impl Call {
         let Call { client, to, limit, state } = &mut self;
         let until = limit.end(|| client.shared().now());
         let (engine, open) = match mem::replace(state, CallState::Over) {
-            // One lock for starting the call and for beginning to wait.
+            // A single lock acquisition both starts the call and begins the wait.
             CallState::Unsent(request) => begin(client, to, request, 0)?,
             CallState::Open(open) => (client.at(open.place).shared.lock(), open),
             CallState::Over => panic!("the result of this call was taken"),

@@ -26,7 +26,7 @@ struct PortHandle {
     ports: Vec<PortAt>,
     /// Index in `ports` of the client's own port.
     home: usize,
-    /// Chooses the port of a call, if there are several.
+    /// Chooses the port of a call, if the client has several.
     placement: Option<Arc<Placement>>,
 }
 

@@ -21,15 +21,15 @@ use crate::runtime::wake_fd::WakeFd;
 pub struct ReadinessFd {
     fd: PolledFd,
     state: Mutex<ReadinessState>,
-    /// The eventfd is readable, or a thread is checking whether it should be. The flag is set before the
-    /// check, so that a thread that takes a message after the check sees the flag: both take the socket's
+    /// Whether the eventfd is readable, or a thread is checking whether it should be. The flag is set before
+    /// the check, so that a thread that takes a message after the check sees the flag: both take the socket's
     /// lock in between.
     up: AtomicBool,
-    /// The descriptor must be readable regardless of the socket.
+    /// Whether the descriptor must be readable regardless of the socket.
     forced: AtomicBool,
-    /// The socket's messages must not make the descriptor readable.
+    /// Whether the socket's messages must not make the descriptor readable.
     muted: AtomicBool,
-    /// The descriptor becomes readable again with each arrival, even if it already was.
+    /// Whether the descriptor becomes readable again with each arrival, even if it already was.
     edges: AtomicBool,
 }
 
@@ -42,9 +42,9 @@ enum PolledFd {
 #[derive(Default)]
 struct ReadinessState {
     socket: Weak<Socket>,
-    /// The descriptor is readable.
+    /// Whether the descriptor is readable.
     shown: bool,
-    /// There is no room to send, and the descriptor is not writable.
+    /// Whether there is no room to send, so that the descriptor is not writable.
     full: bool,
 }
 

@@ -55,7 +55,8 @@ fn described(bytes: &[u8], wire_len: usize) -> Option<(u64, u32, u32)> {
     Some((packet.common.sender_id, word, offset))
 }
 
-/// Identifies all packets of a datagram. If the datagram is not a bundle, only its header needs to be present.
+/// Identifies all packets of a datagram. If the datagram is not a bundle, only its header needs to be
+/// present.
 pub(crate) fn described_packets(datagram: &[u8], wire_len: usize) -> impl Iterator<Item = (u64, u32, u32)> {
     let is_bundle = wire::packet_length(datagram).is_some();
     wire::packets(datagram)

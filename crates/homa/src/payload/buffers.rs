@@ -17,7 +17,7 @@ use crate::payload::pool::{self, Pool};
 /// The role of an RPC for this host's application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A request that has not arrived whole, or no RPC at all.
+    /// No RPC, or a request that has not arrived whole.
     #[default]
     None,
     /// A call of this host's application.

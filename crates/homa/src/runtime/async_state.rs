@@ -24,7 +24,7 @@ pub(crate) struct AsyncDriver {
     pub(super) sleep: SleepSpan,
 }
 
-/// The task's sleep as the time trace records it.
+/// The task's sleep, as recorded in the time trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SleepSpan {
     pub(super) since: Option<Time>,

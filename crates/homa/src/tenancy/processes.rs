@@ -157,7 +157,8 @@ impl ProcessMember {
     /// HOST-10: before this endpoint processes a packet, records whether the packet's server has ended.
     pub(crate) fn note_owner_of(&self, packet: &[u8], endpoint: &mut Endpoint) {
         let Some(port) = port_of(packet) else { return };
-        // A packet that was routed here is processed even if this endpoint has not settled.
+        // A packet that was routed here is processed even if this endpoint's `end_barrier` has not been
+        // passed.
         if let PacketOwner::Unowned { orphan } = self.slots.owner_of(port, self.receives()) {
             endpoint.note_lost_owner(port, if orphan { Time::NEVER } else { Time::ZERO });
         }

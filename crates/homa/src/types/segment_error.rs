@@ -78,7 +78,7 @@ pub enum SegmentError {
     LockHeld {
         /// The file.
         path: PathBuf,
-        /// The process id, in the process's own pid namespace.
+        /// The process ID, in the process's own pid namespace.
         pid: u32,
         /// How long this process waited.
         waited: Duration,
@@ -98,7 +98,7 @@ pub enum SegmentError {
     PortTaken {
         /// The port.
         port: u16,
-        /// The process id, in the process's own pid namespace.
+        /// The process ID, in the process's own pid namespace.
         pid: u32,
     },
     /// Every client port is open in some process.

@@ -478,8 +478,8 @@ impl Socket {
         self.members.iter().for_each(|member| member.shared.lock().buffers.copy_outgoing_of(&memory));
     }
 
-    /// Waits for threads that write to [lent memory](MessageMemory) and found that it [is
-    /// there](crate::kernel_api::Lender::is_there) before this call.
+    /// Waits for threads that are still writing to [lent memory](MessageMemory) because they found, before
+    /// this call, that it [is there](crate::kernel_api::Lender::is_there).
     pub fn await_writers(&self) {
         self.members.iter().for_each(|member| drop(member.shared.lock()));
     }

@@ -94,7 +94,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Number of requests and of outcomes of calls that are not private that can be taken from a socket.
+    /// Number of requests, plus outcomes of calls that are not private, that can be taken from a socket.
     pub(crate) fn arrivals(&self, socket: usize) -> usize {
         self.sockets.open.get(socket).map_or(0, |state| {
             let server = state.server.and_then(|server| self.requests.ports.get(server));

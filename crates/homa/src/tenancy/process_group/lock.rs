@@ -22,7 +22,7 @@ pub(super) struct Range {
 /// Held by a process that changes the registry.
 pub(super) const REGISTRY: Range = Range { start: LOCKS_AT, len: 1 };
 
-/// Held by the living process that owns this slot.
+/// The lock held by the living process that owns this slot.
 pub(super) fn slot(slot: usize) -> Range {
     Range { start: LOCKS_AT + 1 + slot as libc::off_t, len: 1 }
 }

@@ -31,7 +31,7 @@ pub(super) const INCARNATIONS: u64 = (1 << 40) - 1;
 /// The values that the first process of a host provides.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentParameters {
-    /// Derived from the wall clock, 40 bits.
+    /// The host's incarnation: 40 bits derived from the wall clock.
     pub(crate) incarnation: u64,
     /// A secret from which RPC IDs are made.
     pub(crate) seed: u64,
