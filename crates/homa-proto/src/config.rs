@@ -7,8 +7,8 @@ use crate::dialect::Dialect;
 use crate::time::{MS, SEC, US};
 use crate::wire::{DATA_HEADER_LEN, PRIORITIES};
 
-/// Maximum endpoints behind one address: more than one per core gains nothing, and this many fit one word of
-/// flags.
+/// Maximum number of endpoints behind one address. More than one per core gains nothing, and 64 flags fit one
+/// word.
 pub const MAX_ENDPOINTS: u32 = 64;
 
 /// The link that the defaults in bytes were tuned for, in Mbit/s.
@@ -17,15 +17,15 @@ const TUNED_FOR_MBPS: u64 = 25_000;
 /// What to do with a new request when the table of finished ids is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishedPolicy {
-    /// Drop new requests until ids expire: no request ever runs twice.
+    /// Drop new requests until ids expire. No request ever runs twice.
     Refuse,
-    /// Forget the oldest ids: service continues, but a duplicate delayed beyond the table's reach may run
-    /// twice.
+    /// Forget the oldest ids. New requests are still accepted, but a duplicate of a request whose id was
+    /// forgotten may run a second time.
     ForgetOldest,
 }
 
-/// Maximum of every interval setting: a year. 64 bits of nanoseconds hold 584 years. Sums and small multiples
-/// of such intervals therefore cannot wrap into the past.
+/// Maximum of every interval setting: a year. 64 bits of nanoseconds hold 584 years, so sums and small
+/// multiples of such intervals cannot wrap.
 const LONGEST_INTERVAL_NS: u64 = 365 * 86_400 * SEC;
 
 /// RPCs count their unanswered packets in one byte.
@@ -34,166 +34,174 @@ const MAX_TRIES: u32 = u8::MAX as u32;
 /// The settings of one endpoint. Times are in nanoseconds, at most a year each, sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The source of all secrets: RPC ids, hash tables, challenges to peers. It is the only randomness, and
-    /// must be secret.
+    /// Seed of all secrets: RPC ids, hash tables, challenges to peers. It is the endpoint's only source of
+    /// randomness, and must be kept secret.
     pub seed: u64,
-    /// Replaces `seed` for the part of RPC ids that depends on the peer. The processes of a host share its
-    /// ids, and so must use the same value. 0: derived from `seed`.
+    /// Replaces `seed` for the part of RPC ids that depends on the peer. All processes of a host take ids
+    /// from one sequence, and so must use the same value. 0: derived from `seed`.
     pub id_seed: u64,
     /// Wall-clock time in milliseconds at the start of this host; lets peers detect that it restarted. 0: not
     /// announced.
     pub incarnation: u64,
-    /// Endpoints behind this host's address, 1 to [`MAX_ENDPOINTS`](crate::MAX_ENDPOINTS). Packets are
-    /// steered to them by RPC id ([`owner_of`](crate::wire::owner_of)). The limit of unscheduled bytes
-    /// (INCAST) is divided by this number, since each endpoint receives only its part. The other limits apply
-    /// to each endpoint.
+    /// Number of endpoints behind this host's address, 1 to [`MAX_ENDPOINTS`](crate::MAX_ENDPOINTS). Packets
+    /// are steered to them by RPC id ([`owner_of`](crate::wire::owner_of)). The limit of unscheduled bytes
+    /// (INCAST) is divided by this number, since each endpoint receives only a part of the traffic. The other
+    /// limits apply to each endpoint separately.
     pub endpoints: u32,
-    /// The index of this endpoint among them, below `endpoints`.
+    /// Index of this endpoint among the endpoints of its host, less than `endpoints`.
     pub endpoint: u32,
-    /// The dialect of every peer: for tests, and for networks whose kernels are known. Unknown: each peer's
-    /// packets show it.
+    /// The dialect assumed of every peer: for tests, and for networks whose kernels are known. `Unknown`: the
+    /// dialect of each peer is detected from its packets.
     pub wire_dialect: Dialect,
     /// Bytes of a message that may be sent before any grant (kernel: 40000, about one round trip at 25
     /// Gbit/s).
     pub unsched_bytes: u32,
-    /// Whether the unscheduled bytes for a peer follow its measured round-trip time, if the link rate is
-    /// known. Otherwise `unsched_bytes` applies to all peers.
+    /// Whether the number of unscheduled bytes for a peer is computed from its measured round-trip time, if
+    /// the link rate is known. Otherwise `unsched_bytes` applies to all peers.
     pub unsched_from_rtt: bool,
     /// Minimum unscheduled bytes of a message, however many senders are active (the Homa paper: a few
     /// hundred).
     pub min_unsched_bytes: u32,
     /// Maximum unscheduled bytes of a message, however long the round trip.
     pub max_unsched_bytes: u32,
-    /// Full packets sent without a grant beyond one round trip's worth, so that a late grant leaves no gap.
-    /// (RAMCloud's notes: 6 us of 14 at 10 Gbit/s, about five packets.)
+    /// Full packets sent without a grant in addition to one round trip's worth, so that a late grant leaves
+    /// no gap. (RAMCloud's notes: 6 of 14 us at 10 Gbit/s, about five packets.)
     pub rtt_slack_packets: u32,
-    /// Lifetime of a round-trip time: it is forgotten after one to two times this long.
+    /// Length of a measurement window: a round-trip time sample is discarded after one to two windows.
     pub rtt_window_ns: u64,
-    /// How long senders stay limited after an incast: one to two times this long.
+    /// How long senders stay limited after an incast: one to two times this interval.
     pub incast_memory_ns: u64,
-    /// Silence after which unscheduled bytes beyond `max_incoming` count as lost. A queue that still drains
-    /// is never silent for so long, and the kernel's delays are shorter (notes: up to 100 us for a handler to
-    /// start).
+    /// Time without a packet after which unscheduled bytes beyond `max_incoming` count as lost. While a queue
+    /// drains, packets arrive at shorter intervals, and the kernel's delays are shorter too (notes: up to 100
+    /// us for a handler to start).
     pub incast_quiet_ns: u64,
-    /// Fixed window per message; 0: the active messages share `window_total`.
+    /// Window of each message, in bytes. 0: the active messages share `window_total`.
     pub window: u32,
     /// Bytes that the active messages' windows share: each gets `window_total / (active + 1)`. 0:
-    /// `max_incoming`, as in the kernel. The rest of `max_incoming` can be granted to others while senders
-    /// with grants send elsewhere.
+    /// `max_incoming`, as in the kernel. The rest of `max_incoming` can be granted to other senders while
+    /// senders with grants are sending to other hosts.
     pub window_total: u32,
-    /// Maximum bytes granted and not yet received, over all messages of this host (kernel: 400000).
+    /// Maximum bytes granted and not yet received, summed over all messages of this host (kernel: 400000).
     pub max_incoming: u32,
-    /// Maximum messages granted at the same time, each of a different peer (kernel: 8).
+    /// Maximum number of messages that receive grants at the same time, each of a different peer (kernel: 8).
     pub max_overcommit: u32,
-    /// A grant is sent only if it extends the last one by this much or reaches the message's end; saves
-    /// packets.
+    /// Minimum bytes by which a grant extends the last one, unless it reaches the end of the message. Saves
+    /// GRANT packets.
     pub min_grant_increment: u32,
     /// Bytes of an extra grant to the oldest message (kernel: 50000).
     pub fifo_grant_increment: u32,
-    /// Thousandths of the granted bytes that go to the oldest message; below 500 (kernel: 50).
+    /// Part of the granted bytes that goes to the oldest message, in thousandths; less than 500 (kernel: 50).
     pub grant_fifo_fraction: u32,
-    /// Thousandths of the scheduled bytes sent that go to the oldest message; below 500 (kernel: 50).
+    /// Part of the scheduled bytes sent that goes to the oldest message, in thousandths; less than 500
+    /// (kernel: 50).
     pub pacer_fifo_fraction: u32,
     /// Priority levels in use, 1 to 8 (kernel: 8).
     pub num_priorities: u8,
-    /// Highest priority of scheduled packets, below `num_priorities` (kernel: 3). Unscheduled packets use the
-    /// priorities above.
+    /// Highest priority of scheduled packets, less than `num_priorities` (kernel: 3). Unscheduled packets use
+    /// the priorities above it.
     pub max_sched_prio: u8,
-    /// Cutoffs before traffic is observed: level i takes unscheduled messages up to `unsched_cutoffs[i]`
-    /// bytes (kernel).
+    /// Cutoffs used until traffic has been observed: level i takes the unscheduled bytes of messages up to
+    /// `unsched_cutoffs[i]` bytes long (the defaults are the kernel's).
     pub unsched_cutoffs: [u32; PRIORITIES],
-    /// Version of the first cutoffs; 0 counts as 1. A peer that sends this version has received a packet of
-    /// ours (SHARE-3), so drivers choose it at random. All endpoints of a host use the same.
+    /// Version of the first cutoffs; 0 counts as 1. Drivers choose it at random, because a peer that sends
+    /// this version proves that it has received a packet of ours (SHARE-3). All endpoints of a host use the
+    /// same version.
     pub first_cutoff_version: u16,
     /// Interval at which cutoffs are recomputed from the traffic; 0: never.
     pub cutoff_interval_ns: u64,
     /// Bytes that must have been observed before cutoffs are computed.
     pub cutoff_min_bytes: u64,
-    /// Rate of the uplink; `None`: unknown, the pacer does not pace.
+    /// Rate of the uplink. `None`: the rate is unknown, and the pacer is off.
     pub link_mbps: Option<u32>,
-    /// Thousandths by which the pacer assumes the link to be slower than it is. (Kernel notes: 10; 50 slowed
-    /// large messages by up to a factor of two.)
+    /// How much slower than its nominal rate the pacer assumes the link to be, in thousandths. (Kernel notes:
+    /// 10; 50 slowed large messages by up to a factor of two.)
     pub link_margin: u32,
-    /// Maximum estimated backlog of the NIC before a packet waits. (Kernel: 5 us; without a bound the P99 of
-    /// short messages is 5-10 x.)
+    /// Maximum estimated backlog of the NIC; a further packet waits. (Kernel: 5 us. Without a bound, the P99
+    /// latency of short messages is 5 to 10 times higher.)
     pub max_nic_backlog_ns: u64,
-    /// Packets below this size overtake those that wait for the pacer (kernel: defer_min_bytes 1000; 100-2000
-    /// made no difference). They may do so until the NIC's backlog is twice `max_nic_backlog_ns`. If two full
-    /// packets take longer, the limit is `max_nic_backlog_ns` plus their time.
+    /// Packets below this size overtake packets that wait for the pacer (kernel: defer_min_bytes 1000; values
+    /// from 100 to 2000 made no difference). They may do so until the NIC's backlog is twice
+    /// `max_nic_backlog_ns`. If two full packets take longer than `max_nic_backlog_ns`, the limit is
+    /// `max_nic_backlog_ns` plus the time of these packets.
     pub defer_min_bytes: u32,
-    /// Link bytes of every packet in addition to the Homa packet: UDP 8, IPv4 20, Ethernet 14 + 4 + 8 + 12.
+    /// Bytes on the link per packet, in addition to the Homa packet: UDP 8, IPv4 20, Ethernet 14 + 4 + 8 +
+    /// 12.
     pub link_overhead: u32,
     /// Silence before the first RESEND (kernel: 5 ticks of 1 ms).
     pub resend_interval_ns: u64,
-    /// Maximum of the doubled interval between RESENDs.
+    /// Maximum of the interval between RESENDs, which doubles with each of them.
     pub resend_interval_max_ns: u64,
-    /// RESENDs without any answer before an RPC fails, at most 255; bounds the cost of a lost peer.
+    /// Number of unanswered RESENDs after which an RPC fails, at most 255. Bounds the cost of a lost peer.
     pub max_resends: u32,
-    /// Average time between two rounds of RESENDs to one peer; bounds their rate for any number of waiting
-    /// RPCs (kernel: one RPC of a peer per 5 ms). It doubles for a peer that is slow and loses nothing, up to
-    /// `resend_spacing_max_ns`. NEED_ACKs are spaced likewise.
+    /// Average time between two rounds of RESENDs to one peer. Bounds their rate for any number of waiting
+    /// RPCs (kernel: one RPC of a peer per 5 ms). For a peer that is slow without losing packets, it doubles
+    /// up to `resend_spacing_max_ns`. NEED_ACKs have the same spacing.
     pub resend_spacing_ns: u64,
-    /// Maximum of the doubled time between two rounds of RESENDs to one peer, unless `resend_spacing_ns` is
-    /// longer. At this rate many RPCs that wait for a slow peer add little to its load, and a loss among them
-    /// is still repaired soon.
+    /// Maximum to which `resend_spacing_ns` doubles, unless `resend_spacing_ns` itself is longer. With this
+    /// spacing, many RPCs that wait for a slow peer add little to its load, and lost packets of any of them
+    /// are still repaired soon.
     pub resend_spacing_max_ns: u64,
-    /// How long an RPC stays open without progress, whatever signs of life its peer sends. An hour leaves
-    /// room for servers that compute. A server's RPC waits without a limit while the application has its
-    /// request.
+    /// How long an RPC stays open without progress, even if its peer is known to be alive. An hour leaves
+    /// time for long computations in servers. On the server, an RPC has no time limit while the application
+    /// processes the request.
     pub max_stall_ns: u64,
     /// How long a server keeps the unanswered or unacknowledged RPCs of a client that sends no packet at all.
     pub client_silence_ns: u64,
-    /// Time after a sent response before NEED_ACK asks for its acknowledgement (kernel: 2 ticks).
+    /// Time from the end of sending a response to the first NEED_ACK for it (kernel: 2 ticks).
     pub need_ack_interval_ns: u64,
-    /// Maximum of the doubled interval between NEED_ACKs.
+    /// Maximum of the interval between NEED_ACKs, which doubles with each of them.
     pub need_ack_interval_max_ns: u64,
-    /// NEED_ACKs without an answer before the server frees the RPC, at most 255.
+    /// Number of unanswered NEED_ACKs after which the server frees the RPC, at most 255.
     pub max_need_acks: u32,
-    /// Maximum delay of a packet in the network: finished ids are kept this long.
+    /// Maximum delay of a packet in the network. Finished ids are kept this long.
     pub max_packet_lifetime_ns: u64,
-    /// Blocks of 64 adjacent ids in the table of finished ids, all peers together (about 40 bytes each).
+    /// Maximum number of blocks in the table of finished ids, over all peers. A block has 64 adjacent ids and
+    /// takes about 40 bytes.
     pub max_finished_blocks: u32,
-    /// What happens when that table is full.
+    /// What happens when the table of finished ids is full.
     pub finished_policy: FinishedPolicy,
     /// Largest message accepted from the caller or a peer. (The kernel's limit is 1,000,000; longer messages
     /// work only between peers of this implementation.)
     pub max_message: u32,
-    /// RPCs open at a time, client and server together.
+    /// Maximum number of open RPCs, as client and as server together.
     pub max_rpcs: u32,
-    /// Report the contiguous bytes of incoming requests as they grow by this many; 0: only when complete.
+    /// Number of further contiguous bytes after which an incoming request is reported again. 0: a request is
+    /// reported only when it is complete.
     pub request_readable_step: u32,
-    /// RPCs for which memory is reserved at the start, so that no packet waits while a table grows (moving a
-    /// million RPCs takes tens of milliseconds).
+    /// Number of RPCs for which memory is reserved at the start, so that no packet waits while a table grows
+    /// (moving a million RPCs takes tens of milliseconds).
     pub reserve_rpcs: u32,
-    /// Payload bytes of outgoing messages held for the caller at a time.
+    /// Maximum payload bytes of all outgoing messages at a time.
     pub max_outgoing_bytes: u64,
-    /// Payload bytes of incoming messages under reassembly (whole lengths) at a time; requests may use three
-    /// quarters.
+    /// Maximum payload bytes of all incoming messages under reassembly, counted by their full lengths.
+    /// Requests may use three quarters of it.
     pub max_incoming_bytes: u64,
-    /// Peers known at a time.
+    /// Maximum number of known peers.
     pub max_peers: u32,
-    /// Acknowledgements kept for one peer until a packet carries them.
+    /// Maximum number of acknowledgements for one peer that wait for a packet to carry them.
     pub max_acks_per_peer: u32,
-    /// Maximum gaps in one incoming message; a packet that would make more is dropped and must be sent again.
+    /// Maximum number of gaps in one incoming message. A packet that would exceed it is dropped and must be
+    /// sent again.
     pub max_gaps: u32,
-    /// Retransmissions queued at a time, all peers together.
+    /// Maximum number of queued retransmissions, over all peers.
     pub max_retransmits: u32,
-    /// RPCs freed, timed out or failed per drive call: bounds the wait of the next packet.
+    /// Maximum number of RPCs that are freed, time out or fail per drive call. Bounds the time that the next
+    /// packet waits.
     pub reap_limit: u32,
-    /// Maximum control packets waiting to be sent; further ones are dropped and counted, as the network might
-    /// drop them.
+    /// Maximum number of control packets waiting to be sent. Further control packets are dropped and counted,
+    /// as if lost in the network.
     pub max_control_packets: u32,
     /// Largest Homa packet, header included (1424 + 56 over IPv4 and MTU 1500).
     pub max_packet: u32,
 }
 
-/// A setting that is invalid by itself or together with another.
+/// A setting that is invalid, by itself or in combination with another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {rule}")]
 pub struct ConfigError {
     /// The field of [`Config`].
     pub field: &'static str,
-    /// The rule that it breaks.
+    /// The rule that the field's value breaks.
     pub rule: &'static str,
 }
 
@@ -263,65 +271,67 @@ impl Default for Config {
     }
 }
 
-/// Minimum number of full packets that a link carries for each round of RESENDs to one peer
-/// ([`Config::on_link`]). RESENDs must stay a small part of a peer's work, especially if it is slow because
-/// it is overloaded.
+/// Minimum time between rounds of RESENDs to one peer, as a number of full packets that the link carries in
+/// that time ([`Config::on_link`]). RESENDs must stay a small part of a peer's work, especially if the peer
+/// is slow because it is overloaded.
 const PACKETS_PER_RESEND: u64 = 8;
 
-/// Minimum number of full packets that a link carries before RESEND is sent for a silent RPC
-/// ([`Config::on_link`]). As many may wait in a switch before one in flight, or be sent by a peer that has
-/// shorter messages. Swept in the simulator from 4 to 64 (8 hosts at 10 to 50 Mbit/s, 80 % load, ports of 1.6
-/// to 16 packets):
+/// Minimum silence of an RPC before RESEND is sent, as a number of full packets that the link carries in that
+/// time ([`Config::on_link`]). That many packets may be queued in a switch ahead of the expected one, or the
+/// peer may be sending that many packets of shorter messages first. Swept in the simulator from 4 to 64 (8
+/// hosts at 10 to 50 Mbit/s, 80 % load, port queues of 1.6 to 16 packets):
 ///
-/// - With 4, which are 5 ms at 10 Mbit/s, half of the RESENDs request bytes that are not lost. W2's mean
-///   slowdown is then 11 instead of 4.5.
-/// - With 32 and more, lost bytes arrive later than necessary where ports hold four packets.
+/// - With 4 (5 ms at 10 Mbit/s), half of the RESENDs request bytes that are not lost. W2's mean slowdown is
+///   then 11 instead of 4.5.
+/// - With 32 and more, lost bytes arrive later than necessary if port queues hold four packets.
 const PACKETS_BEFORE_RESEND: u64 = 24;
 
-/// Minimum number of full packets that a link carries before NEED_ACK is sent ([`Config::on_link`]). A client
-/// with further requests for the server carries the acknowledgement in them for free, and until then the
-/// server only keeps memory. (Eight hosts, W2 at 20 Mbit/s, 220 requests per second to each server: with 24
-/// packets, 15 ms, a fifteenth of all packets were NEED_ACKs and their answers.)
+/// Minimum time before NEED_ACK is sent, as a number of full packets that the link carries in that time
+/// ([`Config::on_link`]). A client's further requests to the server carry the acknowledgement at no cost, and
+/// until then the missing acknowledgement costs the server only memory. (Eight hosts, W2 at 20 Mbit/s, 220
+/// requests per second to each server: with 24 packets, which are 15 ms, a fifteenth of all packets were
+/// NEED_ACKs and their answers.)
 const PACKETS_BEFORE_NEED_ACK: u64 = 72;
 
 /// Maximum number of doublings of the interval between RESENDs of one message on a slow link
-/// ([`Config::on_link`]), if the result exceeds the general maximum. On full links, long messages wait their
-/// turn for seconds, and their senders answer each RESEND with BUSY. In the simulator (8 hosts at 50 Mbit/s,
-/// ports of four packets, 32 RPCs always open), 15 RESENDs and 14 BUSYs were sent per 100 packets of DATA. A
-/// maximum of 200 ms instead of 50 halved them; at 80 % load the slowdowns of W2 to W5 are the same.
+/// ([`Config::on_link`]), if the result exceeds the general maximum. On saturated links, long messages wait
+/// their turn for seconds, and their senders answer each RESEND with BUSY. In the simulator (8 hosts at 50
+/// Mbit/s, port queues of four packets, 32 RPCs always open), 15 RESENDs and 14 BUSYs were sent per 100 DATA
+/// packets. A maximum of 200 ms instead of 50 ms halved these numbers; at 80 % load the slowdowns of W2 to W5
+/// are the same.
 const MOST_DOUBLED_INTERVAL: u32 = 5;
 
 /// Maximum number of doublings of the time between rounds of RESENDs to one peer on a slow link
 /// ([`Config::on_link`]), if the result exceeds the general maximum. Simulated with 8 hosts, W2 at 20 Mbit/s,
-/// ports of 1.6 packets, 80 % load and 2 seeds:
+/// port queues of 1.6 packets, 80 % load and 2 seeds:
 ///
 /// | doublings | P99 of the largest 1 %, two seeds |
 /// |---|---|
 /// | 2 | 30 and 32 |
 /// | 5 | 47 and 85 |
 ///
-/// With 5, messages whose packets were lost queue for seconds behind others that only wait their turn. The
-/// results for W3 at 40, W4 at 50 and W2 at 10 Mbit/s are the same with 0 to 5.
+/// With 5, messages that lost packets queue for RESEND for seconds behind messages that only wait their turn.
+/// The results for W3 at 40, W4 at 50 and W2 at 10 Mbit/s are the same with 0 to 5.
 const MOST_DOUBLED_SPACING: u32 = 2;
 
-/// Minimum number of RESENDs before a server gives up a silent client, however slow the link
+/// Minimum number of RESENDs before a server gives up on a silent client, however slow the link
 /// ([`Config::on_link`]).
 const LEAST_ASKED_A_SILENCE: u64 = 8;
 
-/// Minimum packets that a sender may need for a round trip on any link ([`Config::on_link`]).
+/// Minimum number of packets assumed to cover a round trip, on any link ([`Config::on_link`]).
 const LEAST_PACKETS_A_TRIP: u32 = 8;
 
-/// Minimum number of packets that a host has granted and not received, on any link, if the port before the
-/// host has room for them ([`Config::through_port`]). They cover two round trips, since as many packets as
-/// one trip needs may wait at senders that have others to send first.
+/// Minimum limit of packets granted and not yet received, on any link, if the queue of the host's switch port
+/// has room for them ([`Config::through_port`]). They cover two round trips, since the packets of one round
+/// trip may be waiting at senders that have other packets to send first.
 const LEAST_PACKETS_GRANTED: u32 = 2 * LEAST_PACKETS_A_TRIP;
 
-/// Packets in a port's queue beyond which more room does not raise a host's grants
+/// Length of a port's queue, in packets, beyond which a longer queue does not raise the host's grant limit
 /// ([`Config::through_port`]).
 const MOST_PACKETS_QUEUED: u64 = 128;
 
-/// Minimum silence before RESEND, in multiples of the time that a full queue before the host takes to drain
-/// ([`Config::through_port`]).
+/// Minimum silence before RESEND, in multiples of the time that the full queue of the host's switch port
+/// takes to drain ([`Config::through_port`]).
 const QUEUES_BEFORE_RESEND: u64 = 3;
 
 /// Minimum packets of a grant on any link ([`Config::on_link`]).
@@ -337,22 +347,23 @@ impl Config {
         Config::default().on_link(mbps)
     }
 
-    /// Scales the settings that assume a 25 Gbit/s link to one of `mbps` Mbit/s. The bytes that may be in
-    /// flight then take the same time on every link. 0 counts as 1.
+    /// Scales the settings that assume a 25 Gbit/s link to a link of `mbps` Mbit/s, so that the bytes that
+    /// may be in flight take the same time on every link. 0 counts as 1.
     ///
-    /// On a slow link, a round trip consists of packet transmission times: to the switch, from the switch,
-    /// behind the packet before, and as many again until the grant arrives. A message may therefore send
-    /// eight packets without a grant. Sixteen may be granted, because a sender with grants from several hosts
-    /// sends to one of them at a time. If the port before the host is known, also call
+    /// On a slow link, a round trip consists almost entirely of serialization delays: to the switch, from the
+    /// switch, behind the preceding packet, and as many again until the grant arrives. A message may
+    /// therefore send eight packets without a grant. Sixteen may be granted, because a sender with grants
+    /// from several hosts sends to one of them at a time. If the host's switch port is known, also call
     /// [`through_port`](Config::through_port).
     ///
-    /// The NIC's backlog may be one packet's time, so that the NIC does not run dry while the next packet is
-    /// on its way to it. Grants are of two packets, so that not every packet causes one back. RESEND is sent
-    /// no sooner than 24 packets could have arrived. NEED_ACK is sent no sooner than 72, since the next
-    /// request to the same server carries the acknowledgement for free.
+    /// The NIC's backlog may be one packet's serialization delay, so that the NIC does not run dry while the
+    /// next packet is on its way to it. A grant covers at least two packets, so that not every packet causes
+    /// a GRANT. RESEND is sent no sooner than 24 packets could have arrived. NEED_ACK is sent no sooner than
+    /// 72 packets could have arrived, since the next request to the same server carries the acknowledgement
+    /// at no cost.
     ///
-    /// (Unscaled, at 100 Mbit/s, 400,000 granted bytes made a switch with 12.5 KB per port drop a twentieth
-    /// of all packets. At 20 Mbit/s two of five packets of W2 were NEED_ACKs and their answers.)
+    /// (Without this scaling, at 100 Mbit/s, 400,000 granted bytes made a switch with 12.5 KB per port drop a
+    /// twentieth of all packets. At 20 Mbit/s two of five packets of W2 were NEED_ACKs and their answers.)
     #[must_use]
     pub fn on_link(self, mbps: u32) -> Config {
         let mbps = mbps.max(1);
@@ -392,23 +403,25 @@ impl Config {
     /// Adapts the settings to a host whose switch port queues at most `bytes`, including all link overhead,
     /// and drops the rest. Call it after [`on_link`](Config::on_link).
     ///
-    /// The grant limit is the increase for hosts' delays by [`on_link`](Config::on_link), plus sixteen
-    /// packets and a quarter of the port's queue. It is at most three and a half times the queue, of which a
-    /// third may meet in the queue while the rest is at the senders or on the links. It is also at most the
-    /// queue plus sixteen packets, and at least the eight packets of a round trip. The windows share three
-    /// quarters of the limit, because a sender with grants from several hosts sends to one of them at a time.
-    /// If the windows took all of it, the other hosts could not grant to any other sender meanwhile.
+    /// The grant limit is the allowance for the hosts' delays from [`on_link`](Config::on_link), plus sixteen
+    /// packets, plus a quarter of the port's queue. It is at most three and a half times the queue: about a
+    /// third of the granted bytes may be in the queue at once, while the rest are at the senders or on the
+    /// links. It is also at most the queue plus sixteen packets, and at least the eight packets of a round
+    /// trip. The windows share three quarters of the limit, because a sender with grants from several hosts
+    /// sends to one of them at a time. If the windows took all of the limit, the other hosts could not grant
+    /// to any other sender meanwhile.
     ///
-    /// RESEND is sent no sooner than the queue could drain three times: packets that wait there are not lost.
-    /// (Measured with a rack of 4 hosts at 40 Mbit/s, 10 ms of queue, W4, 32 RPCs always open. Links that are
-    /// 94 % busy carry 84.1 and 84.6 % of their own maximum with 7 ms, 87.1 and 88.0 with 15 ms, 89.5 and
-    /// 89.6 with 30 ms.)
+    /// RESEND is sent no sooner than the queue could drain three times: packets waiting in the queue are not
+    /// lost. (Measured with a rack of 4 hosts at 40 Mbit/s, 10 ms of queue, W4, 32 RPCs always open. Links
+    /// that are 94 % busy carry 84.1 and 84.6 % of their own maximum with 7 ms, 87.1 and 88.0 % with 15 ms,
+    /// 89.5 and 89.6 % with 30 ms.)
     ///
     /// (Swept in the simulator: 4 and 8 hosts, W2 to W5, 40 Mbit/s to 25 Gbit/s, queues of 1.6 to 813
-    /// packets. The load was 80 %, or 32 RPCs always open. With 16 packets, all shared by the windows, links
-    /// of 1 Gbit/s before queues of 81 packets are 40 % idle when they could be busy. With 36, of which the
-    /// windows share 27, they are 6 % idle. Of 24 packets through queues of eight, 1.2 % are dropped at 80 %
-    /// load if the windows share all of them, and 0.2 % if they share two thirds.)
+    /// packets. The load was 80 %, or 32 RPCs always open. With a limit of 16 packets, all shared by the
+    /// windows, 1 Gbit/s links with queues of 81 packets are idle for 40 % of the time in which they could be
+    /// busy. With 36 packets, of which the windows share 27, they are idle for 6 % of it. With a limit of 24
+    /// packets and queues of eight, 1.2 % of packets are dropped at 80 % load if the windows share the whole
+    /// limit, and 0.2 % if they share two thirds.)
     #[must_use]
     pub fn through_port(self, bytes: u64) -> Config {
         let packet = u64::from(self.packet_payload());
@@ -439,7 +452,7 @@ impl Config {
         if self.window_total != 0 { self.window_total } else { self.max_incoming }
     }
 
-    /// Bytes of a message that the longest packet carries.
+    /// Payload bytes of a full packet.
     fn packet_payload(&self) -> u32 {
         self.max_packet.saturating_sub(DATA_HEADER_LEN as u32).max(1)
     }
@@ -447,7 +460,7 @@ impl Config {
     /// Checks each setting and the relations between settings.
     ///
     /// # Errors
-    /// Names the first field that breaks a rule, and the rule.
+    /// The first field that breaks a rule, and the rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_intervals()?;
         let rules: [(bool, &'static str, &'static str); 21] = [
@@ -507,7 +520,7 @@ impl Config {
         }
     }
 
-    /// Checks every interval except `max_nic_backlog_ns`, which is never multiplied: its largest values mean
+    /// Checks every interval except `max_nic_backlog_ns`. It is never multiplied, and its largest values mean
     /// no limit.
     fn validate_intervals(&self) -> Result<(), ConfigError> {
         let intervals = [
@@ -602,8 +615,8 @@ mod tests {
         assert_eq!(of, [56, 312, 312], "no more than the queue and two trips");
     }
 
-    /// The space between RESENDs is multiplied by the burst after a pause, which wrapped for settings near
-    /// 2^60.
+    /// The spacing of RESENDs is multiplied by the size of the burst after a pause. The product wrapped for
+    /// settings near 2^60.
     #[test]
     fn intervals_longer_than_a_year_are_refused_by_name() {
         const YEAR_NS: u64 = 365 * 86_400 * SEC;
@@ -642,7 +655,7 @@ mod tests {
         assert_eq!(slow.resend_spacing_max_ns, u64::MAX);
     }
 
-    /// RPCs count tries in one byte. A larger limit was never reached, and RESENDs to a lost peer never
+    /// RPCs count tries in one byte. A limit above 255 was never reached, so RESENDs to a lost peer never
     /// ended.
     #[test]
     fn a_number_of_tries_that_cannot_be_counted_is_refused() {

@@ -8,8 +8,8 @@ use crate::wire::HeaderBuf;
 /// Identifies one RPC of an endpoint, from `send_request` (client) or [`Event::Request`] (server) until the
 /// event that ends it.
 ///
-/// A key is never reused. `slot` is dense, so that a caller can store per-RPC data in a vector; `generation`
-/// separates successive RPCs in one slot.
+/// A key is never reused. Slots are dense, so that a caller can store per-RPC data in a vector; `generation`
+/// distinguishes successive RPCs in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RpcKey {
     /// Index into the endpoint's table; small numbers are reused first.
@@ -25,15 +25,15 @@ pub struct RxPacket<'a> {
     pub from: SocketAddr,
     /// The available bytes: at least the header. In a simulation the payload may be missing.
     pub bytes: &'a [u8],
-    /// Length of the Homa packet, header and payload; equals `bytes.len()` when the payload is there.
+    /// Length of the Homa packet, header and payload; equals `bytes.len()` unless payload is missing.
     pub wire_len: usize,
-    /// The priority at which it arrived, 0 to 7; `None`: the path does not report it. Only for the time
-    /// trace.
+    /// The priority at which the packet arrived, 0 to 7; `None`: the receive path does not report it. Used
+    /// only in the time trace.
     pub priority: Option<u8>,
 }
 
 impl<'a> RxPacket<'a> {
-    /// A packet with complete payload and unknown priority.
+    /// A packet with its complete payload and an unknown priority.
     pub fn new(from: SocketAddr, bytes: &'a [u8]) -> RxPacket<'a> {
         RxPacket { from, bytes, wire_len: bytes.len(), priority: None }
     }
@@ -41,24 +41,24 @@ impl<'a> RxPacket<'a> {
 
 /// Where the payload of incoming messages is written. The endpoint itself holds no payload.
 pub trait Reassembly {
-    /// The first packet of the incoming message of `rpc` has arrived at our `port`, and calls of
+    /// Called when the first packet of the incoming message of `rpc` has arrived at our `port`; calls of
     /// [`write`](Reassembly::write) follow. A buffer that depends on the port must be provided here.
     fn begin(&mut self, rpc: RpcKey, port: u16, message_length: u32) {
         let _ = (rpc, port, message_length);
     }
 
-    /// Bytes `[offset, offset + len)` of the incoming message of `rpc` arrived; the message has
-    /// `message_length` bytes.
+    /// Called when bytes `[offset, offset + len)` of the incoming message of `rpc` have arrived. The message
+    /// has `message_length` bytes.
     ///
     /// Each byte of a message is written exactly once. `data` holds the `len` bytes, or is empty if the
-    /// packet carried only a length. The first call for a key is the time to provide a buffer; the endpoint
-    /// has then already counted `message_length` against `Config::max_incoming_bytes`. The buffer may be
-    /// freed when an event ends the RPC ([`Event::Response`] passes it to the application; [`Event::Request`]
-    /// too).
+    /// packet carried only a length. The first call for a key must provide a buffer; the endpoint has then
+    /// already counted `message_length` against `Config::max_incoming_bytes`. The buffer may be freed when an
+    /// event ends the RPC. [`Event::Request`] and [`Event::Response`] pass the buffer to the application.
     fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]);
 }
 
-/// Which packets may share a datagram (PROTOCOL.md WIRE-23): those to the same address with an equal bundle.
+/// Determines which packets may share a datagram (PROTOCOL.md WIRE-23): packets to the same address with
+/// equal bundles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bundle {
     /// The endpoint behind the peer's address that receives the datagram.
@@ -87,13 +87,13 @@ pub struct Transmit {
 pub struct TransmitRun {
     /// The first packet.
     pub first: Transmit,
-    /// Bytes of the message after the payload of `first`, for the other packets. Each carries as many bytes
-    /// as `first`; the last carries the rest.
+    /// Payload bytes of the packets after `first`. Each carries as many bytes as `first`; the last carries
+    /// the rest.
     pub more: u32,
 }
 
 impl TransmitRun {
-    /// Number of packets, at least 1.
+    /// Returns the number of packets, at least 1.
     pub fn packets(&self) -> u32 {
         match self.first.payload {
             Some(range) if self.more > 0 => 1 + self.more.div_ceil(range.len),
@@ -101,18 +101,18 @@ impl TransmitRun {
         }
     }
 
-    /// The payload of all packets together; `None` for a control packet.
+    /// Returns the payload of all packets together; `None` for a control packet.
     pub fn payload(&self) -> Option<PayloadRange> {
         self.first.payload.map(|range| PayloadRange { len: range.len + self.more, ..range })
     }
 
-    /// Bytes of all packets: headers and payload.
+    /// Returns the total bytes of all packets: headers and payload.
     pub fn bytes(&self) -> u32 {
         let payload = self.payload().map_or(0, |range| range.len);
         self.packets() * self.first.header.len() as u32 + payload
     }
 
-    /// The header of one of the packets; `index` counts from 0 and must be less than their number.
+    /// Returns the header of packet `index`, which counts from 0 and must be less than the number of packets.
     pub fn header(&self, index: u32) -> HeaderBuf {
         match self.first.payload {
             Some(first) if index > 0 => {
@@ -122,7 +122,7 @@ impl TransmitRun {
         }
     }
 
-    /// One of the packets; `None` beyond the last.
+    /// Returns packet `index`; `None` beyond the last.
     pub fn packet(&self, index: u32) -> Option<Transmit> {
         if index == 0 {
             return Some(self.first);
@@ -138,7 +138,8 @@ impl TransmitRun {
         })
     }
 
-    /// The run without its first `packets`; `None` if nothing is left. For a driver that accepted only these.
+    /// Returns the run without its first `packets` packets; `None` if nothing is left. For a driver that
+    /// accepted only the first `packets`.
     pub fn skip(&self, packets: u32) -> Option<TransmitRun> {
         let first = self.packet(packets)?;
         let end = self.payload().map_or(0, |range| range.offset + range.len);
@@ -166,8 +167,8 @@ pub struct CallOptions {
     /// Whether the completion is delivered only to a caller that waits for this RPC, not to any waiting
     /// thread; returned in events.
     pub private: bool,
-    /// Report the response's contiguous bytes as they arrive ([`Event::Readable`]), each time at least this
-    /// many more have arrived. 0: only when complete.
+    /// Number of further contiguous bytes of the response after which [`Event::Readable`] is reported again.
+    /// 0: the response is reported only when it is complete.
     pub readable_step: u32,
 }
 
@@ -192,13 +193,13 @@ pub struct PeerInfo {
     pub unsched_limit: Option<u32>,
     /// Largest Homa packet on the path to the peer, in bytes, including the header.
     pub max_packet: u32,
-    /// Packets of the peer that were refused because it had its share, since it was last added to the table
-    /// of peers.
+    /// Packets of the peer that were refused because the peer had used up its share, since the peer was last
+    /// added to the table of peers.
     pub refused: u64,
 }
 
 impl PeerInfo {
-    /// A peer of which nothing is known; for tests of code that displays peers.
+    /// Returns the information on a peer of which nothing is known. For tests of code that displays peers.
     pub fn unknown(addr: SocketAddr) -> PeerInfo {
         PeerInfo {
             addr,
@@ -213,8 +214,8 @@ impl PeerInfo {
         }
     }
 
-    /// Merges what another endpoint of the same host knows of the same peer: the shorter round trip, and the
-    /// narrower of each limit.
+    /// Merges the information that another endpoint of the same host has about the same peer: the shorter
+    /// round-trip time and the lower of each limit are kept.
     pub fn merge(&mut self, other: &PeerInfo) {
         self.is_ours |= other.is_ours;
         if self.dialect == Dialect::Unknown {
@@ -246,8 +247,8 @@ pub struct ArrivingRequest {
 /// An event for the caller. Exactly one event ends each RPC; the RPC's key is stale afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A complete request has arrived for the server bound to `port`. Answer with `send_response` or give up
-    /// with `abort`; [`Event::Done`] follows in both cases.
+    /// A complete request has arrived for the server bound to `port`. Answer it with `send_response` or give
+    /// it up with `abort`; [`Event::Done`] follows in both cases.
     Request {
         /// The RPC.
         rpc: RpcKey,
@@ -280,8 +281,8 @@ pub enum Event {
         /// The cause.
         error: RpcError,
     },
-    /// Bytes `[0, end)` of the incoming message have arrived (reported only on request). From here on a
-    /// request can be delivered to the application early: see
+    /// Bytes `[0, end)` of the incoming message have arrived (reported only if the caller asked for such
+    /// reports). From here on a request can be delivered to the application early: see
     /// [`Endpoint::take_early`](crate::Endpoint::take_early).
     Readable {
         /// The RPC.
@@ -311,7 +312,7 @@ pub enum Event {
 pub enum DoneReason {
     /// The client acknowledged the response.
     Acknowledged,
-    /// The client gave up the RPC, or no longer knows it.
+    /// The client gave up the RPC, or no longer has state for it.
     ClientGaveUp,
     /// No packet came from the client for too long.
     ClientSilent,
@@ -321,7 +322,7 @@ pub enum DoneReason {
     Aborted,
 }
 
-/// Why a client's RPC failed; each value names the cause.
+/// Why a client's RPC failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RpcError {
     /// The peer did not answer `Config::max_resends` RESENDs.
@@ -338,14 +339,14 @@ pub enum RpcError {
     /// kernel reports ENOTCONN.
     #[error("the peer has no server on that Homa port")]
     NoSuchPort,
-    /// The peer, or its process that had the port, is gone with all its state; the request may or may not
+    /// The peer, or its process that had the port, has ended and lost all state. The request may or may not
     /// have run.
     #[error("the peer or its server restarted while the RPC was open: the request may have run")]
     PeerRestarted,
     /// The peer ran the request, but freed the response before all of it arrived here.
     #[error("the request ran, but its response is gone")]
     ResponseLost,
-    /// The message is larger than the peer accepts, or its response larger than this endpoint accepts.
+    /// The request is larger than the peer accepts, or the response is larger than this endpoint accepts.
     #[error("the message is larger than the receiver accepts")]
     MessageTooLarge,
     /// `abort` was called, or the RPC's port was closed.
@@ -353,20 +354,20 @@ pub enum RpcError {
     Aborted,
 }
 
-/// What the network reported (ICMP) about a packet to a peer.
+/// An ICMP report about a packet to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
-    /// No process is at the peer's address: over UDP, a port unreachable.
+    /// No process listens at the peer's address: over UDP, an ICMP "port unreachable".
     Peer {
         /// `sender_id` of the refused packet, as we sent it; `None` if the report quotes too few bytes.
         rpc_id: Option<u64>,
     },
-    /// The peer's machine does not support the protocol: over raw IP, a protocol unreachable.
+    /// The peer's machine does not support the protocol: over raw IP, an ICMP "protocol unreachable".
     Protocol {
         /// `sender_id` of the refused packet, as for `Peer`.
         rpc_id: Option<u64>,
     },
-    /// No process of the peer's machine has this Homa port: over raw IP, a port unreachable.
+    /// No process of the peer's machine has this Homa port: over raw IP, an ICMP "port unreachable".
     Port {
         /// The destination port of the refused packet.
         port: u16,
@@ -375,13 +376,13 @@ pub enum Unreachable {
     },
 }
 
-/// Why a message was not accepted from the caller. Nothing has been sent.
+/// Why the endpoint did not accept a message from the caller. Nothing has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The wire cannot carry a message of length 0.
     #[error("a message has at least one byte: the wire cannot carry an empty one")]
     EmptyMessage,
-    /// Above `Config::max_message`, or above what this peer accepts.
+    /// The message is longer than `Config::max_message`, or than this peer accepts.
     #[error("the message has {length} bytes, the limit is {limit} (max_message)")]
     MessageTooLarge {
         /// Requested bytes.
@@ -389,13 +390,13 @@ pub enum SendError {
         /// Maximum bytes.
         limit: u32,
     },
-    /// A configured limit is reached; the name is that of the field of `Config`.
+    /// A configured limit is reached.
     #[error("the limit {name} is reached: wait for RPCs to end, or raise it")]
     LimitReached {
-        /// The field of `Config`.
+        /// Name of the field of `Config`.
         name: &'static str,
     },
-    /// All ids given to the endpoint are used up.
+    /// All ids assigned to the endpoint are used up.
     #[error("the RPC ids that this endpoint was given are used up: give it more")]
     NoIds,
     /// The RPC has ended (or never existed).

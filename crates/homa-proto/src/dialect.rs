@@ -1,8 +1,7 @@
-//! The dialect of each peer: three forms of Linux Homa, told apart by what their packets show (PROTOCOL.md
-//! DIALECT).
+//! The dialect of each peer: three forms of Linux Homa, distinguished by their packets (PROTOCOL.md DIALECT).
 //!
-//! Nothing here sends a packet. A wrong belief costs an interval of RESENDs, and never a message: `start_msg`
-//! opens messages so that each dialect completes them.
+//! This module sends no packets. A wrong belief costs an interval between RESENDs, but never a message:
+//! `start_msg` opens messages in a way that every dialect can complete.
 
 use crate::wire::Evidence;
 
@@ -16,11 +15,11 @@ pub enum Dialect {
     /// Unknown: no packet has shown the dialect yet.
     #[default]
     Unknown,
-    /// Linux Homa until September 2026: the first bytes of each message are sent without a grant, the rest by
-    /// grants.
+    /// Linux Homa until September 2026: the first bytes of each message are sent without a grant, the others
+    /// need grants.
     One,
-    /// Linux Homa since then: START_MSG opens a message that needs grants, and no byte of it is sent before
-    /// the first grant.
+    /// Linux Homa since September 2026: START_MSG opens a message that needs grants, and no byte of the
+    /// message is sent before its first grant.
     Two,
     /// Linux Homa's build for net-next: no grants and no priorities, and RESEND without a priority.
     Three,
@@ -40,7 +39,8 @@ impl Dialect {
         }
     }
 
-    /// The number of the dialect in metrics: 0 unknown, 1 to 3 as named, 4 this implementation.
+    /// The dialect's number in metrics: 0 for unknown, 1 to 3 for the dialects of those names, 4 for this
+    /// implementation.
     pub const fn number(self) -> u8 {
         match self {
             Dialect::Unknown => 0,
@@ -56,12 +56,12 @@ impl Dialect {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Belief {
     dialect: Dialect,
-    /// Whether a packet has arrived that only this dialect sends.
+    /// Whether a packet that only this dialect sends has arrived.
     is_certain: bool,
 }
 
 impl Belief {
-    /// What is known before the first packet, and after a sign that the peer's kernel may have changed.
+    /// The belief before the first packet, and after a sign that the peer's kernel may have changed.
     pub(crate) const UNKNOWN: Belief = Belief { dialect: Dialect::Unknown, is_certain: false };
 
     pub(crate) const fn certain_of(dialect: Dialect) -> Belief {
@@ -72,25 +72,25 @@ impl Belief {
         Belief { dialect, is_certain: false }
     }
 
-    /// The dialect that is believed.
+    /// The presumed dialect.
     pub(crate) fn dialect(self) -> Dialect {
         self.dialect
     }
 
-    /// Whether anything is believed.
+    /// Whether a dialect is presumed.
     pub(crate) fn is_known(self) -> bool {
         self.dialect != Dialect::Unknown
     }
 
-    /// The belief after one more packet (DIALECT-2): the newest evidence wins. `is_udp` is set for Linux
-    /// Homa's UDP form, which has no marks in any dialect.
+    /// The belief after one more packet (DIALECT-2): the newest evidence takes precedence. `is_udp` is set
+    /// for Linux Homa's UDP encapsulation, which has no marks in any dialect.
     pub(crate) fn after(self, evidence: Evidence, is_udp: bool) -> Belief {
         match evidence {
             Evidence::Ours => Belief::UNKNOWN,
             Evidence::StartMsg => Belief::certain_of(Dialect::Two),
             Evidence::ShortResend => Belief::certain_of(Dialect::Three),
             Evidence::OffsetInSequence => Belief::certain_of(Dialect::One),
-            // Dialect 2 may have anything in the place of `incoming`, so START_MSG outweighs it.
+            // Dialect 2 may send any value in the field `incoming`, so an earlier START_MSG takes precedence.
             Evidence::Announced if self == Belief::certain_of(Dialect::Two) => self,
             Evidence::Announced => Belief::likely(Dialect::One),
             Evidence::Unannounced if self.dialect == Dialect::Two => self,

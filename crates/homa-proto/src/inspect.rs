@@ -15,9 +15,9 @@ pub struct RpcInfo {
     pub peer_port: u16,
     /// Bytes of the outgoing message; 0: there is none yet.
     pub out_length: u32,
-    /// Bytes of the outgoing message that have been sent once.
+    /// Bytes of the outgoing message that have been sent at least once.
     pub out_sent: u32,
-    /// Bytes of the outgoing message that may be sent so far.
+    /// Bytes of the outgoing message that the peer permits to send so far.
     pub out_granted: u32,
     /// Priority of scheduled packets of the outgoing message.
     pub out_priority: u8,
@@ -27,7 +27,7 @@ pub struct RpcInfo {
     pub in_missing: u32,
     /// Bytes of the incoming message that the peer may send so far.
     pub in_granted: u32,
-    /// Gaps: missing ranges before a received byte.
+    /// Number of gaps: missing ranges that precede a received byte.
     pub in_gaps: u32,
     /// Bytes in these gaps.
     pub in_gap_bytes: u32,

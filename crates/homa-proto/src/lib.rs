@@ -1,8 +1,8 @@
 //! The Homa transport protocol, sans-IO.
 //!
 //! [`Endpoint`] holds the protocol state of one host. It has no clock, no socket and no thread. The caller
-//! passes time and packets as arguments, and polls for packets to send and for events. The same type runs on
-//! a socket, on a mapped ring, in the simulator and in a fuzzer.
+//! passes the time and received packets as arguments, and polls for events and for packets to send. The same
+//! type runs on a socket, on a mapped ring, in the simulator and in a fuzzer.
 //!
 //! # Data structures, and why
 //!
@@ -10,46 +10,48 @@
 //! cold cache lines. `cargo run --release -p homa-proto --example outstanding` measures both.
 //!
 //! - **Log-linear buckets for SRPT** (`srpt`), not a heap or a tree. Messages are sorted into buckets by
-//!   bytes left. Buckets are exact for the smallest values; each larger power of two has a fixed number of
-//!   buckets. One bit per bucket and one word over these bits locate the first bucket in two steps. A heap or
-//!   tree touches one cold cache line per level, and has more levels for more messages. The price: messages
-//!   whose sizes differ by a small fraction count as equal, and are served first come, first served (SEND-4,
-//!   GRANT-6).
+//!   remaining bytes. The smallest values have a bucket each; every larger power of two has a fixed number of
+//!   buckets. A bitmap with one bit per bucket, and a summary word over the bitmap, locate the first
+//!   non-empty bucket in two steps. A heap or tree touches one cold cache line per level, and gains levels as
+//!   the number of messages grows. The price is that messages whose sizes differ by a small fraction count as
+//!   equal, and are served first come, first served (SEND-4, GRANT-6).
 //! - **Links stored outside the table** (`lists`). Lists are doubly linked through arrays indexed by slot.
 //!   Insertion and removal are O(1) and allocate nothing, and an RPC can be in several lists.
-//! - **A lazy timing wheel** (`timer`). A packet does not touch a timer: it only records its arrival time. A
-//!   timer that fires checks whether anything is due, and rearms itself for the remaining time. Only RPCs
-//!   that wait for their peer have a timer. An RPC whose next step is local (a packet to send, a grant to
-//!   give, a response to compute) has none. A million throttled messages therefore cost no tick.
-//! - **RESENDs queue at their peer** (`resend`, `peer`). An RPC that was silent for too long joins its peer's
-//!   queue, and the peer's timer serves the queue at a bounded rate. Without the queue, all RPCs of a lost
-//!   peer would send RESENDs at once.
+//! - **A lazy timing wheel** (`timer`). A packet does not touch a timer: only its arrival time is recorded.
+//!   When a timer fires, the endpoint checks whether anything is due, and rearms the timer for the remaining
+//!   time. Only RPCs that wait for their peer have a timer. An RPC whose next step is local (a packet to
+//!   send, a grant to give, a response to compute) has none. A million throttled messages therefore add no
+//!   work to a timer tick.
+//! - **RESENDs queue at their peer** (`resend`, `peer`). An RPC that has received nothing for too long joins
+//!   its peer's queue, and the peer's timer serves the queue at a bounded rate. Without the queue, all RPCs
+//!   of a lost peer would send RESENDs at once.
 //! - **Silence is tracked per peer** (`silence`, `reap`). A server frees the RPCs of a client that sends no
-//!   packet at all. One timer per peer detects this, not one per RPC. A client that waits for grants from
-//!   this host has nothing to send, so it is probed with NEED_ACK before it counts as silent.
+//!   packet at all. This silence is detected by one timer per peer, not one per RPC. A client that waits for
+//!   grants from this host has nothing to send, so it is probed with NEED_ACK before it counts as silent.
 //! - **Finished ids in blocks** (`finished`). At-most-once execution requires remembering ids after their
-//!   RPCs are gone. Clients count their ids up, so adjacent ids finish together: a block has one bit for each
-//!   of 64 ids, and one time. The table is bounded, and a named policy applies when it is full.
+//!   RPCs are gone. Clients assign increasing ids, so RPCs with adjacent ids finish at about the same time. A
+//!   block therefore has one bit for each of 64 ids, and one timestamp. The table is bounded;
+//!   [`FinishedPolicy`] applies when it is full.
 //! - **Ended RPCs are reaped in portions** (`reap`). When a peer restarts or a port closes, thousands of RPCs
-//!   may end. They are freed a few per call, so that the next packet does not wait. The end of a peer's RPCs
-//!   takes effect at once all the same: each RPC stores the peer's `epoch` in which it began.
+//!   may end. They are freed a few per call, so that the next packet does not wait. A peer's RPCs still end
+//!   for the protocol at once, because each RPC stores the peer's `epoch` in which it began.
 //!   `homa/payload/buffers` frees large buffers in portions for the same reason.
-//! - **Retransmissions are ranges** (`retransmit`), in the order of the requests, minus the bytes that are
-//!   already queued. The message's own offset does not move back, and its place in the order of fresh bytes
-//!   stays.
-//! - **Grants are chosen at the end of a burst** (`grant`), once for all its packets. Each peer has a queue
-//!   of its messages and competes with the shortest of them. The active messages are those of the first few
-//!   peers.
+//! - **Retransmissions are ranges** (`retransmit`), in the order in which they were requested, minus the
+//!   bytes that are already queued. The message's own offset does not move back, and the message keeps its
+//!   place in the order of messages with new bytes to send.
+//! - **Grants are chosen at the end of a burst** (`grant`), once for all packets of the burst. Each peer has
+//!   a queue of its messages and is ranked by the shortest of them. The active messages are those of the
+//!   first few peers.
 //! - **The pacer is one number** (`pacer`): the time at which the link will have sent all bytes given to it.
 //!   A stale time cannot make it underflow.
 //!
 //! # File by file
 //!
-//! All files are in `crates/homa-proto/src`. The folder `endpoint` contains the one type [`Endpoint`]:
+//! All files are in `crates/homa-proto/src`. The folder `endpoint` contains a single type, [`Endpoint`]:
 //! `state` has its fields, in groups (tables, ids, sending, receiving, waits, lifetimes), and each other file
-//! adds the methods of one concept. The parts are outside the folder and do not depend on it: tables, queues,
-//! estimators, and pure functions that decide. A method reads several parts, calls their decision functions,
-//! and queues packets and events.
+//! adds the methods of one concept. The endpoint's parts are outside the folder and do not depend on it:
+//! tables, queues, estimators, and pure decision functions. A method reads several parts, calls their
+//! decision functions, and queues packets and events.
 //!
 //! | concept | parts | methods in `endpoint` |
 //! |---|---|---|
@@ -59,8 +61,8 @@
 //! | packets | `wire/packet`: types and ranges; `wire/raw`: layout; `wire/decode`, `wire/encode` | |
 //! | | `wire/bundle`: several packets in one datagram; `wire/route`: the endpoint that a packet is for | |
 //! | | `wire/evidence`: signs of a dialect; `wire/fields`, `wire/display`: for tools | |
-//! | dialects | `dialect`: what is believed of a peer | `start_msg`: messages that START_MSG opens |
-//! | RPCs | `rpc`: states and the one table of transitions; `rpc_table`: slots and their keys | `rpcs`: beginning and end of RPCs |
+//! | dialects | `dialect`: the presumed dialect of a peer | `start_msg`: messages that START_MSG opens |
+//! | RPCs | `rpc`: states and the transition table; `rpc_table`: slots and their keys | `rpcs`: beginning and end of RPCs |
 //! | | `rpc_ids`, `port_rpcs`: RPCs by id and by port | |
 //! | ports | `ports`: which are open, and which accept requests | `ports` |
 //! | peers | `peer`: the state of one: incarnation, cutoffs, RESENDs, allowance, RPCs; `peers`: the table of all | |
@@ -70,24 +72,24 @@
 //! | several processes | | `host`: resources shared with other endpoints at the same address |
 //! | sending | `message_out`: which bytes may be sent; `ready`: which message is next | `transmit`, `transmit_batching`: runs of packets |
 //! | | `pacer`: how much the link still has to send; `path`: packet size | `control`: control packets; `path` |
-//! | unscheduled bytes | `rtt`: how many bridge the round trip; `incast`: limits for many senders | `calls` |
+//! | unscheduled bytes | `rtt`: how many cover the round trip; `incast`: limits for many senders | `calls` |
 //! | receiving | `message_in`, `gaps`: which bytes have arrived | `receive`: effect of each packet type |
 //! | | `receive_coalescing`: which packets only add bytes | `receive_coalescing` |
-//! | grants | `grant`: which messages are granted how many bytes | `grant` |
+//! | grants | `grant`: which messages receive grants, and for how many bytes | `grant` |
 //! | priorities | `priority`: cutoffs for unscheduled bytes, ranks for scheduled ones | `control`: CUTOFFS |
 //! | order | `srpt`: by bytes left; `lists`: by slot | |
 //! | loss | `wait`: how long an RPC has waited for its peer; `retransmit`: ranges to send again | `resend`: when to send RESEND, and how to answer one |
 //! | | `resend_mark`: whether a peer's RESENDs show progress | |
-//! | | `backoff`, `rate_limit`, `answer_time`: when the next may go | `patience`: what counts as progress |
-//! | queue overflow | `unscheduled_loss`: when unscheduled bytes count as lost | `unscheduled_loss`: which are requested first |
-//! | shares | `share`: how much one peer may take while others compete | `admission`: which new requests leave others their shares |
+//! | | `backoff`, `rate_limit`, `answer_time`: when the next RESEND may be sent | `patience`: what counts as progress |
+//! | queue overflow | `unscheduled_loss`: when unscheduled bytes count as lost | `unscheduled_loss`: which of them are requested first |
+//! | shares | `share`: how much one peer may take while others compete | `admission`: refuses requests that would take the shares of other peers |
 //! | | `unproven`: which half-received requests are evicted first | `unproven` |
-//! | | `prefix`: use of resources by the unproven peers of one prefix; `turns`: which of them is granted to | |
+//! | | `prefix`: resource use by the unproven peers of one prefix; `turns`: which of them receives grants | |
 //! | timers | `timer`: when to check again | `resend`: what an expired timer does |
 //! | the end | `ack`: waiting acknowledgements; `finished`: ids that must not run again | `ack`; `reap`: freeing in portions |
 //! | | `reap`: what must be freed; `unreachable`: ICMP reports | `shrink`: freeing the memory of a peak; `unreachable` |
 //! | traces | | `freeze` |
-//! | proof | `cost`: tests that a packet's work does not grow with the number of RPCs | `check`: all redundant state agrees |
+//! | self-checks | `cost`: tests that a packet's work does not grow with the number of RPCs | `check`: all redundant state agrees |
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]

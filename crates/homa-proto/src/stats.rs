@@ -28,7 +28,7 @@ macro_rules! counters {
 counters! {
     /// Packets received, of all types, valid or not.
     packets_received,
-    /// Packets given out to be sent.
+    /// Packets returned to the driver for sending.
     packets_sent,
     /// Payload bytes of DATA packets received, duplicates included.
     data_bytes_received,
@@ -48,7 +48,7 @@ counters! {
     resends_received,
     /// RESEND packets sent.
     resends_sent,
-    /// Paths to which packets became smaller, because long ones did not arrive.
+    /// Paths for which the packet size was reduced, because long packets did not arrive.
     paths_narrowed,
     /// RPC_UNKNOWN packets received.
     unknowns_received,
@@ -80,19 +80,19 @@ counters! {
     freezes_received,
     /// FREEZE packets sent.
     freezes_sent,
-    /// Packets for ports of other processes of this host, of which only the host-wide parts are processed. No
+    /// Packets for ports of other processes of this host. Only their host-wide parts are processed, and no
     /// other counter includes them.
     foreign_received,
     /// DATA packets retransmitted because of a RESEND.
     retransmits,
-    /// RESENDs answered in part or by BUSY, because their peer's retransmission budget was used up.
+    /// RESENDs answered only in part, or by BUSY, because the peer's retransmission budget was used up.
     resends_over_budget,
     /// Requests started by our clients.
     requests_started,
     /// Requests delivered to our servers.
     requests_delivered,
-    /// Requests delivered to our servers before they were complete. Each also counts as delivered once
-    /// complete.
+    /// Requests delivered to our servers before they were complete. Each is also counted in
+    /// `requests_delivered` once it is complete.
     requests_taken_early,
     /// Responses delivered to our clients.
     responses_delivered,
@@ -108,13 +108,13 @@ counters! {
     requests_restarted,
     /// Server RPCs freed because their client was silent for too long.
     clients_silent,
-    /// Times that a peer's packets showed another dialect than before.
+    /// Times that a peer's packets showed a different dialect than before.
     dialect_changes,
     /// Restarts of peers.
     peer_restarts,
     /// RESENDs sent to challenge a peer to prove its incarnation.
     challenges_sent,
-    /// Peers forgotten to make room.
+    /// Peers forgotten to make room for others.
     peers_evicted,
     /// Half-received requests of unproven peers that were evicted to make room for others.
     unproven_evicted,
@@ -128,13 +128,13 @@ counters! {
     incast_limit_changes,
     /// Messages whose unscheduled bytes were lost and requested again.
     unscheduled_lost,
-    /// Messages that lost their grants and their place to others, because too few of the granted bytes
-    /// arrived.
+    /// Messages that lost their grants and their place among the active messages, because too few of the
+    /// granted bytes arrived.
     messages_stalled,
     /// Packets that had to wait for the pacer.
     pacer_waits,
-    /// Times that messages here began to wait because a shorter one of another endpoint of this host waited
-    /// for the uplink.
+    /// Times that messages of this endpoint began to wait because another endpoint of this host had a shorter
+    /// message waiting for the uplink.
     uplink_left_to_others,
     /// 1 if the uplink's rate is unknown and the pacer does not pace.
     pacer_off,
@@ -144,7 +144,8 @@ counters! {
     drop_invalid,
     /// Dropped: DATA whose bytes had all arrived before.
     drop_duplicate,
-    /// Dropped: a request that has finished, or a RESEND for it from a peer that reads no reason.
+    /// Dropped: a request that has finished, or a RESEND for such a request from a peer that ignores the
+    /// reason in RPC_UNKNOWN.
     drop_finished,
     /// Dropped: a request while the table of finished ids is full.
     drop_finished_full,
@@ -152,17 +153,17 @@ counters! {
     drop_unknown_rpc,
     /// Dropped: a request for a port with no server.
     drop_no_port,
-    /// Dropped: retransmitted, of a request that may have run in a process that is gone.
+    /// Dropped: retransmitted packet of a request that may have run in a process that has ended.
     drop_owner_gone,
-    /// Dropped: from another peer than the RPC's.
+    /// Dropped: packet for an RPC of a different peer.
     drop_wrong_peer,
-    /// Dropped: of an earlier incarnation of the peer.
+    /// Dropped: packet of an earlier incarnation of the peer.
     drop_stale_incarnation,
-    /// Dropped: of a later incarnation of the peer that is not proven yet.
+    /// Dropped: packet of a later incarnation of the peer that is not proven yet.
     drop_unproven_incarnation,
     /// Dropped: message longer than `max_message`.
     drop_too_large,
-    /// Dropped: disagrees with the message's length as first announced.
+    /// Dropped: message length differs from the one first announced.
     drop_length_mismatch,
     /// Dropped: START_MSG of length 0.
     drop_start_empty,
@@ -178,11 +179,11 @@ counters! {
     drop_rpc_limit,
     /// Dropped: `max_incoming_bytes` reached.
     drop_buffer_limit,
-    /// Dropped: a request of a peer that has its share of RPCs, of bytes or of finished ids;
-    /// `PeerInfo::refused` says which peers.
+    /// Dropped: a request of a peer that has used up its share of RPCs, of bytes or of finished ids.
+    /// `PeerInfo::refused` counts them per peer.
     drop_peer_share,
-    /// Dropped: a request of an unproven peer whose address prefix has its share of RPCs, of bytes, of
-    /// finished ids or of peers.
+    /// Dropped: a request of an unproven peer whose address prefix has used up its share of RPCs, of bytes,
+    /// of finished ids or of peers.
     drop_prefix_share,
     /// Dropped: `max_peers` reached and none can be forgotten.
     drop_peer_limit,
@@ -190,25 +191,25 @@ counters! {
     drop_gap_limit,
     /// Dropped: a control packet of ours, `max_control_packets` reached.
     drop_control_limit,
-    /// Dropped: a control packet of ours for an unproven peer that has been sent three times the bytes that
-    /// it sent.
+    /// Dropped: a control packet of ours for an unproven peer to which three times the bytes received from it
+    /// were already sent.
     drop_unproven_limit,
     /// Dropped: a RESEND, `max_retransmits` reached.
     drop_retransmit_limit,
-    /// Dropped: has no meaning in the RPC's state, such as a grant while no message is being sent.
+    /// Dropped: a packet without meaning in the RPC's state, such as a grant while no message is being sent.
     drop_nonsense,
     /// Reports of unreachable ports that were dropped because too many are being processed. A RESEND will
     /// cause another.
     reports_dropped,
     /// Reports of unreachable peers and ports that quote no request of ours. The peer is challenged before
-    /// they are believed.
+    /// such a report is believed.
     reports_doubted,
     /// Acknowledgements forgotten because too many waited; the server will send NEED_ACK.
     acks_forgotten,
 }
 
 /// Why a packet is dropped (TRACE-2). A reference, so that it adds only one word to every result on the
-/// packet path; most results carry none.
+/// packet path; most results carry no cause.
 pub(crate) type DropCause = &'static DropReason;
 
 /// The content of a [`DropCause`].

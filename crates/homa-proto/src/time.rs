@@ -30,7 +30,7 @@ impl Time {
     }
 
     /// Nanoseconds from `earlier` to `self`, or 0 if `earlier` is in fact later. A stale time can therefore
-    /// never become an enormous interval (the underflow that once let a sender overfill its NIC queue).
+    /// never produce an enormous interval (such an underflow once let a sender overfill its NIC queue).
     pub const fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

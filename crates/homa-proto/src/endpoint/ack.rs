@@ -11,15 +11,15 @@ use crate::time::Time;
 use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
 
 impl Endpoint {
-    /// Queues the acknowledgement of a finished client RPC: its server may free it when a packet has carried
-    /// that (ACK-1).
+    /// Queues the acknowledgement of a finished client RPC, so that a packet can carry it to the server,
+    /// which may then free the RPC (ACK-1).
     pub(super) fn queue_ack(&mut self, rpc: &EndedRpc) {
         if rpc.epoch != self.peers[rpc.peer].incarnation.epoch() {
             return;
         }
         if !rpc.is_complete {
-            // ACK-12: a server that still works on a failed RPC is notified at once, by the header's id
-            // (ACK-4).
+            // ACK-12: if the server may still be working on a failed RPC, notify it at once, by the id in the
+            // header (ACK-4).
             let common = self.common(rpc.port, rpc.peer_port, rpc.id);
             self.send_acks(rpc.peer, &common);
             return;
@@ -38,14 +38,14 @@ impl Endpoint {
         }
     }
 
-    /// When waiting acknowledgements must be sent even without a request to carry them; [`Time::NEVER`] if
-    /// none wait.
+    /// The time at which waiting acknowledgements must be sent even without a request to carry them;
+    /// [`Time::NEVER`] if none are waiting.
     pub(super) fn next_ack(&self) -> Time {
         self.waits.acks_due.front().map_or(Time::NEVER, |&(due, _)| due)
     }
 
-    /// Sends acknowledgements in their own packets if five have waited for half a `need_ack_interval_ns`.
-    /// After a whole interval their servers would send NEED_ACK (ACK-3).
+    /// Sends acknowledgements in packets of their own if five have waited for half of `need_ack_interval_ns`.
+    /// After the whole interval the servers would send NEED_ACK (ACK-3).
     pub(super) fn send_due_acks(&mut self, now: Time) {
         while let Some(&(due, peer)) = self.waits.acks_due.front()
             && due <= now
@@ -69,8 +69,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends every waiting acknowledgement from the client port `from_port`. Called before a host falls
-    /// silent, so that no server has to send NEED_ACK (ACK-13). Takes time in proportion to the number of
+    /// Sends every waiting acknowledgement from the client port `from_port`. Called before a host stops
+    /// sending, so that no server has to send NEED_ACK (ACK-13). Takes time in proportion to the number of
     /// peers.
     pub fn flush_acks(&mut self, from_port: u16) {
         let waiting: Vec<u32> =
@@ -87,9 +87,9 @@ impl Endpoint {
         self.queue_control((self.peers[peer].addr, Some(peer)), common, &Body::Ack(acks));
     }
 
-    /// Defers an acknowledgement carried by a DATA packet. If its RPC were ended first, the response to the
-    /// packet's request would wait for that. It is handled in the next drive call without packets, which is
-    /// due at once, or before the packets of the next drive call with packets.
+    /// Defers an acknowledgement carried by a DATA packet, so that the response to the packet's request does
+    /// not wait for the acknowledged RPC to be freed. Deferred acknowledgements are handled in the next drive
+    /// call without packets, which is due at once, or before the packets of the next drive call with packets.
     #[inline(never)]
     pub(super) fn defer_ack(&mut self, now: Time, peer: u32, client_id: u64) {
         if self.waits.deferred_acks.len() >= MAX_DEFERRED {
@@ -106,7 +106,7 @@ impl Endpoint {
         }
     }
 
-    /// Not inlined, so that packets of a large message do not pay for it.
+    /// Not inlined, so that it does not slow down packets of a large message.
     #[inline(never)]
     fn handle_some_deferred_acks(&mut self, now: Time) {
         let mut acks = std::mem::take(&mut self.waits.deferred_acks);
@@ -116,7 +116,8 @@ impl Endpoint {
         self.waits.deferred_acks = acks; // Keep its memory for reuse.
     }
 
-    /// At a limit, RPCs that are already acknowledged must not prevent sending a message of `length` bytes.
+    /// Handles the deferred acknowledgements if sending a message of `length` bytes would exceed a limit:
+    /// RPCs that are already acknowledged must not prevent it.
     pub(super) fn make_room_to_send(&mut self, now: Time, length: u32) {
         let bytes = self.sending.outgoing_bytes + u64::from(length);
         if bytes > self.config.max_outgoing_bytes || self.rpcs.len() >= self.config.max_rpcs as usize {
@@ -124,7 +125,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer, as the client, has finished the RPC `client_id` (ACK-7).
+    /// Frees the server RPC `client_id`, which the peer, as its client, has acknowledged (ACK-7).
     pub(super) fn acknowledged(&mut self, now: Time, peer: u32, client_id: u64) {
         let Some(slot) = self.tables.ids.server(peer, client_id | 1) else { return };
         let rpc = &self.rpcs[slot as usize];
@@ -173,8 +174,8 @@ impl Endpoint {
             // likely lost.
             let rpc = &self.rpcs[slot as usize];
             let due = now.since(rpc.wait.quiet_since) >= self.config.resend_interval_ns / 2;
-            // RESEND-3: if the next step is ours, there is nothing to request, and the server must not take
-            // that for an end.
+            // RESEND-3: if the next step is ours, there is nothing to request, and the server must not
+            // conclude that the RPC has ended.
             let requests = due && self.waits_for_peer(slot) && self.take_resend_now(now, slot);
             let requests = requests && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
             if due && !requests {

@@ -1,5 +1,5 @@
-//! Which new requests are admitted: those that leave other peers, and other address prefixes of unproven
-//! peers, their shares (PROTOCOL.md SHARE).
+//! Admission of new requests: a request must leave other peers, and other address prefixes of unproven peers,
+//! their shares (PROTOCOL.md SHARE).
 
 use std::net::SocketAddr;
 
@@ -21,14 +21,15 @@ pub(super) struct NewRequest<'a> {
     pub common: &'a Common,
     /// The version of our cutoffs in the request.
     pub cutoff_version: u16,
-    /// Bytes that the request is charged for.
+    /// Bytes charged for the request.
     pub bytes: u64,
-    /// Bound on the bytes of all requests together.
+    /// Limit on the total bytes of all requests.
     pub limit: u64,
 }
 
 impl Endpoint {
-    /// The peer that has sent a request. An error if there is no room for it (SHARE-11).
+    /// Returns the peer that has sent a request, and creates it if it is unknown. Fails if there is no room
+    /// for the peer (SHARE-11).
     #[inline]
     pub(super) fn find_or_add_sender(&mut self, now: Time, request: &NewRequest<'_>) -> Result<u32, Refusal> {
         if !self.peers.has_plenty_of_places(&self.config) && self.peers.find(&request.addr).is_none() {
@@ -37,8 +38,8 @@ impl Endpoint {
         self.find_or_add_peer(now, request.addr).ok_or(Refusal::Bound)
     }
 
-    /// Makes room for a new peer, unless it is proven by its request. If its prefix has its share, peers of
-    /// the prefix make room (SHARE-12).
+    /// Makes room for a new peer, unless its request proves it. If the peer's prefix has used up its share,
+    /// peers of that prefix are evicted (SHARE-12).
     #[cold]
     fn make_place(&mut self, now: Time, request: &NewRequest<'_>) -> Result<(), Refusal> {
         if self.is_proven(request) {
@@ -59,13 +60,13 @@ impl Endpoint {
         Err(refusal)
     }
 
-    /// Whether one more RPC may be open (LIMIT-1).
+    /// Whether one more RPC may be opened (LIMIT-1).
     pub(super) fn has_free_rpc(&self) -> bool {
         self.rpcs.len() < self.config.max_rpcs as usize
     }
 
-    /// Checks that other peers keep their share of each resource that a peer's new request takes (SHARE-1,
-    /// SHARE-2): an RPC, its bytes, and a remembered id.
+    /// Checks that a peer's new request leaves other peers their share of each resource that the request
+    /// takes: an RPC, its bytes, and a remembered id (SHARE-1, SHARE-2).
     #[inline]
     pub(super) fn within_share(&mut self, now: Time, request: &NewRequest<'_>) -> Result<(), DropCause> {
         let max_rpcs = Share::of(self.config.max_rpcs.into());
@@ -79,7 +80,7 @@ impl Endpoint {
     fn within_scarce_share(&mut self, now: Time, request: &NewRequest<'_>) -> Result<(), DropCause> {
         let mut refusal = self.refusal(request);
         if refusal.is_some() {
-            // State that is known to be over must not cause a refusal.
+            // RPCs that are already acknowledged must not cause a refusal.
             self.handle_deferred_acks(now);
             self.expire_many_finished(now);
             refusal = self.refusal(request);
@@ -95,18 +96,18 @@ impl Endpoint {
         }
     }
 
-    /// Whether the sender of a request is proven, as far as its request shows.
+    /// Whether the sender of a request is proven, already or by this request.
     fn is_proven(&self, request: &NewRequest<'_>) -> bool {
         request.peer.is_some_and(|peer| self.peers[peer].allowance.proven)
             || self.receiving.cutoffs.proves(request.cutoff_version)
     }
 
-    /// Refuses a request, since the prefix of its unproven sender has its share. The sender gets our cutoffs:
-    /// with their version in its request, it counts for no prefix (SHARE-12).
+    /// Refuses a request, since the prefix of its unproven sender has used up its share. The sender is sent
+    /// our cutoffs: once its requests carry their version, it no longer counts for a prefix (SHARE-12).
     #[cold]
     pub(super) fn refuse_for_prefix(&mut self, request: &NewRequest<'_>) -> DropCause {
         let NewRequest { addr, common, .. } = *request;
-        // Requests that made room may have been the last ones of this peer.
+        // The evicted requests may have been the last ones of this peer.
         let peer = self.peers.find(&addr);
         if let Some(peer) = peer {
             self.peers[peer].allowance.refused += 1;
@@ -128,8 +129,8 @@ impl Endpoint {
         self.lifetimes.finished.admit_prefix(blocks).is_ok() && self.make_room_in_prefix(now, request)
     }
 
-    /// Why the request is refused. `Bound` refers to finished ids only: `make_room` may free room under the
-    /// other bounds.
+    /// Returns why the request is refused, if it is. `Bound` refers to finished ids only: `make_room` may
+    /// free room under the other bounds.
     fn refusal(&self, request: &NewRequest<'_>) -> Option<Refusal> {
         let known = request.peer.map(|peer| &self.peers[peer]);
         let own = known.map_or((0, 0, 0), |peer| {
@@ -147,15 +148,15 @@ impl Endpoint {
         refused.then_some(Refusal::Share)
     }
 
-    /// Makes a new request of an unproven peer fit the share of the peer's prefix (SHARE-12): the longest
-    /// silent requests of that prefix make room for it. False: they are too few.
+    /// Makes a new request of an unproven peer fit the share of the peer's prefix (SHARE-12) by evicting the
+    /// longest silent requests of that prefix. Returns false if evicting them does not free enough.
     fn make_room_in_prefix(&mut self, now: Time, request: &NewRequest<'_>) -> bool {
         for _ in 0..EVICTIONS_PER_PACKET {
             match self.prefix_refusal(request) {
                 None => return true,
                 Some(refusal) => {
                     if !self.displace_of_prefix(now, request.addr.ip()) {
-                        // Where the bound is reached, requests of other prefixes may make room.
+                        // If the bound is reached, requests of other prefixes may be evicted.
                         return refusal == Refusal::Bound;
                     }
                 }
@@ -164,7 +165,7 @@ impl Endpoint {
         self.prefix_refusal(request).is_none()
     }
 
-    /// Why the prefix of the sender may not have the request, too.
+    /// Returns why the request would exceed the share of the sender's prefix, if it would.
     fn prefix_refusal(&self, request: &NewRequest<'_>) -> Option<Refusal> {
         let held = self.peers.prefixes.held_by(request.addr.ip());
         let rpcs = prefix::admit(self.config.max_rpcs.into(), held.rpcs.into(), self.rpcs.len() as u64, 1);

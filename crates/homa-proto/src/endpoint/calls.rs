@@ -1,4 +1,5 @@
-//! The application's operations on an RPC: send the request, answer it, take it early, give it up.
+//! The application's operations on an RPC: sending the request, answering it, taking it early, and giving up
+//! the RPC.
 
 use std::net::SocketAddr;
 
@@ -63,7 +64,7 @@ impl Endpoint {
             self.open_long_message(slot); // DIALECT-4
         }
         self.queue_if_sendable(slot);
-        // A planted fault that the swarm must find, "call_unwatched": a call has no timer until its request
+        // A planted fault that the swarm must find, "call_unwatched": a call has no timer before its request
         // has been sent.
         #[cfg(not(homa_canary = "call_unwatched"))]
         self.waits.timers.arm(slot, now + self.config.resend_interval_ns); // PEER-15
@@ -102,13 +103,13 @@ impl Endpoint {
     }
 
     /// Sets [`Config::request_readable_step`](crate::Config::request_readable_step) for requests that begin
-    /// from now on. Their contiguous bytes are reported each time they grow by `step` bytes. 0: a request is
-    /// reported only when it is complete.
+    /// from now on. Such a request is reported each time its contiguous bytes have grown by `step`. 0: a
+    /// request is reported only when it is complete.
     pub fn set_request_readable_step(&mut self, step: u32) {
         self.config.request_readable_step = step;
     }
 
-    /// What is known of a request that is still arriving; `None` if it is complete or gone.
+    /// Returns the state of a request that is still arriving; `None` if it is complete or has ended.
     pub fn arriving_request(&self, rpc: RpcKey) -> Option<ArrivingRequest> {
         let rpc = &self.rpcs[self.slot(rpc)? as usize];
         let (end, length) = (rpc.incoming.gaps.contiguous(), rpc.incoming.length);
@@ -117,11 +118,11 @@ impl Endpoint {
     }
 
     /// Hands an incomplete request to the application, after [`Event::Readable`](crate::Event::Readable) has
-    /// reported it. Its bytes are then reported each time `step` more are contiguous (0: not again). The
+    /// reported it. After that, it is reported each time `step` more bytes are contiguous (0: never). The
     /// reports end with [`Event::Request`](crate::Event::Request) when the request is complete, or with
-    /// [`Event::Done`](crate::Event::Done) if it never will be. However it ends, it will not be delivered
-    /// again (AMO-12). It can be answered once it is complete. Returns false if it is complete already, or
-    /// gone.
+    /// [`Event::Done`](crate::Event::Done) if it never will be. In either case the request is not delivered
+    /// again (AMO-12). It can be answered once it is complete. Returns false if the request is already
+    /// complete or has ended.
     pub fn take_early(&mut self, rpc: RpcKey, step: u32) -> bool {
         let Some(slot) = self.slot(rpc) else { return false };
         let rpc = &mut self.rpcs[slot as usize];
@@ -143,8 +144,8 @@ impl Endpoint {
         }
     }
 
-    /// Ends an RPC on this side alone: without an event, and without a packet to the peer. A server's request
-    /// counts as served, and its id as finished. A stale key is ignored.
+    /// Ends an RPC on this side only, without an event and without a packet to the peer. On a server, the
+    /// request counts as served, and its id as finished. A stale key is ignored.
     ///
     /// Only for simulations of one-way messages, whose harness ends both sides when the request is delivered.
     /// Code that talks to a peer never calls it.

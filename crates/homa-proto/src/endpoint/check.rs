@@ -157,7 +157,7 @@ impl Endpoint {
         );
     }
 
-    /// LIMIT-1
+    /// LIMIT-1: every number is within its configured bound.
     fn check_bounds(&self) {
         let config = &self.config;
         assert!(self.rpcs.len() <= config.max_rpcs as usize, "max_rpcs");

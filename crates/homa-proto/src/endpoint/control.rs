@@ -1,5 +1,5 @@
-//! Control packets, which go before all messages: answers, CUTOFFS, and their bounds (PROTOCOL.md PRIO,
-//! LIMIT, SHARE).
+//! Control packets, which are sent before all messages: answers and CUTOFFS, and the limits on control
+//! packets (PROTOCOL.md PRIO, LIMIT, SHARE).
 
 use std::net::SocketAddr;
 
@@ -28,9 +28,9 @@ impl Endpoint {
         }
     }
 
-    /// Takes the bytes of a control packet from the credit of an unproven peer (SHARE-9). Returns whether the
-    /// packet may be sent. An address that is no known peer has no credit: only answers are sent to it, each
-    /// with at most three times the bytes of the packet that it answers.
+    /// Deducts the bytes of a control packet from the credit of an unproven peer (SHARE-9). Returns whether
+    /// the packet may be sent. An unknown address needs no credit: only answers are sent to it, each at most
+    /// three times as long as the packet that it answers.
     pub(super) fn take_credit(&mut self, peer: Option<u32>, common: &Common, body: &Body) -> bool {
         let Some(peer) = peer.filter(|&peer| !self.peers[peer].allowance.proven) else { return true };
         let may = self.peers[peer].allowance.take_credit(wire::encode(common, body).as_slice().len());
@@ -63,9 +63,9 @@ impl Endpoint {
     pub(super) fn send_unknown(&mut self, to: SocketAddr, received: &Common, reason: UnknownReason) {
         let common = self.common(received.dest_port, received.source_port, received.sender_id ^ 1);
         let peer = self.peers.find(&to);
-        // INCAST-6: a request of which nothing arrived is sent again, and must not overflow the same queue
-        // again.
-        // LIMIT-6: if there is room for only one packet, it is the answer.
+        // INCAST-6: a request of which nothing arrived will be sent again, and must not overflow the same
+        // queue again, so the limit is sent as well. LIMIT-6: if there is room for only one packet, send the
+        // answer.
         let has_room = self.sending.control.len() + 2 <= self.config.max_control_packets as usize;
         if has_room
             && reason == UnknownReason::Unknown
@@ -93,7 +93,7 @@ impl Endpoint {
             || peer().is_some_and(|peer| kept(peer) || reads_none(peer))
     }
 
-    /// Sends a peer our cutoffs, unless the same version was sent a moment ago.
+    /// Sends our cutoffs to a peer, unless the same version was sent to it just before.
     pub(super) fn send_cutoffs(&mut self, now: Time, slot: u32, peer: u32) {
         if self.dialect_of(peer) == Dialect::Three {
             return; // DIALECT-11
@@ -104,8 +104,8 @@ impl Endpoint {
         }
     }
 
-    /// INCAST-6: if the peer was not yet sent the present limit in an answer to its DATA, the limit goes with
-    /// the next response.
+    /// INCAST-6: sends the current limit before the next response, if no answer to the peer's DATA has
+    /// carried it yet.
     pub(super) fn send_changed_limit(&mut self, now: Time, slot: u32, peer: u32) {
         let known = &self.peers[peer];
         if self.receiving.incast_estimator.limit().is_some()

@@ -6,7 +6,7 @@ use crate::receive_coalescing::ReceiveRun;
 use crate::time::Time;
 
 impl Endpoint {
-    /// Handles a burst of packets. Payload of incoming messages goes to `sink`; all other results wait to be
+    /// Handles a burst of packets. The payload of incoming messages goes to `sink`; all other results must be
     /// polled.
     pub fn handle_packets<'a>(
         &mut self,
@@ -39,12 +39,13 @@ impl Endpoint {
         self.reap(now);
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When `handle_timeout` and `poll_transmit` must be called next; may be in the past.
+    /// Returns the time at which `handle_timeout` and `poll_transmit` must be called next. It may be in the
+    /// past.
     pub fn poll_timeout(&self) -> Option<Time> {
         let reap = if self.has_reaping() { self.now } else { Time::NEVER };
         let pacer =
@@ -56,14 +57,14 @@ impl Endpoint {
         (next != Time::NEVER).then_some(next)
     }
 
-    /// Handles a bounded part of the due work, so that packets need not wait. `poll_timeout` reports whether
-    /// more is due.
+    /// Handles a bounded part of the work that is due, so that received packets need not wait. `poll_timeout`
+    /// reports whether more is due.
     pub fn handle_timeout(&mut self, now: Time) {
         let now = self.advance(now);
         if !self.waits.deferred_acks.is_empty() {
             self.handle_deferred_acks(now);
             if self.poll_timeout().is_none_or(|due| due > now) {
-                // Nothing else was due. Every RPC of a server reaches this point.
+                // Only this was due. Every RPC of a server reaches this point.
                 self.send_grants(now);
                 return;
             }
@@ -81,7 +82,7 @@ impl Endpoint {
         self.detect_unscheduled_loss(now);
         self.send_grants(now);
         self.shrink_if_due(now);
-        // A caller whose driver is full cannot poll for packets: do not report this pacer time again.
+        // A caller whose driver is full cannot poll for packets, so do not report the same pacer time again.
         self.sending.ready.waits_for_pacer &= !self.sending.pacer.may_send(now);
     }
 

@@ -1,4 +1,5 @@
-//! Freezes the time traces of a host and of its peers at one moment, so that all of them show what led to it.
+//! Freezes the time traces of a host and of its peers at the same moment, so that all of them show what
+//! preceded it.
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -10,12 +11,12 @@ use crate::contract::Event;
 use crate::peer::peer_number;
 use crate::wire::Body;
 
-/// Maximum FREEZE events that the application has not polled yet: it needs to know that there were some, not
-/// how many.
+/// Maximum number of FREEZE events that the application has not polled yet. The application needs to know
+/// that some arrived, not how many.
 const MAX_FREEZE_EVENTS: usize = 4_096;
 
-/// Maximum peers that are sent a FREEZE at a time: a rack and more. Their packets go before all messages, and
-/// take some 10 us on a link of 25 Gbit/s.
+/// Maximum number of peers to which FREEZE is sent at a time: more than a rack. The packets are sent before
+/// all messages, and take about 10 us on a 25 Gbit/s link.
 pub const MAX_FREEZE_PEERS: usize = 512;
 
 impl Endpoint {
@@ -26,10 +27,10 @@ impl Endpoint {
         }
     }
 
-    /// Sends a FREEZE packet to each peer from which any packet came, and returns the number of packets. If
-    /// there are more than [`MAX_FREEZE_PEERS`], only those with the most recent packets get one (FREEZE-3).
-    /// The packets go with the other control packets, before all messages. The caller must freeze this host's
-    /// own trace.
+    /// Sends a FREEZE packet to each peer from which any packet has been received, and returns the number of
+    /// packets. If there are more than [`MAX_FREEZE_PEERS`] such peers, only those heard from most recently
+    /// get a packet (FREEZE-3). Like all control packets, these are sent before all messages. The caller must
+    /// freeze this host's own trace.
     pub fn freeze_peers(&mut self) -> usize {
         let recent = self.peers.iter().filter(|(_, peer)| peer.silence.has_sent());
         let mut recent: Vec<(Reverse<u64>, u32)> =
@@ -38,7 +39,7 @@ impl Endpoint {
         recent.truncate(MAX_FREEZE_PEERS);
         for &(_, peer) in &recent {
             let known = &self.peers[peer];
-            // Use the ports of any RPC with the peer, so that a filter lets the packet through.
+            // Use the ports of an existing RPC with the peer, so that packet filters let the FREEZE through.
             let rpc =
                 self.tables.peer_rpcs.iter(&known.rpcs.list).next().map(|slot| &self.rpcs[slot as usize]);
             let (port, peer_port, id) = rpc.map_or((0, 0, 0), |rpc| (rpc.port, rpc.peer_port, rpc.id));

@@ -11,24 +11,24 @@ use crate::time::Time;
 use crate::wire::{Body, Grant};
 
 impl Endpoint {
-    /// Bytes granted and not yet received over all incoming messages, including unscheduled ones. Grants to
-    /// proven peers raise them to `max_incoming` at most (GRANT-5).
+    /// Returns the bytes granted and not yet received, including unscheduled bytes, summed over all incoming
+    /// messages. Grants to proven peers raise the sum to at most `max_incoming` (GRANT-5).
     pub fn granted_bytes(&self) -> u64 {
         self.receiving.grants.total_incoming
     }
 
-    /// The part of [`granted_bytes`](Endpoint::granted_bytes) that counts against `max_incoming` in grants to
-    /// proven peers (LIMIT-10).
+    /// Returns the part of [`granted_bytes`](Endpoint::granted_bytes) that counts against `max_incoming` in
+    /// grants to proven peers (LIMIT-10).
     pub fn counted_bytes(&self) -> u64 {
         self.receiving.grants.counted(self.receiving.grants.budget())
     }
 
-    /// Whether some incoming message has ungranted bytes.
+    /// Whether any incoming message has ungranted bytes.
     pub fn waits_for_grants(&self) -> bool {
         !self.receiving.grants.is_empty()
     }
 
-    /// Bytes that the windows of the active messages leave to be granted.
+    /// Bytes that the windows of the active messages still permit to grant.
     pub(super) fn grant_windows(&self) -> u64 {
         let max = self.config.max_overcommit as usize;
         let window = window(&self.config, self.receiving.grants.active(max).count());
@@ -40,7 +40,7 @@ impl Endpoint {
         self.receiving.grants.active(max).map(open).sum()
     }
 
-    /// Maximum of bytes granted and not received: the budget without the reserve for unscheduled bytes.
+    /// Maximum bytes granted and not yet received: the budget minus the reserve for unscheduled bytes.
     pub(super) fn grant_budget(&self) -> u64 {
         let budget = self.receiving.grants.budget();
         budget
@@ -52,8 +52,8 @@ impl Endpoint {
             )
     }
 
-    /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs
-    /// less than choosing again after each packet.
+    /// Chooses and queues grants. Called once at the end of a burst, which costs less than choosing after
+    /// each of its packets.
     #[inline]
     pub(super) fn send_grants(&mut self, now: Time) {
         if !std::mem::take(&mut self.receiving.grants.dirty)
@@ -70,7 +70,7 @@ impl Endpoint {
         }
         let most = self.grant_budget();
         if self.receiving.grants.counted(most) >= most {
-            // Nothing to grant to any message; most packets of a busy receiver end here.
+            // The budget is used up, as it is after most packets at a busy receiver.
             self.send_fifo_grant(now);
             return;
         }
@@ -99,7 +99,7 @@ impl Endpoint {
         self.send_fifo_grant(now);
     }
 
-    /// GRANT-9: grants the oldest message its share, at a priority that no other grant exceeds (GRANT-10).
+    /// GRANT-9: grants the oldest message its share, at the highest priority of any grant (GRANT-10).
     fn send_fifo_grant(&mut self, now: Time) {
         let increment = self.config.fifo_grant_increment;
         let Some(slot) = self.receiving.grants.fifo_due(increment) else { return };
