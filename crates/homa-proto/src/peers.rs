@@ -1,5 +1,4 @@
-//! The table of peers: which are known, and which can be forgotten to make room (PROTOCOL.md PEER-11,
-//! SHARE-11).
+//! The table of known peers, and the choice of peers to forget to make room (PROTOCOL.md PEER-11, SHARE-11).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -14,8 +13,8 @@ use crate::prefix::{self, Prefixes};
 use crate::share::{Refusal, Share};
 use crate::time::Time;
 
-/// Peers examined when one must be forgotten to make room. The bound limits the work, and finds a peer unless
-/// nearly all are in use.
+/// Number of peers examined when one must be forgotten to make room. It limits the work, and is enough to
+/// find a peer unless nearly all are in use.
 const EVICT_STEPS: usize = 16;
 
 #[derive(Debug)]
@@ -31,8 +30,8 @@ pub(crate) struct Peers {
     last: Cell<Option<(SocketAddr, u32)>>,
 }
 
-/// Places in the table of peers that unproven peers may have. The rest is reserved for proven peers and for
-/// peers that we call (SHARE-11).
+/// Number of places in the table that unproven peers may occupy. The rest is reserved for proven peers and
+/// for peers that we call (SHARE-11).
 fn unproven_places(config: &Config) -> u64 {
     (config.max_peers - config.max_peers / 4).into()
 }
@@ -56,7 +55,7 @@ impl Peers {
     }
 
     /// Adds the peer at `addr`, which must not be known. `None` if the limit is reached and no peer can be
-    /// forgotten. The flag reports whether another peer was forgotten.
+    /// forgotten. The flag tells whether another peer was forgotten.
     pub(crate) fn add(&mut self, addr: SocketAddr, now: Time, config: &Config) -> Option<(u32, bool)> {
         debug_assert_eq!(self.find(&addr), None);
         let evicted = self.slots.len() >= config.max_peers as usize;
@@ -83,7 +82,8 @@ impl Peers {
         false
     }
 
-    /// Whether any unproven peer has a place in the table: unproven peers hold less than half of theirs.
+    /// Whether the table has a place for any unproven peer without a check of its prefix: unproven peers
+    /// occupy less than half of their places.
     pub(crate) fn has_plenty_of_places(&self, config: &Config) -> bool {
         Share::of(unproven_places(config)).leaves_half_free(self.unproven as u64, 1)
     }
@@ -95,8 +95,8 @@ impl Peers {
         prefix::admit(unproven_places(config), own.into(), self.unproven as u64, 1)
     }
 
-    /// Forgets one unproven peer, if a few examined slots hold one that can be forgotten without loss: of the
-    /// prefix of `addr`, or of any prefix.
+    /// Forgets one unproven peer, of the prefix of `of` or of any prefix, if a few examined slots hold one
+    /// that can be forgotten without loss.
     pub(crate) fn evict_unproven(&mut self, of: Option<SocketAddr>, now: Time, config: &Config) -> bool {
         let prefix = of.map(|addr| self.prefixes.find(addr.ip()));
         self.evict(now, config, |peer| {
@@ -126,7 +126,7 @@ impl Peers {
         }
     }
 
-    /// A block of finished ids of the peer was forgotten.
+    /// Counts the removal of a block of finished ids of the peer.
     pub(crate) fn remove_block(&mut self, peer: u32) {
         let known = &mut self.slots[peer as usize];
         known.rpcs.finished_blocks -= 1;

@@ -1,10 +1,10 @@
-//! Ids of new requests, and the range of them that this endpoint may use (PROTOCOL.md ID, HOST).
+//! Ids of new requests, and the range of ids that this endpoint may use (PROTOCOL.md ID, HOST).
 
 use super::state::Endpoint;
 
 impl Endpoint {
-    /// Takes the next id for a request to `peer` that will be in `slot`, and enters it in the table of ids.
-    /// No open RPC has it. `None` if the endpoint has used up its ids (HOST-3).
+    /// Takes the next id that no open RPC has, for a request to `peer` that will be in `slot`, and enters it
+    /// in the table of ids. `None` if the endpoint has used up its ids (HOST-3).
     pub(super) fn take_id(&mut self, peer: u32, slot: u32) -> Option<u64> {
         let offset = self.peers[peer].ids;
         while let Some(id) = self.ids.take(offset, &self.config) {
@@ -15,11 +15,11 @@ impl Endpoint {
         None
     }
 
-    /// Assigns the `count` counter values from the even `first` on, two apart, to the next requests; those of
-    /// other endpoints are skipped (ID-4). When they are used up, no request is sent before the next call
-    /// (HOST-3). Without any call, ids are unlimited.
+    /// Sets the counter values for the next requests: `count` values from `first` (even) on, two apart,
+    /// skipping those of other endpoints (ID-4). When they are used up, no request can be sent until the next
+    /// call (HOST-3). If this function is never called, ids are unlimited.
     ///
-    /// Ids are unique between endpoints with disjoint ranges that use the same
+    /// Ids are unique across endpoints that have disjoint ranges and use the same
     /// [`Config::id_seed`](crate::Config::id_seed), which must not be 0.
     ///
     /// # Panics

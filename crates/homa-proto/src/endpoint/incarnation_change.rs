@@ -1,9 +1,9 @@
-//! Incarnations of peers: how a restart is detected, and how a peer is challenged if that is not certain
-//! (PEER-6 to PEER-9, PEER-16).
+//! Incarnations of peers: how a restart is detected, and how a peer is challenged if the restart is not
+//! certain (PEER-6 to PEER-9, PEER-16).
 //!
-//! A sender's address can be forged, and so can an incarnation. An off-path attacker cannot know an id of our
-//! RPCs. A packet that has such an id, or repeats a number made for this purpose, therefore comes from a host
-//! that receives our packets.
+//! A sender's address can be forged, and so can an incarnation. But an off-path attacker cannot know the ids
+//! of our RPCs. A packet that carries the id of one of our RPCs, or repeats the number from a challenge,
+//! therefore comes from a host that receives our packets.
 
 use std::net::SocketAddr;
 
@@ -41,7 +41,7 @@ impl Endpoint {
         Ok(Some(peer))
     }
 
-    /// Handles a packet that is not of the known incarnation of one of ours.
+    /// Handles a packet unless it carries the known incarnation of a peer of this implementation.
     #[cold]
     fn handle_change(
         &mut self,
@@ -61,7 +61,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether a packet carries the incarnation of its peer that is proven here. The header is sufficient.
+    /// Whether a packet carries the proven incarnation of its peer. Only the packet's header is needed.
     pub fn has_proven(&self, packet: &RxPacket<'_>) -> bool {
         let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
         let known = self.peers.find(&packet.from).map(|peer| &self.peers[peer]);
@@ -116,9 +116,10 @@ impl Endpoint {
         if matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0 {
             known.incarnation.challenge.add_claim(common);
         }
-        // The packet may be a challenge. Two hosts that each know an earlier incarnation of the other would
-        // otherwise drop each other's challenges for ever. The answer goes first: if there is room for only
-        // one control packet (LIMIT-6), the hosts would otherwise only challenge each other.
+        // The packet may be a challenge, which must be answered: two hosts that each know an earlier
+        // incarnation of the other would otherwise drop each other's challenges for ever. The answer is
+        // queued before our own challenge: if there is room for only one control packet (LIMIT-6), the hosts
+        // would otherwise keep challenging each other without an answer.
         let may_challenge = matches!(packet.body, Body::Resend(_));
         let answered = if may_challenge && self.find_rpc(Some(peer), common.sender_id).is_err() {
             self.answer_unknown_resend(now, from, Some(peer), common)
@@ -130,10 +131,10 @@ impl Endpoint {
         Err(refusal)
     }
 
-    /// PEER-6, PEER-7: the incarnation of `packet` is proven.
+    /// PEER-6, PEER-7: replaces the peer's incarnation by that of `packet`, which is proven.
     fn replace_incarnation(&mut self, now: Time, peer: u32, packet: &Packet, answers: bool) {
         self.handle_deferred_acks(now);
-        // The earlier incarnation may not have come from the peer. The peer then still has our requests.
+        // The earlier incarnation may have been forged. In that case the peer still has our requests.
         let survivors = if self.peers[peer].incarnation.is_proven() {
             self.answered_by_new_incarnation(peer, packet).into_iter().collect()
         } else {
@@ -155,17 +156,17 @@ impl Endpoint {
         }
     }
 
-    /// The RPC of a packet that shows a peer's restart, if only the new incarnation can have answered it
-    /// (PEER-6).
+    /// Returns the RPC of a packet that shows a peer's restart, if only the new incarnation can have sent
+    /// this answer (PEER-6).
     fn answered_by_new_incarnation(&self, peer: u32, packet: &Packet) -> Option<u32> {
-        // All other packets about an RPC come only from a host that has received packets of that RPC.
+        // A host sends any other packet about an RPC only after receiving packets of that RPC.
         let answers = !matches!(packet.body, Body::RpcUnknown(_) | Body::Freeze | Body::Ack(_));
         let slot = self.find_rpc(Some(peer), packet.common.sender_id).ok()?;
         let rpc = &self.rpcs[slot as usize];
         (answers && rpc.state.is_client() && !rpc.wait.answered).then_some(slot)
     }
 
-    /// Our open requests of the present epoch of a peer.
+    /// Returns our open requests that belong to the peer's current epoch.
     fn requests_to(&self, peer: u32) -> Vec<u32> {
         let known = &self.peers[peer];
         if known.rpcs.count() == known.rpcs.servers() {
@@ -178,7 +179,7 @@ impl Endpoint {
         self.tables.peer_rpcs.iter(&known.rpcs.list).filter(is_ours).collect()
     }
 
-    /// Moves an RPC into the present epoch of its peer; it is then the youngest of the peer's RPCs.
+    /// Moves an RPC into its peer's current epoch, where it becomes the youngest of the peer's RPCs.
     fn carry_over(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let peer = &mut self.peers[rpc.peer];
@@ -187,8 +188,8 @@ impl Endpoint {
         self.tables.peer_rpcs.push_back(&mut peer.rpcs.list, rpc.peer, slot);
     }
 
-    /// Requests a request whose packet was dropped while nothing was proven, so that it need not wait for the
-    /// client's own timeout.
+    /// Sends RESEND for a request whose packet was dropped before the incarnation was proven, so that the
+    /// request need not wait for the client's own timeout.
     fn request_dropped(&mut self, peer: u32, dropped: &Common) {
         if self.tables.ports.accepts(dropped.dest_port) {
             let common = self.common(dropped.dest_port, dropped.source_port, dropped.sender_id | 1);
@@ -204,9 +205,9 @@ impl Endpoint {
         self.queue_control((to, Some(peer)), common, &Body::Resend(resend));
     }
 
-    /// Challenges a peer to prove its identity by a RESEND for an RPC that does not exist. Every Homa answers
-    /// it with RPC_UNKNOWN and the same id; a peer of this implementation adds its incarnation (PEER-16).
-    /// `port` is used if it is open here.
+    /// Challenges a peer to prove its identity, by sending RESEND for an RPC that does not exist. Every Homa
+    /// implementation answers with RPC_UNKNOWN and the same id; a peer of this implementation adds its
+    /// incarnation (PEER-16). The RESEND is sent from `port` if that port is open here.
     pub(super) fn challenge(&mut self, now: Time, peer: u32, port: u16, peer_port: u16) {
         if !self.peers[peer].incarnation.challenge.take_if_due(now, self.config.resend_spacing_ns) {
             return;
@@ -223,7 +224,7 @@ impl Endpoint {
         self.queue_resend_of_all(peer, &common);
     }
 
-    /// An id that steers its packets here, and that no open request of ours has.
+    /// Returns an unpredictable id that steers packets to this endpoint and that no open request of ours has.
     fn unpredictable_id(&mut self) -> u64 {
         loop {
             let id = self.ids.challenge(&self.config);
@@ -233,8 +234,8 @@ impl Endpoint {
         }
     }
 
-    /// A port of this endpoint at which the peer's answer arrives: `port`, or that of an RPC with the peer if
-    /// another endpoint owns `port`.
+    /// Returns a port of this endpoint to which the peer can answer: `port`, or the port of an RPC with the
+    /// peer if another endpoint owns `port`.
     fn own_port(&self, peer: u32, port: u16) -> Option<u16> {
         if self.tables.ports.is_open(port) {
             return Some(port);
@@ -248,8 +249,8 @@ impl Endpoint {
             && self.peers[peer].incarnation.challenge.is_of(packet.common.sender_id)
     }
 
-    /// Handles the answer to a challenge; returns whether the packet is one. Its incarnation is already
-    /// stored as the peer's.
+    /// Handles the answer to a challenge; returns whether the packet is such an answer. The packet's
+    /// incarnation is already stored as the peer's.
     pub(super) fn take_answer(&mut self, peer: Option<u32>, packet: &Packet) -> bool {
         let Some(peer) = peer.filter(|&peer| self.answers_challenge(peer, packet)) else { return false };
         self.peers[peer].incarnation.note_answer(packet.common.incarnation);
@@ -257,7 +258,8 @@ impl Endpoint {
         true
     }
 
-    /// The peer has sent the id of a request of ours, together with the known incarnation.
+    /// Records that the peer has sent the id of one of our requests, which proves `announced` if it is the
+    /// known incarnation.
     pub(super) fn prove_incarnation(&mut self, peer: u32, announced: Incarnation) {
         self.peers[peer].incarnation.prove(announced);
     }

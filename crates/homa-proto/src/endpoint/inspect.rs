@@ -1,4 +1,4 @@
-//! What callers and tools can see of the endpoint.
+//! Read access to the endpoint's state, for callers and tools.
 
 use std::net::SocketAddr;
 
@@ -14,24 +14,25 @@ use crate::stats::Stats;
 use crate::wire::PRIORITIES;
 
 impl Endpoint {
-    /// The RPC's id in packets: even for a client's RPC, odd for a server's. `None` if the key is stale.
+    /// Returns the RPC's id in packets: even on the client, odd on the server. `None` if the key is stale.
     pub fn rpc_id(&self, rpc: RpcKey) -> Option<u64> {
         self.slot(rpc).map(|slot| self.rpcs[slot as usize].id)
     }
 
-    /// How a time trace identifies a live RPC: by its id, and by the number of its peer
+    /// Returns what identifies a live RPC in a time trace: its id, and the number of its peer
     /// ([`peer_numbers`](Endpoint::peer_numbers)).
     pub fn traced(&self, rpc: RpcKey) -> Option<(u64, u16)> {
         let rpc = &self.rpcs[self.slot(rpc)? as usize];
         Some((rpc.id, peer_number(rpc.peer)))
     }
 
-    /// Number of open RPCs, as client and as server.
+    /// Returns the number of open RPCs, as client and as server.
     pub fn open_rpcs(&self) -> usize {
         self.rpcs.len()
     }
 
-    /// What is known of each peer, in no particular order. Takes time in proportion to the number of peers.
+    /// Returns the information about each peer, in no particular order. Takes time proportional to the number
+    /// of peers.
     pub fn peers(&self) -> impl Iterator<Item = PeerInfo> + '_ {
         self.peers.iter().map(|(peer, known)| PeerInfo {
             addr: known.addr,
@@ -46,8 +47,8 @@ impl Endpoint {
         })
     }
 
-    /// Maximum unscheduled bytes of a message announced to peers, because too many once arrived at the same
-    /// time. `None`: peers are sent no limit.
+    /// Returns the limit on the unscheduled bytes of a message that is announced to peers, because too many
+    /// unscheduled bytes arrived at the same time. `None`: no limit is announced.
     pub fn unsched_limit(&self) -> Option<u32> {
         self.receiving.incast_estimator.limit()
     }
@@ -77,9 +78,9 @@ impl Endpoint {
         &mut self.trace
     }
 
-    /// The number of each peer in the trace ([`Place::peer`](homa_trace::Place::peer)), with its address. The
-    /// number of a forgotten peer is reused. Peers beyond the range of a trace record share the last number
-    /// and are not listed.
+    /// Returns the number of each peer in the trace ([`Place::peer`](homa_trace::Place::peer)), with the
+    /// peer's address. The number of a forgotten peer is reused. Peers whose numbers do not fit a trace
+    /// record share the last number and are not listed.
     pub fn peer_numbers(&self) -> impl Iterator<Item = (u16, SocketAddr)> + '_ {
         let numbered = self.peers.iter().map(|(slot, peer)| (peer_number(slot), peer.addr));
         numbered.filter(|(number, _)| *number != u16::MAX)
@@ -90,8 +91,8 @@ impl Endpoint {
         self.slot(rpc).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }
 
-    /// Progress of each RPC of one of this host's ports, oldest first. Takes time in proportion to their
-    /// number.
+    /// Returns the progress of each RPC of one of this host's ports, oldest first. Takes time proportional to
+    /// their number.
     pub fn rpcs_at(&self, port: u16) -> impl Iterator<Item = RpcInfo> + '_ {
         self.tables.port_rpcs.iter(port).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }

@@ -1,8 +1,8 @@
 //! The endpoint: one type, one drive contract.
 //!
-//! `state` contains the whole state, in parts that do not depend on the endpoint and are defined outside this
-//! folder. Each other file adds the methods of one concept: they read several parts, decide by the parts'
-//! functions, and queue packets and events.
+//! `state` contains the whole state, in parts that are defined outside this folder and do not depend on the
+//! endpoint. Each other file adds the methods of one concept: they read several parts, call the parts'
+//! decision functions, and queue packets and events.
 
 mod ack;
 mod admission;

@@ -8,7 +8,7 @@ use crate::wire::DATA_HEADER_LEN;
 
 impl Endpoint {
     /// Sets the largest Homa packet (including the header) that the path to `peer` carries, 57 to 65535
-    /// bytes; other values are clamped. Does nothing for an unknown peer. It also applies to bytes sent
+    /// bytes; other values are clamped. Does nothing for an unknown peer. The size also applies to bytes sent
     /// before: retransmissions are cut to the new size.
     pub fn set_peer_max_packet(&mut self, peer: SocketAddr, bytes: u32) {
         if let Some(peer) = self.peers.find(&peer) {
@@ -16,9 +16,10 @@ impl Endpoint {
         }
     }
 
-    /// A peer whose path may have become narrower, since the peer has requested bytes again. The caller
-    /// checks the path and reports its size by [`set_peer_max_packet`](Endpoint::set_peer_max_packet).
-    /// `None`: there is no more. Call it after `handle_packets`.
+    /// Returns a peer whose path may have become narrower, since the peer has requested bytes again. The
+    /// caller must check the path and report its maximum packet size with
+    /// [`set_peer_max_packet`](Endpoint::set_peer_max_packet). `None`: no further peer. Call it after
+    /// `handle_packets`.
     pub fn poll_path(&mut self) -> Option<SocketAddr> {
         while let Some(peer) = self.sending.paths_to_check.pop_front() {
             // The slot may hold another peer by now.
@@ -29,20 +30,21 @@ impl Endpoint {
         None
     }
 
-    /// The peer requests bytes again that were already sent of the RPC's outgoing message.
+    /// Requests a check of the path, since the peer has requested bytes of the RPC's outgoing message that
+    /// were already sent.
     pub(super) fn request_path_check(&mut self, now: Time, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let known = &mut self.peers[rpc.peer];
         // SEND-15
         let has_room = self.sending.paths_to_check.len() < self.config.max_peers as usize;
-        // A planted fault that the swarm must find: the present width of the path is never checked.
+        // A planted fault that the swarm must find: the path's current maximum packet size is never checked.
         #[cfg(homa_canary = "path_unquestioned")]
         let has_room = has_room && self.config.max_peers == 0;
         if has_room && known.path.request_check() {
             self.sending.paths_to_check.push_back(rpc.peer);
         }
-        // A planted fault that the swarm must find: packets never become smaller, however often they are
-        // lost.
+        // A planted fault that the swarm must find: packets never become smaller, no matter how many times
+        // they are lost.
         #[cfg(homa_canary = "path_stays_wide")]
         let _ = std::mem::take(&mut rpc.requested.repeats);
         // SEND-16
@@ -64,7 +66,7 @@ impl Endpoint {
         }
     }
 
-    /// Tries long packets to `peer` again if it is time for that (SEND-16).
+    /// Tries long packets to `peer` again when the retry is due (SEND-16).
     pub(super) fn widen_path(&mut self, now: Time, peer: u32) {
         self.peers[peer].path.widen(now);
     }

@@ -1,26 +1,26 @@
-//! How long an RPC waits: only progress restarts its timeouts (PROTOCOL.md PEER-3, PEER-14, PEER-15).
+//! How long RPCs wait: only progress restarts their timeouts (PROTOCOL.md PEER-3, PEER-14, PEER-15).
 
 use super::state::Endpoint;
 use crate::resend_mark::Request;
 use crate::rpc::RpcState;
 use crate::time::{SEC, Time};
 
-/// Minimum pause before the next check of an RPC whose next step is local: a packet to send or a grant to
-/// give. A million RPCs may be in this state, and each check takes 80 instructions. A driver that accepts no
-/// packets is detected with the same delay.
+/// Minimum interval between checks of an RPC whose next step is local: a packet to send or a grant to give. A
+/// million RPCs may be in this state, and each check takes 80 instructions. A driver that accepts no packets
+/// is detected after the same interval.
 const WATCH_NS: u64 = SEC;
 
 impl Endpoint {
-    /// Records a RESEND for the RPC's outgoing message that begins at `offset` (PEER-3): it is progress only
-    /// if it begins further on than before. A client that requests a response keeps its server's RPC alive,
-    /// until PEER-15 ends it.
+    /// Records a RESEND for the RPC's outgoing message, beginning at `offset` (PEER-3). The RESEND is
+    /// progress only if it begins further on than all earlier ones. A client that requests a response keeps
+    /// the server's RPC alive, until PEER-15 ends it.
     pub(super) fn note_requested(&mut self, now: Time, slot: u32, offset: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if !matches!(rpc.state, RpcState::Requesting | RpcState::Responding) {
             return;
         }
-        // While these bytes wait here to be sent, again or for the first time, the RESEND does not show
-        // whether they arrived.
+        // While these bytes wait here to be sent, for the first time or again, the RESEND does not show
+        // whether they have arrived.
         let waits_here = self.sending.retransmits.contains(slot) || offset >= rpc.outgoing.next;
         let request = if waits_here { Request::Between } else { rpc.requested.note(offset) };
         // A planted fault that the swarm must find: a peer that requests the same bytes repeatedly keeps an
@@ -38,21 +38,20 @@ impl Endpoint {
         }
     }
 
-    /// Schedules a check of the RPC when `interval_ns` has passed, or earlier.
+    /// Schedules a check of the RPC in at most `interval_ns`.
     pub(super) fn schedule_check_within(&mut self, now: Time, slot: u32, interval_ns: u64) {
         if self.waits.resend_links.list_of(slot).is_none() {
             self.waits.timers.arm_by(slot, now + interval_ns);
         }
     }
 
-    /// PEER-15: schedules a check of an RPC that waits for a local step, at the latest after the minimum
-    /// pause.
+    /// PEER-15: schedules a check of an RPC that waits for a local step, after `WATCH_NS` at the latest.
     pub(super) fn schedule_rare_check(&mut self, now: Time, slot: u32) {
         self.schedule_check_within(now, slot, WATCH_NS.min(self.config.max_stall_ns));
     }
 
-    /// PEER-15: nothing is due from the peer. The checks become ever rarer, since many RPCs may wait like
-    /// this for long.
+    /// PEER-15: schedules a check of an RPC from whose peer nothing is due. The interval grows with each
+    /// check, since many RPCs may wait in this state for a long time.
     pub(super) fn watch(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let pause_ns = now.since(rpc.wait.progress_at).max(WATCH_NS);
@@ -60,9 +59,9 @@ impl Endpoint {
         self.waits.timers.arm(slot, at);
     }
 
-    /// PEER-14: bytes of the RPC wait to be sent. While other messages are sent, it waits its turn. If
-    /// nothing at all is sent, the driver accepts no packets; a client tolerates that for as long as a peer's
-    /// silence.
+    /// PEER-14: handles the timer of an RPC with bytes to send. While other messages are sent, the RPC waits
+    /// its turn. If nothing at all is sent, the driver accepts no packets; a client tolerates that for as
+    /// long as a peer's silence.
     pub(super) fn sender_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
         let rpc = &mut self.rpcs[slot as usize];

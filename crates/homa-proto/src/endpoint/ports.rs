@@ -13,7 +13,7 @@ impl Endpoint {
         self.tables.ports.bind(port)
     }
 
-    /// Opens a client port, 32768 to 65535. It [accepts](Endpoint::accept_requests) none yet.
+    /// Opens a client port, 32768 to 65535. It does not [accept requests](Endpoint::accept_requests) yet.
     ///
     /// # Errors
     /// All client ports are open.
@@ -22,7 +22,7 @@ impl Endpoint {
     }
 
     /// Opens a port that the caller chose, for a server or a client. A server port, 1 to 32767, accepts
-    /// requests; a client port accepts [none yet](Endpoint::accept_requests).
+    /// requests; a client port does not [accept requests](Endpoint::accept_requests) yet.
     ///
     /// # Errors
     /// The port is 0, or open.
@@ -35,9 +35,9 @@ impl Endpoint {
         self.tables.ports.is_open(port)
     }
 
-    /// Sets whether an open port accepts requests from now on. If it does not, clients with new requests are
-    /// answered as if the port were not open (ID-15). Requests that have begun to arrive continue. Does
-    /// nothing on a port that is not open or is being closed.
+    /// Sets whether an open port accepts requests from now on. If it does not, new requests are answered as
+    /// if the port were not open (ID-15). Requests that have begun to arrive continue. Does nothing on a port
+    /// that is not open or is being closed.
     pub fn accept_requests(&mut self, port: u16, accept: bool) {
         self.tables.ports.accept(port, accept && !self.lifetimes.reaper.is_closing(port));
     }
@@ -52,8 +52,8 @@ impl Endpoint {
         self.lifetimes.reaper.is_closing(port)
     }
 
-    /// Closes a port: at once if it has no RPCs. Otherwise its RPCs are aborted, a few per drive call, and
-    /// the port is not reassigned before all are gone.
+    /// Closes a port, at once if it has no RPCs. Otherwise its RPCs are aborted, a few per drive call, and
+    /// the port is not reassigned before all of them have ended.
     pub fn close_port(&mut self, now: Time, port: u16) {
         self.advance(now);
         if self.tables.ports.is_open(port) {

@@ -1,5 +1,5 @@
-//! Freeing in small portions: if many RPCs end at once, the next packet does not wait for all of them
-//! (ABORT-4).
+//! Freeing RPCs in small portions: if many RPCs end at once, the next packet does not wait until all are
+//! freed (ABORT-4).
 
 use homa_trace::EventKind;
 
@@ -11,7 +11,8 @@ use crate::peer::peer_number;
 use crate::rpc::EndedRpc;
 use crate::time::{MS, Time};
 
-/// Maximum rounds of expiry when expired ids keep out a peer or a request: bounds the work for one packet.
+/// Maximum number of expiry rounds when a new peer or request needs the room of expired ids. Bounds the work
+/// for one packet.
 const EXPIRE_ROUNDS: usize = 16;
 
 impl Endpoint {
@@ -22,7 +23,7 @@ impl Endpoint {
             || !self.waits.deferred_acks.is_empty()
     }
 
-    /// Ends the present epoch of a peer: its RPCs are over for the protocol at once, and are freed one by
+    /// Ends the current epoch of a peer. The peer's RPCs end for the protocol at once, and are freed one by
     /// one.
     pub(super) fn end_peer_epoch(&mut self, peer: u32, end: IncarnationEnd) {
         let known = &mut self.peers[peer];
@@ -68,8 +69,8 @@ impl Endpoint {
         self.empty_closing_ports(now, budget);
     }
 
-    /// Frees the server RPCs of peers that are still silent (PEER-5). Each examined RPC costs budget, whether
-    /// or not it is freed.
+    /// Frees the server RPCs of peers that are still silent (PEER-5). Each examined RPC takes one from
+    /// `budget`, whether or not it is freed.
     fn end_silent_clients(&mut self, now: Time, budget: &mut u32) {
         while let Some(&peer) = self.lifetimes.reaper.silent.front() {
             if *budget == 0 {
@@ -79,7 +80,7 @@ impl Endpoint {
             let known = &self.peers[peer];
             let silent = now.since(known.silence.since()) >= self.config.client_silence_ns;
             let cursor = self.lifetimes.reaper.silent_cursor.take();
-            // The RPC at the cursor ended meanwhile and left the list: begin again.
+            // If the RPC at the cursor has ended meanwhile and left the list, begin again.
             let cursor = cursor.filter(|&slot| self.tables.peer_rpcs.list_of(slot) == Some(peer));
             let Some(slot) = cursor.or(known.rpcs.list.head()).filter(|_| silent && known.rpcs.servers() > 0)
             else {
@@ -133,8 +134,8 @@ impl Endpoint {
         }
     }
 
-    /// Stores the id of a finished request (AMO-3) under the client's present incarnation. The incarnation
-    /// check refuses ids of an earlier incarnation (PEER-8).
+    /// Stores the id of a finished request (AMO-3) under the client's current incarnation. Ids of an earlier
+    /// incarnation need not be stored: the incarnation check refuses them (PEER-8).
     pub(super) fn remember_finished(&mut self, now: Time, rpc: &EndedRpc) {
         let mut forgotten = EvictedBlocks::default();
         if self.lifetimes.finished.insert(
@@ -149,14 +150,14 @@ impl Endpoint {
         self.count_forgotten(&forgotten);
     }
 
-    /// Forgets expired finished ids, a bounded number.
+    /// Forgets a bounded number of expired finished ids.
     pub(super) fn expire_finished(&mut self, now: Time) {
         let mut forgotten = EvictedBlocks::default();
         self.lifetimes.finished.expire(now, &mut forgotten);
         self.count_forgotten(&forgotten);
     }
 
-    /// Forgets as many expired ids as one packet may take time for, because they keep out a peer or a
+    /// Forgets as many expired ids as the work for one packet may include, to make room for a peer or a
     /// request.
     pub(super) fn expire_many_finished(&mut self, now: Time) {
         (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));

@@ -1,4 +1,4 @@
-//! Incoming packets: which RPC each belongs to, and what each packet type does.
+//! Incoming packets: finding the RPC that a packet belongs to, and the effect of each packet type.
 
 use std::net::SocketAddr;
 
@@ -40,9 +40,9 @@ impl Payload<'_> {
 pub(super) struct ReceivedPacket<'a> {
     pub rx: &'a RxPacket<'a>,
     pub common: &'a Common,
-    /// The sender; `None`: it is not known.
+    /// The sender; `None`: an unknown peer.
     pub peer: Option<u32>,
-    /// The RPC. An error is the reason to drop a packet that needs one.
+    /// The RPC. If there is none, the error is the reason to drop packets that need one.
     pub rpc: Result<u32, DropCause>,
 }
 
@@ -52,7 +52,7 @@ impl ReceivedPacket<'_> {
         self.common.sender_id & 1 == 0
     }
 
-    /// The id in the form of the server of the RPC.
+    /// The RPC's id in the server's form.
     pub(super) fn server_id(&self) -> u64 {
         self.common.sender_id | 1
     }
@@ -69,8 +69,8 @@ fn invalid(error: &DecodeError) -> DropCause {
 }
 
 impl Endpoint {
-    /// Handles one packet. For a DATA packet that others with the same header may follow, returns where it
-    /// left its message.
+    /// Handles one packet. For a DATA packet that may be followed by others with the same header, returns the
+    /// position in the message after it.
     pub(super) fn handle_packet(
         &mut self,
         now: Time,
@@ -79,7 +79,7 @@ impl Endpoint {
     ) -> Option<RunCursor> {
         self.stats.packets_received += 1;
         let (mut id, mut word) = (0, packet_word(0, rx.wire_len as u32));
-        // Borrowed: a packet is long, and each move of it costs as much as finding its RPC.
+        // Matched by reference: a `Packet` is large, and each move of it costs as much as finding its RPC.
         let outcome = match &wire::decode(rx.bytes, rx.wire_len) {
             Ok(packet) => {
                 id = packet.common.sender_id ^ 1;
@@ -187,9 +187,9 @@ impl Endpoint {
         .map(|()| None)
     }
 
-    /// The RPC that a packet belongs to (ID-2, ID-5, ID-8), or the drop counter if there is none. An RPC that
-    /// was aborted or has ended is no longer in these tables (ABORT-2). A lookup costs the same for any
-    /// number of open RPCs (RECV-9).
+    /// Returns the RPC that a packet belongs to (ID-2, ID-5, ID-8), or the reason to drop the packet if there
+    /// is none. An RPC that was aborted or has ended is no longer in the tables (ABORT-2). The cost of a
+    /// lookup does not depend on the number of open RPCs (RECV-9).
     pub(super) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, DropCause> {
         let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
         let id = sender_id ^ 1;
@@ -227,7 +227,7 @@ impl Endpoint {
             self.defer_ack(now, peer, ack.client_id);
         }
         let slot = match rpc {
-            // The acknowledgement in this packet may have ended this very RPC.
+            // The acknowledgement in this packet may have ended the packet's own RPC.
             Ok(slot) if self.rpcs.get(slot as usize).is_some_and(|rpc| rpc.id == common.sender_id ^ 1) => {
                 slot
             }
@@ -243,8 +243,8 @@ impl Endpoint {
         self.receive_bytes(now, slot, data, payload, sink)
     }
 
-    /// Checks the reasons to refuse a request that do not depend on free room. For a request that has run,
-    /// that is the only reason reported (AMO-1).
+    /// Checks the reasons to refuse a request that do not depend on free room. If the request has already
+    /// run, no other reason is reported (AMO-1).
     fn check_request(
         &mut self,
         now: Time,
@@ -260,7 +260,7 @@ impl Endpoint {
             return Err(drop_as!(drop_owner_gone));
         }
         let id = packet.server_id();
-        // Only an RPC of the peer's earlier epoch can still exist here, while those are being ended.
+        // If the RPC still exists here, it is of the peer's earlier epoch, whose RPCs are being ended.
         let peer_of_earlier = peer.filter(|&peer| self.peers[peer].rpcs.reaped);
         if let Some(slot) = peer_of_earlier.and_then(|peer| self.tables.ids.server(peer, id)) {
             self.end_of_earlier_epoch(now, slot);
@@ -283,15 +283,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether the peer's request with this id has finished, as far as that is remembered.
+    /// Whether the peer's request with this id is remembered as finished.
     pub(super) fn has_run(&self, now: Time, peer: Option<u32>, id: u64) -> bool {
         peer.is_some_and(|peer| {
             self.lifetimes.finished.contains(now, peer, self.peers[peer].incarnation.restarts(), id)
         })
     }
 
-    /// Whether nothing on this endpoint can take a packet of a request from `from`: its port accepts no
-    /// requests, and the request is neither open nor finished (LIMIT-8, ID-15).
+    /// Whether this endpoint has no use for a packet of a request from `from`: the destination port accepts
+    /// no requests, and the request is neither open nor finished (LIMIT-8, ID-15).
     pub fn has_nobody_for(&self, from: SocketAddr, common: &Common) -> bool {
         let peer = self.peers.find(&from);
         !self.tables.ports.accepts(common.dest_port)
@@ -299,8 +299,8 @@ impl Endpoint {
             && !self.has_run(self.now, peer, common.sender_id | 1)
     }
 
-    /// Creates the state of a request from its first packet to arrive, whichever part of the message that
-    /// holds (RECV-1). Only DATA and START_MSG reach this function (RECV-10).
+    /// Creates the state of a request from the first packet to arrive, which may hold any part of the message
+    /// (RECV-1). Only DATA and START_MSG reach this function (RECV-10).
     pub(super) fn open_server_rpc(
         &mut self,
         now: Time,
@@ -318,7 +318,7 @@ impl Endpoint {
         if !self.has_free_rpc() || !self.has_room(length, limit) {
             self.handle_deferred_acks(now);
         }
-        // LIMIT-9: the unproven request that has been silent for longest is evicted.
+        // LIMIT-9: evict the unproven request that has been silent the longest.
         if !self.make_room(now, Endpoint::has_free_rpc) {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
@@ -371,7 +371,8 @@ impl Endpoint {
         Ok(slot)
     }
 
-    /// Records that a message of this RPC must be sent again later, since there is no room for it.
+    /// Records in the trace that a message of this RPC does not fit the buffer limit and must be sent again
+    /// later.
     fn trace_full_buffer(&mut self, id: u64, peer: Option<u32>, length: u32, limit: u64) {
         let free = u32::try_from(limit.saturating_sub(self.receiving.incoming_bytes)).unwrap_or(u32::MAX);
         self.trace.record_with(EventKind::WaitBuffer, id, length, free, peer.map_or(0, peer_number), 0);
@@ -394,8 +395,8 @@ impl Endpoint {
         }
         self.claim_message(slot, data.message_length)?;
         let incoming = &mut self.rpcs[slot as usize].incoming;
-        // GRANT-1, WIRE-10: the sender's own count of its unscheduled bytes. A wrong value only changes when
-        // the first grant or RESEND is sent.
+        // GRANT-1, WIRE-10: the sender states its number of unscheduled bytes. A wrong value only changes the
+        // time of the first grant or RESEND.
         incoming.granted = data.incoming.min(data.message_length);
         if data.incoming == 0 {
             (incoming.granted, incoming.first) = (data.message_length, FirstPacket::WholeData); // DIALECT-10
@@ -413,8 +414,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Counts the length of a message that begins, if there is room for it (RECV-7, LIMIT-7). Memory may be
-    /// allocated from here on.
+    /// Counts the length of a message that begins against the limit, if there is room for it (RECV-7,
+    /// LIMIT-7). Memory may be allocated from here on.
     #[inline]
     pub(super) fn claim_message(&mut self, slot: u32, length: u32) -> Outcome {
         let is_client = self.rpcs[slot as usize].state.is_client();
@@ -491,8 +492,8 @@ impl Endpoint {
         Ok(is_last.then_some(RunCursor { slot, end }))
     }
 
-    /// Updates an RPC after bytes of its message were written. In a run of consecutive packets received at
-    /// the same time, only the first may begin the message, and only the last may complete it.
+    /// Updates an RPC after bytes of its message were written. In a coalesced run of packets, only the first
+    /// may begin the message, and only the last may complete it.
     pub(super) fn bytes_arrived(&mut self, now: Time, slot: u32, begins: bool) {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
@@ -509,7 +510,7 @@ impl Endpoint {
         } else if begins && self.rpcs[slot as usize].incoming.first == FirstPacket::Data
             || self.rpcs[slot as usize].incoming.unscheduled_state == UnscheduledState::Lost
         {
-            // These bytes seem to have been late, not lost.
+            // These bytes were probably late, not lost.
             self.set_unscheduled_state(slot, UnscheduledState::InFlight);
         }
         if complete {
@@ -531,7 +532,8 @@ impl Endpoint {
         }
     }
 
-    /// RECV-8: the server has the complete request, so none of its bytes must be sent any more.
+    /// RECV-8: a response shows that the server has the complete request, so no more of the request must be
+    /// sent.
     pub(super) fn response_began(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, outgoing, .. } = &self.rpcs[slot as usize];
         self.message_arrived(now, peer, outgoing.length);
@@ -554,7 +556,8 @@ impl Endpoint {
         let place = self.trace.place(number, 0);
         self.trace.record_again(EventKind::MessageComplete, id, u32::from(is_client), length, place);
         self.receiving.grants.remove(slot, peer);
-        // GRANT-11: others may wait for the bytes counted for this message, even if it was granted in full.
+        // GRANT-11: other messages may be waiting for the bytes counted for this message, even if it was
+        // granted in full.
         self.receiving.grants.dirty = true;
         if is_client {
             self.end_with_response(slot);
@@ -570,7 +573,7 @@ impl Endpoint {
         self.events.push_back(Event::Request { rpc: self.key(slot), peer, port, length });
     }
 
-    /// RECV-6: reports how far the message can be read, if the receiver requested that.
+    /// RECV-6: reports how far the message can be read, if the receiver requested such reports.
     pub(super) fn report_readable(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let step = rpc.options.readable_step;
@@ -608,7 +611,7 @@ impl Endpoint {
             }
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
             let (peer, more) = (rpc.peer, rpc.outgoing.granted - before);
-            self.delivered(peer, more); // A host that grants more has received as many bytes.
+            self.delivered(peer, more); // A grant shows that as many bytes have arrived.
             self.queue_if_sendable(slot);
         }
         Ok(())
@@ -627,8 +630,8 @@ impl Endpoint {
             (_, UnknownReason::Finished) => RpcError::ResponseLost,
             (_, UnknownReason::OwnerGone) => RpcError::PeerRestarted, // HOST-10
             (RpcState::ResponseArriving, UnknownReason::Unknown) => {
-                // RESEND-14: most likely older than the response, and delayed. If not, RESENDs will go
-                // unanswered.
+                // RESEND-14: this packet was most likely delayed, and sent before the response. If not,
+                // RESENDs will go unanswered.
                 rpc.wait.unknown_received = true;
                 return Ok(());
             }

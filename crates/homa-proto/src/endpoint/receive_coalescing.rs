@@ -10,12 +10,12 @@ use crate::time::Time;
 use crate::wire::{self, DATA_HEADER_LEN};
 
 impl Endpoint {
-    /// Adds a packet to the run, if it is the next: from the same peer, with the same header, and directly
-    /// after all received bytes. It must not complete the message. All other packets are handled on their
-    /// own, after [`Endpoint::end_run`].
+    /// Adds a packet to the run if it continues the run: from the same peer, with the same header, directly
+    /// after all received bytes, and not completing the message. All other packets are handled one by one,
+    /// after [`Endpoint::end_run`].
     ///
-    /// At one moment of time such packets only add bytes. Their effects are the same at the end of the run as
-    /// after each of them.
+    /// Packets of a run have the same arrival time and only add bytes. Updating the RPC once, at the end of
+    /// the run, has the same effect as an update after each packet.
     pub(super) fn continue_run<'a>(
         &mut self,
         run: &mut ReceiveRun<'a>,

@@ -16,10 +16,10 @@ use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{Body, Common, Resend, UnknownReason};
 
-/// Number of RPCs examined to find one to probe with.
+/// Maximum number of RPCs examined to find one for a probe.
 const PROBE_LOOKS: usize = 16;
 
-/// What a timer was for: `b` of [`EventKind::TimerFired`].
+/// The purpose of a timer: `b` of [`EventKind::TimerFired`].
 #[derive(Clone, Copy)]
 enum TimerPurpose {
     Resend = 1,
@@ -34,13 +34,13 @@ impl Endpoint {
         self.schedule_check_within(now, slot, self.config.resend_interval_ns);
     }
 
-    /// Handles the timer of an RPC: the RPC's state determines whether anything is due.
+    /// Handles the timer of an RPC. The RPC's state determines whether anything is due.
     pub(super) fn rpc_timer(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         if rpc.epoch != self.peers[rpc.peer].incarnation.epoch() {
             self.end_of_earlier_epoch(now, slot);
         } else if rpc.state == RpcState::InService {
-            // The application has the request, for as long as it takes.
+            // The application has the request, without a time limit.
         } else if now >= rpc.wait.stalled_at(self.config.max_stall_ns) {
             self.give_up(now, slot); // PEER-15
         } else if rpc.state == RpcState::Responding && rpc.outgoing.all_sent() {
@@ -57,8 +57,9 @@ impl Endpoint {
         }
     }
 
-    /// Whether the peer owes us bytes, or at least a sign of life (RESEND-3). If the next step is our own, a
-    /// packet to send or a grant to give, then that step rearms the timer for an earlier time.
+    /// Whether the next step is the peer's: bytes, or at least a sign of life, are due from it (RESEND-3). If
+    /// the next step is our own (a packet to send or a grant to give), that step rearms the timer for an
+    /// earlier time.
     pub(super) fn waits_for_peer(&self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         match rpc.state {
@@ -105,7 +106,8 @@ impl Endpoint {
         }
     }
 
-    /// SHARE-7: a message whose bytes arrive too slowly must not keep others from grants.
+    /// SHARE-7: checks a message's progress. A message whose bytes arrive too slowly must not keep others
+    /// from grants.
     fn check_progress(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if rpc.incoming.expects_bytes() && rpc.incoming.stalls() {
@@ -126,7 +128,7 @@ impl Endpoint {
         self.trace.record_with(EventKind::TimerFired, rpc.id, late, fired as u32, peer_number(rpc.peer), 0);
     }
 
-    /// PEER-1, PEER-2: the peer may still serve its other RPCs.
+    /// PEER-1, PEER-2: gives up this RPC only, since the peer may still serve its other RPCs.
     pub(super) fn give_up(&mut self, now: Time, slot: u32) {
         self.note_timer(now, self.resend_due(slot), slot, TimerPurpose::GivenUp);
         let rpc = &self.rpcs[slot as usize];
@@ -141,7 +143,7 @@ impl Endpoint {
     }
 
     /// Sends RESENDs for as many of a peer's silent RPCs as its rate allows (RESEND-7), a bounded number at a
-    /// time. If an RPC received a packet while it was queued, it leaves the queue without a RESEND.
+    /// time. An RPC that received a packet while it was queued leaves the queue without a RESEND.
     fn serve_resends(&mut self, now: Time, peer: u32) {
         for _ in 0..self.config.reap_limit {
             let known = &mut self.peers[peer];
@@ -171,7 +173,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends a round of RESENDs, and doubles the time to wait for the answer.
+    /// Sends a round of RESENDs, and doubles the interval to the next round.
     fn send_resend_round(&mut self, now: Time, slot: u32) {
         let highest = self.config.num_priorities - 1;
         let reopens = self.awaits_first_grant(slot) && self.rpcs[slot as usize].state == RpcState::Requesting;
@@ -185,8 +187,8 @@ impl Endpoint {
         if reopens {
             self.reopen(slot); // DIALECT-5
         } else if rpc.wait.requested_in_part {
-            // INCAST-8: requesting every response in full after a queue overflow would overflow the queue
-            // again. A first packet shows which bytes are missing.
+            // INCAST-8: after a queue overflow, requesting every response in full would overflow the queue
+            // again. Request only its first bytes; once they arrive, it is known which bytes are missing.
             self.send_resend(slot, Some(0..self.config.min_unsched_bytes), highest);
         } else {
             if rpc.incoming.first == FirstPacket::Start && rpc.incoming.expects_bytes() {
@@ -204,7 +206,8 @@ impl Endpoint {
         self.waits.timers.arm(slot, due);
     }
 
-    /// Handles the timer of a peer: sends RESENDs that waited for their rate, and checks its silence.
+    /// Handles the timer of a peer: sends RESENDs that the rate limit had delayed, and checks the peer's
+    /// silence.
     pub(super) fn peer_timer(&mut self, now: Time, peer: u32) {
         if !self.peers.contains(peer) {
             return;
@@ -232,8 +235,8 @@ impl Endpoint {
     /// Probes a silent client with NEED_ACK: a client that waits for grants from this host has nothing to
     /// send (ACK-6).
     fn probe_client(&mut self, peer: u32) {
-        // If we are the client of an RPC, our own RESENDs make the peer answer. A few examined RPCs therefore
-        // find a server RPC, or none is needed.
+        // If we are the client of an RPC, our own RESENDs make the peer answer. So examining a few RPCs is
+        // enough: either one of them is a server RPC, or no probe is needed.
         let known = &self.peers[peer];
         let oldest = self.tables.peer_rpcs.iter(&known.rpcs.list).take(PROBE_LOOKS);
         let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
@@ -245,8 +248,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes one RESEND that is not due yet from the rate of the RPC's peer (RESEND-7). Returns whether the
-    /// rate had room; the RESEND is then sent.
+    /// Counts a RESEND that is not due yet against the rate limit of the RPC's peer (RESEND-7). Returns
+    /// whether the limit permits it; the caller then sends the RESEND.
     pub(super) fn take_resend_now(&mut self, now: Time, slot: u32) -> bool {
         self.peers[self.rpcs[slot as usize].peer].resends.take_if_due(now, &self.config)
     }
@@ -348,7 +351,7 @@ impl Endpoint {
             }
             RpcState::RequestArriving => {
                 let lost = rpc.incoming.unscheduled_state == UnscheduledState::Lost;
-                // DIALECT-13: a RESEND from its server is no sign of life to a kernel.
+                // DIALECT-13: to a kernel client, a RESEND from the server is no sign of life.
                 let needs_busy = !self.peers[rpc.peer].is_ours();
                 let requests =
                     !lost && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
@@ -374,8 +377,8 @@ impl Endpoint {
             (false, true) if self.is_owner_lost(now, common) => UnknownReason::OwnerGone, // HOST-10
             (false, _) => UnknownReason::Unknown,
             (true, true) => UnknownReason::Finished,
-            // AMO-4: a client that reads no reason would send the request again, for longer than we remember
-            // the id. Send nothing: silence ends its RPC.
+            // AMO-4: a client that ignores the reason would keep sending the request, for longer than the id
+            // is remembered. Send nothing: silence makes the client end the RPC.
             (true, false) => return Err(drop_as!(drop_finished)),
         };
         self.send_unknown(from, common, reason);
@@ -393,7 +396,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let outgoing = &mut rpc.outgoing;
         let end = resend.length.map_or(outgoing.next, |length| resend.offset.saturating_add(length));
-        // RESEND-9: as after a grant, the priority applies to bytes not sent yet.
+        // RESEND-9: as with a grant, the priority applies to bytes not sent yet.
         if resend.length.is_some() && outgoing.grant(end) {
             outgoing.sched_priority = resend.priority.min(highest);
             if rpc.outgoing.may_send_new() {
@@ -419,8 +422,8 @@ impl Endpoint {
         added.map(|_| ()).ok_or(drop_as!(drop_retransmit_limit))
     }
 
-    /// The first part of `range` that the peer's budget covers (SHARE-4): whole packets, or all of it. The
-    /// bytes are taken from the budget.
+    /// Returns the first part of `range` that the peer's budget covers (SHARE-4), in whole packets, or all of
+    /// `range`. Deducts these bytes from the budget.
     fn within_budget(&mut self, slot: u32, range: Range<u32>) -> Range<u32> {
         if range.is_empty() {
             return range;

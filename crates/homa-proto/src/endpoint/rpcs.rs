@@ -1,4 +1,4 @@
-//! The lifetime of RPCs: how they enter the tables, and how they end.
+//! Beginning and end of RPCs: how they enter the tables and leave them.
 
 use std::net::SocketAddr;
 
@@ -12,15 +12,15 @@ use crate::rpc::{EndedRpc, Rpc, RpcState};
 use crate::time::Time;
 
 impl Endpoint {
-    /// The peer at `addr`, created if it is not known. `None` if `max_peers` are known and none of those
-    /// examined can be forgotten.
+    /// Returns the peer at `addr`, and creates it if it is not known. `None` if `max_peers` are known and
+    /// none of the examined peers can be forgotten.
     pub(super) fn find_or_add_peer(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
         if let Some(peer) = self.peers.find(&addr) {
             return Some(peer);
         }
         if self.peers.len() >= self.config.max_peers as usize {
             self.handle_deferred_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
-            // Expired ids keep no peer in the table, even if nothing else has checked them yet.
+            // Expired ids must not keep a peer in the table, even if they have not been removed yet.
             self.expire_many_finished(now);
         }
         let (peer, evicted) = self.peers.add(addr, now, &self.config)?;
@@ -111,7 +111,7 @@ impl Endpoint {
         self.stats.rpcs_failed += 1;
         self.stats.rpcs_timed_out += u64::from(error == RpcError::Timeout);
         self.trace.record_with(EventKind::RpcEnd, rpc.id, 1 + error as u32, 0, peer_number(rpc.peer), 0);
-        // ACK-12: the server need not keep a response that no client waits for.
+        // ACK-12: the server need not keep a response for which no client waits.
         if !matches!(
             error,
             RpcError::Unreachable
@@ -125,8 +125,8 @@ impl Endpoint {
         self.events.push_back(Event::Failed { rpc: key, cookie, private, error });
     }
 
-    /// Frees a server RPC. Its id counts as finished if the application has seen any of it (AMO-2, AMO-3,
-    /// AMO-12, ABORT-5).
+    /// Frees a server RPC. Its id counts as finished if the application has seen any part of the request
+    /// (AMO-2, AMO-3, AMO-12, ABORT-5).
     pub(super) fn end_server(&mut self, now: Time, slot: u32, reason: DoneReason) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
@@ -141,7 +141,7 @@ impl Endpoint {
         self.events.push_back(Event::Done { rpc: key, reason });
     }
 
-    /// Ends an RPC that its own side gives up.
+    /// Ends an RPC that this side gives up.
     pub(super) fn abort_slot(&mut self, now: Time, slot: u32) {
         if self.rpcs[slot as usize].state.is_client() {
             self.end_with_error(slot, RpcError::Aborted);

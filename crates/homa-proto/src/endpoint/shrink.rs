@@ -1,10 +1,10 @@
-//! Frees the memory of a peak of RPCs when the peak is over (LIMIT-11).
+//! Frees memory that the tables allocated for a peak number of RPCs, when the peak is over (LIMIT-11).
 
 use super::state::Endpoint;
 use crate::time::{SEC, Time};
 
-/// Tables shrink if they have room for more than this many times the open RPCs. A peak that soon recurs finds
-/// its room.
+/// Tables shrink if they have room for more than this many times the number of open RPCs. If a peak recurs
+/// soon, its room is still allocated.
 const ROOM_TIMES: usize = 8;
 
 /// How long tables must have been too large before they shrink. Shrinking a table of a million RPCs takes
@@ -15,13 +15,13 @@ impl Endpoint {
     /// Whether the tables are larger than necessary.
     fn is_oversized(&self) -> bool {
         let room = self.rpcs.capacity();
-        // A planted fault that the swarm must find: tables keep the memory of a peak.
+        // A planted fault that the swarm must find: tables never free the memory of a peak.
         #[cfg(homa_canary = "tables_stay_large")]
         let room = room.min(self.tables.least_room);
         room > 2 * self.tables.least_room && room > ROOM_TIMES * self.rpcs.len()
     }
 
-    /// When `handle_timeout` must be called; [`Time::NEVER`] if the tables need not shrink.
+    /// The time at which `handle_timeout` must be called; [`Time::NEVER`] if the tables need not shrink.
     pub(super) fn next_shrink(&self) -> Time {
         if self.is_oversized() { self.tables.shrink_at.unwrap_or(self.now) } else { Time::NEVER }
     }

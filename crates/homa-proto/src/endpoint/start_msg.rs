@@ -12,8 +12,8 @@ use crate::time::Time;
 use crate::wire::{self, Body, Evidence, Grant, Packet, Start};
 
 impl Endpoint {
-    /// Derives the sender's dialect from a packet that lacks our mark, or that has it although the peer was
-    /// believed to be another implementation (DIALECT-2). Fails if the packet fits no dialect.
+    /// Derives the sender's dialect from a packet that lacks our mark, or that has the mark although the peer
+    /// was presumed to be another implementation (DIALECT-2). Fails if the packet fits no dialect.
     #[cold]
     pub(super) fn note_evidence(
         &mut self,
@@ -28,8 +28,8 @@ impl Endpoint {
         {
             return Err(drop_as!(drop_mixed_forms)); // DIALECT-12
         }
-        // Packets that claim to come from one of ours are easily forged. A kernel at that address proves
-        // itself by an id that only a receiver of our requests knows.
+        // Packets that claim to come from this implementation are easily forged. A kernel at that address
+        // proves itself by an id that only a receiver of our requests knows.
         let common = &packet.common;
         let names_request =
             || common.sender_id & 1 == 1 && self.find_rpc(Some(peer), common.sender_id).is_ok();
@@ -45,7 +45,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Changes what is believed of a peer's dialect by one packet (DIALECT-2).
+    /// Updates the presumed dialect of a peer from one packet (DIALECT-2).
     #[cold]
     pub(super) fn learn_dialect(&mut self, now: Time, peer: u32, rx: &RxPacket<'_>) {
         let known = &mut self.peers[peer];
@@ -55,18 +55,19 @@ impl Endpoint {
         self.stats.dialect_changes += u64::from(changes);
     }
 
-    /// Forgets what the peer's packets have shown: its kernel may have changed (DIALECT-3).
+    /// Forgets the peer's presumed dialect, since its kernel may have changed (DIALECT-3).
     pub(super) fn forget_dialect(&mut self, peer: u32) {
         self.peers[peer].belief = Belief::UNKNOWN;
     }
 
-    /// How the peer speaks Homa.
+    /// Returns the peer's presumed dialect.
     pub(super) fn dialect_of(&self, peer: u32) -> Dialect {
         self.peers[peer].dialect(self.now, &self.config)
     }
 
     /// Opens an outgoing message that is longer than its unscheduled bytes, in the form that the dialect of
-    /// its peer needs (DIALECT-4). Nothing of the message has been sent, or it is sent again from its start.
+    /// its peer needs (DIALECT-4). Called before any of the message is sent, or when it restarts from the
+    /// beginning.
     pub(super) fn open_long_message(&mut self, slot: u32) {
         let peer = self.rpcs[slot as usize].peer;
         let opening = match self.dialect_of(peer) {
@@ -95,17 +96,17 @@ impl Endpoint {
         self.send_control(slot, Body::Start(Start { message_length }));
     }
 
-    /// Whether START_MSG has opened the RPC's message, and no byte of it may be sent yet.
+    /// Whether START_MSG has opened the RPC's outgoing message, and no byte of the message may be sent yet.
     pub(super) fn awaits_first_grant(&self, slot: u32) -> bool {
         let outgoing = &self.rpcs[slot as usize].outgoing;
         outgoing.opening == Opening::StartAlone && outgoing.granted == 0 && outgoing.length > 0
     }
 
-    /// Nothing has answered a START_MSG: it was lost, or the peer does not know it (DIALECT-5). The message
-    /// is opened as for a peer of unknown dialect, so that either case costs one interval.
+    /// Opens a message again whose START_MSG was not answered: it was lost, or the peer does not know
+    /// START_MSG (DIALECT-5). The message is now opened as for a peer of unknown dialect, so that either case
+    /// costs one interval.
     pub(super) fn reopen(&mut self, slot: u32) {
-        // A planted fault that the swarm's pairings must find: START_MSG is repeated for as long as nothing
-        // answers it.
+        // A planted fault that the swarm's pairings must find: START_MSG is repeated until it is answered.
         #[cfg(homa_canary = "start_alone")]
         if self.awaits_first_grant(slot) {
             return self.send_start(slot);
@@ -128,7 +129,7 @@ impl Endpoint {
         self.queue_if_sendable(slot);
     }
 
-    /// Answers a RESEND for everything sent, when START_MSG alone was sent (DIALECT-6).
+    /// Answers a RESEND for everything sent, if only START_MSG was sent (DIALECT-6).
     pub(super) fn repeat_opening(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let waited_ns = now.since(rpc.wait.progress_at);
@@ -178,7 +179,7 @@ impl Endpoint {
         }
     }
 
-    /// The first packet of a message is a START_MSG: nothing of it comes before a grant.
+    /// Begins a message whose first packet is a START_MSG: none of its bytes arrive before a grant.
     fn begin_by_start(&mut self, now: Time, slot: u32, length: u32) -> Result<(), DropCause> {
         self.claim_message(slot, length)?;
         let rpc = &mut self.rpcs[slot as usize];
@@ -198,7 +199,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The first DATA of a message that START_MSG has opened.
+    /// Handles the first DATA of a message that START_MSG has opened.
     #[cold]
     pub(super) fn continue_after_start(&mut self, slot: u32, data: &wire::Data) -> Result<(), DropCause> {
         let rpc = &mut self.rpcs[slot as usize];
@@ -206,14 +207,14 @@ impl Endpoint {
             return Err(drop_as!(drop_length_mismatch)); // WIRE-8
         }
         if !rpc.state.is_client() && !self.incarnation.is_none() {
-            // START_MSG carries no limit of the response.
+            // START_MSG carries no limit for the response.
             rpc.response_limit = data.response_limit.unwrap_or(rpc.response_limit);
         }
         Ok(())
     }
 
-    /// Answers a START_MSG of a message that has begun: its sender waits for a grant that was lost or has not
-    /// been given yet.
+    /// Answers a START_MSG of a message that has already begun. The sender is waiting for a grant that was
+    /// lost or has not been given yet.
     fn answer_start(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let arriving = matches!(rpc.state, RpcState::RequestArriving | RpcState::ResponseArriving);
@@ -224,8 +225,8 @@ impl Endpoint {
         }
     }
 
-    /// Challenges an unproven kernel whose budget for bytes sent again is used up (SHARE-4). Dialect 3 never
-    /// uses our cutoffs, and so has no other way to show that it receives our packets (DIALECT-14).
+    /// Challenges an unproven kernel whose retransmission budget is used up (SHARE-4). A peer of dialect 3
+    /// never uses our cutoffs, and so has no other way to show that it receives our packets (DIALECT-14).
     pub(super) fn prove_by_challenge(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, port, peer_port, .. } = &self.rpcs[slot as usize];
         if !self.peers[peer].allowance.proven && self.peers[peer].belief.is_known() {

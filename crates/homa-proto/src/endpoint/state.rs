@@ -31,7 +31,7 @@ use crate::unreachable::RefusedPorts;
 use crate::unscheduled_loss::LossAccounting;
 use crate::wire::Incarnation;
 
-/// Minimum number of RPCs for which tables have room. Tables without room would grow in small steps at first.
+/// Minimum number of RPCs for which tables have room. Empty tables would grow in small steps at first.
 fn least_room(config: &Config) -> usize {
     config.reserve_rpcs.min(config.max_rpcs).max(64) as usize
 }
@@ -39,24 +39,25 @@ fn least_room(config: &Config) -> usize {
 /// The protocol state of one host.
 ///
 /// # The drive contract
-/// - Each call passes the time, which never goes back: an earlier time counts as the last one.
+/// - Each call passes the current time. Time never goes back: a time earlier than the last one counts as the
+///   last one.
 /// - After `send_request`, `send_response`, `abort`, `close_port`, `handle_packets`, `handle_timeout` and
 ///   `peer_unreachable`: call `poll_event` until it returns nothing. Then call `poll_transmit` until it
-///   returns nothing or the driver accepts no more. A returned packet counts as sent: keep it until the
-///   driver accepts it. `poll_transmit_run` returns the same packets, several per call if they belong to one
-///   message.
-/// - When the time of `poll_timeout` has come: call `handle_timeout`, then poll again. Call `poll_timeout`
-///   again after every call. Received packets may be handled first; a timer that is already due then waits
-///   for at most one drive call.
-/// - Payload stays with the caller. It keeps outgoing messages from `send_*` until the event that ends the
-///   RPC, and incoming ones from the first [`Reassembly::write`](crate::Reassembly::write) on.
+///   returns nothing or the driver accepts no more. A returned packet counts as sent, so the caller must keep
+///   it until the driver accepts it. `poll_transmit_run` returns the same packets, several per call if they
+///   belong to one message.
+/// - At the time that `poll_timeout` returned: call `handle_timeout`, then poll again. That time may change,
+///   so call `poll_timeout` again after every call. Received packets may be handled first, but a timer that
+///   is already due may wait for only one drive call.
+/// - The caller holds the payload: outgoing messages from `send_*` until the event that ends the RPC, and
+///   incoming messages from the first [`Reassembly::write`](crate::Reassembly::write) on.
 pub struct Endpoint {
     pub(super) config: Config,
     pub(super) incarnation: Incarnation,
     /// The number of endpoints announced to peers for bundles (WIRE-23).
     pub(super) bundle_endpoints: u8,
     pub(super) stats: Stats,
-    /// TRACE-3: the endpoint only writes it, and only the caller reads it.
+    /// TRACE-3: the endpoint only writes the trace, and only the caller reads it.
     pub(super) trace: Trace,
     pub(super) now: Time,
     pub(super) events: VecDeque<Event>,
@@ -73,16 +74,16 @@ pub struct Endpoint {
 /// How RPCs are found, and their ports.
 pub(super) struct Tables {
     pub ids: RpcIds,
-    /// Links of RPC slots in their peer's list.
+    /// Links of the lists that hold each peer's RPC slots.
     pub peer_rpcs: Links,
     pub port_rpcs: PortRpcs,
     pub ports: Ports,
-    /// Server ports whose last owner died and lost its memory, each with the time until which clients are
-    /// notified of that.
+    /// Server ports whose last owner ended and lost its record of finished requests, each with the time until
+    /// which clients are notified.
     pub lost_owners: BTreeMap<u16, Time>,
     /// Number of RPCs for which the tables keep room.
     pub least_room: usize,
-    /// When tables that a peak has left large are checked for shrinking.
+    /// When to check whether tables that a peak has left large can shrink.
     pub shrink_at: Option<Time>,
 }
 
@@ -93,13 +94,13 @@ pub(super) struct Sending {
     pub control: VecDeque<Transmit>,
     pub pacer: Pacer,
     pub outgoing_bytes: u64,
-    /// When a packet was last returned for sending.
+    /// The last time at which a packet was returned for sending.
     pub last_sent: Time,
     /// Peers whose paths the caller must check.
     pub paths_to_check: VecDeque<u32>,
 }
 
-/// Incoming messages, and what peers are permitted to send.
+/// Incoming messages, and the grants and limits given to peers.
 pub(super) struct Receiving {
     pub grants: Grants,
     /// Scratch memory for choosing grants.
@@ -116,18 +117,18 @@ pub(super) struct Receiving {
 pub(super) struct Waits {
     /// Timers of the RPCs that wait for their peer.
     pub timers: TimerWheel,
-    /// Timers of peers: for the next RESEND to the peer, or for its silence.
+    /// Timers of peers: for the next RESEND to the peer, or for the check of its silence.
     pub peer_timers: TimerWheel,
-    /// Links of RPC slots in their peer's queue for RESENDs.
+    /// Links of the peers' RESEND queues, which hold RPC slots.
     pub resend_links: Links,
     /// Acknowledgements that arrived in DATA packets and are not handled yet: the peer, and the client's id.
     pub deferred_acks: Vec<(u32, u64)>,
-    /// Peers with five or more waiting acknowledgements, each with the deadline to send them; in order of
-    /// time.
+    /// Peers with five or more waiting acknowledgements, each with the deadline for sending them; ordered by
+    /// deadline.
     pub acks_due: VecDeque<(Time, u32)>,
 }
 
-/// RPCs that have ended, or must be ended.
+/// RPCs that have ended or are to be ended.
 pub(super) struct Lifetimes {
     pub finished: FinishedIds,
     pub reaper: Reaper,
@@ -202,7 +203,7 @@ impl Lifetimes {
 }
 
 impl Endpoint {
-    /// Makes an endpoint without open ports. `trace` records its events, with a clock of its own.
+    /// Creates an endpoint without open ports. Its events are recorded in `trace`, which has its own clock.
     ///
     /// # Errors
     /// The configuration contradicts itself.
@@ -237,7 +238,7 @@ impl Endpoint {
         })
     }
 
-    /// Advances the clock to `now`, unless the last time was later (PEER-13). Returns the result.
+    /// Advances the clock to `now`, unless the last time was later (PEER-13). Returns the resulting time.
     pub(super) fn advance(&mut self, now: Time) -> Time {
         self.now = self.now.max(now);
         self.now

@@ -22,8 +22,8 @@ pub(super) struct PlannedData {
 }
 
 impl Endpoint {
-    /// Whether [`poll_transmit`](Endpoint::poll_transmit) may return a packet; cheaper than polling without
-    /// result. Also true if only the pacer holds packets back.
+    /// Whether [`poll_transmit`](Endpoint::poll_transmit) may return a packet. Cheaper than polling in vain.
+    /// Also true if only the pacer holds packets back.
     #[inline]
     #[must_use]
     pub fn has_transmit(&self) -> bool {
@@ -32,7 +32,7 @@ impl Endpoint {
             || self.sending.ready.waits_for_pacer
     }
 
-    /// The next packet to send now, if any. A returned packet counts as sent.
+    /// Returns the next packet to send now, if any. A returned packet counts as sent.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         let now = self.advance(now);
         self.sending.ready.waits_for_pacer = false;
@@ -45,7 +45,7 @@ impl Endpoint {
         }
     }
 
-    /// The next waiting control packet. It counts as sent.
+    /// Returns the next waiting control packet, which then counts as sent.
     pub(super) fn next_control(&mut self, now: Time) -> Option<Transmit> {
         let packet = self.sending.control.pop_front()?;
         let bytes = packet.header.as_slice().len() as u32;
@@ -59,7 +59,7 @@ impl Endpoint {
     pub(super) fn next_part(&mut self, now: Time) -> Option<PlannedData> {
         for _ in 0..self.config.reap_limit {
             let slot = self.sending.ready.choose(self.config.max_packet)?;
-            // A planted fault that the swarm must find: retransmissions go before all other bytes.
+            // A planted fault that the swarm must find: retransmissions are sent before all other bytes.
             #[cfg(homa_canary = "resend_first")]
             let slot = self.sending.retransmits.any().unwrap_or(slot);
             let rpc = &self.rpcs[slot as usize];
@@ -108,8 +108,8 @@ impl Endpoint {
         false
     }
 
-    /// Plans the first bytes of `range`, which were sent before. They lie within the grant, and the pacer
-    /// applies to them as to any other bytes.
+    /// Plans a packet with the first bytes of `range`, which were sent before. They are within the granted
+    /// bytes, and the pacer applies to them as to all other bytes.
     #[cold]
     fn plan_retransmission(
         &mut self,
@@ -152,7 +152,7 @@ impl Endpoint {
         Some(PlannedData { slot, offset, len, priority, retransmit })
     }
 
-    /// `len` more bytes of the message count as sent.
+    /// Counts `len` more bytes of the message as sent.
     pub(super) fn advance_message(&mut self, now: Time, slot: u32, len: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if !rpc.outgoing.is_sent_again() {
@@ -182,7 +182,7 @@ impl Endpoint {
         let rpc = &self.rpcs[part.slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let peer = &mut self.peers[rpc.peer];
-        // WIRE-23: a kernel gets zeros in this field, as it sends zeros there.
+        // WIRE-23: to a kernel, this field must be zero, as in its own packets.
         let bundle_endpoints = if peer.is_ours() { self.bundle_endpoints } else { 0 };
         let common = Common { bundle_endpoints, ..common };
         // INCAST-1, INCAST-7: for a kernel this field is padding, and must stay zero.

@@ -10,12 +10,12 @@ use crate::time::Time;
 use crate::wire::{self, DATA_HEADER_LEN};
 
 impl Endpoint {
-    /// The next packets to send now, if any: at most `max_packets`, and at most `max_bytes` together,
-    /// including headers. The first packet may exceed `max_bytes` alone. All returned packets count as sent.
+    /// Returns the next packets to send now, if any: at most `max_packets`, and together at most `max_bytes`
+    /// including headers. A single packet may exceed `max_bytes`. All returned packets count as sent.
     ///
-    /// The result and the resulting state equal those of as many consecutive calls of
-    /// [`Endpoint::poll_transmit`]. There is more than one packet only if all are of one message and differ
-    /// in their offset alone.
+    /// The packets and the resulting state are the same as for the same number of consecutive calls of
+    /// [`Endpoint::poll_transmit`]. Several packets are returned only if they belong to one message and
+    /// differ only in their offsets.
     pub fn poll_transmit_run(&mut self, now: Time, max_packets: u32, max_bytes: u32) -> Option<TransmitRun> {
         let now = self.advance(now);
         self.sending.ready.waits_for_pacer = false;
@@ -38,7 +38,7 @@ impl Endpoint {
         Some(TransmitRun { first, more })
     }
 
-    /// Counts at most `most` packets after `part` as sent; returns their payload bytes.
+    /// Counts up to `most` packets after `part` as sent, and returns their payload bytes.
     fn extend_run(&mut self, now: Time, part: &PlannedData, most: u32) -> u32 {
         let outgoing = &self.rpcs[part.slot as usize].outgoing;
         let is_next = self.sending.ready.choose(self.config.max_packet) == Some(part.slot);
@@ -63,7 +63,8 @@ impl Endpoint {
         bytes
     }
 
-    /// Records the packets of a run after its first one: they were made in one step, and so at one time.
+    /// Records the packets of a run after its first packet. They were made in one step, and so have the same
+    /// timestamp.
     #[inline(never)]
     fn note_run(&mut self, part: &PlannedData, bytes: u32) {
         let rpc = &self.rpcs[part.slot as usize];
@@ -77,13 +78,13 @@ impl Endpoint {
         }
     }
 
-    /// Number of the next `packets` that the pacer admits while it is still their message's turn; the pacer
-    /// and the queue count them as sent. Each carries `len` bytes; the last of the `left` bytes may carry
-    /// fewer.
+    /// Returns how many of the next `packets` the pacer admits while it is still their message's turn. The
+    /// pacer and the queue count them as sent. Each packet carries `len` of the `left` bytes; the last may
+    /// carry fewer.
     fn admitted(&mut self, now: Time, packets: u32, len: u32, left: u32) -> u32 {
         let (full, share) = (self.config.max_packet, self.config.pacer_fifo_fraction);
         if self.sending.pacer.is_off() {
-            // The last packet may be shorter, and must not count as a whole one for the oldest message's
+            // The last packet may be shorter, and must not count as a full packet for the oldest message's
             // share.
             let whole = packets.min(left / len);
             let admitted = self.sending.ready.account_run(whole, len, full, share);

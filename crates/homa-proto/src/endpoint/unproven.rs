@@ -7,8 +7,8 @@ use crate::contract::DoneReason;
 use crate::rpc::RpcState;
 use crate::time::Time;
 
-/// Maximum requests evicted for one packet: bounds the work, and makes room for the longest message in a few
-/// packets.
+/// Maximum number of requests evicted for one packet. Bounds the work; a few packets still make room for the
+/// longest message.
 pub(super) const EVICTIONS_PER_PACKET: usize = 16;
 
 impl Endpoint {
@@ -20,7 +20,7 @@ impl Endpoint {
     }
 
     /// Records a packet of an incomplete request. If its peer has been proven since the request began, the
-    /// request is evicted for no other one. It stays in the class of unproven peers.
+    /// request is no longer evicted for others. It stays in the class of unproven peers.
     pub(super) fn note_unproven_packet(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let Some(prefix) = rpc.incoming.prefix else { return };
@@ -32,7 +32,7 @@ impl Endpoint {
         }
     }
 
-    /// A request is complete or ends, or its peer is proven: it is evicted for no other request.
+    /// Excludes a request from eviction, since it is complete or has ended, or its peer is proven.
     pub(super) fn not_arriving(&mut self, slot: u32) {
         if self.receiving.unproven.contains(slot) {
             self.receiving.unproven.remove(slot);
@@ -40,8 +40,8 @@ impl Endpoint {
         }
     }
 
-    /// Evicts requests of unproven peers until `fits`. Returns false if it still does not and no more may be
-    /// evicted.
+    /// Evicts requests of unproven peers until `fits` returns true. Returns false if no more requests may be
+    /// evicted and `fits` is still false.
     pub(super) fn make_room(&mut self, now: Time, fits: impl Fn(&Endpoint) -> bool) -> bool {
         for _ in 0..EVICTIONS_PER_PACKET {
             if fits(self) {
@@ -54,8 +54,8 @@ impl Endpoint {
         fits(self)
     }
 
-    /// Evicts the longest silent request of an unproven peer, and forgets that peer if nothing else is known
-    /// of it.
+    /// Evicts, of all requests of unproven peers, the one that has been silent the longest. Forgets its peer
+    /// if there is no other state for the peer.
     pub(super) fn evict_unproven(&mut self, now: Time) -> bool {
         self.handle_deferred_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
         let Some(slot) = self.receiving.unproven.longest_silent() else { return false };
@@ -63,7 +63,7 @@ impl Endpoint {
         true
     }
 
-    /// Evicts the longest silent request of the prefix of an address.
+    /// Evicts the request that has been silent the longest among those of an address's prefix.
     pub(super) fn displace_of_prefix(&mut self, now: Time, ip: IpAddr) -> bool {
         self.handle_deferred_acks(now);
         let Some(slot) = self.peers.prefixes.longest_silent(ip) else { return false };

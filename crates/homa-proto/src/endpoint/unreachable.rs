@@ -1,4 +1,4 @@
-//! Ending the RPCs concerned by an ICMP report of the network (PROTOCOL.md PEER-4).
+//! Ending RPCs after ICMP reports (PROTOCOL.md PEER-4).
 
 use std::net::SocketAddr;
 
@@ -9,9 +9,9 @@ use crate::time::Time;
 use crate::unreachable::{MissingTarget, SuspectReport, Verdict};
 
 impl Endpoint {
-    /// Handles a report of the network that packets to `peer` cannot be delivered. If the report quotes a
-    /// request of ours, the RPCs concerned end, a few per drive call. Otherwise the peer is challenged, and
-    /// they end if it stays silent (PEER-4).
+    /// Handles an ICMP report that packets to `peer` cannot be delivered. If the report quotes a request of
+    /// ours, the RPCs concerned end, a few per drive call. Otherwise the peer is challenged, and the RPCs end
+    /// if the peer stays silent (PEER-4).
     pub fn peer_unreachable(&mut self, now: Time, peer: SocketAddr, report: Unreachable) {
         let now = self.advance(now);
         let Some(known) = self.peers.find(&peer) else { return };
@@ -32,7 +32,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether `rpc_id` is that of an open request of ours to the reported peer and port.
+    /// Whether `rpc_id` is the id of an open request of ours to the reported peer and port.
     fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: MissingTarget) -> bool {
         let Some(slot) = rpc_id.and_then(|id| self.tables.ids.client(id)) else { return false };
         let rpc = &self.rpcs[slot as usize];
@@ -70,7 +70,8 @@ impl Endpoint {
         self.waits.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
     }
 
-    /// Handles the timer of a peer with a doubtful report: checks whether any packet came from it since.
+    /// Handles the timer of a peer with a doubtful report: checks whether any packet has come from the peer
+    /// since the report.
     pub(super) fn judge_report(&mut self, now: Time, peer: u32) {
         let Some(suspect) = self.peers[peer].suspect_report else { return };
         match suspect.verdict(now, self.peers[peer].silence.last_packet_at(), self.config.resend_interval_ns)
@@ -81,9 +82,9 @@ impl Endpoint {
         }
     }
 
-    /// A client's port is gone: ends the RPC whose packet was refused, since no client waits for its
-    /// response. Other RPCs of that port are found by packets of their own. Returns whether there was such an
-    /// RPC.
+    /// Handles a report that a client's port is closed: ends the server RPC whose packet was refused, since
+    /// no client waits for its response. Other RPCs of that port end when their own packets are refused.
+    /// Returns whether there was such an RPC.
     fn end_refused_server(&mut self, now: Time, peer: u32, port: u16, rpc_id: Option<u64>) -> bool {
         let Some(slot) = rpc_id.and_then(|id| self.tables.ids.server(peer, id)) else { return false };
         let refused = self.rpcs[slot as usize].peer_port == port;
@@ -99,7 +100,8 @@ impl Endpoint {
         self.stats.reports_dropped += u64::from(!has_room);
     }
 
-    /// Ends the client RPCs to refused ports. Each examined RPC costs budget, whether or not it is ended.
+    /// Ends the client RPCs to refused ports. Each examined RPC takes one from `budget`, whether or not it is
+    /// ended.
     pub(super) fn end_refused_clients(&mut self, budget: &mut u32) {
         while let Some(refused) = self.lifetimes.refused_ports.first_mut() {
             if *budget == 0 {
@@ -123,7 +125,8 @@ impl Endpoint {
             let rpc = &self.rpcs[slot as usize];
             let count = self.peers[peer].ids.count(rpc.id, self.config.endpoints);
             if rpc.state.is_client() && rpc.peer_port == refused.port && refused.concerns(count) {
-                // The port was open and is gone, and the request with it.
+                // If the server has answered, the port was open and has been closed since, and the request is
+                // lost.
                 let error = if rpc.wait.answered { RpcError::PeerRestarted } else { RpcError::NoSuchPort };
                 self.end_with_error(slot, error);
             }

@@ -1,12 +1,12 @@
-//! Requesting unscheduled bytes again that a queue overflow has lost (PROTOCOL.md INCAST-4, INCAST-5).
+//! Requesting unscheduled bytes that were lost in a queue overflow (PROTOCOL.md INCAST-4, INCAST-5).
 
 use super::state::Endpoint;
 use crate::message_in::{MAX_LOST_RANGES, UnscheduledState};
 use crate::time::Time;
 
 impl Endpoint {
-    /// Moves a message to another state of its unscheduled bytes. While they count as lost, nothing more
-    /// of it is granted.
+    /// Changes the state of a message's unscheduled bytes. While they count as lost, no more of the message
+    /// is granted.
     #[inline]
     pub(super) fn set_unscheduled_state(&mut self, slot: u32, to: UnscheduledState) {
         if self.rpcs[slot as usize].incoming.unscheduled_state != to {
@@ -35,8 +35,8 @@ impl Endpoint {
         self.stats.unscheduled_lost += 1;
     }
 
-    /// Records that packets arrived. If more bytes are in flight than grants alone could cause, they count as
-    /// lost after `incast_quiet_ns` without another packet.
+    /// Records that packets arrived. If more bytes are in flight than grants alone permit, they count as lost
+    /// after `incast_quiet_ns` without another packet.
     pub(super) fn watch_unscheduled(&mut self, now: Time) {
         let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
         self.receiving.unscheduled_loss.watch(
@@ -73,8 +73,8 @@ impl Endpoint {
             let outstanding = self.rpcs[slot as usize].incoming.outstanding();
             let total = self.receiving.grants.total_incoming;
             if total > 0 && total + u64::from(outstanding) > budget {
-                // Arriving bytes make room for this message, unless grants take that room. Only shorter
-                // messages may therefore get grants.
+                // Arriving bytes make room for requesting this message's lost bytes, unless grants take that
+                // room. Only shorter messages may therefore receive grants.
                 return self.receiving.grants.shortest().is_some_and(|ungranted| ungranted < outstanding);
             }
             self.set_unscheduled_state(slot, UnscheduledState::InFlight);

@@ -1,4 +1,4 @@
-//! What one peer may have of this host: the budgets that it uses up and refills (PROTOCOL.md SHARE).
+//! Resources of this host that one peer may use: budgets that are used up and refilled (PROTOCOL.md SHARE).
 
 use crate::config::Config;
 use crate::incast::PeerEstimate;
@@ -8,11 +8,11 @@ use crate::share::{Budget, Refill};
 /// Bytes that an unproven peer may be sent for each byte received from it (as in QUIC, RFC 9000, 8.1).
 const UNPROVEN_TIMES: u32 = 3;
 
-/// A proven peer's retransmission budget gains one packet for each round of RESENDs; an unproven peer's gains
-/// one packet for this many rounds.
+/// A proven peer's retransmission budget gains one packet per round of RESENDs; an unproven peer's budget
+/// gains one packet per this many rounds.
 const UNPROVEN_ROUNDS: u64 = 16;
 
-/// Minimum burst, in full packets, that a peer may have sent again at once.
+/// Minimum burst, in full packets, that can be retransmitted to a peer at once.
 const BURST_PACKETS: u64 = 64;
 
 /// The budgets of one peer.
@@ -24,9 +24,9 @@ pub(crate) struct Allowance {
     pub prefix: Option<PrefixId>,
     /// Bytes of control packets that the peer may be sent while it is unproven (SHARE-9).
     credit: u32,
-    /// Estimate of the unscheduled bytes that the peer would have sent recently (SHARE-8).
+    /// Estimate of the unscheduled bytes that the peer would have sent recently without a limit (SHARE-8).
     pub claims: PeerEstimate,
-    /// Budget of bytes that the peer may have sent again (SHARE-4).
+    /// Budget of bytes that may be retransmitted to the peer (SHARE-4).
     pub resend_budget: Budget,
     /// Packets of the peer that were refused because it had used up its share.
     pub refused: u64,
@@ -45,31 +45,32 @@ impl Allowance {
         }
     }
 
-    /// Counts a packet of `bytes` that came from the peer while it is unproven.
+    /// Adds the credit for a packet of `bytes` from the peer, while the peer is unproven.
     pub(crate) fn earn(&mut self, bytes: usize) {
         let earned = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(UNPROVEN_TIMES);
         self.credit = self.credit.saturating_add(earned);
     }
 
-    /// Like [`earn`](Allowance::earn), for the packet that created the peer. If the peer has earned anything
-    /// already, the packet is counted.
+    /// Like [`earn`](Allowance::earn), for the packet that created the peer. Does nothing if the peer has any
+    /// credit already, since the packet is then counted.
     pub(crate) fn earn_first(&mut self, bytes: usize) {
         if self.credit == 0 {
             self.earn(bytes);
         }
     }
 
-    /// Takes the bytes of a control packet to the peer from its credit (SHARE-9). Returns whether the packet
-    /// may be sent.
+    /// Deducts the bytes of a control packet to the peer from the peer's credit (SHARE-9). Returns whether
+    /// the packet may be sent.
     pub(crate) fn take_credit(&mut self, bytes: usize) -> bool {
         let left = self.credit.checked_sub(bytes as u32);
         self.credit = left.unwrap_or(self.credit);
         left.is_some()
     }
 
-    /// How the retransmission budget refills, with packets of up to `payload` bytes. Its maximum is twice the
-    /// bytes that may be in flight to a host, so that a lost burst is repaired at once. It gains one packet
-    /// for each round of RESENDs that the peer may send (RESEND-7), and the bytes delivered to it.
+    /// Returns how the retransmission budget refills, with packets of up to `payload` bytes. Its maximum is
+    /// twice the bytes that may be in flight to a host, so that a lost burst is repaired at once. The budget
+    /// gains one packet for each round of RESENDs that the peer may send (RESEND-7), and the bytes delivered
+    /// to the peer.
     pub(crate) fn resend_refill(&self, payload: u32, config: &Config) -> Refill {
         if !self.proven {
             let every_ns = config.resend_spacing_ns.saturating_mul(UNPROVEN_ROUNDS);

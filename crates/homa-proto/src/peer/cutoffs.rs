@@ -4,8 +4,8 @@ use crate::priority;
 use crate::time::{MS, Time};
 use crate::wire::{Cutoffs, PRIORITIES};
 
-/// Minimum time between two CUTOFFS to one peer: the first answers cross with DATA that was sent before they
-/// arrived.
+/// Minimum time between two CUTOFFS to one peer: DATA that the peer sent before the first CUTOFFS reached it
+/// still arrives with the old version.
 const SPACING_NS: u64 = MS;
 
 /// The last CUTOFFS of a peer, and ours as far as the peer has them.
@@ -27,8 +27,8 @@ impl PeerCutoffs {
     pub(crate) const UNKNOWN: PeerCutoffs =
         PeerCutoffs { levels: [0; PRIORITIES], version: 0, unsched_limit: u32::MAX, sent: None, kept: 0 };
 
-    /// Stores the peer's cutoffs. Its limit holds only if this host announces its incarnation: a host that
-    /// does not ignores the limit too, like any other peer (INCAST-7).
+    /// Stores the peer's cutoffs. The peer's limit applies only if this host announces its incarnation: a
+    /// host that does not announce one ignores the limit, as Linux Homa does (INCAST-7).
     pub(crate) fn receive(&mut self, cutoffs: &Cutoffs, announces: bool) {
         self.levels = cutoffs.cutoffs;
         self.version = cutoffs.version;

@@ -21,7 +21,7 @@ pub(crate) struct PeerIncarnation {
     epoch_end: IncarnationEnd,
 }
 
-/// What a packet shows of its sender, if its incarnation differs from the known one.
+/// What a packet reveals about its sender, if its incarnation differs from the known one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChangeEvidence {
     /// It answers our challenge.
@@ -32,16 +32,16 @@ pub(crate) struct ChangeEvidence {
     pub none_is_late: bool,
 }
 
-/// What follows from a packet with another incarnation than the known one.
+/// The conclusion from a packet whose incarnation differs from the known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IncarnationChange {
-    /// It is the first one that the peer announces.
+    /// It is the first incarnation that the peer announces.
     First,
-    /// It replaces the known one, which has ended.
+    /// It replaces the known incarnation, which has ended.
     Replaced,
-    /// It is newer than the known one, but may be forged.
+    /// It is newer than the known incarnation, but may be forged.
     Unproven,
-    /// It is older than the known one, or forged.
+    /// It is older than the known incarnation, or forged.
     Stale,
 }
 
@@ -97,12 +97,12 @@ impl PeerIncarnation {
         }
     }
 
-    /// The peer has sent the id of a request of ours, together with `announced`.
+    /// Records that the peer has sent the id of one of our requests, together with `announced`.
     pub(crate) fn prove(&mut self, announced: Incarnation) {
         self.proven |= self.is(announced);
     }
 
-    /// Another endpoint of this host has proven the peer's incarnation, whichever it is.
+    /// Records that another endpoint of this host has proven the peer's incarnation, whichever it is.
     pub(crate) fn prove_elsewhere(&mut self) {
         self.proven = true;
     }
@@ -119,8 +119,8 @@ impl PeerIncarnation {
         // A planted fault that the swarm must find: a newer incarnation is accepted without proof.
         #[cfg(homa_canary = "restart_unproven")]
         let answers = answers || is_newer;
-        // A delayed packet of an earlier incarnation may carry the id of an RPC that continues in this one,
-        // but no packet is this late (PEER-8).
+        // A delayed packet of an earlier incarnation may carry the id of an RPC that continues in the current
+        // one. If `none_is_late`, no packet can be delayed that long (PEER-8).
         if answers || names_request && (is_newer || !self.proven || none_is_late) {
             IncarnationChange::Replaced
         } else if is_newer {
@@ -130,19 +130,19 @@ impl PeerIncarnation {
         }
     }
 
-    /// Replaces the known incarnation by `announced`, which is proven.
+    /// Replaces the known incarnation with `announced`, which is proven.
     pub(crate) fn replace(&mut self, announced: Incarnation) {
         (self.current, self.proven) = (announced, true);
     }
 
-    /// A packet with the incarnation `announced` answers the challenge, which ends.
+    /// Ends the challenge, which a packet with the incarnation `announced` has answered.
     pub(crate) fn note_answer(&mut self, announced: Incarnation) {
         self.proven |= self.is(announced) && self.is_known();
         self.challenge.end();
         self.challenge.take_claims();
     }
 
-    /// Ends the epoch in which all present RPCs began.
+    /// Ends the current epoch, in which all of the peer's RPCs began.
     pub(crate) fn end_epoch(&mut self, end: IncarnationEnd) {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch_end = end;

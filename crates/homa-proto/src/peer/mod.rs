@@ -1,4 +1,4 @@
-//! What is known of each peer, shared by all ports and RPCs that use its address.
+//! The state of each peer, shared by all ports and RPCs that use the peer's address.
 
 mod allowance;
 mod cutoffs;
@@ -28,14 +28,15 @@ pub(crate) use incarnation::{ChangeEvidence, IncarnationChange};
 use resends::PeerResends;
 use rpcs::PeerRpcs;
 
-/// A peer that was silent for this long may have another kernel: a host restarts in less.
+/// A peer that was silent for this long may run another kernel: a host restarts in less time.
 const DIALECT_MEMORY_NS: u64 = 300 * SEC;
 
-/// UDP port at which Linux Homa takes its own packets in UDP datagrams. At every other UDP port only this
-/// implementation answers.
+/// UDP port of Linux Homa's UDP encapsulation. Behind any other UDP port there can only be this
+/// implementation.
 const KERNEL_UDP_PORT: u16 = 54_321;
 
-/// The peer's number in a trace: its slot counted from 1, as far as a record has room for it.
+/// The peer's number in a trace: its slot counted from 1, limited to the largest number that a record can
+/// hold.
 pub(crate) fn peer_number(peer: u32) -> u16 {
     u16::try_from(peer.saturating_add(1)).unwrap_or(u16::MAX)
 }
@@ -50,7 +51,7 @@ pub(crate) struct Peer {
     pub suspect_report: Option<SuspectReport>,
     /// How long the peer has sent no packet (PEER-5).
     pub silence: Silence,
-    /// The peer's dialect, as far as its packets without our mark have shown it.
+    /// The peer's dialect, as derived from its packets without our mark.
     pub belief: Belief,
     pub cutoffs: PeerCutoffs,
     /// Round-trip time of a grant from the peer.
@@ -60,8 +61,8 @@ pub(crate) struct Peer {
     pub resends: PeerResends,
     pub allowance: Allowance,
     pub path: Path,
-    /// Number of endpoints among which the peer's host divides bundles by RPC id; 0: it accepts none
-    /// (WIRE-23).
+    /// Number of endpoints among which the peer's host distributes bundles by RPC id; 0: the host accepts no
+    /// bundles (WIRE-23).
     pub bundle_endpoints: u8,
     pub rpcs: PeerRpcs,
 }
@@ -92,7 +93,7 @@ impl Peer {
         self.incarnation.is_known()
     }
 
-    /// How the peer speaks Homa, as far as that is known at `now`. The configuration may decide it.
+    /// Returns the peer's dialect as far as it is known at `now`, unless the configuration determines it.
     pub(crate) fn dialect(&self, now: Time, config: &Config) -> Dialect {
         if config.wire_dialect != Dialect::Unknown {
             return config.wire_dialect; // DIALECT-1
@@ -107,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// What is believed of the peer's dialect, unless that is too old (DIALECT-3).
+    /// Returns the belief about the peer's dialect, unless it is too old (DIALECT-3).
     pub(crate) fn believed(&self, now: Time) -> Belief {
         if now.since(self.silence.last_packet_at()) >= DIALECT_MEMORY_NS {
             Belief::UNKNOWN
@@ -116,12 +117,13 @@ impl Peer {
         }
     }
 
-    /// Whether Linux Homa may be behind the peer's address: over raw IP, or at the port of its UDP form.
+    /// Whether Linux Homa may be behind the peer's address: over raw IP, or at the port of its UDP
+    /// encapsulation.
     pub(crate) fn may_be_kernel(&self) -> bool {
         self.addr.port() == 0 || self.is_kernel_udp()
     }
 
-    /// Whether the peer's packets come in Linux Homa's UDP form.
+    /// Whether the peer's packets use Linux Homa's UDP encapsulation.
     pub(crate) fn is_kernel_udp(&self) -> bool {
         self.addr.port() == KERNEL_UDP_PORT
     }
@@ -131,22 +133,22 @@ impl Peer {
         rtt::unsched_bytes(config, self.rtt.min_ns())
     }
 
-    /// Where a packet of the RPC `rpc_id` may share a datagram with other packets to the peer (WIRE-23).
+    /// Returns the bundle in which a packet of the RPC `rpc_id` may share a datagram with other packets to
+    /// the peer (WIRE-23).
     pub(crate) fn bundle(&self, rpc_id: u64) -> Option<Bundle> {
         let endpoints = u32::from(self.bundle_endpoints);
         let endpoint = (endpoints > 0).then(|| owner_of(rpc_id, endpoints))?;
         Some(Bundle { endpoint, max_bytes: self.path.longest() })
     }
 
-    /// Whether forgetting the peer would lose nothing (PEER-11).
+    /// Whether the peer can be forgotten without loss (PEER-11).
     pub(crate) fn is_forgettable(&self, now: Time, config: &Config) -> bool {
-        // A peer that still needs an acknowledgement would have requested it long before.
+        // A peer that still needed an acknowledgement would have requested it long ago.
         let unwanted = now.since(self.silence.last_packet_at()) >= config.max_packet_lifetime_ns;
         self.rpcs.is_empty() && !self.silence.ends && (self.acks.is_empty() || unwanted)
     }
 
-    /// Ends the epoch in which all present RPCs began. State that belongs to the old host process is
-    /// reset too (PEER-7).
+    /// Ends the peer's current epoch. State that belongs to the old host process is reset too (PEER-7).
     pub(crate) fn end_epoch(&mut self, end: IncarnationEnd) {
         self.incarnation.end_epoch(end);
         if end == IncarnationEnd::Restarted {

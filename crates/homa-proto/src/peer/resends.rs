@@ -1,4 +1,4 @@
-//! RESENDs and NEED_ACKs to one peer: which RPCs wait for one, and how far apart they are (PROTOCOL.md
+//! RESENDs and NEED_ACKs to one peer: which RPCs wait to send one, and how they are spaced (PROTOCOL.md
 //! RESEND-7, RESEND-22).
 
 use crate::answer_time::AnswerTime;
@@ -7,8 +7,8 @@ use crate::lists::List;
 use crate::rate_limit::RateLimit;
 use crate::time::Time;
 
-/// The space between rounds of RESENDs. `doublings` is the number of RESENDs in vain, minus those that
-/// brought bytes (RESEND-22).
+/// Time between rounds of RESENDs. `doublings` is the number of useless RESENDs, minus the number of RESENDs
+/// that brought bytes (RESEND-22).
 fn spacing(config: &Config, doublings: u8) -> u64 {
     let doubled =
         config.resend_spacing_ns.saturating_mul(1_u64.checked_shl(doublings.into()).unwrap_or(u64::MAX));
@@ -24,7 +24,7 @@ pub(crate) struct PeerResends {
     rate: RateLimit,
     /// Rate of NEED_ACKs to the peer (RESEND-22).
     need_ack_rate: RateLimit,
-    /// How often the space between RESENDs to the peer has doubled, because they were in vain.
+    /// Number of times that the spacing of RESENDs to the peer has doubled, because they were useless.
     doublings: u8,
     /// How long the peer takes to answer a request.
     pub answers: AnswerTime,
@@ -42,19 +42,19 @@ impl PeerResends {
         }
     }
 
-    /// When the next RESEND may go; `BURST` of them may go at once after a pause.
+    /// The time at which the next RESEND may be sent. After a pause, `BURST` of them may be sent at once.
     pub(crate) fn next(&self, now: Time, config: &Config) -> Time {
         self.rate.next(now, self.spacing(config))
     }
 
-    /// Takes one NEED_ACK from the rate; returns whether it may go now. NEED_ACKs are spaced as RESENDs are:
-    /// a peer that does not acknowledge most often has not received the requested bytes.
+    /// Counts a NEED_ACK against its rate limit if it may be sent now; returns whether it may. NEED_ACKs are
+    /// spaced like RESENDs: a peer that does not acknowledge has usually not received the requested bytes.
     pub(crate) fn take_need_ack(&mut self, now: Time, config: &Config) -> bool {
         let space_ns = self.spacing(config);
         self.need_ack_rate.take_if_due(now, space_ns)
     }
 
-    /// Takes one RESEND from the rate; returns whether it may go now.
+    /// Counts a RESEND against its rate limit if it may be sent now; returns whether it may.
     pub(crate) fn take_if_due(&mut self, now: Time, config: &Config) -> bool {
         let space_ns = self.spacing(config);
         self.rate.take_if_due(now, space_ns)
@@ -75,16 +75,16 @@ impl PeerResends {
         self.answers = AnswerTime::UNKNOWN;
     }
 
-    /// A RESEND to the peer was in vain: the peer had nothing to repeat, like a host that gets too little CPU
-    /// time. More RESENDs would make that worse. An unanswered RESEND is weaker evidence: grants of silent
-    /// senders are taken back by sending RESEND to each.
+    /// Counts a useless RESEND to the peer: the peer had nothing to repeat, as when its host gets too little
+    /// CPU time. More RESENDs would make that worse. Unanswered RESENDs are not counted, since they are
+    /// weaker evidence: a RESEND is sent to every silent sender whose grants are taken back.
     pub(crate) fn count_useless(&mut self, config: &Config) {
         if spacing(config, self.doublings + 1) > spacing(config, self.doublings) {
             self.doublings += 1;
         }
     }
 
-    /// A RESEND to the peer brought missing bytes.
+    /// Counts a RESEND to the peer that brought missing bytes.
     pub(crate) fn count_useful(&mut self) {
         self.doublings = self.doublings.saturating_sub(1);
     }

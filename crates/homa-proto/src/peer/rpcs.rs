@@ -1,8 +1,8 @@
-//! What a peer has in the tables of this host: its RPCs, and its finished ids.
+//! A peer's entries in the tables of this host: its RPCs and its finished ids.
 
 use crate::lists::List;
 
-/// The RPCs of one peer, and what is counted for them.
+/// The RPCs of one peer, and the counts kept for them.
 #[derive(Debug)]
 pub(crate) struct PeerRpcs {
     /// The peer's RPCs, oldest first.
@@ -10,7 +10,7 @@ pub(crate) struct PeerRpcs {
     count: u32,
     /// Number of these RPCs of which we are the server.
     servers: u32,
-    /// Bytes of their requests, as counted among the incoming bytes.
+    /// Bytes of their requests, as counted in the total of incoming bytes.
     pub request_bytes: u64,
     /// Blocks of finished ids that refer to the peer.
     pub finished_blocks: u32,
@@ -35,7 +35,8 @@ impl PeerRpcs {
         self.servers += u32::from(!is_client);
     }
 
-    /// An RPC has left the list. As a server, it was charged for `charged` bytes.
+    /// Counts the removal of an RPC from the list. If it was a server RPC, `charged` bytes were charged for
+    /// it.
     pub(crate) fn remove(&mut self, is_client: bool, charged: u64) {
         self.count -= 1;
         if !is_client {

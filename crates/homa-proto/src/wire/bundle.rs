@@ -7,25 +7,26 @@ use zerocopy::FromBytes;
 use super::packet::{COMMON_LEN, OURS_MAGIC};
 use super::raw::CommonHeader;
 
-/// The packets of one datagram, in their order. See [`packets`].
+/// The packets of one datagram, in order. See [`packets`].
 #[derive(Clone, Debug)]
 pub struct Packets<'a> {
-    /// The unread rest; `None`: there is no more.
+    /// The bytes not yet iterated over; `None`: there are no more.
     rest: Option<&'a [u8]>,
     /// Whether the next packet is the datagram's first.
     is_first: bool,
 }
 
-/// Divides a datagram into its packets. A datagram that is no bundle is one packet, whatever its bytes.
+/// Splits a datagram into its packets. A datagram that is not a bundle is one packet, whatever its bytes.
 ///
-/// Zero bytes after a packet are padding. If a length does not fit the bytes, the last item is empty, which
-/// [`decode`](super::decode()) rejects; the packets before it are complete.
+/// Zero bytes after a packet are padding. If a packet's length exceeds the remaining bytes, the last item is
+/// empty, and [`decode`](super::decode()) rejects it. The packets before it are complete.
 #[must_use]
 pub fn packets(datagram: &[u8]) -> Packets<'_> {
     Packets { rest: Some(datagram), is_first: true }
 }
 
-/// The length of the first packet of a bundle; `None`: the datagram is no bundle, or was cut within a header.
+/// Returns the length of the first packet of a bundle; `None`: the datagram is not a bundle, or was truncated
+/// within a header.
 #[must_use]
 #[inline]
 pub fn packet_length(datagram: &[u8]) -> Option<usize> {
@@ -35,7 +36,7 @@ pub fn packet_length(datagram: &[u8]) -> Option<usize> {
     (length != 0 && header.urgent.get() == OURS_MAGIC).then_some(length)
 }
 
-/// The value of the packet length field, for any sender; 0 if the header is incomplete.
+/// Returns the value of the packet length field, whoever the sender is; 0 if the header is incomplete.
 #[must_use]
 pub fn stated_length(bytes: &[u8]) -> usize {
     CommonHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.packet_length.get().into())
@@ -63,7 +64,7 @@ impl<'a> Iterator for Packets<'a> {
     }
 }
 
-/// Appends a packet to a datagram, which is then a bundle. The header must be made by
+/// Appends a packet to a datagram, which thereby becomes a bundle. The header must come from
 /// [`encode`](super::encode()), and the datagram must stay shorter than 65,536 bytes.
 ///
 /// # Panics

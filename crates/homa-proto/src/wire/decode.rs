@@ -1,4 +1,5 @@
-//! From bytes to a valid packet. For any input, nothing here panics or reads beyond the bytes (WIRE-13).
+//! Converts bytes into a valid packet. No input makes these functions panic or read beyond the bytes
+//! (WIRE-13).
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -19,7 +20,7 @@ use super::raw::{
 /// Why bytes are not a valid packet. The packet must be dropped and counted under [`reason`](Self::reason).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum DecodeError {
-    /// The packet ends before its header does.
+    /// The packet is shorter than its header.
     #[error("packet of {got} bytes is too short: its header takes {needed}")]
     TooShort {
         /// Bytes of the header.
@@ -33,7 +34,7 @@ pub enum DecodeError {
     /// DATA of an empty message, which does not exist in Homa.
     #[error("the message has length 0")]
     ZeroLength,
-    /// The length of a message or range, read as signed as in Linux Homa, is negative.
+    /// The length of a message or range is negative if read as a signed number, as Linux Homa does.
     #[error("length {0} is larger than {MAX_MESSAGE_LENGTH}")]
     BadLength(u32),
     /// DATA without payload.
@@ -57,14 +58,14 @@ pub enum DecodeError {
     /// An acknowledgement has an odd id, which no client uses.
     #[error("acknowledged id {0} is odd")]
     OddAckId(u64),
-    /// DATA or START_MSG with the id 0, which stands for "none" and could never be acknowledged, or with its
-    /// server's form 1.
+    /// DATA or START_MSG with the id 0, or its server form 1. Id 0 stands for "none" and could never be
+    /// acknowledged.
     #[error("{0} without an RPC id")]
     NoRpcId(PacketType),
     /// START_MSG of an empty message.
     #[error("START_MSG of length 0")]
     EmptyStart,
-    /// The packet has this implementation's mark and a form that only another implementation sends.
+    /// The packet has this implementation's mark, but a form that only other implementations send.
     #[error("the mark of this implementation in a form that it never sends")]
     MixedForms,
 }
@@ -101,15 +102,15 @@ impl TryFrom<u8> for PacketType {
 
 /// Reads the header of a packet.
 ///
-/// `bytes` starts with the complete header and may lack payload, as a simulated packet does. `wire_len` is
+/// `bytes` starts with the complete header. Payload may be missing, as in simulated packets. `wire_len` is
 /// the length of the complete packet (header and payload, without IP or UDP headers), at least `bytes.len()`.
 /// Bytes beyond `wire_len` are ignored. The payload of DATA starts at `bytes[DATA_HEADER_LEN..]` and has
 /// [`Packet::payload_len`] bytes. They are all in `bytes` if `wire_len` is `bytes.len()`.
 ///
-/// Other types may be longer than their header: the rest is ignored, as Linux Homa does.
+/// Packets of other types may be longer than their header. The rest is ignored, as in Linux Homa.
 ///
 /// # Errors
-/// See [`DecodeError`]; never for the content of fields that Linux Homa ignores (WIRE-3).
+/// See [`DecodeError`]. The content of fields that Linux Homa ignores is never an error (WIRE-3).
 pub fn decode(bytes: &[u8], wire_len: usize) -> Result<Packet, DecodeError> {
     let bytes = bytes.get(..wire_len).unwrap_or(bytes);
     let header: &CommonHeader = view(bytes)?;
@@ -153,7 +154,7 @@ fn common(header: &CommonHeader) -> Common {
     }
 }
 
-/// ID-11: without the mark, another implementation sent these fields, and they may hold any value.
+/// ID-11: without our mark, the packet came from another implementation, and these fields may hold any value.
 fn incarnation(header: &CommonHeader) -> Incarnation {
     if header.urgent.get() == OURS_MAGIC {
         Incarnation::from_wire(header.flags, header.window.get(), header.checksum.get())
@@ -162,7 +163,7 @@ fn incarnation(header: &CommonHeader) -> Incarnation {
     }
 }
 
-/// The DATA header and the number of payload bytes that belong to the message.
+/// Decodes the DATA header, and computes the number of payload bytes that belong to the message.
 fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError> {
     if header.common.sender_id.get() <= 1 {
         return Err(DecodeError::NoRpcId(PacketType::Data)); // WIRE-18
@@ -196,9 +197,10 @@ fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError
     Ok((data, payload_len))
 }
 
-/// The offset of a DATA packet whose header differs from that of `earlier` only in the offset; neither may
-/// carry an acknowledgement. `earlier` must be a DATA packet that [`decode()`] accepted. The result of
-/// [`decode()`] for the packet is then the same except for offset and payload, which are not checked here.
+/// Returns the offset of a DATA packet if its header differs from the header of `earlier` only in the offset,
+/// and neither packet carries an acknowledgement. `earlier` must be a DATA packet that [`decode()`] accepted.
+/// [`decode()`] would then give the same result for both packets except for offset and payload, which are not
+/// checked here.
 pub(crate) fn offset_behind(earlier: &[u8], bytes: &[u8]) -> Option<u32> {
     /// The two positions of the offset.
     const SEQUENCE: Range<usize> = 4..8;
@@ -218,8 +220,8 @@ pub(crate) fn offset_behind(earlier: &[u8], bytes: &[u8]) -> Option<u32> {
     (is_data && header.ack.client_id.get() == 0).then(|| offset(header))
 }
 
-/// WIRE-4, WIRE-12: segmentation offload copies one `sequence` into all segments and increments each
-/// segment's own offset. Without offload, Linux Homa fills in only `sequence`.
+/// WIRE-4, WIRE-12: segmentation offload copies the same `sequence` into all segments, and each segment has
+/// its own `segment_offset`. Without offload, Linux Homa fills in only `sequence`.
 fn offset(header: &DataHeader) -> u32 {
     match header.segment_offset.get() {
         OFFSET_IN_SEQUENCE => header.common.sequence.get(),
@@ -262,8 +264,8 @@ fn start(header: &StartHeader) -> Result<Start, DecodeError> {
     }
 }
 
-/// The reason that a peer of this implementation puts in `sequence`, a field without meaning in Linux Homa's
-/// RPC_UNKNOWN.
+/// Decodes the reason that a peer of this implementation puts in `sequence`. The field has no meaning in
+/// Linux Homa's RPC_UNKNOWN.
 fn unknown_reason(header: &CommonHeader) -> UnknownReason {
     if incarnation(header).is_none() {
         UnknownReason::Unknown

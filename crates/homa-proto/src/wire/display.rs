@@ -1,4 +1,4 @@
-//! Packets in one line, in the style of tcpdump.
+//! Prints packets on one line, in the style of tcpdump.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl fmt::Display for Packet {
 }
 
 impl Packet {
-    /// Prints the packet without its ports, for tools that print them together with the hosts.
+    /// Prints the packet without its ports, for tools that print the ports together with the hosts.
     pub fn without_ports(&self) -> impl fmt::Display + '_ {
         WithoutPorts(self)
     }

@@ -1,4 +1,4 @@
-//! From a packet's meaning to its header bytes.
+//! Converts the fields of a packet into header bytes.
 
 use std::fmt;
 use std::ops::Deref;
@@ -32,7 +32,7 @@ impl HeaderBuf {
         }
     }
 
-    /// The header of a DATA packet of the same message that differs only in its offset.
+    /// Returns the header of another DATA packet of the same message, which differs only in its offset.
     pub(crate) fn at_offset(&self, offset: u32) -> HeaderBuf {
         let mut header = *self;
         if let Ok((data, _)) = DataHeader::mut_from_prefix(&mut header.bytes) {
@@ -81,12 +81,12 @@ impl fmt::Debug for HeaderBuf {
 
 /// Encodes the header of a packet with the fields `common` and `body`.
 ///
-/// If the caller keeps the ranges documented at the fields, [`decode`](super::decode()) returns the same
-/// values (WIRE-14). A priority out of range is sent as the highest, and a cutoff or the length of a RESEND
-/// as [`MAX_MESSAGE_LENGTH`]. Other values are sent unchanged, for the receiver to reject. Without an
-/// incarnation, the fields that Linux Homa ignores are 0. Fields that only our peers read are then left out:
-/// the reason of an RPC_UNKNOWN, the limits of unscheduled bytes, and whether bundles are accepted. A limit
-/// of 0 is no limit.
+/// If all values are in the documented ranges of their fields, [`decode`](super::decode()) returns the same
+/// values (WIRE-14). A priority out of range is sent as the highest priority, and a cutoff or RESEND length
+/// out of range as [`MAX_MESSAGE_LENGTH`]. Other values are sent unchanged, for the receiver to reject.
+/// Without an incarnation, the fields that Linux Homa ignores are 0. Fields that only our peers read are then
+/// left out: the reason of an RPC_UNKNOWN, the limits on unscheduled bytes, and whether bundles are accepted.
+/// A limit of 0 means no limit.
 pub fn encode(common: &Common, body: &Body) -> HeaderBuf {
     let kind = body.packet_type();
     match body {

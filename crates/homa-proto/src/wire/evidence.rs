@@ -1,5 +1,5 @@
-//! Evidence of the sender's dialect in the form of a packet. Only the bytes count: no state, and no other
-//! packet.
+//! Derives evidence of the sender's dialect from the form of a packet. Uses only the packet's bytes: no
+//! state, and no other packet.
 
 use zerocopy::FromBytes;
 
@@ -15,9 +15,9 @@ pub enum Evidence {
     StartMsg,
     /// RESEND without a priority, which only dialect 3 sends.
     ShortResend,
-    /// DATA whose offset is in `sequence` alone, which only dialect 1 sends.
+    /// DATA whose offset is only in `sequence`, which only dialect 1 sends.
     OffsetInSequence,
-    /// DATA of a message of several packets with the kernel's marks, and a possible value in `incoming`.
+    /// DATA with the kernel's marks and a plausible value in `incoming`, of a message of several packets.
     Announced,
     /// DATA with the kernel's marks, and 0 in `incoming`.
     Unannounced,
@@ -44,8 +44,8 @@ impl Evidence {
     ];
 }
 
-/// The evidence about the sender in the packet `bytes`, whose length on the wire is `wire_len`. The packet
-/// must be one that [`decode`](super::decode()) accepts; for other bytes the result is meaningless.
+/// Returns the evidence about the sender of the packet `bytes`, whose length on the wire is `wire_len`. The
+/// packet must be one that [`decode`](super::decode()) accepts; for other bytes the result is meaningless.
 pub fn evidence(bytes: &[u8], wire_len: usize) -> Evidence {
     let Ok((header, _)) = CommonHeader::ref_from_prefix(bytes) else { return Evidence::Nothing };
     // The length of a control packet is that of its bytes; `wire_len` counts missing payload too.

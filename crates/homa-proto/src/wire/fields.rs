@@ -1,6 +1,6 @@
 //! The fields of each header by name, for tools that show raw packets.
 //!
-//! The names are those of the tables in PROTOCOL.md, and a test compares the two. [`decode`](super::decode())
+//! The names are those of the tables in PROTOCOL.md; a test compares them. [`decode`](super::decode())
 //! defines the meaning of the fields.
 
 use super::packet::PacketType;
@@ -21,7 +21,7 @@ impl Field {
         Self { name, offset, len }
     }
 
-    /// The value in a packet; `None` if the packet ends before the field does.
+    /// Returns the field's value in a packet; `None` if the packet ends before the end of the field.
     pub fn value(&self, packet: &[u8]) -> Option<u64> {
         let bytes = packet.get(self.offset..)?.get(..self.len)?;
         Some(bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)))
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// The rows of the field tables in PROTOCOL.md before the rules: packet type, offset, bytes, name.
+    /// The rows of the field tables in PROTOCOL.md that precede the rules: packet type, offset, bytes, name.
     fn documented() -> Vec<(String, String, String, String)> {
         let text = include_str!("../../../../PROTOCOL.md");
         let (_, formats) = text.split_once("## Packet formats").unwrap();

@@ -1,4 +1,4 @@
-//! The number that separates one incarnation of a host from the next.
+//! The number that distinguishes a host's incarnation from earlier and later ones.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ const MASK: u64 = (1 << BITS) - 1;
 pub struct Incarnation(u64);
 
 impl Incarnation {
-    /// The incarnation of a peer that does not announce one.
+    /// Stands for the incarnation of a peer that does not announce one.
     pub const NONE: Self = Self(0);
 
-    /// The incarnation with the low 40 bits of `value`, or 1 if these are 0: the result is never
-    /// [`NONE`](Self::NONE) (ID-10).
+    /// Makes an incarnation from the low 40 bits of `value`, or from 1 if these bits are 0. The result is
+    /// never [`NONE`](Self::NONE) (ID-10).
     pub const fn new(value: u64) -> Self {
         match value & MASK {
             0 => Self(1),
@@ -46,8 +46,8 @@ impl Incarnation {
 
     /// Whether `self` is a later incarnation of the host than `other`.
     ///
-    /// Serial-number arithmetic: later means at most 2^39 - 1 steps ahead, including across the end of the
-    /// number range. [`NONE`](Self::NONE) is neither later nor earlier than any incarnation.
+    /// Uses serial-number arithmetic: later means at most 2^39 - 1 steps ahead, including wrap-around.
+    /// [`NONE`](Self::NONE) is neither later nor earlier than any incarnation.
     pub const fn is_newer_than(self, other: Self) -> bool {
         if self.is_none() || other.is_none() {
             return false;

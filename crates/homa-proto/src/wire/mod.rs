@@ -2,12 +2,12 @@
 //!
 //! Decoding takes two steps. `raw` views the bytes as big-endian structures, which cannot fail once the
 //! length is checked. [`decode`] then converts the view into a [`Packet`] whose fields are in range. It also
-//! resolves irregular forms: the two positions of an offset, the -1 of a RESEND, empty ack slots. [`encode`]
-//! is the reverse and cannot fail. For any bytes or arguments, nothing here panics.
+//! resolves irregular forms: the two positions of an offset, the length -1 of a RESEND, empty ack slots.
+//! [`encode`] is the reverse and cannot fail. No input makes any of these functions panic.
 //!
-//! Peers of this implementation use header fields that Linux Homa ignores. `flags`, `window`, `checksum` and
-//! `urgent` carry the sender's [`Incarnation`], marked by [`OURS_MAGIC`] in `urgent`. Those of the TCP
-//! acknowledgement say how [`packets`] share a datagram.
+//! Peers of this implementation use header fields that Linux Homa ignores. `flags`, `window` and `checksum`
+//! carry the sender's [`Incarnation`], and `urgent` carries the mark [`OURS_MAGIC`]. The fields in the place
+//! of the TCP acknowledgement number describe how [`packets`] share a datagram.
 
 mod bundle;
 mod decode;

@@ -1,4 +1,4 @@
-//! The content of packets: types, fields and their ranges, without any layout.
+//! The content of packets: types, fields and their ranges, independent of the layout.
 
 use std::fmt;
 
@@ -26,9 +26,9 @@ pub const ACK_LEN: usize = 80;
 /// Bytes of the longest header, that of ACK.
 pub const MAX_HEADER_LEN: usize = 80;
 
-/// Acknowledgements that fit in one ACK packet, in addition to that of the id in its header.
+/// Acknowledgements that fit in one ACK packet, in addition to the acknowledgement of the id in its header.
 pub const MAX_ACKS: usize = 5;
-/// Priority levels on the wire: 0 to 7, larger is higher. The count is that of the IP precedence bits.
+/// Number of priority levels on the wire: 0 to 7, larger is higher. IP precedence has as many values.
 pub const PRIORITIES: usize = 8;
 /// Longest message that the format supports, in bytes: lengths and offsets are signed 32-bit numbers in Linux
 /// Homa.
@@ -54,7 +54,7 @@ pub enum PacketType {
     RpcUnknown = 0x13,
     /// Answer to a RESEND: the RPC is alive but has nothing to send yet.
     Busy = 0x14,
-    /// The priorities that the sender of this packet requests for unscheduled bytes sent to it.
+    /// The priorities that the sender of this packet wants others to use for unscheduled bytes sent to it.
     Cutoffs = 0x15,
     /// Requests that the receiver freeze its time trace.
     Freeze = 0x16,
@@ -62,7 +62,7 @@ pub enum PacketType {
     NeedAck = 0x17,
     /// Lists the RPCs that the server may free.
     Ack = 0x18,
-    /// Opens a message of which nothing is sent before a grant.
+    /// Opens a message whose bytes are sent only after a grant.
     Start = 0x19,
 }
 
@@ -97,7 +97,8 @@ impl PacketType {
         }
     }
 
-    /// Bytes of the type's header as this implementation sends it: except for DATA the whole length.
+    /// Returns the length of the type's header as this implementation sends it. Except for DATA, this is the
+    /// length of the whole packet.
     pub const fn header_len(self) -> usize {
         match self {
             Self::Data => DATA_HEADER_LEN,
@@ -110,7 +111,7 @@ impl PacketType {
         }
     }
 
-    /// Minimum length of such a packet (WIRE-2): that of its header, and for RESEND
+    /// Returns the minimum length of a packet of this type (WIRE-2): the length of its header, but for RESEND
     /// [`RESEND_SHORT_LEN`].
     pub const fn min_len(self) -> usize {
         match self {
@@ -146,9 +147,9 @@ pub struct Common {
     /// Incarnation of the sending host; [`Incarnation::NONE`] if the peer is Linux Homa or unknown.
     pub incarnation: Incarnation,
     /// In DATA between peers of this implementation: number of endpoints that share the sending host's
-    /// address. All packets of a datagram to that host must be for one endpoint, the
-    /// [`owner_of`](super::owner_of) their RPCs. 0: the host accepts one packet per datagram, as Linux Homa
-    /// does.
+    /// address. All packets of a datagram to that host must be for the same endpoint, which
+    /// [`owner_of`](super::owner_of) determines from the RPC id. 0: the host accepts only one packet per
+    /// datagram, as Linux Homa does.
     pub bundle_endpoints: u8,
 }
 
@@ -169,16 +170,16 @@ pub enum Body {
     Cutoffs(Cutoffs),
     /// Request to freeze the time trace.
     Freeze,
-    /// Request of a server to acknowledge an RPC, so that it may be freed.
+    /// Request of a server for the acknowledgement of an RPC, so that the server may free it.
     NeedAck,
-    /// RPCs that the server may free: that of the header's id, and these.
+    /// RPCs that the server may free, in addition to the RPC whose id is in the header.
     Ack(AckList),
-    /// A message begins, whose bytes wait for a grant.
+    /// Opens a message whose bytes wait for a grant.
     Start(Start),
 }
 
 impl Body {
-    /// The type byte that goes with the body.
+    /// Returns the packet type of the body.
     pub const fn packet_type(&self) -> PacketType {
         match self {
             Self::Data(_) => PacketType::Data,
@@ -200,19 +201,19 @@ impl Body {
 pub struct Data {
     /// Bytes in the whole message, 1..=[`MAX_MESSAGE_LENGTH`].
     pub message_length: u32,
-    /// Exclusive end of the bytes that the sender sends without waiting for a grant; decoding bounds it by
+    /// Exclusive end of the bytes that the sender sends without waiting for a grant. Decoding limits it to
     /// `message_length`.
     pub incoming: u32,
     /// A finished RPC that the server may free.
     pub ack: Option<Ack>,
-    /// Version of the receiver's cutoffs that the sender used.
+    /// Version of the receiver's cutoffs that the sender applied.
     pub cutoff_version: u16,
-    /// Whether the bytes were sent before.
+    /// Whether this packet is a retransmission.
     pub retransmit: bool,
     /// Offset of the first payload byte in the message, less than `message_length`.
     pub offset: u32,
-    /// In a request between peers of this implementation: maximum bytes of the response that may be sent
-    /// without a grant, 1..=[`MAX_RESPONSE_LIMIT`]. `None`: the client sets no limit.
+    /// Maximum unscheduled bytes of the response, 1..=[`MAX_RESPONSE_LIMIT`], in a request between peers of
+    /// this implementation. `None`: the client sets no limit.
     pub response_limit: Option<u32>,
 }
 
@@ -250,13 +251,13 @@ pub struct Cutoffs {
     /// For each priority, the longest message (in bytes, inclusive) whose unscheduled bytes may use it,
     /// 0..=[`MAX_MESSAGE_LENGTH`]; 0 leaves the priority to scheduled bytes.
     ///
-    /// For priority 0, Linux Homa sends 0 or [`MAX_MESSAGE_LENGTH`], and the receiver treats both as the
-    /// latter: a message that no other priority admits has priority 0.
+    /// For priority 0, Linux Homa sends 0 or [`MAX_MESSAGE_LENGTH`]. The receiver treats both as
+    /// [`MAX_MESSAGE_LENGTH`]: a message that no other priority admits has priority 0.
     pub cutoffs: [u32; PRIORITIES],
     /// The version that senders using these cutoffs put in [`Data::cutoff_version`].
     pub version: u16,
-    /// Between peers of this implementation: maximum bytes of a message that may be sent without a grant,
-    /// 1..=[`MAX_MESSAGE_LENGTH`]. `None`: the sender of this packet sets no limit.
+    /// Maximum unscheduled bytes of a message, 1..=[`MAX_MESSAGE_LENGTH`], between peers of this
+    /// implementation. `None`: the sender of this packet sets no limit.
     pub unsched_limit: Option<u32>,
 }
 
@@ -272,7 +273,8 @@ pub struct Ack {
 /// Up to [`MAX_ACKS`] acknowledgements, as in an ACK packet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct AckList {
-    // Two arrays rather than one of `Ack`, which would pad each entry by six bytes in every `Packet`.
+    // Two arrays instead of an array of `Ack`, which would add six bytes of padding per entry to every
+    // `Packet`.
     client_ids: [u64; MAX_ACKS],
     server_ports: [u16; MAX_ACKS],
     len: u8,
@@ -284,9 +286,9 @@ impl AckList {
         Self { client_ids: [0; MAX_ACKS], server_ports: [0; MAX_ACKS], len: 0 }
     }
 
-    /// Appends `ack`; returns false if the list was full and `ack` was left out.
+    /// Appends `ack`. Returns false if the list is full; `ack` is then not appended.
     ///
-    /// An ack with the id 0 has no meaning on the wire, so it takes no slot and counts as appended.
+    /// An ack with the id 0 has no meaning on the wire. It takes no slot, and counts as appended.
     pub fn push(&mut self, ack: Ack) -> bool {
         if ack.client_id == 0 {
             return true;
@@ -334,7 +336,7 @@ impl AckList {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(u8)]
 pub enum UnknownReason {
-    /// There is no state for the id, and the reason is unknown.
+    /// There is no state for the id, for an unknown reason.
     #[default]
     Unknown = 0,
     /// The RPC ran to its end and its state was freed.
@@ -343,12 +345,13 @@ pub enum UnknownReason {
     NoSuchPort = 2,
     /// The message is longer than the receiver accepts.
     TooLarge = 3,
-    /// The process that had the port is gone, with all state of its RPCs.
+    /// The process that had the port has ended, and the state of its RPCs is lost.
     OwnerGone = 4,
 }
 
 impl UnknownReason {
-    /// The reason for a code on the wire; codes of later versions read as [`Unknown`](Self::Unknown).
+    /// Returns the reason for a code on the wire. Unknown codes, which later versions may send, read as
+    /// [`Unknown`](Self::Unknown).
     pub const fn from_code(code: u32) -> Self {
         match code {
             1 => Self::Finished,
@@ -379,12 +382,12 @@ pub struct Packet {
     pub common: Common,
     /// The fields of this packet type.
     pub body: Body,
-    /// Payload bytes of a DATA packet that belong to its message, at least 1; 0 for the other types.
+    /// Payload bytes of a DATA packet that belong to its message, at least 1; 0 for other packet types.
     ///
     /// The payload starts [`DATA_HEADER_LEN`] bytes into the packet. Bytes beyond the end of the message are
-    /// left out, so that `offset + payload_len <= message_length`.
+    /// not counted, so that `offset + payload_len <= message_length`.
     pub payload_len: u32,
 }
 
-// A burst is an array of packets, so their size is kept to one and a half cache lines.
+// A burst is an array of packets, so the size of a packet is limited to one and a half cache lines.
 const _: () = assert!(size_of::<Packet>() <= 96);

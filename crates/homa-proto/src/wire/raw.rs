@@ -1,4 +1,4 @@
-//! The headers as laid out in memory: big-endian, unaligned, every bit pattern allowed.
+//! The layout of the headers: big-endian, unaligned, with every bit pattern allowed.
 //!
 //! A view does not check the values; [`decode`](super::decode()) does.
 
@@ -10,13 +10,14 @@ use super::packet::{
     MAX_HEADER_LEN, PRIORITIES, RESEND_LEN, RESEND_SHORT_LEN, START_LEN,
 };
 
-/// The offset in [`DataHeader::segment_offset`] that refers the receiver to [`CommonHeader::sequence`].
+/// Value of [`DataHeader::segment_offset`] that refers the receiver to [`CommonHeader::sequence`] for the
+/// offset.
 pub(super) const OFFSET_IN_SEQUENCE: u32 = u32::MAX;
-/// The length in [`ResendHeader::length`] that requests everything sent so far: -1.
+/// Value of [`ResendHeader::length`] that requests everything sent so far: -1.
 pub(super) const EVERYTHING_SENT: u32 = u32::MAX;
-/// `urgent` of every packet that a full Linux Homa sends over raw IP.
+/// Value of `urgent` in every packet that a full Linux Homa (dialects 1 and 2) sends over raw IP.
 pub(super) const KERNEL_URGENT: u16 = 0xb97d;
-/// `flags` of such packets: TCP's SYN and RST.
+/// Value of `flags` in the same packets: TCP's SYN and RST.
 pub(super) const KERNEL_FLAGS: u8 = 6;
 /// `doff` of DATA as Linux Homa sends it: 14 words of four bytes, the length of the DATA header.
 pub(super) const DOFF_DATA: u8 = 0xe0;
@@ -60,7 +61,8 @@ pub(super) struct DataHeader {
     pub ack: AckSlot,
     pub cutoff_version: U16,
     pub retransmit: u8,
-    /// Padding for Linux Homa, which sends 0 and does not read it; our peers use it to limit the response.
+    /// Padding to Linux Homa, which sends 0 and does not read it. Our peers use it to limit the response's
+    /// unscheduled bytes.
     pub response_limit: [u8; 3],
     pub segment_offset: U32,
 }
@@ -80,7 +82,7 @@ pub(super) struct ResendHeader {
     pub priority: u8,
 }
 
-/// The RESEND header of a peer without priorities.
+/// The RESEND header as sent by peers without priorities.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct ShortResendHeader {

@@ -1,4 +1,4 @@
-//! Determines which of several endpoints behind one address a packet concerns.
+//! Determines which of the endpoints behind one address a packet concerns.
 
 use zerocopy::FromBytes;
 
@@ -6,9 +6,9 @@ use super::decode::decode;
 use super::packet::{Body, PacketType};
 use super::raw::{CommonHeader, DataHeader};
 
-/// The endpoint, of `endpoints` behind one address, that owns the RPC with this id. It is the same for both
-/// directions, whose ids differ in bit 0. It depends only on the lower half of the id, because a kernel
-/// filter program can compute with no more.
+/// Returns the endpoint, of `endpoints` behind one address, that owns the RPC with this id. It is the same
+/// for both directions, whose ids differ in bit 0. It depends only on the lower half of the id, because a
+/// kernel filter program cannot compute with 64 bits.
 ///
 /// # Panics
 /// `endpoints` is 0.
@@ -22,13 +22,14 @@ pub const fn owner_of(rpc_id: u64, endpoints: u32) -> u32 {
 pub struct Route {
     /// The endpoint that owns the packet's RPC and receives the packet.
     pub owner: u32,
-    /// One bit for each other endpoint that the packet concerns as well: for acknowledgements in it, cutoffs
-    /// or FREEZE. They need only its header ([`handle_foreign`](crate::Endpoint::handle_foreign)).
+    /// One bit for each other endpoint that the packet also concerns, because of its acknowledgements,
+    /// cutoffs or FREEZE. They need only the packet's header
+    /// ([`handle_foreign`](crate::Endpoint::handle_foreign)).
     pub others: u64,
 }
 
-/// The endpoints that a packet concerns, of `endpoints` endpoints, 1 to 64. `bytes` begins with the packet's
-/// header. Bytes that are no packet belong to the first endpoint.
+/// Returns which of `endpoints` endpoints (1 to 64) a packet concerns. `bytes` begins with the packet's
+/// header. Bytes that are not a packet belong to the first endpoint.
 ///
 /// # Panics
 /// `endpoints` is 0.
