@@ -4,21 +4,22 @@ use std::collections::VecDeque;
 
 use crate::wire::{Ack, AckList, MAX_ACKS};
 
-/// Maximum acknowledgements deferred at a time: handling that many takes some microseconds.
+/// Maximum number of acknowledgements deferred at a time. Handling that many takes a few microseconds.
 pub(crate) const MAX_DEFERRED: usize = 32;
 
-/// Maximum acknowledgements for one peer that wait for a request to carry them (ACK-3). A client with this
-/// many RPCs open at a peer may complete all of them in one receive burst. The requests that follow then
-/// carry the acknowledgements.
+/// Maximum number of acknowledgements for one peer that wait for requests to carry them (ACK-3). A client
+/// with this many RPCs open to a peer may complete all of them in one receive burst, and the requests that
+/// follow then carry the acknowledgements.
 const MAX_WAITING: usize = 64;
 
 /// Acknowledgements for one peer that wait for a packet to carry them.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingAcks {
     acks: VecDeque<Ack>,
-    /// Client port of the RPC that was queued last: the source of an ACK packet.
+    /// Client port of the RPC whose acknowledgement was queued last; used as the source port of an ACK
+    /// packet.
     port: u16,
-    /// Whether the peer has a deadline at which the acknowledgements are sent.
+    /// Whether a deadline is set at which the peer's acknowledgements are sent.
     is_watched: bool,
 }
 
@@ -27,9 +28,9 @@ pub(crate) struct WaitingAcks {
 pub(crate) enum AckAction {
     /// A request will carry them.
     Wait,
-    /// Set a deadline to send them, in case no request carries them before.
+    /// Set a deadline for sending them, in case no request carries them before.
     SetDeadline,
-    /// Too many wait: send them now.
+    /// Too many are waiting: send them now.
     Send,
 }
 
@@ -42,7 +43,7 @@ impl WaitingAcks {
         self.acks.is_empty()
     }
 
-    /// Client port from which to send an ACK packet.
+    /// The client port from which to send an ACK packet.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -67,17 +68,17 @@ impl WaitingAcks {
         (action, forgets)
     }
 
-    /// The deadline has come. Returns whether it was that of the present acknowledgements.
+    /// Ends the deadline. Returns whether one was set for the waiting acknowledgements.
     pub(crate) fn end_deadline(&mut self) -> bool {
         std::mem::take(&mut self.is_watched)
     }
 
-    /// Removes the oldest one, for the caller to send.
+    /// Removes the oldest acknowledgement, for the caller to send.
     pub(crate) fn pop(&mut self) -> Option<Ack> {
         self.acks.pop_front()
     }
 
-    /// Removes up to five, the oldest first, for the caller to send.
+    /// Removes up to five acknowledgements, the oldest first, for the caller to send.
     pub(crate) fn take(&mut self) -> AckList {
         let mut acks = AckList::new();
         while acks.len() < MAX_ACKS {

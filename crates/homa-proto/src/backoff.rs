@@ -1,4 +1,4 @@
-//! Intervals between packets that the peer does not answer.
+//! Intervals between packets while the peer does not answer.
 
 /// An interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
 pub(super) fn backoff_interval(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {

@@ -4,17 +4,18 @@ use crate::rate_limit::RateLimit;
 use crate::time::Time;
 use crate::wire::Common;
 
-/// Maximum packets with a disputed incarnation remembered for a peer: RESENDs request them once it is proven.
+/// Maximum number of packets with a disputed incarnation that are remembered for a peer. Once the incarnation
+/// is proven, RESENDs request these packets.
 const MAX_CLAIMS: usize = 8;
 
-/// The state of the challenge of one peer.
+/// The challenge of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Challenge {
-    /// The id that the peer must repeat, in the client's form; 0: none.
+    /// The id that the peer must repeat, in the client's form; 0: no challenge is open.
     id: u64,
     spaced: RateLimit,
-    /// Headers of requests whose packets were dropped, because their incarnation is not the peer's proven
-    /// one.
+    /// Headers of requests whose packets were dropped because their incarnation is not the peer's proven
+    /// incarnation.
     claims: Vec<Common>,
 }
 
@@ -39,17 +40,17 @@ impl Challenge {
         self.is_open() && sender_id & !1 == self.id
     }
 
-    /// Ends the challenge: nothing answers it any more.
+    /// Ends the challenge. Later packets no longer answer it.
     pub(crate) fn end(&mut self) {
         self.id = 0;
     }
 
-    /// Counts a packet of a challenge if it may go now. Returns whether it may.
+    /// Counts a challenge packet if it may be sent now. Returns whether it may.
     pub(crate) fn take_if_due(&mut self, now: Time, space_ns: u64) -> bool {
         self.spaced.take_if_due(now, space_ns)
     }
 
-    /// Remembers the header of a request whose packet is dropped; a bounded number of them.
+    /// Remembers the header of a request whose packet is dropped, unless too many headers are remembered.
     pub(crate) fn add_claim(&mut self, common: &Common) {
         if self.claims.len() < MAX_CLAIMS && !self.claims.contains(common) {
             self.claims.push(*common);

@@ -1,5 +1,5 @@
-//! Tests of the cost of a packet. Everything that waits is in a list, so steps through lists are counted. A
-//! packet that visited all messages, peers or timers would take thousands of steps.
+//! Tests of the cost of a packet. Everything that waits is in a list, so the tests count steps through lists.
+//! If a packet visited all messages, peers or timers, it would take thousands of steps.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::wire::{Body, Common, Data, Incarnation, encode};
 use crate::{Config, Endpoint, Time};
 
 const PORT: u16 = 99;
-/// More steps than any of the operations takes, and far fewer than there are RPCs.
+/// More steps than any of the operations takes, and far fewer than the number of RPCs.
 const FEW: u64 = 60;
 
 struct NullReassembly;
@@ -55,7 +55,7 @@ fn receive_request_part(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, o
     endpoint.handle_packets(Time::from_ns(1), [packet], &mut NullReassembly);
 }
 
-/// Maximum steps of any of the calls.
+/// Returns the maximum number of steps of any of the calls.
 fn costliest(calls: u32, mut call: impl FnMut(u32)) -> u64 {
     let cost = |n| {
         let before = steps();
@@ -107,8 +107,8 @@ fn a_packet_that_arrives_costs_the_same_with_many_rpcs() {
     }
 }
 
-/// Drive calls until a port with one RPC is closed, if `peak` RPCs of another port were open before and
-/// `open` still are.
+/// Returns the number of drive calls until a port with one RPC is closed, after `peak` RPCs of another port
+/// were open, of which `open` still are.
 fn rounds_to_close_a_port(peak: u32, open: u32) -> u32 {
     let mut endpoint = endpoint();
     let now = Time::from_ns(1);
@@ -128,8 +128,8 @@ fn rounds_to_close_a_port(peak: u32, open: u32) -> u32 {
     rounds
 }
 
-/// ABORT-8. Closing a port once scanned the table of RPCs, which never shrank. After a peak of a million
-/// RPCs, only 32 client ports per second were closed for the rest of the host's life.
+/// ABORT-8. Closing a port used to scan the table of RPCs, which never shrank. After a peak of a million
+/// RPCs, only 32 client ports per second could be closed for the rest of the host's life.
 #[test]
 fn closing_a_port_costs_as_much_as_it_has_rpcs_and_no_more_after_a_peak() {
     assert_eq!(rounds_to_close_a_port(20_000, 0), 1, "after a peak");

@@ -1,7 +1,8 @@
-//! Finished RPCs: the memory that keeps a delayed duplicate of a request from running again (PROTOCOL.md
+//! Finished RPCs: the table that prevents a delayed duplicate of a request from running again (PROTOCOL.md
 //! AMO).
 //!
-//! Clients count their ids up, so adjacent ids finish together: a block holds 64 of them, one bit each.
+//! Clients assign increasing ids, so RPCs with adjacent ids finish at about the same time. A block holds 64
+//! adjacent ids, one bit each.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -13,15 +14,16 @@ use crate::prefix;
 use crate::share::{Refusal, Share};
 use crate::time::Time;
 
-/// Blocks examined per new block: more than one, so that expiry outruns growth; and few, so that no packet
-/// waits long.
+/// Blocks examined for expiry per new block: more than one, so that expiry outruns growth, but few, so that
+/// no packet waits long.
 const EXPIRE_STEPS: usize = 4;
 
-/// Number of tables that hold the blocks. A single table would move all its blocks at once when it grows: at
-/// 100,000 blocks a packet would wait a millisecond for that.
+/// Number of hash tables that hold the blocks. A single table would move all its blocks at once when it
+/// grows: with 100,000 blocks, a packet would wait a millisecond.
 const SHARDS: usize = 1024;
 
-/// The owner of the ids: the peer's slot, and how many times the peer had restarted.
+/// The key of a block: the peer's slot, the number of the peer's restarts at that time, and the upper bits of
+/// the ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BlockKey {
     peer: u32,
@@ -38,14 +40,14 @@ struct Block {
 /// The finished ids of all peers.
 #[derive(Debug)]
 pub(crate) struct FinishedIds {
-    /// Tables indexed by the hash of the key. The tables hash with another seed, so that a shard's keys do
-    /// not share their low bits.
+    /// Tables, selected by the hash of the key. The tables hash with a different seed, since all keys of a
+    /// shard have equal low bits in the selecting hash.
     shards: Box<[HashMap<BlockKey, Block, FixedState>]>,
     hasher: FixedState,
     /// Blocks in all shards.
     len: usize,
-    /// The keys of all blocks, each once, with the start of the current lifetime period; ascending by that
-    /// time.
+    /// The keys of all blocks, each once, with the start of the block's current lifetime period; in ascending
+    /// order of that time.
     order: VecDeque<(BlockKey, Time)>,
     lifetime_ns: u64,
     max_blocks: usize,
@@ -57,14 +59,14 @@ pub(crate) struct FinishedIds {
 pub(crate) struct EvictedBlocks {
     /// Peers of the forgotten blocks, one entry per block.
     pub peers: Vec<u32>,
-    /// Number of these blocks that were forgotten before their time.
+    /// Number of these blocks that were forgotten before they expired.
     pub early: u64,
 }
 
 impl FinishedIds {
     pub(crate) fn new(lifetime_ns: u64, max_blocks: u32, policy: FinishedPolicy, seed: u64) -> FinishedIds {
-        // A planted fault that the swarm must find: finished requests are forgotten before their duplicates
-        // are gone.
+        // A planted fault that the swarm must find: finished requests are forgotten while duplicates of them
+        // may still arrive.
         #[cfg(homa_canary = "finished_early")]
         let lifetime_ns = lifetime_ns / 1_000;
         FinishedIds {
@@ -94,13 +96,13 @@ impl FinishedIds {
         self.len
     }
 
-    /// Whether a request of any peer could be remembered.
+    /// Whether a request of any peer can be remembered, without a check of the peer's share.
     pub(crate) fn has_plenty(&self) -> bool {
         self.policy != FinishedPolicy::Refuse
             || Share::of(self.max_blocks as u64).leaves_half_free(self.len as u64, 1)
     }
 
-    /// Whether a further request of a peer that has `own` blocks could be remembered (AMO-6, SHARE-2).
+    /// Checks whether another request of a peer that has `own` blocks could be remembered (AMO-6, SHARE-2).
     pub(crate) fn admit(&self, own: u32) -> Result<(), Refusal> {
         match self.policy {
             FinishedPolicy::Refuse => Share::of(self.max_blocks as u64).admit(own.into(), self.len as u64, 1),
@@ -108,7 +110,7 @@ impl FinishedIds {
         }
     }
 
-    /// Whether a further request of an unproven peer could be remembered, whose prefix has `own` blocks
+    /// Checks whether another request of an unproven peer whose prefix has `own` blocks could be remembered
     /// (SHARE-12).
     pub(crate) fn admit_prefix(&self, own: u32) -> Result<(), Refusal> {
         match self.policy {
@@ -117,15 +119,15 @@ impl FinishedIds {
         }
     }
 
-    /// Whether `id` finished within the lifetime (AMO-7). Exact to its block (AMO-5), whenever `expire` was
-    /// last called.
+    /// Whether `id` finished within the lifetime (AMO-7). The time is that of the id's whole block (AMO-5).
+    /// The result does not depend on when `expire` was last called.
     pub(crate) fn contains(&self, now: Time, peer: u32, restarts: u32, id: u64) -> bool {
         let (key, bit) = split(peer, restarts, id);
         let holds = |block: &Block| block.bits & bit != 0 && now.since(block.last) < self.lifetime_ns;
         self.shards[self.shard_of(&key)].get(&key).is_some_and(holds)
     }
 
-    /// Remembers `id`. Returns whether that took a new block.
+    /// Remembers `id`. Returns whether a new block was added for it.
     pub(crate) fn insert(
         &mut self,
         now: Time,
@@ -142,8 +144,8 @@ impl FinishedIds {
             return false;
         }
         self.expire(now, forgotten);
-        // RPCs that were open when the table filled up still finish and may exceed the bound. New ones are
-        // refused until it shrinks.
+        // RPCs that were open when the table filled up still finish, and may exceed the bound. New requests
+        // are refused until the table shrinks.
         if self.policy == FinishedPolicy::ForgetOldest && self.len >= self.max_blocks {
             self.forget_oldest(forgotten);
         }
@@ -153,7 +155,7 @@ impl FinishedIds {
         true
     }
 
-    /// Forgets expired blocks, examining a bounded number.
+    /// Forgets expired blocks, examining a bounded number of blocks.
     pub(crate) fn expire(&mut self, now: Time, forgotten: &mut EvictedBlocks) {
         for _ in 0..EXPIRE_STEPS {
             let Some(&(key, since)) = self.order.front() else { return };
@@ -162,7 +164,7 @@ impl FinishedIds {
             }
             self.order.pop_front();
             match self.shards[self.shard_of(&key)].get(&key) {
-                // AMO-5: an id that finished later holds the block for its own lifetime.
+                // AMO-5: an id of the block that finished later keeps the block for its own lifetime.
                 Some(block) if now.since(block.last) < self.lifetime_ns => {
                     self.order.push_back((key, block.last))
                 }

@@ -5,19 +5,19 @@ use std::ops::Range;
 /// The received bytes of one message: everything below `end` except the gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
-    /// Highest byte received, exclusive.
+    /// Exclusive end of the highest byte received.
     end: u32,
-    /// Missing ranges below `end`, ascending, neither empty nor adjacent. Empty (and without memory) in the
-    /// common case.
+    /// Missing ranges below `end`, in ascending order, neither empty nor adjacent. In the common case there
+    /// are none, and no memory is allocated.
     gaps: Vec<Range<u32>>,
 }
 
-/// Accepting the packet would need more gaps than the limit.
+/// Error: accepting the packet would cause more gaps than the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooManyGaps;
 
 impl Gaps {
-    /// Highest byte received, exclusive.
+    /// Exclusive end of the highest byte received.
     pub(crate) fn end(&self) -> u32 {
         self.end
     }
@@ -37,8 +37,8 @@ impl Gaps {
         &self.gaps
     }
 
-    /// Marks `[start, end)` as received and calls `fresh` for each part that was missing before. Returns the
-    /// number of fresh bytes.
+    /// Marks `[start, end)` as received, and calls `fresh` for each part that was missing before. Returns the
+    /// number of bytes that were missing before.
     ///
     /// # Errors
     /// [`TooManyGaps`] if more than `max_gaps` would remain; then nothing is changed.
@@ -70,7 +70,7 @@ impl Gaps {
         Ok(filled)
     }
 
-    /// Marks the next `len` bytes after the highest received as received.
+    /// Marks the `len` bytes after the highest received byte as received.
     pub(crate) fn append(&mut self, len: u32) {
         self.end += len;
     }

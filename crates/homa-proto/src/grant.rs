@@ -1,4 +1,4 @@
-//! The receiver's choice: which messages are granted how many bytes (PROTOCOL.md GRANT).
+//! The receiver's choice of the messages that receive grants, and of the granted bytes (PROTOCOL.md GRANT).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::turns::Turns;
 const SUB: u32 = 4;
 type Queue = SrptQueue<SUB>;
 
-/// The classes of messages: of proven peers, and of unproven peers.
+/// Number of message classes: messages of proven peers, and messages of unproven peers.
 const CLASSES: usize = 2;
 const PROVEN: usize = 0;
 const UNPROVEN: usize = 1;
@@ -34,47 +34,49 @@ pub(crate) struct Grants {
     /// For each peer, its messages with ungranted bytes.
     queues: Vec<Option<Queue>>,
     spare: Vec<Queue>,
-    /// Peers with such messages, ordered by the shortest message of each.
+    /// Peers with ungranted messages, ordered by the shortest message of each.
     peer_links: Links,
     peers: Queue,
-    /// The same for unproven peers, which get the places that proven peers leave free (LIMIT-10).
+    /// Unproven peers with ungranted messages, in the same order. They get the places that proven peers leave
+    /// free (LIMIT-10).
     unproven: Queue,
-    /// The unproven peers in the order of their turns: the prefixes take turns, and so do the peers of each
-    /// prefix. The first peer of the first prefix has the present turn.
+    /// The unproven peers in the order of their turns: prefixes take turns, and so do the peers of each
+    /// prefix. The first peer of the first prefix has the current turn.
     turns: Turns,
-    /// Bytes granted in the present turn.
+    /// Bytes granted in the current turn.
     turn_bytes: u64,
-    /// For each peer, the prefix that it counts for; `None`: it is ranked among the proven peers.
+    /// For each peer, the prefix that it counts for; `None`: the peer is ranked among the proven peers.
     prefix_of: Vec<Option<PrefixId>>,
     /// All waiting messages, oldest first.
     fifo_links: Links,
     fifo: List,
-    /// Bytes granted and not received, over all messages.
+    /// Bytes granted and not yet received, over all messages.
     pub total_incoming: u64,
     /// The part of `total_incoming` that belongs to requests of unproven peers.
     pub unproven_incoming: u64,
-    /// The part of `total_incoming` of each peer, by class. A peer's first message stays in the unproven
-    /// class when the peer is proven.
+    /// Each peer's part of `total_incoming`, by class. Messages that began before the peer was proven stay in
+    /// the unproven class.
     by_peer: Vec<[u64; CLASSES]>,
-    /// Bytes of a class that one peer may hold; bytes beyond these do not count against other peers (SHARE-6,
-    /// LIMIT-10).
+    /// Bytes of a class that one peer may hold. Bytes beyond this share do not count against other peers
+    /// (SHARE-6, LIMIT-10).
     peer_share: u64,
     /// Bytes that peers hold beyond their shares, summed over all peers, by class.
     beyond_share: [u64; CLASSES],
-    /// The bytes of the unproven class that the peers of each prefix hold within their shares.
+    /// For each prefix, the bytes of the unproven class that its peers hold within their shares.
     by_prefix: Vec<u64>,
     /// Bytes that prefixes hold beyond `peer_share`, summed over all prefixes.
     beyond_prefix: u64,
-    /// Maximum of the bytes granted and not received that grants may reach.
+    /// Maximum to which grants may raise the bytes granted and not yet received.
     budget: u64,
-    /// Credit of the oldest message in thousandths of bytes.
+    /// Credit of the oldest message, in thousandths of a byte.
     fifo_credit: u64,
     /// Whether anything changed since grants were last chosen.
     pub dirty: bool,
 }
 
 impl Grants {
-    /// The share of one peer is half of `budget`; or a `window` if that is more, up to three quarters.
+    /// Creates the state for `rpcs` RPCs. The share of one peer is half of `budget`, or `window` if that is
+    /// more, up to three quarters of `budget`.
     pub(crate) fn with_capacity(rpcs: usize, budget: u64, window: u64) -> Grants {
         let peer_share = (budget / 2).max(window.min(budget - budget / 4));
         Grants {
@@ -198,13 +200,13 @@ impl Grants {
         }
     }
 
-    /// Removes `peer` from the turns of unproven peers, if it has one.
+    /// Removes `peer` from the turns of unproven peers, if it is among them.
     fn end_turns(&mut self, peer: u32) {
         self.turn_bytes = if self.turns.present() == Some(peer) { 0 } else { self.turn_bytes };
         self.turns.remove(peer);
     }
 
-    /// Ends the turn of `peer`, if it has the present turn; the next unproven peer gets it.
+    /// Ends the turn of `peer`, if it has the current turn. The next unproven peer's turn begins.
     fn pass_turn(&mut self, peer: u32) {
         if self.turns.present() == Some(peer) {
             self.turn_bytes = 0;
@@ -212,8 +214,8 @@ impl Grants {
         }
     }
 
-    /// Counts `bytes` granted to `peer`. A turn ends after `max_incoming` bytes, or when a message of the
-    /// peer no longer waits.
+    /// Counts `bytes` granted to `peer` in its turn. A turn ends after `max_incoming` bytes, or when a
+    /// message of the peer no longer waits.
     pub(crate) fn spend_turn(&mut self, peer: u32, bytes: u32) {
         if self.turns.present() == Some(peer) {
             self.turn_bytes += u64::from(bytes);
@@ -223,10 +225,10 @@ impl Grants {
         }
     }
 
-    /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3),
-    /// unproven peers last (LIMIT-10). If there are several places, one is reserved for unproven peers. The
-    /// last of their places rotates: however short one unproven peer's messages are, the others get their
-    /// turns.
+    /// Returns the active messages in rank order: the shortest message of each of the first `max` peers
+    /// (GRANT-2, GRANT-3), unproven peers last (LIMIT-10). If `max` is more than 1, one place is reserved for
+    /// unproven peers. The last of the unproven peers' places rotates among them, so that each gets a turn
+    /// however short the messages of another are.
     pub(crate) fn active(&self, max: usize) -> impl Iterator<Item = u32> + '_ {
         let left = usize::from(max > 1 && !self.unproven.is_empty());
         let served = (self.peers.len() as usize).min(max - left);
@@ -236,7 +238,8 @@ impl Grants {
             .filter_map(|peer| self.queues[peer as usize].as_ref()?.first())
     }
 
-    /// The unproven peers that get `places` places: the first by rank, and the one whose turn it is.
+    /// Returns the unproven peers that get the `places` places: the first ones by rank, and the peer whose
+    /// turn it is.
     fn active_unproven(&self, places: usize) -> impl Iterator<Item = u32> + '_ {
         let first = || self.by_rank(&self.unproven).take(places);
         let turn = self.turns.present().filter(|&peer| places > 0 && first().all(|ranked| ranked != peer));
@@ -247,7 +250,8 @@ impl Grants {
         std::iter::successors(queue.first(), |&peer| queue.next(&self.peer_links, peer))
     }
 
-    /// Sets the maximum of bytes granted and not received that grants may reach. Returns whether it rose.
+    /// Sets the maximum to which grants may raise the bytes granted and not yet received. Returns whether the
+    /// maximum rose.
     pub(crate) fn set_budget(&mut self, bytes: u64) -> bool {
         let more = bytes > self.budget;
         self.budget = bytes;
@@ -255,7 +259,7 @@ impl Grants {
         more
     }
 
-    /// Approximately the fewest ungranted bytes of any message.
+    /// Returns approximately the ungranted bytes of the message that has the fewest.
     pub(crate) fn shortest(&self) -> Option<u32> {
         let first = [self.peers.first_bucket(), self.unproven.first_bucket()].into_iter().flatten().min();
         first.map(|bucket| bucket_start(bucket, SUB))
@@ -282,7 +286,8 @@ impl Grants {
         }
     }
 
-    /// A peer of the prefix held `had` bytes within its share, and holds `has`.
+    /// Updates the counts of a prefix after the bytes that one of its peers holds within its share changed
+    /// from `had` to `has`.
     #[cold]
     fn recount_prefix(&mut self, prefix: PrefixId, had: u64, has: u64) {
         if self.by_prefix.len() <= prefix.slot() {
@@ -293,60 +298,62 @@ impl Grants {
         self.beyond_prefix = self.beyond_prefix + self.beyond_share_of_prefix(prefix) - before;
     }
 
-    /// Bytes that the peers of a prefix hold together beyond the share of one peer.
+    /// Bytes that the peers of a prefix together hold beyond the share of one peer.
     fn beyond_share_of_prefix(&self, prefix: PrefixId) -> u64 {
         self.by_prefix.get(prefix.slot()).map_or(0, |bytes| bytes.saturating_sub(self.peer_share))
     }
 
-    /// Bytes that the peer holds of a class beyond its share. Grants to other peers do not wait for them; its
-    /// own do.
+    /// Bytes of a class that the peer holds beyond its share. They delay the peer's own grants, but not those
+    /// of other peers.
     fn beyond_share_of(&self, peer: u32, class: usize) -> u64 {
         self.by_peer[peer as usize][class].saturating_sub(self.peer_share)
     }
 
-    /// The bytes granted and not received as they count for a message of the unproven peer `peer` of
-    /// `prefix`. The bytes of each other peer, and of each other prefix, count up to a share, so that the
-    /// claims of one peer or prefix do not delay the others (LIMIT-10).
+    /// Returns the bytes granted and not yet received, as counted for a message of the unproven peer `peer`
+    /// of `prefix`. The bytes of each other peer, and of each other prefix, count only up to a share, so that
+    /// the claims of one peer or prefix do not delay the others (LIMIT-10).
     fn counted_for_unproven(&self, peer: u32, prefix: PrefixId) -> u64 {
         let own: u64 = (0..CLASSES).map(|class| self.beyond_share_of(peer, class)).sum();
         let beyond = self.beyond_share.iter().sum::<u64>() + self.beyond_prefix;
         self.total_incoming - beyond + own + self.beyond_share_of_prefix(prefix)
     }
 
-    /// The bytes granted and not received as they count for others' grants out of `budget`. Bytes of unproven
-    /// peers count for at most half of it, and bytes of each proven peer up to its share. First packets that
-    /// claim more bytes in flight therefore do not stop all grants (LIMIT-10, SHARE-6).
+    /// Returns the bytes granted and not yet received, as counted for grants to other peers out of `budget`.
+    /// Bytes of unproven peers count as at most half of `budget`, and bytes of each proven peer up to its
+    /// share. First packets that claim more bytes in flight therefore do not stop all grants (LIMIT-10,
+    /// SHARE-6).
     pub(crate) fn counted(&self, budget: u64) -> u64 {
         let unproven = self.unproven_incoming;
         self.total_incoming - self.beyond_share[PROVEN] - unproven + unproven.min(budget / 2)
     }
 
-    /// The bytes granted and not received as they count for a message of `peer`, whose grants are limited to
-    /// `budget`.
+    /// Returns the bytes granted and not yet received, as counted for a message of `peer`, whose grants are
+    /// limited to `budget`.
     pub(crate) fn counted_for(&self, incoming: &MessageIn, peer: u32, budget: u64) -> u64 {
         let by_others = match incoming.prefix {
             Some(prefix) => self.counted_for_unproven(peer, prefix),
             None => self.counted(budget) + self.beyond_share_of(peer, PROVEN),
         };
-        // Bytes owed by a silent sender are left out, and count again with the next grant (GRANT-5).
+        // Outstanding bytes of a silent sender are not counted; they count again with the next grant to it
+        // (GRANT-5).
         by_others + u64::from(incoming.uncounted())
     }
 
-    /// Maximum of the bytes granted and not received that grants may reach.
+    /// Maximum to which grants may raise the bytes granted and not yet received.
     pub(crate) fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// Credits the oldest message with `share` thousandths of `bytes` granted (GRANT-9).
+    /// Credits the oldest message with `share` thousandths of `bytes`, which were granted (GRANT-9).
     pub(crate) fn earn_fifo(&mut self, bytes: u32, share: u32) {
         self.fifo_credit += u64::from(bytes) * u64::from(share);
     }
 
-    /// The oldest message, if its credit covers a grant of `increment` bytes (GRANT-9).
+    /// Returns the oldest message, if its credit covers a grant of `increment` bytes (GRANT-9).
     pub(crate) fn fifo_due(&mut self, increment: u32) -> Option<u32> {
         let cost = u64::from(increment) * 1000;
-        // If the oldest message could not use its share, because its last grant was still in flight, the
-        // share is not saved up.
+        // If the oldest message could not use its share because its last grant was still in flight, the share
+        // must not accumulate.
         self.fifo_credit = self.fifo_credit.min(2 * cost);
         if increment == 0 || self.fifo_credit < cost {
             return None;
@@ -354,14 +361,14 @@ impl Grants {
         self.fifo.head()
     }
 
-    /// Takes a grant of `bytes` to the oldest message from its credit. This grant is part of all granted
-    /// bytes, `share` thousandths of which go to the oldest message.
+    /// Deducts a grant of `bytes` to the oldest message from its credit. The grant itself also counts among
+    /// the granted bytes, `share` thousandths of which are credited to the oldest message.
     pub(crate) fn spend_fifo(&mut self, bytes: u32, share: u32) {
         self.fifo_credit -= u64::from(bytes) * (1000 - u64::from(share));
     }
 
-    /// Panics unless these counts equal the bytes that each peer holds of its prefix's class, or of the
-    /// proven class.
+    /// Panics unless the counts agree with `held`: the bytes that each peer holds, with the prefix that they
+    /// count for, or `None` for the proven class.
     pub(crate) fn check_shares(&self, held: &BTreeMap<(u32, Option<PrefixId>), u64>) {
         let mut by_peer = vec![[0; CLASSES]; self.by_peer.len()];
         let (mut by_prefix, mut beyond) = (vec![0; self.by_prefix.len()], [0; CLASSES]);
@@ -408,15 +415,15 @@ impl Grants {
 pub(crate) struct GrantRoom {
     /// Bytes that the message may have outstanding.
     pub window: u32,
-    /// Bytes that may still be granted, over all messages.
+    /// Bytes that may still be granted within the limit on all messages.
     pub budget: u64,
-    /// Minimum by which a grant extends the last one, if possible.
+    /// Minimum number of bytes by which a grant extends the last one, if possible.
     pub min_increment: u32,
     /// Payload of a full packet.
     pub payload: u32,
 }
 
-/// The new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8,
+/// Returns the new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8,
 /// GRANT-15).
 pub(crate) fn next_grant(received: u32, granted: u32, length: u32, room: GrantRoom) -> Option<u32> {
     let GrantRoom { window, budget, min_increment, payload } = room;
@@ -427,18 +434,19 @@ pub(crate) fn next_grant(received: u32, granted: u32, length: u32, room: GrantRo
     // A planted fault that the swarm must find: the grant extends one byte too far.
     #[cfg(homa_canary = "grant_off_by_one")]
     let end = end.saturating_add(1).min(length);
-    // A small window must still move: half of it is then enough.
+    // If the window is smaller than two minimum increments, half the window is enough: a small window must
+    // still move.
     let enough = increment >= min_increment.min(window / 2).max(1);
     (increment > 0 && (end == length || enough)).then_some(end)
 }
 
-/// The new granted end of the oldest message for a grant of `increment` bytes, in packets of `payload` bytes.
-/// `None`: its last grant is still in flight, or its sender is silent.
+/// Returns the new granted end of the oldest message after a grant of `increment` bytes, in packets of
+/// `payload` bytes. `None`: its last grant is still in flight, or its sender is silent.
 pub(crate) fn next_fifo_grant(incoming: &MessageIn, increment: u32, payload: u32) -> Option<u32> {
     if incoming.outstanding() >= increment || incoming.uncounted() > 0 {
         return None;
     }
-    // It may be less than the increment at the end of the message.
+    // At the end of the message, the grant may be less than the increment.
     Some(incoming.granted.saturating_add(whole_packets(increment, payload)).min(incoming.length))
 }
 

@@ -1,8 +1,8 @@
-//! The ids of our requests: one counter for all peers, shifted for each peer by its own secret (ID-4).
+//! The ids of our requests: one counter for all peers, shifted by a different secret for each peer (ID-4).
 //!
-//! The counter makes ids unique, also between the processes of a host, which take ranges of it (HOST-3).
-//! Because of the shift, the ids that one server sees reveal nothing about the ids that others see. The shift
-//! preserves the endpoint to which an id steers, and is reversible.
+//! The counter makes ids unique, even across the processes of a host, each of which uses ranges of counter
+//! values (HOST-3). Because of the shift, the ids that one server receives reveal nothing about the ids that
+//! others receive. The shift does not change the endpoint to which an id steers, and is reversible.
 
 use std::net::SocketAddr;
 
@@ -10,15 +10,15 @@ use crate::config::Config;
 use crate::keys::Keys;
 use crate::wire::owner_of;
 
-/// The offset of the ids sent to one peer from the counter.
+/// Difference between the ids sent to one peer and the counter values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdOffset {
     high: u32,
-    /// Below `whole_turns`, and a multiple of a turn.
+    /// Less than `whole_turns`, and a multiple of a turn.
     low: u32,
 }
 
-/// The length of one turn: a range in which each endpoint has one even number.
+/// The length of a turn: a range of numbers in which each endpoint has one even number.
 fn turn(endpoints: u32) -> u64 {
     2 * u64::from(endpoints)
 }
@@ -35,19 +35,19 @@ impl IdOffset {
         IdOffset { high: (random >> 32) as u32, low: (low - low % turn(endpoints)) as u32 }
     }
 
-    /// The id for the peer at counter value `count`.
+    /// Returns the peer's id for counter value `count`.
     pub(crate) fn id(self, count: u64, endpoints: u32) -> u64 {
         self.shift(count, endpoints, self.high, u64::from(self.low))
     }
 
-    /// The counter value of an id for the peer.
+    /// Returns the counter value of an id sent to the peer.
     pub(crate) fn count(self, id: u64, endpoints: u32) -> u64 {
         let low = whole_turns(endpoints) - u64::from(self.low);
         self.shift(id, endpoints, self.high.wrapping_neg(), low)
     }
 
-    /// Shifts the two halves separately. With a carry, some ids would be assigned twice if whole turns do not
-    /// fill the lower half.
+    /// Shifts the two halves separately. If whole turns do not fill the lower half, a carry would assign some
+    /// ids twice.
     fn shift(self, id: u64, endpoints: u32, high: u32, low: u64) -> u64 {
         let high = u64::from(((id >> 32) as u32).wrapping_add(high)) << 32;
         // Whole turns fill the lower half.
@@ -60,8 +60,8 @@ impl IdOffset {
     }
 }
 
-/// The first counter value from the even `count` on that this endpoint may use: not 0, and one that steers
-/// its packets here (ID-4).
+/// Returns the first counter value, from `count` (even) on, that this endpoint may use: not 0, and steering
+/// packets to this endpoint (ID-4).
 pub(crate) fn own_count_from(count: u64, config: &Config) -> u64 {
     let mut count = count;
     if config.endpoints == 1 && count != 0 {
@@ -72,17 +72,17 @@ pub(crate) fn own_count_from(count: u64, config: &Config) -> u64 {
         if owner == config.endpoint && count != 0 {
             return count;
         }
-        // If the lower half wraps, the owners' sequence is interrupted, and a second round is needed.
+        // If the lower half wraps, the sequence of owners is interrupted, and a second round is needed.
         let ahead = (config.endpoint + config.endpoints - owner) % config.endpoints;
         count = count.wrapping_add(2 * u64::from(ahead.max(1)));
     }
 }
 
-/// The source of this endpoint's ids: the counter, and the secrets by which ids are unpredictable.
+/// The source of this endpoint's ids: the counter, and the secrets that make ids unpredictable.
 pub(crate) struct IdSource {
     /// Secrets that never appear in a packet.
     keys: Keys,
-    /// Counter value for the next request. Its id is derived from this value and from the peer.
+    /// Counter value for the next request. The id is derived from this value and from the peer.
     next: u64,
     /// Number of counter values from `next` on that may be used.
     left: u64,
@@ -100,8 +100,8 @@ impl IdSource {
         IdOffset::new(self.keys.of_addr(addr), endpoints)
     }
 
-    /// Takes the next id for a peer. It may be 0, which is no valid id, or that of an open RPC, since counter
-    /// values shifted by different offsets can collide. `None` if the ids are used up (HOST-3).
+    /// Takes the next id for a peer. The result may be 0, which is not a valid id, or the id of an open RPC,
+    /// since counter values shifted by different offsets can collide. `None` if the ids are used up (HOST-3).
     pub(crate) fn take(&mut self, offset: IdOffset, config: &Config) -> Option<u64> {
         self.left = self.left.checked_sub(1)?;
         let id = offset.id(self.next, config.endpoints);
@@ -109,12 +109,13 @@ impl IdSource {
         Some(id)
     }
 
-    /// Assigns `count` counter values from the even `first` on, two apart. Those of other endpoints are
-    /// skipped (ID-4).
+    /// Sets the counter values to use: `count` values from `first` (even) on, two apart. Those of other
+    /// endpoints are skipped (ID-4).
     pub(crate) fn assign(&mut self, first: u64, count: u64, config: &Config) {
         let own = own_count_from(first, config);
         let (endpoints, skipped) = (u64::from(config.endpoints), own.wrapping_sub(first) / 2);
-        // If the lower half wraps, the owners' sequence restarts there: the values after it are left out.
+        // If the lower half wraps, the sequence of owners restarts there. The values after the wrap are not
+        // used.
         let before_wrap = (1 << 31) - u64::from(first as u32 >> 1);
         let count = if endpoints > 1 { count.min(before_wrap) } else { count };
         self.next = own;
@@ -131,7 +132,7 @@ impl IdSource {
         self.left
     }
 
-    /// An unpredictable id that steers its packets here, for a challenge.
+    /// Returns an unpredictable id for a challenge, which steers packets to this endpoint.
     pub(crate) fn challenge(&mut self, config: &Config) -> u64 {
         self.challenges += 1;
         own_count_from(self.keys.challenge(self.challenges) & !1, config)

@@ -1,4 +1,4 @@
-//! Reasons for which all RPCs of a peer end at once, and the event that reports the end of each.
+//! Reasons for which all RPCs of a peer end at once, and the event that reports the end of each RPC.
 
 use crate::contract::{DoneReason, RpcError};
 
@@ -7,7 +7,7 @@ use crate::contract::{DoneReason, RpcError};
 pub(crate) enum IncarnationEnd {
     Restarted,
     Unreachable,
-    /// The machine does not know the protocol.
+    /// The machine does not support the protocol.
     NoHoma,
 }
 

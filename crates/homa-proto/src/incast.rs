@@ -1,19 +1,19 @@
-//! Incast: how many unscheduled bytes many senders together may send (PROTOCOL.md INCAST).
+//! Incast: limits on the unscheduled bytes that many senders may send at the same time (PROTOCOL.md INCAST).
 //!
-//! Client and server have different information. A client knows how many responses it requests at a time. It
-//! states in each request how many bytes of the response may be unscheduled ([`UnscheduledQuota`]). A server
-//! does not know which clients will call. It measures how many unscheduled bytes would have arrived at once,
-//! and sends its peers a limit ([`IncastEstimator`]). Each of the two may fill half of what `max_incoming`
-//! allows.
+//! Client and server have different information. A client knows how many responses it requests at the same
+//! time. It states in each request how many bytes of the response may be unscheduled ([`UnscheduledQuota`]).
+//! A server does not know which clients will call. It measures how many unscheduled bytes would have arrived
+//! at once, and sends its peers a limit ([`IncastEstimator`]). Responses and requests may each use half of
+//! `max_incoming`.
 //!
-//! Both count the bytes that arrive at a time, not those outstanding. Many RPCs that are spread as the link
-//! carries them fill no queue, and a limit would cost each of them a round trip. If the rate of the link is
-//! unknown, no sender is limited.
+//! Both count bytes that arrive at the same time, not outstanding bytes. Many RPCs that arrive no faster than
+//! the link carries them do not fill a queue, and a limit would cost each of them a round trip. If the rate
+//! of the link is unknown, no sender is limited.
 
 use crate::config::Config;
 use crate::time::Time;
 
-/// A virtual queue: only its level is stored, and it drains as fast as the link.
+/// A virtual queue that drains at the rate of the link. Only its level is stored.
 #[derive(Debug)]
 struct Queue {
     /// Bytes that the link carries in 2^16 nanoseconds; 0: rate unknown.
@@ -24,7 +24,8 @@ struct Queue {
 
 impl Queue {
     fn new(config: &Config) -> Queue {
-        // Each of several endpoints receives its part of the packets, and computes with its part of the link.
+        // If there are several endpoints, each receives a part of the packets, and computes with an equal
+        // part of the link rate.
         let rate_q16 = config.link_mbps.map_or(0, |mbps| (u64::from(mbps) << 16) / 8_000);
         let rate_q16 = rate_q16 / u64::from(config.endpoints);
         Queue { rate_q16, level: 0, at: Time::ZERO }
@@ -51,7 +52,7 @@ impl Queue {
     }
 }
 
-/// Quota of unscheduled bytes for the servers of our RPCs, all responses together.
+/// Quota of unscheduled bytes for all responses to our RPCs together.
 #[derive(Debug)]
 pub(crate) struct UnscheduledQuota {
     /// Bytes that would be queued before our link if all responses began now.
@@ -65,9 +66,9 @@ impl UnscheduledQuota {
         UnscheduledQuota { queue: Queue::new(config), expected_q8: u64::from(config.unsched_bytes) << 8 }
     }
 
-    /// Maximum unscheduled bytes of the response to a request made now, from a server that would send up to
-    /// `unsched`. `None`: no limit (INCAST-1). Each request gets half of the remaining quota, so that the
-    /// first ones leave enough for others, however many there are.
+    /// Returns the maximum unscheduled bytes of the response to a request made now, from a server that would
+    /// send up to `unsched`. `None`: no limit (INCAST-1). Each request gets half of the remaining quota, so
+    /// that the first requests leave enough for any number of others.
     pub(crate) fn next(&mut self, now: Time, config: &Config, unsched: u32) -> Option<u32> {
         if !self.queue.has_rate() {
             return None;
@@ -80,22 +81,23 @@ impl UnscheduledQuota {
         Some(limit)
     }
 
-    /// A response began that would have up to `unscheduled` unscheduled bytes without a limit.
+    /// Records that a response began, which would have up to `unscheduled` unscheduled bytes without a limit.
     pub(crate) fn observe(&mut self, unscheduled: u32) {
         let sample = u64::from(unscheduled) << 8;
         self.expected_q8 = self.expected_q8 - self.expected_q8 / 8 + sample / 8;
     }
 }
 
-/// Recent unscheduled bytes of one peer, without a limit: a virtual queue like that of all peers, at most the
-/// peer's share long.
+/// Unscheduled bytes that one peer would recently have sent without a limit: a virtual queue like the one for
+/// all peers, limited to the peer's share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerEstimate {
     level: u64,
     at: Time,
 }
 
-/// Counts of messages and of their unscheduled bytes, by the power of two of the unscheduled bytes of each.
+/// Counts of messages and sums of their unscheduled bytes, by the power of two of each message's unscheduled
+/// bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct SizeClass {
     counts: [u64; 32],
@@ -109,10 +111,10 @@ impl SizeClass {
         self.bytes[bucket] += u64::from(unscheduled);
     }
 
-    /// The maximum for each message, if the `level` bytes of this mixture are to shrink to at most `room`.
-    /// Messages that need less leave the rest to others.
+    /// Returns the maximum unscheduled bytes of each message that would reduce the `level` bytes of this
+    /// mixture to at most `room`. Messages that need less leave the rest to others.
     fn limit(&self, level: u64, room: u64) -> u64 {
-        // In bytes of the whole mixture, of which the queue held `level` at a time.
+        // In bytes of the whole mixture, of which the queue held `level` at once.
         let total: u64 = self.bytes.iter().sum();
         let room = u128::from(room) * u128::from(total) / u128::from(level.max(1));
         let (mut below, mut above) = (0, self.counts.iter().sum::<u64>());
@@ -137,15 +139,15 @@ struct WindowMaximum {
     messages: SizeClass,
 }
 
-/// Estimates how many unscheduled bytes arrive at a time, and computes the limit from that.
+/// Estimates how many unscheduled bytes arrive at the same time, and computes the limit from the estimate.
 #[derive(Debug)]
 pub(crate) struct IncastEstimator {
-    /// Bytes that would be queued before our link if every peer sent its unscheduled bytes at once. The limit
-    /// sent to peers does not change it, so the limit does not undo itself.
+    /// Bytes that would be queued before our link if every peer sent its unscheduled bytes without a limit.
+    /// The limit sent to peers does not affect this queue, so the limit does not cancel itself.
     queue: Queue,
     /// The messages since the queue was last empty.
     messages: SizeClass,
-    /// The peaks of the present window and of the one before.
+    /// The peaks of the current window and of the previous one.
     peak: WindowMaximum,
     before: WindowMaximum,
     rotate_at: Time,
@@ -168,9 +170,9 @@ impl IncastEstimator {
     }
 
     /// Records a message of a peer that would have `unscheduled` unscheduled bytes without a limit. The
-    /// peer's earlier claims have drained at the rate of the link. One peer's claims above half of what may
-    /// arrive at once are ignored (SHARE-8): its link carries no more at a time than ours, so one peer alone
-    /// causes no incast.
+    /// peer's earlier claims drain at the rate of the link. Claims of one peer above half of what may arrive
+    /// at once are ignored (SHARE-8): the peer's link is no faster than ours, so one peer alone cannot cause
+    /// an incast.
     pub(crate) fn observe(
         &mut self,
         now: Time,
@@ -188,7 +190,7 @@ impl IncastEstimator {
             return;
         }
         if now >= self.rotate_at {
-            // Two windows have passed without a message: the past peaks are obsolete.
+            // If two windows have passed without a message, the past peaks are obsolete.
             let idle = now.since(self.rotate_at) > config.incast_memory_ns;
             let past = std::mem::take(&mut self.peak);
             self.before = if idle { WindowMaximum::default() } else { past };
@@ -207,8 +209,8 @@ impl IncastEstimator {
         }
     }
 
-    /// Recomputes the limit, and changes it only by more than a quarter: each change is sent to every peer
-    /// (INCAST-2). Returns whether it changed.
+    /// Recomputes the limit. Since each change is sent to every peer, the limit changes only if the
+    /// difference is more than a quarter (INCAST-2). Returns whether it changed.
     pub(crate) fn update(&mut self, config: &Config) -> bool {
         if !std::mem::take(&mut self.dirty) {
             return false;
@@ -238,12 +240,13 @@ impl IncastEstimator {
     }
 }
 
-/// This endpoint's part of the unscheduled bytes that may arrive at once.
+/// This endpoint's part of the bytes that requests, or responses, may send unscheduled at once: half of
+/// `max_incoming`, divided by the endpoints.
 fn half(config: &Config) -> u64 {
     u64::from(config.max_incoming / 2 / config.endpoints)
 }
 
-/// Bytes of a grant budget that are reserved, because as many unscheduled bytes may arrive (INCAST-3).
+/// Returns the part of a grant budget that is reserved for unscheduled bytes that may arrive (INCAST-3).
 pub(crate) fn reserved(
     now: Time,
     budget: u64,
@@ -265,7 +268,7 @@ mod tests {
         Config { max_incoming: 160_000, min_unsched_bytes: 500, link_mbps: Some(8_000), ..Config::default() }
     }
 
-    /// Observes a message of a peer that has sent none before.
+    /// Observes a message of a peer that has sent no message before.
     fn observe(incast_estimator: &mut IncastEstimator, ns: u64, unscheduled: u32, config: &Config) {
         incast_estimator.observe(Time::from_ns(ns), unscheduled, &mut PeerEstimate::default(), config);
     }

@@ -1,12 +1,13 @@
 //! Secrets of an endpoint, all derived from one seed by a keyed one-way function (SipHash-2-4, Aumasson and
-//! Bernstein 2012). An outsider who sees one of them learns nothing of the seed or of the others.
+//! Bernstein 2012). An outsider who learns one of the secrets learns nothing about the seed or the other
+//! secrets.
 
 use std::hash::Hasher;
 use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
 
-/// The purpose of a derived secret. The numbers are part of no interface.
+/// The purpose of a derived secret. The numbers are not part of any interface.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Purpose {
@@ -22,16 +23,16 @@ enum Purpose {
 pub(crate) struct Keys {
     /// Seeds the hash tables.
     pub tables: u64,
-    /// The first RPC id, before the peer's part is added.
+    /// Counter value of the first RPC id, before the part that depends on the peer is added.
     pub first_id: u64,
-    /// Keys the part of RPC ids that depends on the peer.
+    /// Key of the part of RPC ids that depends on the peer.
     pub ids: u64,
-    /// Keys the numbers by which peers are challenged.
+    /// Key of the numbers used in challenges to peers.
     pub challenges: u64,
 }
 
 impl Keys {
-    /// The secrets of `seed`. RPC ids depend on `id_seed` if it is not 0.
+    /// Derives the secrets from `seed`. If `id_seed` is not 0, RPC ids are derived from `id_seed` instead.
     pub(crate) fn new(seed: u64, id_seed: u64) -> Keys {
         let ids = if id_seed == 0 { seed } else { id_seed };
         Keys {
@@ -42,7 +43,7 @@ impl Keys {
         }
     }
 
-    /// A number that depends on an address, for RPC ids.
+    /// Returns a number that depends on an address, for RPC ids.
     pub(crate) fn of_addr(&self, addr: SocketAddr) -> u64 {
         let (ip, scope) = match addr {
             SocketAddr::V4(v4) => (u128::from(v4.ip().to_bits()), 0),
@@ -52,13 +53,13 @@ impl Keys {
         siphash([self.ids, Purpose::Ids as u64], &[ip as u64, (ip >> 64) as u64, rest])
     }
 
-    /// An unpredictable number for each `count`.
+    /// Returns an unpredictable number for each `count`.
     pub(crate) fn challenge(&self, count: u64) -> u64 {
         siphash([self.challenges, Purpose::Challenges as u64], &[count])
     }
 }
 
-/// Derives a secret for the caller from the seed of a [`Config`](crate::Config). It differs for each
+/// Derives a secret for the caller from the seed of a [`Config`](crate::Config). The secret differs for each
 /// `purpose`. Neither the seed nor any secret of the endpoint can be computed from it.
 #[must_use]
 pub fn derive_seed(seed: u64, purpose: u64) -> u64 {
@@ -70,7 +71,7 @@ fn derive(seed: u64, purpose: Purpose, which: u64) -> u64 {
     siphash([seed, 0x686f_6d61_2d6b_6579], &[purpose as u64, which])
 }
 
-/// SipHash-2-4 of `words`, each as eight bytes, the lowest first.
+/// SipHash-2-4 of `words`, each as eight bytes in little-endian order.
 fn siphash(key: [u64; 2], words: &[u64]) -> u64 {
     let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
     for word in words {
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     /// All processes of a host must compute the same ids, whatever version of the library each uses. The
-    /// vectors are those of the reference implementation, key 00 to 0f, messages 00 01 02 ...
+    /// vectors are from the reference implementation: key 00 to 0f, messages 00 01 02 ...
     #[test]
     fn siphash_gives_the_published_values() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];

@@ -4,7 +4,7 @@
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// Both ends of one list.
+/// The two ends of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: u32,
@@ -14,7 +14,7 @@ pub(crate) struct List {
 impl List {
     pub(crate) const EMPTY: List = List { head: NIL, tail: NIL };
 
-    /// The node that was inserted first.
+    /// Returns the node at the head: the one inserted first.
     pub(crate) fn head(&self) -> Option<u32> {
         (self.head != NIL).then_some(self.head)
     }
@@ -28,7 +28,7 @@ impl List {
 struct Node {
     prev: u32,
     next: u32,
-    /// The caller's list that holds the node; NIL: none.
+    /// The caller's number of the list that holds the node; NIL: none.
     list: u32,
 }
 
@@ -45,8 +45,8 @@ thread_local! {
     static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Nodes visited, linked and unlinked so far by this thread: a measure of cost that is the same on every
-/// machine.
+/// Returns the number of nodes visited, linked and unlinked so far by this thread: a measure of cost that is
+/// the same on every machine.
 #[cfg(test)]
 pub(crate) fn steps() -> u64 {
     STEPS.get()
@@ -74,8 +74,8 @@ impl Links {
         self.nodes.len()
     }
 
-    /// Sets the number of valid indices to `nodes`, and frees the memory of those beyond, which must be in no
-    /// list.
+    /// Sets the number of valid indices to `nodes`, and frees the memory of the nodes beyond, which must not
+    /// be in a list.
     pub(crate) fn resize(&mut self, nodes: usize) {
         debug_assert!(self.nodes.iter().skip(nodes).all(|node| node.list == NIL));
         let shrinks = nodes < self.nodes.len();
@@ -98,7 +98,7 @@ impl Links {
         (next != NIL).then_some(next)
     }
 
-    /// Appends `node`, which must be in no list, to the list `id`, whose ends are `list`.
+    /// Appends `node`, which must not be in a list, to the list `id`, whose ends are `list`.
     pub(crate) fn push_back(&mut self, list: &mut List, id: u32, node: u32) {
         count_step();
         debug_assert_eq!(self.nodes[node as usize].list, NIL, "node {node} is in a list already");

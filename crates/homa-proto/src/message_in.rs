@@ -1,28 +1,28 @@
-//! An incoming message: which bytes have arrived, were granted, or are missing.
+//! An incoming message: which of its bytes have arrived, were granted, or are missing.
 
 use std::ops::Range;
 
 use crate::gaps::Gaps;
 use crate::prefix::PrefixId;
 
-/// Maximum ranges requested in one round of RESENDs: enough for a burst of scattered losses, and a bound on
-/// the packets.
+/// Maximum number of ranges requested in one round of RESENDs. Enough for a burst of scattered losses, and
+/// bounds the number of packets.
 pub(crate) const MAX_RANGES: usize = 4;
 
-/// Maximum ranges requested at a time after a queue overflow: the queue kept the first packets of all senders
-/// in turn, and so left many ranges.
+/// Maximum number of ranges requested at a time after a queue overflow. The queue had packets of many senders
+/// interleaved, so each message is missing many ranges.
 pub(crate) const MAX_LOST_RANGES: usize = 16;
 
-/// Minimum bytes that a message counts for: its RPC and the smallest buffer take as many, however short it is
-/// (SHARE-1).
+/// Minimum bytes that a message counts for: even for the shortest message, the RPC and the smallest buffer
+/// take this much memory (SHARE-1).
 const LEAST_CHARGE: u32 = 1_024;
 
-/// Bytes that a message of `length` bytes counts for among the incoming ones; 0 if no message has begun.
+/// Returns the incoming bytes that a message of `length` bytes counts for; 0 if no message has begun.
 pub(crate) fn charge(length: u32) -> u64 {
     if length == 0 { 0 } else { length.max(LEAST_CHARGE).into() }
 }
 
-/// The state of a message with unscheduled bytes in flight.
+/// The state of a message's unscheduled bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UnscheduledState {
     /// All of them have arrived, or nothing of the message has.
@@ -30,7 +30,7 @@ pub(crate) enum UnscheduledState {
     Settled,
     /// They are in flight.
     InFlight,
-    /// They count as lost, and the message waits for its turn to request them.
+    /// They count as lost, and the message waits for its turn to have them requested.
     Lost,
 }
 
@@ -40,16 +40,16 @@ pub(crate) enum FirstPacket {
     /// DATA that announces the unscheduled bytes.
     #[default]
     Data,
-    /// DATA that announces nothing: every byte is sent without a grant.
+    /// DATA that does not announce unscheduled bytes: every byte is sent without a grant.
     WholeData,
-    /// START_MSG: no byte comes before it is granted.
+    /// START_MSG: no byte is sent before it is granted.
     Start,
 }
 
-/// An incoming message. The default is one of which nothing has arrived.
+/// An incoming message. The default is a message of which nothing has arrived.
 #[derive(Debug, Default)]
 pub(crate) struct MessageIn {
-    /// Bytes of the message; 0: not known before the first packet.
+    /// Length of the message in bytes; 0 until the first packet arrives.
     pub length: u32,
     /// Bytes that have arrived.
     pub received: u32,
@@ -57,23 +57,24 @@ pub(crate) struct MessageIn {
     pub granted: u32,
     /// Unscheduled bytes as announced in the first packet.
     pub unscheduled: u32,
-    /// Bytes granted and not received, as counted against `max_incoming`; 0 while the sender is silent.
+    /// Bytes granted and not yet received, as counted against `max_incoming`; 0 while the sender is silent.
     pub counted: u32,
     /// Value of `received` at the last progress check.
     pub received_at_check: u32,
-    /// The message came too slowly: it is neither counted nor granted to until this many bytes have arrived.
-    /// 0: it does not stall (SHARE-7).
+    /// If the message stalls because it arrives too slowly: it is not counted and receives no grants until
+    /// this many bytes have arrived. 0: it does not stall (SHARE-7).
     pub stalled_until: u32,
     /// Whether all bytes that may arrive were requested, or granted, since the last progress check.
     pub fresh: bool,
-    /// Whether a progress check has passed over the message because of `fresh`; the next check does not.
+    /// Whether a progress check has excused the message because of `fresh`. The next check does not excuse it
+    /// again.
     pub excused: bool,
-    /// The prefix that the request counts for, if it began while its peer was unproven; otherwise
+    /// The prefix that the request counts for, if the request began while its peer was unproven; otherwise
     /// `None` (LIMIT-9, SHARE-12).
     pub prefix: Option<PrefixId>,
-    /// Last contiguous end that was reported as readable.
+    /// The contiguous end that was last reported as readable.
     pub reported: u32,
-    /// The packet that opened it; [`FirstPacket::Data`] if nothing has arrived.
+    /// The packet that opened the message; [`FirstPacket::Data`] if nothing has arrived.
     pub first: FirstPacket,
     /// State of the unscheduled bytes.
     pub unscheduled_state: UnscheduledState,
@@ -100,22 +101,23 @@ impl MessageIn {
         self.granted.saturating_sub(self.received)
     }
 
-    /// Whether the message came too slowly and lost its grants to others.
+    /// Whether the message arrived too slowly and lost its grants to others.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled_until > 0
     }
 
-    /// Whether earlier grants permit granting more of the message.
+    /// Whether the message may receive more grants: it does not stall, and its unscheduled bytes do not count
+    /// as lost.
     pub(crate) fn takes_grants(&self) -> bool {
         self.unscheduled_state != UnscheduledState::Lost && !self.is_stalled()
     }
 
-    /// Checks the bytes received since the last check, about an interval of RESENDs ago. If they are less
-    /// than an eighth of what might have arrived, the message stalls until an eighth of the rest has arrived.
+    /// Checks the bytes received since the last check, about one RESEND interval ago. If they are less than
+    /// an eighth of what might have arrived, the message stalls until an eighth of the rest has arrived.
     /// Returns whether it stalls from now on (SHARE-7).
     ///
-    /// While the unscheduled bytes count as lost, no bytes are expected. The message then stalls only if some
-    /// bytes trickle in all the same.
+    /// While the unscheduled bytes count as lost, no bytes are expected. The message then stalls only if a
+    /// few bytes arrive nevertheless.
     pub(crate) fn stalls(&mut self) -> bool {
         let came = self.received - self.received_at_check;
         let outstanding = self.outstanding();
@@ -134,7 +136,7 @@ impl MessageIn {
         true
     }
 
-    /// Granted bytes in flight that are not counted, since their sender is silent.
+    /// Granted bytes in flight that are not counted, since the sender is silent.
     pub(crate) fn uncounted(&self) -> u32 {
         self.outstanding() - self.counted
     }

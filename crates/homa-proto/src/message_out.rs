@@ -1,23 +1,23 @@
-//! An outgoing message: which bytes may be sent, and which have been.
+//! An outgoing message: which of its bytes may be sent, and which have been sent.
 
 /// How an outgoing message begins (DIALECT-4).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Opening {
-    /// By its first bytes.
+    /// With its first bytes.
     #[default]
     Data,
-    /// By START_MSG and its first bytes.
+    /// With START_MSG and its first bytes.
     StartAndData,
-    /// By START_MSG alone: every byte waits for a grant.
+    /// With START_MSG alone: every byte waits for a grant.
     StartAlone,
 }
 
 /// An outgoing message; offsets are exclusive ends. The default is no message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MessageOut {
-    /// Bytes of the message; 0: there is none.
+    /// Length of the message in bytes; 0: there is no message.
     pub length: u32,
-    /// Everything before this offset has been sent once.
+    /// Everything before this offset has been sent at least once.
     pub next: u32,
     /// End of the bytes that the receiver (or the unscheduled limit) permits to send.
     pub granted: u32,
@@ -26,13 +26,14 @@ pub(crate) struct MessageOut {
     /// Priority of scheduled packets, from the last grant.
     pub sched_priority: u8,
     pub opening: Opening,
-    /// Everything before this offset had been sent once before RPC_UNKNOWN made the message restart; 0: it
-    /// has not restarted.
+    /// Everything before this offset had been sent before RPC_UNKNOWN made the message restart; 0: the
+    /// message has not restarted.
     pub sent_before: u32,
 }
 
-/// The largest multiple of `payload` in `bytes`, or all of them if they fill no packet. A short packet at the
-/// end of the permitted bytes costs the link another packet's headers, and both hosts another packet's work.
+/// Rounds `bytes` down to a multiple of `payload`, unless they do not fill a packet. A short packet at the
+/// end of the permitted bytes would cost the link the headers of an additional packet, and both hosts the
+/// processing of one.
 pub(crate) fn whole_packets(bytes: u32, payload: u32) -> u32 {
     if bytes < payload { bytes } else { bytes - bytes % payload.max(1) }
 }
@@ -75,8 +76,9 @@ impl MessageOut {
         rose
     }
 
-    /// Offset and length of the next packet. It ends where the unscheduled bytes end, since their priority
-    /// ends there. It also ends where bytes sent before end, since the retransmission mark ends there.
+    /// Returns offset and length of the next packet. A packet does not extend past the end of the unscheduled
+    /// bytes, since the priority changes there. Nor does it extend past the end of bytes sent before, since
+    /// only those have the retransmission mark.
     pub(crate) fn next_packet(&self, max_payload: u32) -> (u32, u32) {
         let mut end = if self.next < self.unscheduled { self.unscheduled } else { self.granted };
         if self.is_sent_again() {
@@ -85,13 +87,14 @@ impl MessageOut {
         (self.next, max_payload.min(end - self.next))
     }
 
-    /// Whether the next packet's bytes were sent before, so that it is marked as a retransmission (WIRE-11).
+    /// Whether the next packet's bytes were sent before, so that the packet is marked as a retransmission
+    /// (WIRE-11).
     pub(crate) fn is_sent_again(&self) -> bool {
         self.next < self.sent_before
     }
 
-    /// Whether bytes may be sent that were never sent before, however often the message restarted: a smaller
-    /// grant is no progress (PEER-3).
+    /// Whether bytes may be sent that were never sent before, even before a restart of the message. A smaller
+    /// grant is not progress (PEER-3).
     pub(crate) fn may_send_new(&self) -> bool {
         self.granted > self.sent_before
     }

@@ -1,27 +1,28 @@
-//! The pacer: an estimate of the bytes that the NIC still has to send, and the bound on it.
+//! The pacer: estimates and limits the backlog of the NIC, that is, the bytes that it still has to send.
 
 use crate::config::Config;
 use crate::time::Time;
 
-/// Packets below `defer_min_bytes` overtake full ones that wait, until the NIC's backlog exceeds the bound
-/// for full packets by this many packets. One full packet may just have been sent, and one is for the short
-/// packets themselves.
+/// Packets below `defer_min_bytes` overtake waiting full packets, until the NIC's backlog exceeds the bound
+/// for full packets by the time of this many full packets. One of them may just have been sent, and one is
+/// for the short packets themselves.
 const SHORT_PASS_PACKETS: u64 = 2;
 
-/// When the uplink will have sent all packets given to it, as far as its rate is known.
+/// The pacer's state. It estimates when the uplink will have sent all packets given to it, if the link rate
+/// is known.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    /// Nanoseconds per byte in 1/2^16; 0: rate unknown, nothing is paced (SEND-9).
+    /// Nanoseconds per byte, in units of 1/2^16; 0: the rate is unknown, and nothing is paced (SEND-9).
     ns_per_byte_q16: u64,
     max_backlog_ns: u64,
-    /// The present bound: `max_backlog_ns`, or 0 while other endpoints go first.
+    /// The current bound: `max_backlog_ns`, or 0 while other endpoints have precedence.
     bound_ns: u64,
     /// The bound for packets below `defer_min_bytes`.
     short_bound_ns: u64,
     defer_min_bytes: u32,
     overhead: u32,
     idle_at: Time,
-    /// Link time needed for all packets of this endpoint so far.
+    /// Total serialization delay of all packets of this endpoint so far.
     sent_ns: u64,
 }
 
@@ -51,23 +52,24 @@ impl Pacer {
         self.ns_per_byte_q16 == 0
     }
 
-    /// Estimated time that the NIC needs for its queue. A stale `now` overestimates it, and never underflows.
+    /// Estimated time that the NIC needs to send its queue. With a stale `now` the result is too large, but
+    /// never underflows.
     pub(crate) fn backlog_ns(&self, now: Time) -> u64 {
         self.idle_at.since(now)
     }
 
-    /// Whether a packet may go now (SEND-6).
+    /// Whether a packet may be sent now (SEND-6).
     pub(crate) fn may_send(&self, now: Time) -> bool {
         self.backlog_ns(now) <= self.bound_ns
     }
 
-    /// Whether a packet of `bytes` (Homa header and payload) may go now. A short one overtakes those that
-    /// wait, but only within a bound, since on a narrow path every packet is short (SEND-7).
+    /// Whether a packet of `bytes` (Homa header and payload) may be sent now. A short packet overtakes
+    /// waiting packets, but only within a bound: on a path with a small MTU, every packet is short (SEND-7).
     pub(crate) fn admits(&self, now: Time, bytes: u32) -> bool {
         self.may_send(now) || bytes < self.defer_min_bytes && self.backlog_ns(now) <= self.short_bound_ns
     }
 
-    /// When `may_send` becomes true.
+    /// The time at which `may_send` becomes true.
     pub(crate) fn free_at(&self) -> Time {
         Time::from_ns(self.idle_at.as_ns().saturating_sub(self.bound_ns))
     }
@@ -87,7 +89,7 @@ impl Pacer {
     }
 
     /// Raises the backlog to at least `backlog_ns`, since other endpoints gave packets to the NIC too.
-    /// Returns by how many nanoseconds that exceeds the known backlog.
+    /// Returns the increase in nanoseconds.
     pub(crate) fn raise_backlog(&mut self, now: Time, backlog_ns: u64) -> u64 {
         if self.is_off() {
             return 0;
@@ -97,13 +99,14 @@ impl Pacer {
         self.idle_at.since(before)
     }
 
-    /// Sets whether other endpoints go first: this endpoint then sends only when the NIC's backlog has run
-    /// out. The others have used the link by then if they can, and an idle endpoint costs the link nothing.
+    /// Sets whether other endpoints have precedence. If so, this endpoint sends only when the NIC's backlog
+    /// has drained. By then the others have used the link if they can, and if they are idle, no link time is
+    /// lost.
     pub(crate) fn give_way(&mut self, gives_way: bool) {
         self.bound_ns = if gives_way { 0 } else { self.max_backlog_ns };
     }
 
-    /// Bytes that the link sends in `ns`, at most `limit`.
+    /// Returns the number of bytes that the link sends in `ns`, at most `limit`.
     pub(crate) fn bytes_in(&self, ns: u64, limit: u32) -> u32 {
         let bytes = (ns.min(u64::MAX >> 16) << 16).checked_div(self.ns_per_byte_q16).unwrap_or(0);
         bytes.min(limit.into()) as u32

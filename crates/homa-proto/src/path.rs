@@ -1,27 +1,30 @@
-//! The longest packet to a peer: as set by the caller for the path, and less if long packets do not arrive
+//! The longest packet to a peer: as set by the caller for the path, or shorter if long packets do not arrive
 //! (PROTOCOL.md SEND-15, SEND-16).
 
 use crate::time::{SEC, Time};
 use crate::wire::DATA_HEADER_LEN;
 
-/// Homa packets tried if longer ones do not arrive. They fit IPv6 and UDP on Ethernet, the minimum MTU of
-/// IPv6, and the 576 bytes that every IPv4 host accepts. Each is less 48 bytes for IPv6 and UDP headers.
+/// Sizes of Homa packets to try if longer packets do not arrive. They fit the MTU of Ethernet, the minimum
+/// MTU of IPv6, and the 576 bytes that every IPv4 host accepts, each minus 48 bytes for the IPv6 and UDP
+/// headers.
 const SMALLER: [u32; 3] = [1_500 - 48, 1_280 - 48, 576 - 48];
 
 /// Number of losses of the same bytes before the path counts as too narrow for them: MAX_PROBES of RFC 8899,
 /// section 5.1.2.
 const LOST_BEFORE_SMALLER: u8 = 3;
 
-/// How long the smaller packets are used: PMTU_RAISE_TIMER of RFC 8899, section 5.1.1.
+/// How long smaller packets are used before long packets are tried again: PMTU_RAISE_TIMER of RFC 8899,
+/// section 5.1.1.
 const SMALLER_FOR_NS: u64 = 600 * SEC;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     /// Longest packet as set by the caller.
     configured: u32,
-    /// The less of `configured` and `smaller`.
+    /// The smaller of `configured` and `smaller`.
     longest: u32,
-    /// Longest packet since longer ones did not arrive, and the time of that; `u32::MAX`: they arrive.
+    /// Reduced packet size because longer packets did not arrive, and the time of the reduction; `u32::MAX`:
+    /// no reduction.
     smaller: u32,
     smaller_since: Time,
     /// When a message with a full packet was last known to have arrived.
@@ -57,18 +60,20 @@ impl Path {
         self.update_longest();
     }
 
-    /// The caller must check the path. Returns whether it must be queued for that.
+    /// Records that the caller must check the path. Returns whether the path must be added to the queue of
+    /// paths to check.
     pub(crate) fn request_check(&mut self) -> bool {
         !std::mem::replace(&mut self.check_pending, true)
     }
 
-    /// The path leaves the queue. Returns whether it was in it.
+    /// Removes the path from the queue. Returns whether it was queued.
     pub(crate) fn take_check(&mut self) -> bool {
         std::mem::take(&mut self.check_pending)
     }
 
-    /// The same bytes were lost `repeats` times in a row, in packets of `longest` bytes. If the path counts
-    /// as too narrow for them, changes to a smaller size; returns whether it does (SEND-16).
+    /// Called when the same bytes were lost `repeats` times in a row, in packets of `longest` bytes. If the
+    /// path counts as too narrow for such packets, changes to a smaller size (SEND-16). Returns whether the
+    /// size changed.
     pub(crate) fn narrow(&mut self, now: Time, repeats: u8, longest: u32) -> bool {
         let smaller = SMALLER.iter().find(|&&smaller| smaller < longest);
         let Some(&smaller) = smaller.filter(|_| repeats >= LOST_BEFORE_SMALLER) else { return false };
@@ -77,7 +82,7 @@ impl Path {
         true
     }
 
-    /// Tries long packets again if it is time for that (SEND-16). Returns whether it is.
+    /// Returns to long packets if the retry is due (SEND-16). Returns whether it is.
     pub(crate) fn widen(&mut self, now: Time) -> bool {
         let widens = self.smaller != u32::MAX && now.since(self.smaller_since) >= SMALLER_FOR_NS;
         if widens {

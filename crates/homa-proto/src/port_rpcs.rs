@@ -1,8 +1,8 @@
-//! The RPCs of each port: closing a port examines no others (PROTOCOL.md ABORT-8).
+//! The RPCs of each port, so that closing a port examines no RPCs of other ports (PROTOCOL.md ABORT-8).
 
 use crate::lists::{Links, List};
 
-/// Ports whose lists are allocated together, 2 KiB: hosts use a few adjacent ports.
+/// Number of ports whose lists are allocated together, in 2 KiB: hosts use a few adjacent ports.
 const PAGE: usize = 1 << 8;
 const PAGES: usize = (1 << 16) / PAGE;
 

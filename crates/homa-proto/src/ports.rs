@@ -1,9 +1,9 @@
-//! The Homa ports that are open on this host, and those of them that accept requests.
+//! The Homa ports that are open on this host, and which of them accept requests.
 
 use crate::config::Config;
 use crate::contract::PortError;
 
-/// First port for clients; servers bind those below (ID-6).
+/// First client port; servers bind lower ports (ID-6).
 pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 
 /// A set of ports: one bit for each.
@@ -87,7 +87,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Client ports are assigned in turn, so that a closed one rests before it is used again.
+    /// Opens the next free client port. Ports are assigned in turn, so that a closed port is not reused
+    /// immediately.
     pub(crate) fn open_client(&mut self) -> Result<u16, PortError> {
         for _ in FIRST_CLIENT_PORT..=u16::MAX {
             let port = self.next_client;

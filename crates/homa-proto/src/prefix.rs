@@ -1,13 +1,14 @@
 //! Address prefixes of unproven peers: the resources that each prefix uses, and its share (PROTOCOL.md
 //! SHARE-12).
 //!
-//! One sender has many addresses: all UDP ports of its host, and every address that it can forge. Networks
-//! that filter forged sources do so by subnet, so most of those addresses have one prefix. Requests that
-//! began before their peer was proven therefore count for the peer's prefix as well. A prefix that has its
-//! share makes room for its own new requests, so a flood evicts requests of its own prefix only.
+//! A single sender has many addresses: all UDP ports of its host, and every address that it can forge.
+//! Networks that filter forged source addresses do so by subnet, so most of a sender's addresses have the
+//! same prefix. Requests that began before their peer was proven therefore also count for the peer's prefix.
+//! A prefix that has used up its share must evict its own requests to make room for new ones, so a flood
+//! evicts only requests of its own prefix.
 //!
-//! A prefix is known as long as one of its peers is unproven, or one of its requests is open. There are thus
-//! never more prefixes than `max_peers` and `max_rpcs` together, and each takes about 100 bytes.
+//! A prefix is known as long as one of its peers is unproven, or one of its requests is open. The number of
+//! prefixes therefore never exceeds the sum of `max_peers` and `max_rpcs`; each takes about 100 bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -39,14 +40,14 @@ impl PrefixId {
     }
 }
 
-/// Bits of an IPv4 address that name its prefix: the longest prefix that networks route.
+/// Length of an IPv4 prefix in bits: the longest prefix that networks route.
 const V4_BITS: u32 = 24;
 
-/// Bits of an IPv6 address that name its prefix. A site is assigned 56 bits or fewer (RFC 6177), and has all
-/// subnets of 64 bits within them.
+/// Length of an IPv6 prefix in bits. A site is assigned a prefix of 56 bits or fewer (RFC 6177), and has all
+/// /64 subnets in it.
 const V6_BITS: u32 = 56;
 
-/// Separates the keys of IPv6 from those of IPv4.
+/// Distinguishes keys of IPv6 prefixes from those of IPv4 prefixes.
 const V6_KEY: u64 = 1 << 63;
 
 /// The key of an address's prefix.
@@ -64,7 +65,7 @@ pub(crate) struct Held {
     pub peers: u32,
     /// Requests that began before their peer was proven.
     pub rpcs: u32,
-    /// Bytes that these requests are charged for.
+    /// Bytes charged for these requests.
     pub bytes: u64,
     /// Blocks of finished ids.
     pub blocks: u32,
@@ -74,7 +75,7 @@ pub(crate) struct Held {
 struct Prefix {
     key: u64,
     held: Held,
-    /// Requests that are arriving, the longest silent first.
+    /// Requests that are arriving; the one silent for longest comes first.
     arriving: List,
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct Prefixes {
     links: Links,
 }
 
-/// Whether a prefix that holds `own` of the `used` part of `bound` may take `more` (SHARE-12).
+/// Checks whether a prefix that holds `own` of the `used` part of `bound` may take `more` (SHARE-12).
 pub(crate) fn admit(bound: u64, own: u64, used: u64, more: u64) -> Result<(), Refusal> {
     // A planted fault that the swarm must find: one prefix takes everything.
     #[cfg(homa_canary = "prefix_unlimited")]
@@ -140,7 +141,7 @@ impl Prefixes {
         self.slots[prefix.slot()].held.bytes += bytes;
     }
 
-    /// Removes a request that ended, and the `bytes` that it was charged for.
+    /// Removes a request that ended, and the `bytes` charged for it.
     #[cold]
     pub(crate) fn remove_rpc(&mut self, prefix: PrefixId, bytes: u64) {
         let held = &mut self.slots[prefix.slot()].held;
@@ -154,7 +155,7 @@ impl Prefixes {
         self.slots[prefix.slot()].held.blocks += 1;
     }
 
-    /// Removes a block of finished ids of an unproven peer, since the block was forgotten.
+    /// Counts the removal of a block of finished ids of an unproven peer.
     pub(crate) fn remove_block(&mut self, prefix: PrefixId) {
         self.slots[prefix.slot()].held.blocks -= 1;
     }
@@ -181,17 +182,17 @@ impl Prefixes {
         }
     }
 
-    /// The longest silent of the arriving requests of an address's prefix.
+    /// Returns the arriving request of an address's prefix that has been silent for longest.
     pub(crate) fn longest_silent(&self, ip: IpAddr) -> Option<u32> {
         self.slots[self.find(ip)?.slot()].arriving.head()
     }
 
-    /// Frees the memory for RPC slots from `slots` on, none of which may be in a list.
+    /// Frees the memory for RPC slots from `slots` on. None of these slots may be in a list.
     pub(crate) fn cut(&mut self, slots: usize) {
         self.links.resize(self.links.len().min(slots));
     }
 
-    /// Panics unless exactly these prefixes are known, with these resources, and their lists are sound.
+    /// Panics unless the known prefixes and their resources equal `held`, and their lists are consistent.
     /// Returns the number of requests in the lists.
     pub(crate) fn check(&self, held: &BTreeMap<PrefixId, Held>) -> usize {
         let known = self.slots.iter().map(|(slot, _)| PrefixId::new(slot));

@@ -8,17 +8,20 @@ use crate::wire::{MAX_MESSAGE_LENGTH, PRIORITIES};
 /// Priority of unscheduled packets to a peer whose CUTOFFS have not arrived (PRIO-3).
 const BEFORE_CUTOFFS: u8 = 6;
 
-/// Sub-buckets per power of two in the histogram of observed lengths: a cutoff is within 1/16 of its ideal.
+/// Logarithm of the number of sub-buckets per power of two in the histogram of observed lengths: a cutoff is
+/// within 1/16 of its ideal value.
 const SUB: u32 = 4;
 /// Buckets of message lengths in which unscheduled bytes are counted to compute cutoffs.
 pub const CUTOFF_BUCKETS: usize = bucket_of(MAX_MESSAGE_LENGTH, SUB) as usize + 1;
 use CUTOFF_BUCKETS as BUCKETS;
 
-/// Number of recent versions of our cutoffs, including the present one, that prove a peer (SHARE-3). A peer
-/// that seldom calls has not received the last ones. A guess succeeds with a chance of one in 16,000.
+/// Number of recent versions of our cutoffs, including the current one, that prove a peer (SHARE-3). A peer
+/// that rarely calls has not received the latest versions. A guess succeeds with a probability of one in
+/// 16,000.
 const PROVING_VERSIONS: u16 = 4;
 
-/// Priority of a message's unscheduled packets under the peer's `cutoffs`; version 0: it has sent none.
+/// Returns the priority of a message's unscheduled packets under the peer's `cutoffs`. Version 0: the peer
+/// has sent no cutoffs.
 pub(crate) fn unscheduled(cutoffs: &[u32; PRIORITIES], version: u16, length: u32, num_priorities: u8) -> u8 {
     if version == 0 {
         return BEFORE_CUTOFFS.min(num_priorities - 1);
@@ -27,7 +30,8 @@ pub(crate) fn unscheduled(cutoffs: &[u32; PRIORITIES], version: u16, length: u32
     (1..num_priorities).rev().find(|&level| cutoffs[usize::from(level)] >= length).unwrap_or(0)
 }
 
-/// Priority to grant to the message of `rank` (0: fewest bytes to go) among `active` ones (PRIO-6).
+/// Returns the priority for grants to the message with rank `rank` (0: fewest remaining bytes) among `active`
+/// messages (PRIO-6).
 pub(crate) fn scheduled(rank: usize, active: usize, max_sched_prio: u8) -> u8 {
     let levels = usize::from(max_sched_prio) + 1; // PRIO-7
     let highest = active.min(levels) - 1;
@@ -39,8 +43,8 @@ pub(crate) fn scheduled(rank: usize, active: usize, max_sched_prio: u8) -> u8 {
 pub(crate) struct Cutoffs {
     levels: [u32; PRIORITIES],
     version: u16,
-    /// Number of the last versions, including this one, that our packets have carried, up to
-    /// [`PROVING_VERSIONS`].
+    /// Number of consecutive versions, up to and including the current one, that our packets have carried; at
+    /// most [`PROVING_VERSIONS`].
     proving: u16,
     /// Unscheduled bytes by length of their message; halved at each computation, so that old traffic loses
     /// weight.
@@ -76,7 +80,7 @@ impl Cutoffs {
     pub(crate) fn set(&mut self, levels: [u32; PRIORITIES], version: u16) {
         let version = version.max(1);
         let changes = changes(self.version, version);
-        // A version that does not follow the last one is the first of the host that this endpoint joins.
+        // A version that does not follow the last one is that of a host that this endpoint has just joined.
         self.proving =
             if changes < PROVING_VERSIONS { self.proving + changes } else { 1 }.min(PROVING_VERSIONS);
         (self.levels, self.version) = (levels, version);
@@ -111,7 +115,7 @@ impl Cutoffs {
         self.proving = (self.proving + 1).min(PROVING_VERSIONS);
     }
 
-    /// A message of `length` bytes began to arrive, with `unscheduled` unscheduled bytes.
+    /// Records that a message of `length` bytes began to arrive, with `unscheduled` unscheduled bytes.
     pub(crate) fn observe(&mut self, length: u32, unscheduled: u32) {
         self.histogram[bucket_of(length.min(MAX_MESSAGE_LENGTH), SUB) as usize] += u64::from(unscheduled);
         self.observed += u64::from(unscheduled);
@@ -141,13 +145,13 @@ impl Cutoffs {
     }
 }
 
-/// Number of changes from version `from` to version `to`; versions skip 0, and neither may be 0.
+/// Returns the number of changes from version `from` to version `to`. Versions skip 0, and neither may be 0.
 fn changes(from: u16, to: u16) -> u16 {
     if to >= from { to - from } else { to.wrapping_sub(from) - 1 }
 }
 
-/// Cutoffs for the levels above `max_sched_prio` (or the highest alone), such that all carry about the same
-/// number of unscheduled bytes.
+/// Computes cutoffs for the levels above `max_sched_prio` (or only the highest level), such that all of them
+/// carry about the same number of unscheduled bytes.
 fn balanced(histogram: &[u64], max_sched_prio: u8, num_priorities: u8) -> [u32; PRIORITIES] {
     let lowest = (max_sched_prio + 1).min(num_priorities - 1);
     let count = u64::from(num_priorities - lowest);
@@ -172,8 +176,8 @@ fn bucket_end(bucket: usize) -> u32 {
     (bucket_start(bucket as u32 + 1, SUB) - 1).min(MAX_MESSAGE_LENGTH)
 }
 
-/// Each version is sent to every peer, so small variations must not cause one: a level must change by more
-/// than an eighth.
+/// Whether the cutoffs differ enough for a new version: a level must change by more than an eighth. Each
+/// version is sent to every peer, so small variations must not cause one.
 fn differ(old: &[u32; PRIORITIES], new: &[u32; PRIORITIES]) -> bool {
     old.iter().zip(new).any(|(&old, &new)| old.abs_diff(new) > old / 8)
 }
@@ -182,7 +186,7 @@ fn differ(old: &[u32; PRIORITIES], new: &[u32; PRIORITIES]) -> bool {
 mod tests {
     use super::*;
 
-    // SHARE-3: a change of cutoffs leaves a peer proven that has received only an earlier version.
+    // SHARE-3: after a change of cutoffs, an earlier version still proves a peer.
     #[test]
     fn the_last_four_versions_prove_a_peer_and_none_from_before_the_first() {
         let config = Config { first_cutoff_version: 65_534, ..Config::default() };

@@ -2,15 +2,15 @@
 
 use crate::time::Time;
 
-/// Packets that may go to a peer at once after a pause, so that RPCs that lost packets at one moment do not
-/// wait for each other.
+/// Number of packets that may be sent to a peer at once after a pause, so that RPCs that lost packets at the
+/// same time do not wait for each other.
 const BURST: u64 = 16;
 
-/// Limits the rate of one kind of packet to one peer. Packets keep a minimum space on average; [`BURST`] of
-/// them may go at once after a pause.
+/// Limits the rate of one kind of packet to one peer. On average, packets keep a minimum spacing; after a
+/// pause, [`BURST`] of them may be sent at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateLimit {
-    /// When the next packet may go; earlier after a pause.
+    /// The time at which the next packet may be sent; earlier after a pause.
     at: Time,
 }
 
@@ -21,17 +21,17 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    /// When the next packet may go.
+    /// The time at which the next packet may be sent.
     pub(crate) fn next(self, now: Time, space_ns: u64) -> Time {
         self.at.max(Time::from_ns(now.as_ns().saturating_sub(BURST * space_ns)))
     }
 
-    /// Counts a packet that goes now.
+    /// Counts a packet that is sent now.
     pub(crate) fn take(&mut self, now: Time, space_ns: u64) {
         self.at = self.next(now, space_ns) + space_ns;
     }
 
-    /// Counts a packet if it may go now. Returns whether it may.
+    /// Counts a packet if it may be sent now. Returns whether it may.
     pub(crate) fn take_if_due(&mut self, now: Time, space_ns: u64) -> bool {
         let is_due = self.next(now, space_ns) <= now;
         if is_due {

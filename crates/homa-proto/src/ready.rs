@@ -6,8 +6,8 @@ use crate::srpt::{SrptQueue, bucket_of};
 /// Precision of the sender's order: one part in 64 (SEND-4).
 const SUB: u32 = 6;
 
-/// Whether a message with `left` bytes to send is longer than one with `bytes`, by more than the precision of
-/// the sender's order.
+/// Whether a message with `left` bytes to send is longer than a message with `bytes` to send, by more than
+/// the precision of the sender's order.
 pub(crate) fn is_clearly_longer(left: u32, bytes: u32) -> bool {
     bucket_of(left, SUB) > bucket_of(bytes, SUB)
 }
@@ -19,11 +19,11 @@ pub(crate) struct Ready {
     shortest: SrptQueue<SUB>,
     fifo_links: Links,
     fifo: List,
-    /// Credit of the oldest message in thousandths of bytes (SEND-5).
+    /// Credit of the oldest message, in thousandths of a byte (SEND-5).
     fifo_credit: u64,
-    /// The last poll found only packets that the pacer holds back.
+    /// Whether the last poll found only packets that the pacer holds back.
     pub waits_for_pacer: bool,
-    /// Other endpoints of this host have shorter messages and go first.
+    /// Whether other endpoints of this host have shorter messages and therefore precedence.
     pub gives_way: bool,
 }
 
@@ -54,7 +54,7 @@ impl Ready {
         self.links.list_of(slot).is_some()
     }
 
-    /// Inserts the message at the place of its remaining bytes, or moves it there.
+    /// Inserts the message at the position for its remaining bytes, or moves it there.
     pub(crate) fn place(&mut self, slot: u32, remaining: u32) {
         if self.links.list_of(slot).is_some() {
             self.shortest.update(&mut self.links, slot, remaining);
@@ -83,11 +83,11 @@ impl Ready {
         if earned { self.fifo.head() } else { self.shortest.first() }
     }
 
-    /// Accounts `bytes` sent of the message chosen for a packet of at most `packet` bytes. The oldest message
-    /// is credited with `share` thousandths of them.
+    /// Accounts for `bytes` sent of the message chosen for a packet of at most `packet` bytes. The oldest
+    /// message is credited with `share` thousandths of these bytes.
     pub(crate) fn account(&mut self, bytes: u32, packet: u32, share: u32) {
         if self.fifo_credit >= u64::from(packet) * 1000 {
-            // On a path wider than `max_packet`, one packet may cost more than the credit.
+            // On a path whose packets are longer than `max_packet`, one packet may cost more than the credit.
             self.fifo_credit = self.fifo_credit.saturating_sub(u64::from(bytes) * 1000);
         }
         if self.shortest.len() > 1 {
@@ -100,21 +100,21 @@ impl Ready {
         if self.waits_for_pacer { self.shortest.first() } else { None }
     }
 
-    /// The shortest message, unless it is the oldest one's turn to send a packet of `packet` bytes.
+    /// The shortest message, unless it is the oldest message's turn to send a packet of `packet` bytes.
     pub(crate) fn shortest_in_turn(&self, packet: u32) -> Option<u32> {
         let earned = self.fifo_credit >= u64::from(packet) * 1000;
         if earned { None } else { self.shortest.first() }
     }
 
-    /// Other endpoints have sent `bytes` while they went first. The oldest message here is credited with its
-    /// share of them, up to a packet of `packet` bytes.
+    /// Records that other endpoints sent `bytes` while they had precedence. Credits the oldest message here
+    /// with its share of these bytes, up to a packet of `packet` bytes.
     pub(crate) fn earn(&mut self, bytes: u32, packet: u32, share: u32) {
         let most = self.fifo_credit.max(u64::from(packet) * 1000);
         self.fifo_credit = (self.fifo_credit + u64::from(bytes) * u64::from(share)).min(most);
     }
 
-    /// Like [`Ready::account`], for the next packets of the chosen message while it is the shortest message's
-    /// turn. Returns how many of `packets`, each of `bytes`, were accounted.
+    /// Like [`Ready::account`], for further packets of the chosen message while it is the shortest message's
+    /// turn. Returns how many of `packets`, each of `bytes`, were accounted for.
     pub(crate) fn account_run(&mut self, packets: u32, bytes: u32, packet: u32, share: u32) -> u32 {
         if self.shortest.len() <= 1 || share == 0 {
             return if self.fifo_credit >= u64::from(packet) * 1000 { 0 } else { packets };

@@ -1,5 +1,5 @@
 //! RPCs that must be ended. They are freed in small portions: if many end at once, the next packet does not
-//! wait for all of them (ABORT-4).
+//! wait until all are freed (ABORT-4).
 
 use std::collections::VecDeque;
 

@@ -4,11 +4,11 @@
 use crate::contract::RxPacket;
 use crate::wire::{self, DATA_HEADER_LEN};
 
-/// Where an accepted DATA packet leaves its message: determines which packet may continue the run.
+/// The position in the message after an accepted DATA packet. Determines which packet may continue the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunCursor {
     pub slot: u32,
-    /// Exclusive end of the packet's bytes, which is the end of all received bytes of the message.
+    /// Exclusive end of the packet's bytes, which is also the end of all received bytes of the message.
     pub end: u32,
 }
 
@@ -21,13 +21,13 @@ pub(crate) struct ReceiveRun<'a> {
 }
 
 impl<'a> ReceiveRun<'a> {
-    /// Records a packet that was handled on its own; `taken` is set if a run may begin with it.
+    /// Records a packet that was handled on its own. `cursor` is set if a run may begin with the packet.
     pub(crate) fn begin(&mut self, packet: RxPacket<'a>, cursor: Option<RunCursor>) {
         self.last = cursor.map(|cursor| (packet, cursor));
     }
 
-    /// Where the run leaves its message, if `packet` may be the next: it comes from the same peer, with the
-    /// same header, and directly follows all received bytes.
+    /// Returns the run's position in its message, if `packet` may continue the run: it comes from the same
+    /// peer, has the same header, and directly follows all received bytes.
     #[inline]
     pub(crate) fn cursor_before(&self, packet: &RxPacket<'_>) -> Option<RunCursor> {
         let (last, cursor) = self.last.as_ref()?;
@@ -55,9 +55,8 @@ impl<'a> ReceiveRun<'a> {
 }
 
 impl RunCursor {
-    /// The payload bytes of the next packet of a message of `length` bytes. `None` if the packet must be
-    /// handled on its own: the last packet of a message completes it, and `decode` must reject invalid
-    /// packets.
+    /// Returns the payload bytes of the next packet of a message of `length` bytes. `None` if the packet must
+    /// be handled on its own: because it may complete the message, or because `decode` may have to reject it.
     #[inline]
     pub(crate) fn next_len(self, packet: &RxPacket<'_>, length: u32) -> Option<u32> {
         let data = &packet.bytes[DATA_HEADER_LEN..];

@@ -2,17 +2,18 @@
 
 use std::cmp::Ordering;
 
-/// A RESEND compared with those before it.
+/// How a RESEND compares with earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// It begins further on than any before, or is the first. The length of the message bounds how often this
-    /// can occur.
+    /// It begins further on than all earlier ones, or is the first. The length of the message bounds how many
+    /// times this can occur.
     Beyond,
-    /// A round of RESENDs begins further on than the round before: the first missing bytes have arrived.
+    /// It starts a round that begins further on than the previous round: the first missing bytes have
+    /// arrived.
     Ahead,
-    /// A round begins where the one before did: the retransmitted bytes have not arrived.
+    /// It starts a round that begins where the previous round did: the retransmitted bytes have not arrived.
     Repeated,
-    /// Another range of a round that has begun.
+    /// It requests another range of the current round.
     Between,
 }
 
@@ -20,9 +21,9 @@ pub(crate) enum Request {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResendMark {
     any: bool,
-    /// Number of consecutive rounds that began where the one before did.
+    /// Number of consecutive rounds that began where the previous round did.
     pub repeats: u8,
-    /// Offsets of the first RESEND of the present round, of the last RESEND, and of the one that began
+    /// Offsets of the first RESEND of the current round, of the last RESEND, and of the RESEND that began
     /// furthest on.
     first: u32,
     last: u32,
@@ -35,7 +36,7 @@ impl ResendMark {
         self.any
     }
 
-    /// Records a RESEND that begins at `offset`. Within a round offsets rise.
+    /// Records a RESEND that begins at `offset`. Within a round, offsets increase.
     pub(crate) fn note(&mut self, offset: u32) -> Request {
         let last = std::mem::replace(&mut self.last, offset);
         if !self.any {

@@ -1,16 +1,16 @@
-//! Bytes that a receiver requested again and that have not been sent again yet.
+//! Bytes that a receiver has requested again, and that have not been sent again yet.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use foldhash::fast::FixedState;
 
-/// Maximum ranges kept for one RPC: as many as a few rounds of RESENDs request.
+/// Maximum number of ranges kept for one RPC: enough for a few rounds of RESENDs.
 const MAX_RANGES_PER_RPC: usize = 16;
 
 #[derive(Debug)]
 struct PendingRanges {
-    /// Disjoint, in the order of their requests.
+    /// Disjoint, in the order in which they were requested.
     ranges: Vec<Range<u32>>,
     priority: u8,
 }
@@ -21,8 +21,8 @@ impl PendingRanges {
     }
 }
 
-/// The bytes to be sent again, by RPC slot. `transmit` decides their order among each other and among all
-/// other bytes.
+/// The bytes to be sent again, by RPC slot. `transmit` decides in which order RPCs send them, and when they
+/// precede other bytes.
 #[derive(Debug)]
 pub(crate) struct Retransmits {
     pending: HashMap<u32, PendingRanges, FixedState>,

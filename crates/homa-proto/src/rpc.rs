@@ -1,4 +1,4 @@
-//! One RPC: its state, and the one table of transitions.
+//! An RPC: its state, and the transition table.
 
 use crate::contract::CallOptions;
 use crate::message_in::MessageIn;
@@ -10,7 +10,7 @@ use crate::wait::RpcWait;
 /// The state of an RPC. A freed RPC has no state: it is not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcState {
-    /// Client: the request is being sent, nothing of the response has arrived.
+    /// Client: the request is being sent, and nothing of the response has arrived.
     Requesting,
     /// Client: the response is arriving.
     ResponseArriving,
@@ -25,7 +25,7 @@ pub(crate) enum RpcState {
 /// The inputs that can change an RPC's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcInput {
-    /// A part of the response arrived, but not its last missing byte.
+    /// A part of the response arrived, but the response is not complete.
     ResponseBytes,
     /// The last missing byte of the request arrived.
     RequestComplete,
@@ -63,13 +63,13 @@ impl RpcState {
 /// An RPC. Fields used for each packet are first and adjacent.
 #[derive(Debug)]
 pub(crate) struct Rpc {
-    /// Our side's id: even for a client, odd for a server.
+    /// The id in our form: even on the client, odd on the server.
     pub id: u64,
     pub peer: u32,
     /// The peer's epoch in which the RPC began.
     pub epoch: u32,
     pub state: RpcState,
-    /// The application has received a part of the request before it was complete.
+    /// Whether the application received a part of the request before the request was complete.
     pub taken_early: bool,
     /// How long the RPC has waited for its peer.
     pub wait: RpcWait,
@@ -85,7 +85,8 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
-    /// An RPC that begins now, between our `port` and `peer_port` of the peer.
+    /// Creates an RPC that begins now. `peer` is the peer and its epoch, `ports` our port and the peer's
+    /// port.
     pub(crate) fn new(now: Time, id: u64, peer: (u32, u32), state: RpcState, ports: (u16, u16)) -> Rpc {
         let ((peer, epoch), (port, peer_port)) = (peer, ports);
         Rpc {
@@ -94,7 +95,7 @@ impl Rpc {
             epoch,
             state,
             taken_early: false,
-            // For an arriving request, the request itself is a packet of the client.
+            // An arriving request is itself a packet from the client.
             wait: RpcWait::new(now, !state.is_client()),
             requested: ResendMark::default(),
             port,
@@ -122,7 +123,7 @@ impl Rpc {
     }
 }
 
-/// What is known of an RPC after it has left the table.
+/// Information about an RPC that has been removed from the table.
 #[derive(Debug)]
 pub(crate) struct EndedRpc {
     pub id: u64,

@@ -5,8 +5,8 @@ use std::collections::hash_map::Entry;
 
 use foldhash::fast::FixedState;
 
-/// Slots of RPCs by id. Ids of our requests are even and unique. Ids of peers' requests, in our form, are
-/// odd, and unique for each peer.
+/// Slots of RPCs by id. Ids of our requests are even and unique. Ids of peers' requests are odd in our form,
+/// and unique per peer.
 #[derive(Debug)]
 pub(crate) struct RpcIds {
     client: HashMap<u64, u32, FixedState>,
@@ -31,7 +31,7 @@ impl RpcIds {
         self.client.is_empty() && self.server.is_empty()
     }
 
-    /// The RPC with this id in our form. An even `id` is found whatever `peer` is.
+    /// Returns the RPC with this id in our form. For an even `id`, `peer` is ignored.
     #[inline]
     pub(crate) fn find(&self, peer: u32, id: u64) -> Option<u32> {
         if id & 1 == 0 { self.client(id) } else { self.server(peer, id) }
@@ -49,7 +49,7 @@ impl RpcIds {
         self.server.get(&(peer, id)).copied()
     }
 
-    /// Adds the id of a request of ours. Returns false if another one has it.
+    /// Adds the id of one of our requests. Returns false if another request has the same id.
     #[inline]
     pub(crate) fn add_client(&mut self, id: u64, slot: u32) -> bool {
         match self.client.entry(id) {
@@ -77,7 +77,7 @@ impl RpcIds {
         }
     }
 
-    /// Frees memory, except for room for `rpcs` ids of each side.
+    /// Frees memory, but keeps room for `rpcs` ids of client RPCs and as many of server RPCs.
     pub(crate) fn shrink_to(&mut self, rpcs: usize) {
         self.client.shrink_to(rpcs);
         self.server.shrink_to(rpcs);

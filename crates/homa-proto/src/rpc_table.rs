@@ -1,19 +1,19 @@
-//! The table of RPCs: slots that are used again, and keys that name one RPC for ever.
+//! The table of RPCs: slots are reused, but each key refers to the same RPC for ever.
 
 use std::ops::{Index, IndexMut};
 
 use crate::contract::RpcKey;
 use crate::rpc::Rpc;
 
-/// RPCs by slot. An RPC stays in its slot until the slot is used again, so that neither its beginning nor its
-/// end moves more of it than necessary.
+/// RPCs by slot. An ended RPC stays in its slot until the slot is reused, so that adding and removing an RPC
+/// copies no more than necessary.
 #[derive(Debug, Default)]
 pub(crate) struct RpcTable {
     rpcs: Vec<Rpc>,
-    /// Incremented when a slot is filled and when it is emptied: odd while it holds an RPC. Keys of ended
-    /// RPCs must stay stale for ever (ABORT-3), so the generations are never shrunk.
+    /// Incremented when a slot is filled and when it is emptied, so odd while the slot holds an RPC. Keys of
+    /// ended RPCs must stay stale for ever (ABORT-3), so this vector never shrinks.
     generations: Vec<u32>,
-    /// Empty slots below the length of `rpcs`. The last one emptied is filled first.
+    /// Empty slots less than the length of `rpcs`. The slot emptied last is filled first.
     free: Vec<u32>,
 }
 
@@ -102,8 +102,8 @@ impl RpcTable {
         self.rpcs.iter().enumerate().filter(|(slot, _)| self.generations[*slot] & 1 == 1)
     }
 
-    /// Frees the memory behind the last RPC, except for room for `least` RPCs in all. Returns the number of
-    /// slots that are left, used and empty.
+    /// Frees the memory after the last RPC, but keeps room for a total of `least` RPCs. Returns the number of
+    /// remaining slots, used and empty.
     pub(crate) fn shrink(&mut self, least: usize) -> usize {
         let used = self.iter().last().map_or(0, |(slot, _)| slot + 1);
         self.rpcs.truncate(used);

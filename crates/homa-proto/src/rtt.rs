@@ -1,26 +1,27 @@
-//! Round-trip time to a peer, and how many bytes bridge it (PROTOCOL.md RTT).
+//! Round-trip time to a peer, and the number of bytes that cover it (PROTOCOL.md RTT).
 //!
-//! Unscheduled bytes must bridge more than twice the propagation delay: the transfer of a full packet, the
-//! receiver's turn-around, and the transfer of the grant (RAMCloud's notes). The time is therefore measured
-//! from a long message's first packet to its first grant. A grant can be late, because others are granted
-//! first, but never early. The smallest sample of a window counts, so load does not feed back into the
-//! choice.
+//! Unscheduled bytes must cover not only twice the propagation delay, but also the serialization delay of a
+//! full packet, the receiver's turnaround time, and the transmission of the grant (RAMCloud's notes). The
+//! round-trip time is therefore measured from a long message's first packet to its first grant. A grant can
+//! be late, because other messages receive grants first, but never early. The minimum of the samples in a
+//! window is used, so that load does not affect the result.
 
 use crate::config::Config;
 use crate::message_out::whole_packets;
 use crate::time::Time;
 use crate::wire::DATA_HEADER_LEN;
 
-/// A probe that is unanswered for this long is replaced by the next.
+/// A probe that has been unanswered for this long is replaced by the next.
 const PROBE_LIFETIME_NS: u64 = 100_000_000;
 
 /// One peer's round-trip time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
-    /// The message whose first grant is awaited, and when its first packet was sent. Id 0: none.
+    /// The id of the message whose first grant is awaited, and the time at which its first packet was sent.
+    /// Id 0: none.
     probe: u64,
     sent_at: Time,
-    /// Smallest samples of the present window and of those before; `u64::MAX`: none.
+    /// Smallest samples of the current window and of the last earlier window with samples; `u64::MAX`: none.
     current_ns: u64,
     before_ns: u64,
     rotate_at: Time,
@@ -35,21 +36,21 @@ impl Rtt {
         rotate_at: Time::ZERO,
     };
 
-    /// The first packet of message `id`, which needs a grant, is sent. Only one message at a time is measured
-    /// (RTT-1).
+    /// Records that the first packet of message `id`, which needs a grant, is sent. Only one message at a
+    /// time is measured (RTT-1).
     pub(crate) fn sent(&mut self, now: Time, id: u64) {
         if self.probe == 0 || now.since(self.sent_at) > PROBE_LIFETIME_NS {
             (self.probe, self.sent_at) = (id, now);
         }
     }
 
-    /// A grant arrived for message `id`. Returns whether that was a sample.
+    /// Records that a grant arrived for message `id`. Returns whether it gave a sample.
     pub(crate) fn record_grant(&mut self, now: Time, id: u64, window_ns: u64) -> bool {
         if self.probe != id {
             return false;
         }
         self.probe = 0;
-        // A window without samples changes nothing: the last measurement is still the best one (RTT-2).
+        // If a window had no samples, the last measurement is still the best one (RTT-2).
         if now >= self.rotate_at {
             (self.before_ns, self.current_ns) = (self.current_ns, u64::MAX);
             self.rotate_at = now + window_ns;
@@ -58,28 +59,26 @@ impl Rtt {
         true
     }
 
-    /// Packets of message `id` are sent again: its grant could answer either copy, so the probe is dropped
-    /// (RTT-1).
+    /// Drops the probe if packets of message `id` are sent again: its grant could answer either copy (RTT-1).
     pub(crate) fn discard_probe(&mut self, id: u64) {
         if self.probe == id {
             self.probe = 0;
         }
     }
 
-    /// Smallest sample of the present and the last window, in nanoseconds.
+    /// Smallest sample of the current and the last window, in nanoseconds.
     pub(crate) fn min_ns(&self) -> Option<u64> {
         let min = self.current_ns.min(self.before_ns);
         (min != u64::MAX).then_some(min)
     }
 }
 
-/// Unscheduled bytes of a message to a peer with this round-trip time (RTT-3).
+/// Returns the number of unscheduled bytes of a message to a peer with this round-trip time (RTT-3).
 pub(crate) fn unsched_bytes(config: &Config, rtt_ns: Option<u64>) -> u32 {
     let measured = rtt_ns.filter(|_| config.unsched_from_rtt).zip(config.link_mbps);
     let Some((rtt_ns, link_mbps)) = measured else { return config.unsched_bytes };
     let bridge = rtt_ns.saturating_mul(link_mbps.into()) / 8_000;
-    // Grants are late more often than not. With this many packets ahead, one late grant leaves no gap on the
-    // link.
+    // Grants are usually late. With this many additional packets, one late grant leaves no gap on the link.
     let packet = config.max_packet - DATA_HEADER_LEN as u32;
     let wanted = bridge + u64::from(packet) * u64::from(config.rtt_slack_packets);
     let wanted = wanted.min(config.max_unsched_bytes.into()) as u32;

@@ -1,29 +1,30 @@
-//! Shares of each peer in resources that all peers use together (PROTOCOL.md SHARE).
+//! Each peer's share of the resources that all peers use (PROTOCOL.md SHARE).
 //!
-//! With a bound alone, the first peer could take everything. With a share for each peer, a peer alone may
-//! have nearly all of a resource. A peer that takes all it can still leaves room for others, however many
-//! packets it sends.
+//! With only a bound, the first peer could take all of a resource. With a share for each peer, a peer without
+//! competition may still have nearly all of it, but even a peer that takes all it can leaves room for others,
+//! however many packets it sends.
 //!
 //! # Shares of peers
 //!
-//! No peer is trusted to request little. Every resource that a packet can make grow has a bound, and each
-//! peer has a share of the bound. The table of SHARE in PROTOCOL.md lists both.
+//! No peer is trusted to limit its own requests. Every resource whose use a packet can increase has a bound,
+//! and each peer has a share of the bound. The SHARE table in PROTOCOL.md lists both.
 //!
-//! - **One rule.** `homa-proto/share` implements it: a peer may have a multiple of what it leaves free
-//!   (dynamic thresholds). A peer alone gets nearly all, and greedy peers leave room for the next one; the
-//!   rule does not depend on the number of peers. Resources that refill with time and with delivered bytes
-//!   are a `Budget` of the same file.
+//! - **One rule.** `homa-proto/share` implements it: a peer may have a multiple of what is left free (dynamic
+//!   thresholds). A peer without competition gets nearly all, and greedy peers leave room for the next peer.
+//!   The rule does not depend on the number of peers. Resources that refill with time and with delivered
+//!   bytes are a `Budget`, in the same file.
 //! - **A peer is an address.** An unproven address has not yet shown knowledge that only a receiver of our
-//!   packets can have. All unproven addresses are one class: their half-received requests are evicted to make
-//!   room for new ones. Within the class each peer has its share of the grant budget, and the last place for
-//!   grants rotates. A flood from one address therefore locks out no other.
-//! - **Real use is counted.** A message counts for a kilobyte at least. Memory is touched by received bytes
-//!   (`homa/payload/sparse`), not by claimed ones. Claims of a first packet lapse if the bytes do not arrive:
-//!   a message that arrives too slowly loses its grants and its place.
-//! - **A prefix of unproven addresses is one peer.** One sender has many addresses: UDP ports of its own, and
-//!   those that it can forge. Unproven peers count for their prefix too (`prefix`), which has a peer's share.
-//!   At the share a prefix evicts its own requests, so its honest peers still get through (`admission`).
-//! - **A refused packet is dropped and counted**, in total by reason and for its peer (`PeerInfo::refused`).
+//!   packets can have. All unproven addresses form one class: their half-received requests are evicted to
+//!   make room for new ones. Within the class each peer has its share of the grant budget, and the last place
+//!   for grants rotates. A flood from one address therefore cannot lock out other addresses.
+//! - **Real use is counted.** A message counts as at least one kilobyte. Memory is touched only for received
+//!   bytes (`homa/payload/sparse`), not for claimed bytes. What a first packet claims is given back if the
+//!   bytes do not arrive: a message that arrives too slowly loses its grants and its place.
+//! - **A prefix of unproven addresses is one peer.** A sender has many addresses: its own UDP ports, and
+//!   addresses that it can forge. Unproven peers also count for their prefix (`prefix`), which has the share
+//!   of one peer. A prefix that has used up its share evicts its own requests, so its honest peers still get
+//!   through (`admission`).
+//! - **A refused packet is dropped and counted**, in total by reason, and per peer (`PeerInfo::refused`).
 //!   Applications see no error, and honest peers send the packet again.
 
 use crate::time::Time;
@@ -32,20 +33,20 @@ use crate::time::Time;
 /// 1998. With 7, one peer alone can have seven eighths, and each of two greedy peers seven fifteenths.)
 const TIMES_FREE: u64 = 7;
 
-/// A peer may have one part in this many of the bound, however little is free, as long as the bound allows
-/// it.
+/// A peer may always have the bound divided by this number, however little is free, as long as the bound is
+/// not exceeded.
 const GUARANTEED_PART: u64 = 256;
 
-/// Why a peer gets no more.
+/// Why a peer is refused more of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The bound is reached: no peer would get more.
     Bound,
-    /// This peer has its share; other peers would get more.
+    /// This peer has used up its share; other peers would get more.
     Share,
 }
 
-/// A bound on a resource that peers use together, and the share of each peer that follows from it.
+/// The bound on a resource that all peers use, from which each peer's share follows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     bound: u64,
@@ -56,13 +57,13 @@ impl Share {
         Share { bound }
     }
 
-    /// Whether any peer may take `more` while `used` are taken: at least half of the bound stays free,
-    /// whatever part one peer has. This is the usual case.
+    /// Whether any peer may take `more` while `used` are taken, whatever part it already has: at least half
+    /// of the bound stays free. This is the usual case.
     pub(crate) fn leaves_half_free(self, used: u64, more: u64) -> bool {
         used.saturating_add(more) <= self.bound / 2
     }
 
-    /// Whether a peer that has `own` of the `used` may take `more`.
+    /// Checks whether a peer that has `own` of the `used` part may take `more`.
     pub(crate) fn admit(self, own: u64, used: u64, more: u64) -> Result<(), Refusal> {
         let free = self.bound.checked_sub(used.saturating_add(more)).ok_or(Refusal::Bound)?;
         // A planted fault that the swarm must find: the first peer takes everything.
@@ -70,8 +71,7 @@ impl Share {
         let own = own.min(0);
         let has = own.saturating_add(more);
         let guaranteed = (self.bound / GUARANTEED_PART).max(1);
-        // The first request of a peer is never beyond its share; otherwise no peer could send a large
-        // message.
+        // A peer's first request is always within its share; otherwise no peer could send a large message.
         if own == 0 || has <= guaranteed || has <= free.saturating_mul(TIMES_FREE) {
             Ok(())
         } else {
@@ -80,20 +80,20 @@ impl Share {
     }
 }
 
-/// A number of bytes that a peer may have. It refills with bytes delivered to the peer, and slowly with time.
+/// A budget of bytes for a peer. It refills with bytes delivered to the peer, and slowly with time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: u64,
-    /// When `left` was last refilled with time.
+    /// The time at which `left` was last refilled for elapsed time.
     at: Time,
 }
 
 /// How a [`Budget`] refills.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refill {
-    /// Maximum bytes of a budget, and the bytes of a new one.
+    /// Maximum of a budget, and the bytes in a new budget.
     pub most: u64,
-    /// `bytes` are added in each `every_ns`, whether or not anything is delivered. 0 ns: there is no limit.
+    /// `bytes` are added every `every_ns`, whether or not anything is delivered. 0 ns: there is no limit.
     pub bytes: u64,
     pub every_ns: u64,
 }
@@ -116,8 +116,8 @@ impl Budget {
         taken as u32
     }
 
-    /// Adds bytes that were delivered, or taken and not used. Bytes above the maximum of the budget can never
-    /// be taken.
+    /// Adds bytes that were delivered, or that were taken but not used. Bytes above the maximum of the budget
+    /// can never be taken.
     pub(crate) fn give(&mut self, bytes: u32) {
         self.left = self.left.saturating_add(bytes.into());
     }

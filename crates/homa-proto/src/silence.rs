@@ -2,22 +2,22 @@
 
 use crate::time::{MS, Time};
 
-/// A silent client is probed in the second half of the silence that ends its RPCs. A whole silence would hold
-/// this many probes: enough that packet losses do not end its RPCs.
+/// Number of probe intervals in the silence that ends a client's RPCs. The client is probed in the second
+/// half of the silence, often enough that packet losses do not end its RPCs.
 const PROBES_PER_SILENCE: u64 = 12;
 
-/// Only silences of at least this length are extended if this host itself stood still. Probe intervals of
-/// shorter ones would be shorter than the timers' ticks.
+/// Only silence limits of at least this length are extended if this host itself was suspended. With shorter
+/// limits, the probe interval would be shorter than the timers' ticks.
 const LEAST_PATIENCE_NS: u64 = 100 * MS;
 
-/// How long a peer has sent no packet.
+/// How long a peer has been silent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
     /// When the last packet came from the peer; before the first, when the peer was added.
     last_packet_at: Time,
     /// Whether any packet ever came from the peer.
     has_sent: bool,
-    /// The earliest start of the silence: before, this host itself stood still and sent no probe.
+    /// The earliest start of the silence: before this time, this host itself was suspended and sent no probe.
     awake_since: Time,
     /// When the peer may next be probed.
     probe_at: Time,
@@ -25,7 +25,7 @@ pub(crate) struct Silence {
     pub ends: bool,
 }
 
-/// What is due for a peer that may be silent.
+/// The action due for a peer that may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SilenceAction {
     /// Nothing before this time.
@@ -37,7 +37,7 @@ pub(crate) enum SilenceAction {
 }
 
 impl Silence {
-    /// The silence of a peer that is added now.
+    /// Creates the state of a peer that is added now.
     pub(crate) fn new(now: Time) -> Silence {
         Silence {
             last_packet_at: now,
@@ -48,7 +48,7 @@ impl Silence {
         }
     }
 
-    /// A packet of the peer arrived.
+    /// Records the arrival of a packet from the peer.
     pub(crate) fn note_packet(&mut self, now: Time) {
         self.last_packet_at = now;
         self.has_sent = true;
@@ -64,12 +64,12 @@ impl Silence {
         self.last_packet_at
     }
 
-    /// The time since which the peer has been silent, as far as that counts against it.
+    /// The start of the peer's silence, not counting time in which this host was suspended.
     pub(crate) fn since(&self) -> Time {
         self.last_packet_at.max(self.awake_since)
     }
 
-    /// Checks a client whose RPCs end after a silence of `limit_ns`.
+    /// Returns the action due for a client whose RPCs end after a silence of `limit_ns`.
     pub(crate) fn check(&mut self, now: Time, limit_ns: u64) -> SilenceAction {
         let (half_ns, probe_every_ns) = (limit_ns / 2, limit_ns / PROBES_PER_SILENCE);
         let probe_due = self.probe_at.max(self.since() + half_ns);
@@ -78,8 +78,8 @@ impl Silence {
             && self.awake_since <= self.last_packet_at
             && !self.ends;
         if stood_still {
-            // No probe was sent in time, and the peer's packets may be unread here. Restart the second half
-            // of the silence, in which the peer is probed; once per silence.
+            // No probe was sent in time, and packets of the peer may be waiting here unread. Restart the
+            // second half of the silence, in which the peer is probed, but only once per silence.
             self.awake_since = Time::from_ns(now.as_ns() - half_ns);
         } else if now.since(self.since()) >= limit_ns {
             return SilenceAction::End;
@@ -88,7 +88,7 @@ impl Silence {
         if now.since(since) < half_ns {
             return SilenceAction::Wait(since + half_ns);
         }
-        // The timer also fires, much more often, for due RESENDs.
+        // The timer also fires for due RESENDs, much more often than for probes.
         let probes = now >= self.probe_at;
         if probes {
             self.probe_at = now + probe_every_ns;

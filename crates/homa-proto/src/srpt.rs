@@ -1,14 +1,14 @@
 //! Shortest remaining processing time first, in O(1) (SEND-11, GRANT-12): messages in log-linear buckets by
 //! remaining bytes.
 //!
-//! An exact order (heap or tree) costs a cold cache line per level, and lookups that grow with the number of
-//! messages. Buckets keep the order within one part in `2^SUB`, and equal keys first come, first served
-//! (PROTOCOL.md SEND, GRANT).
+//! An exact order (heap or tree) costs a cold cache line per level, and its cost grows with the number of
+//! messages. Buckets keep the order to a precision of one part in `2^SUB`, and serve equal keys first come,
+//! first served (PROTOCOL.md SEND, GRANT).
 
 use crate::lists::{Links, List};
 
-/// Bucket of a key. The order of buckets never contradicts the order of keys. Buckets are exact below
-/// `2^sub`; above, each power of two has `2^sub` buckets.
+/// Returns the bucket of a key. The order of buckets never contradicts the order of keys. Below `2^sub`, each
+/// key has its own bucket; above, each power of two has `2^sub` buckets.
 pub(crate) const fn bucket_of(key: u32, sub: u32) -> u32 {
     if key < 1 << sub {
         return key;
@@ -42,13 +42,13 @@ pub(crate) struct SrptQueue<const SUB: u32> {
     /// One bit per non-zero word of `bits`.
     summary: u64,
     len: u32,
-    /// The first node and its bucket; `NONE` if the queue is empty. Cached, since it is read far more often
-    /// than it changes, and a search touches two more places in memory.
+    /// The first node and its bucket; `NONE` if the queue is empty. They are cached, since they are read far
+    /// more often than they change, and a search touches two more places in memory.
     first: u32,
     first_bucket: u32,
 }
 
-/// No node, or no bucket: greater than all that exist.
+/// Stands for no node or no bucket; greater than all that exist.
 const NONE: u32 = u32::MAX;
 
 impl<const SUB: u32> SrptQueue<SUB> {
@@ -73,7 +73,7 @@ impl<const SUB: u32> SrptQueue<SUB> {
         self.len == 0
     }
 
-    /// Adds `node`, which must be in no list, behind all nodes with an equal key.
+    /// Adds `node`, which must not be in a list, after all nodes with an equal key.
     pub(crate) fn insert(&mut self, links: &mut Links, node: u32, key: u32) {
         let bucket = bucket_of(key, SUB);
         links.push_back(&mut self.lists[bucket as usize], bucket, node);
@@ -125,7 +125,7 @@ impl<const SUB: u32> SrptQueue<SUB> {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// The bucket of the smallest key; also a key by which queues can be ordered among each other.
+    /// The bucket of the smallest key. Also usable as a key for ordering queues.
     pub(crate) fn first_bucket(&self) -> Option<u32> {
         (self.first_bucket != NONE).then_some(self.first_bucket)
     }

@@ -1,13 +1,13 @@
 //! A hierarchical timing wheel: arming, disarming and expiring are O(1) for any number of timers.
 //!
-//! There is one timer per RPC and one per peer. A packet does not touch them. When a timer expires, the state
-//! determines whether anything is due, and the timer is rearmed for the remaining time. A request that the
-//! application is processing has no timer.
+//! There is one timer per RPC and one per peer. Packets do not touch timers. When a timer expires, the state
+//! of the RPC or peer determines whether anything is due, and the timer is rearmed for the remaining time. A
+//! request that the application is processing has no timer.
 //!
-//! Most timers never expire: their RPC ends long before, and a later RPC soon uses the slot again. A disarmed
-//! timer therefore keeps its place in the wheel, and an armed one that moves to a later deadline does too.
-//! The wheel finds such a timer when its place becomes due, and then removes it or moves it to its deadline:
-//! once for each place, instead of once for each RPC.
+//! Most timers never expire: the RPC ends long before, and a later RPC soon reuses the slot. A disarmed timer
+//! therefore keeps its place in the wheel, and so does a timer that is rearmed for a later deadline. When the
+//! place becomes due, the wheel removes the timer or moves it to its deadline. This is done once per place,
+//! instead of once per RPC.
 
 use crate::lists::{Links, List};
 use crate::time::Time;
@@ -16,7 +16,7 @@ use crate::time::Time;
 const TICK_SHIFT: u32 = 17;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Eight levels of 64 slots reach every tick that 64 bits of nanoseconds can represent, so no deadline is
+/// Eight levels of 64 slots cover every tick that 64 bits of nanoseconds can represent, so no deadline is
 /// ever shortened.
 const LEVELS: usize = 8;
 const LAST_TICK: u64 = u64::MAX >> TICK_SHIFT;
@@ -27,9 +27,10 @@ const NO_TICK: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Timer {
-    /// The tick for which the timer is armed; `NO_TICK`: it is not armed.
+    /// The tick for which the timer is armed; `NO_TICK`: the timer is not armed.
     deadline: u64,
-    /// The tick that determined its place in the wheel, at most `deadline`; `NO_TICK`: it has no place.
+    /// The tick that determined the timer's place in the wheel, at most `deadline`; `NO_TICK`: the timer has
+    /// no place.
     placed: u64,
 }
 
@@ -44,15 +45,15 @@ pub(crate) struct TimerWheel {
     lists: Vec<List>,
     bits: [u64; LEVELS],
     timers: Vec<Timer>,
-    /// No timer with an earlier tick is armed.
+    /// The current tick: no timer is armed for an earlier one.
     current: u64,
     armed: usize,
-    /// The earliest slot in use, cached: every packet reads it, and it changes much more rarely.
+    /// The earliest slot in use. Cached, since every packet reads it and it changes much less often.
     first: Option<Slot>,
 }
 
-/// A slot of the wheel, ordered by tick. Of equal ticks the coarsest slot comes first, since its timers must
-/// be spread over the finer levels before any of those expires.
+/// A slot of the wheel, ordered by tick. Among slots with equal ticks, the coarsest comes first, since its
+/// timers must be distributed over the finer levels before any timer there expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Slot {
     /// First tick of the slot.
@@ -84,7 +85,7 @@ impl TimerWheel {
         }
     }
 
-    /// Sets the number of valid indices to `slots`. Indices beyond must not be armed.
+    /// Sets the number of valid indices to `slots`. Timers with higher indices must not be armed.
     pub(crate) fn resize(&mut self, slots: usize) {
         let shrinks = slots < self.timers.len();
         for slot in slots..self.timers.len() {
@@ -114,7 +115,7 @@ impl TimerWheel {
 
     /// Arms `slot` for `at` unless it is already armed for an earlier time.
     pub(crate) fn arm_by(&mut self, slot: u32, at: Time) {
-        // No armed timer has a later deadline than `NO_TICK`.
+        // `NO_TICK`, the deadline of an unarmed timer, is later than every tick.
         if at.as_ns().div_ceil(1 << TICK_SHIFT) < self.timers[slot as usize].deadline {
             self.arm(slot, at);
         }
@@ -138,7 +139,7 @@ impl TimerWheel {
         timer.deadline = NO_TICK;
     }
 
-    /// The earliest time at which `pop_due` may have work: never later than the first deadline's tick.
+    /// The earliest time at which `pop_due` may have work, never later than the tick of the first deadline.
     /// [`Time::NEVER`] if no timer is armed.
     pub(crate) fn next(&self) -> Time {
         let first = self.first.filter(|_| self.armed > 0);
@@ -146,8 +147,8 @@ impl TimerWheel {
     }
 
     /// Disarms and returns one timer that is due at `now`. Each step takes one from `budget`, even if it only
-    /// moves a timer to its deadline, or removes one that is not armed. At 0 the rest waits for the next
-    /// call.
+    /// moves a timer to its deadline, or removes a timer that is not armed. When `budget` is 0, the remaining
+    /// timers wait for the next call.
     pub(crate) fn pop_due(&mut self, now: Time, budget: &mut u32) -> Option<u32> {
         let now_tick = now.as_ns() >> TICK_SHIFT;
         while *budget > 0 {
@@ -253,8 +254,8 @@ mod tests {
         assert!(wheel.next() <= tick(100));
     }
 
-    /// A wheel of limited reach once put all later deadlines on its last tick; after 39 hours they were due
-    /// for ever.
+    /// An earlier wheel of limited range put all later deadlines on its last tick. After 39 hours, all timers
+    /// were permanently due.
     #[test]
     fn timers_of_a_host_that_runs_for_years_are_not_due_at_once() {
         let mut wheel = TimerWheel::with_capacity(0);

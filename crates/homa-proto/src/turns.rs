@@ -1,7 +1,8 @@
-//! The turns of unproven peers for the last place among the active messages (PROTOCOL.md LIMIT-10).
+//! Turns of unproven peers: they take turns in the last place among the active messages (PROTOCOL.md
+//! LIMIT-10).
 //!
-//! Prefixes take turns, and so do the peers of each prefix. However many addresses of one prefix wait, the
-//! peers of another prefix wait for one turn of each prefix only.
+//! Prefixes take turns, and so do the peers of each prefix. However many addresses of one prefix are waiting,
+//! the peers of another prefix wait for only one turn of each prefix.
 
 use crate::lists::{Links, List};
 use crate::prefix::PrefixId;
@@ -26,7 +27,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// The peer that has the present turn.
+    /// The peer that has the current turn.
     pub(crate) fn present(&self) -> Option<u32> {
         self.peers[self.prefixes.head()? as usize].head()
     }
@@ -55,7 +56,8 @@ impl Turns {
         }
     }
 
-    /// Ends the present turn: the next prefix has one, and later the next peer of this prefix.
+    /// Ends the current turn. The next prefix has the next turn; in this prefix's next turn, its next peer is
+    /// first.
     pub(crate) fn pass(&mut self) {
         let Some(slot) = self.prefixes.head() else { return };
         self.prefix_links.remove(&mut self.prefixes, slot);
@@ -67,7 +69,7 @@ impl Turns {
         }
     }
 
-    /// Panics unless the lists are sound; returns the waiting peers.
+    /// Panics unless the lists are consistent; returns the waiting peers.
     pub(crate) fn check(&self) -> Vec<u32> {
         let waiting = self.peers.iter().filter(|peers| !peers.is_empty()).count();
         assert_eq!(self.prefix_links.check(&self.prefixes, 0), waiting, "prefixes that have turns");

@@ -1,17 +1,17 @@
 //! Arriving requests of unproven peers: the first to be evicted when there is no room.
 //!
-//! A peer is proven by information that only a receiver of our packets can have (SHARE-3). This is the id of
-//! an RPC that we called, in a response, or the version of our cutoffs, which starts at a random value. An
+//! A peer is proven by information that only a receiver of our packets can have (SHARE-3): a response with
+//! the id of one of our requests, or the version of our cutoffs, which starts at a random value. An
 //! acknowledgement of the peer's own request proves nothing.
 //!
-//! Any sender can send first packets from many addresses, each claiming a long message. The resources of such
-//! a flood are given to later requests, the longest silent first. The flood therefore never locks out senders
-//! that continue to send (LIMIT-9). A flood from addresses of one prefix evicts requests of that prefix only
-//! (SHARE-12).
+//! Any sender can send first packets from many addresses, each claiming a long message. To make room for
+//! later requests, the requests of such a flood are evicted, the longest silent first. The flood therefore
+//! never locks out senders that continue to send (LIMIT-9). A flood from addresses of one prefix evicts only
+//! requests of that prefix (SHARE-12).
 
 use crate::lists::{Links, List};
 
-/// The RPCs of unproven peers whose requests are arriving, the longest silent first.
+/// The RPCs of unproven peers whose requests are arriving; the one silent for longest comes first.
 #[derive(Debug)]
 pub(crate) struct UnprovenRpcs {
     links: Links,
@@ -50,7 +50,7 @@ impl UnprovenRpcs {
         self.list.head()
     }
 
-    /// Panics unless the list is sound; returns its length.
+    /// Panics unless the list is consistent; returns its length.
     pub(crate) fn check(&self) -> usize {
         self.links.check(&self.list, 0)
     }

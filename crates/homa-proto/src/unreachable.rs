@@ -6,23 +6,24 @@ use std::net::SocketAddr;
 use crate::incarnation_end::IncarnationEnd;
 use crate::time::Time;
 
-/// Maximum reports of ports whose RPCs are being ended; further ones are dropped and counted. An RPC that a
-/// dropped report would have ended sends RESEND, which causes another report.
+/// Maximum number of reports of ports whose RPCs are being ended. Further reports are dropped and counted. An
+/// RPC that a dropped report would have ended sends RESEND later, which causes another report.
 const MAX_REFUSED_PORTS: usize = 256;
 
-/// Number of RESEND intervals for which a peer is challenged before a report that may be forged is believed.
-/// A process that waits for a processor on a full machine is silent for three of them (15 ms by default).
-/// With so few, forged reports ended calls to such a process. A true report recurs for the next request or
-/// RESEND, quotes it, and is believed at once.
+/// Number of RESEND intervals for which a peer is challenged before a possibly forged report is believed. On
+/// an overloaded machine, a process that waits for a CPU may be silent for three intervals (15 ms by
+/// default). With only three, forged reports ended calls to such a process. A true report recurs for the next
+/// request or RESEND, quotes that packet, and is believed at once.
 const SUSPECT_INTERVALS: u64 = 20;
 
 /// A Homa port without a process, and how far its client RPCs have been ended.
 #[derive(Debug)]
 pub(crate) struct RefusedPort {
-    /// An address, since the peer may be forgotten meanwhile and its slot reused.
+    /// An address instead of a slot, since the peer may be forgotten meanwhile and its slot reused.
     pub peer: SocketAddr,
     pub port: u16,
-    /// The counter value of the first request after the report: a server may have been started since.
+    /// The counter value of the first request after the report. That request is not concerned: a server may
+    /// have been started since.
     until_id: u64,
     /// The RPC at which the scan of the peer's list continues.
     pub cursor: Option<u32>,
@@ -31,7 +32,7 @@ pub(crate) struct RefusedPort {
 impl RefusedPort {
     /// Whether the report concerns the request that was made at the counter value `count`.
     pub(crate) fn concerns(&self, count: u64) -> bool {
-        // Request counters wrap: the older request is behind by less than half of all numbers.
+        // Request counters wrap. An older request is behind by less than half of the number range.
         self.until_id.wrapping_sub(count) as i64 > 0
     }
 }
@@ -47,8 +48,8 @@ impl RefusedPorts {
         self.queue.is_empty()
     }
 
-    /// Adds a report that concerns requests before the counter value `until_id`. The scan of the peer's RPCs
-    /// begins at `cursor`. Returns false if there is no room for the report.
+    /// Adds a report that concerns requests with counter values before `until_id`. The scan of the peer's
+    /// RPCs begins at `cursor`. Returns false if there is no room for the report.
     pub(crate) fn add(&mut self, peer: SocketAddr, port: u16, until_id: u64, cursor: Option<u32>) -> bool {
         // A second report of the same port restarts the scan, since it concerns younger RPCs as well.
         if let Some(same) = self.queue.iter_mut().find(|refused| (refused.peer, refused.port) == (peer, port))
@@ -81,8 +82,8 @@ pub(crate) enum MissingTarget {
     Port(u16),
 }
 
-/// A report that may be forged: it does not quote a request of ours, which only a receiver of our packets
-/// can.
+/// A report that may be forged, because it does not quote a request of ours. Only a receiver of our packets
+/// can quote one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuspectReport {
     /// When the report came.
@@ -102,8 +103,8 @@ pub(crate) enum Verdict {
 }
 
 impl SuspectReport {
-    /// Judges the report. The last packet of the peer came at `last_packet_at`; `interval_ns` is that of
-    /// RESENDs.
+    /// Judges the report. The last packet of the peer came at `last_packet_at`; `interval_ns` is the RESEND
+    /// interval.
     pub(crate) fn verdict(&self, now: Time, last_packet_at: Time, interval_ns: u64) -> Verdict {
         if last_packet_at > self.since {
             Verdict::Refuted

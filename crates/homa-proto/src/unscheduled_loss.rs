@@ -1,9 +1,9 @@
-//! Loss of unscheduled bytes. If more unscheduled bytes were sent than may be in flight at all, and then no
-//! packet arrives, a queue in the network has overflowed. RESENDs then request the missing bytes, limited to
-//! the number of bytes that may be in flight (PROTOCOL.md INCAST-4, INCAST-5).
+//! Loss of unscheduled bytes. If more unscheduled bytes were sent than the limit on bytes in flight, and then
+//! no packet arrives, a queue in the network has overflowed. RESENDs then request the missing bytes, within
+//! the limit on bytes in flight (PROTOCOL.md INCAST-4, INCAST-5).
 //!
-//! The timers of RESEND would request the same bytes later and for all messages at once, and so overflow the
-//! queue again.
+//! The regular RESEND timers would request the same bytes later and for all messages at once, which would
+//! overflow the queue again.
 
 use crate::lists::Links;
 use crate::message_in::UnscheduledState;
@@ -19,11 +19,11 @@ pub(crate) struct LossAccounting {
     links: Links,
     in_flight: SrptQueue<SUB>,
     lost: SrptQueue<SUB>,
-    /// When the bytes in flight count as lost, unless a packet arrives before.
+    /// The time at which the bytes in flight count as lost, unless a packet arrives before.
     at: Option<Time>,
-    /// When a queue in the network last overflowed, as far as known.
+    /// The last known time at which a queue in the network overflowed.
     overflowed: Option<Time>,
-    /// There may be room for more requests than one call sends.
+    /// Whether there may be room for more requests than one call sends.
     requests_left: bool,
 }
 
@@ -63,7 +63,7 @@ impl LossAccounting {
         !self.lost.is_empty()
     }
 
-    /// Moves a message with `bytes` missing bytes to another state.
+    /// Moves a message with `bytes` missing bytes from state `at` to state `to`.
     pub(crate) fn place(&mut self, slot: u32, at: &mut UnscheduledState, to: UnscheduledState, bytes: u32) {
         match std::mem::replace(at, to) {
             UnscheduledState::Settled => {}
@@ -78,8 +78,8 @@ impl LossAccounting {
     }
 
     /// Records the arrival of packets while `in_flight` bytes, granted or sent without a grant, have not
-    /// arrived. If these are more than `most`, which grants alone could cause, they count as lost after
-    /// `quiet_ns` without another packet.
+    /// arrived. If these are more than `most`, the maximum that grants alone could cause, they count as lost
+    /// after `quiet_ns` without another packet.
     pub(crate) fn watch(&mut self, now: Time, in_flight: u64, most: u64, quiet_ns: u64) {
         let overflows = !self.in_flight.is_empty() && in_flight > most;
         self.at = overflows.then(|| now + quiet_ns);
@@ -100,13 +100,14 @@ impl LossAccounting {
         self.lost.first()
     }
 
-    /// A queue in the network has overflowed. The rest of the bytes in flight is due at once.
+    /// Records that a queue in the network has overflowed. The remaining bytes in flight now count as lost at
+    /// once.
     pub(crate) fn overflowed(&mut self, now: Time) {
         self.overflowed = Some(now);
         self.at = (!self.in_flight.is_empty()).then_some(now);
     }
 
-    /// There may be room for more requests than this call sends.
+    /// Records that there may be room for more requests than this call sends.
     pub(crate) fn leave_requests(&mut self) {
         self.requests_left = true;
     }

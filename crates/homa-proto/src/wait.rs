@@ -1,5 +1,5 @@
-//! How long an RPC has waited for its peer, and what the peer has shown meanwhile (PROTOCOL.md PEER-3,
-//! RESEND-18).
+//! How long an RPC has waited for its peer, and which signs of life the peer has given meanwhile (PROTOCOL.md
+//! PEER-3, RESEND-18).
 
 use crate::backoff::backoff_interval;
 use crate::time::Time;
@@ -7,27 +7,27 @@ use crate::time::Time;
 /// The wait of an RPC for its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RpcWait {
-    /// RESENDs or NEED_ACKs since the last sign of the peer.
+    /// Number of RESENDs or NEED_ACKs since the peer's last sign of life.
     pub tries: u8,
-    /// How many times the interval to the next one has doubled.
+    /// How many times the interval to the next RESEND or NEED_ACK has doubled.
     pub backoff: u8,
-    /// The peer has sent a packet of this RPC.
+    /// Whether the peer has sent a packet of this RPC.
     pub answered: bool,
-    /// A RESEND was sent since the last RPC_UNKNOWN of the peer.
+    /// Whether a RESEND was sent since the peer's last RPC_UNKNOWN.
     pub resend_sent: bool,
-    /// The peer sent RPC_UNKNOWN when the response had begun to arrive.
+    /// Whether the peer sent RPC_UNKNOWN after the response had begun to arrive.
     pub unknown_received: bool,
-    /// A RESEND requested only a part of the response; its other unscheduled bytes are requested in turn
-    /// (INCAST-5).
+    /// Whether a RESEND requested only a part of the response. The response's other unscheduled bytes are
+    /// requested in their turn (INCAST-5).
     pub requested_in_part: bool,
-    /// When a packet of the RPC last arrived, or a RESEND or NEED_ACK was sent.
+    /// The last time at which a packet of the RPC arrived, or a RESEND or NEED_ACK was sent.
     pub quiet_since: Time,
-    /// Time of the last progress; before any, the start of the RPC.
+    /// Time of the last progress, or the start of the RPC if there was none yet.
     pub progress_at: Time,
 }
 
 impl RpcWait {
-    /// The wait of an RPC that begins now. `answered`: a packet of the peer begins it.
+    /// Creates the wait of an RPC that begins now. `answered`: a packet of the peer has started the RPC.
     pub(crate) fn new(now: Time, answered: bool) -> RpcWait {
         RpcWait {
             tries: 0,
@@ -41,7 +41,8 @@ impl RpcWait {
         }
     }
 
-    /// The peer has shown that it waits for us: the next RESEND waits for the whole interval.
+    /// Records that the peer has shown that it waits for us: the next RESEND is due only after a whole
+    /// interval.
     pub(crate) fn sign_of_life(&mut self, now: Time) {
         self.answered = true;
         self.tries = 0;
@@ -49,20 +50,21 @@ impl RpcWait {
         self.quiet_since = now;
     }
 
-    /// The RPC made progress: the next RESEND waits for the whole interval, and all timeouts restart.
+    /// Records progress of the RPC: the next RESEND is due only after a whole interval, and all timeouts
+    /// restart.
     pub(crate) fn progressed(&mut self, now: Time) {
         self.sign_of_life(now);
         self.progress_at = now;
     }
 
-    /// BUSY arrived: the peer is alive, and the interval to the next RESEND stays as long as it is (PEER-3,
-    /// RESEND-18).
+    /// Records a BUSY: the peer is alive, and the interval to the next RESEND restarts with its current
+    /// length (PEER-3, RESEND-18).
     pub(crate) fn note_busy(&mut self, now: Time) {
         (self.quiet_since, self.tries) = (now, 0);
     }
 
-    /// RPC_UNKNOWN answered a RESEND for a response of which nothing has arrived. The peer is alive. If it
-    /// never accepts the request, RESENDs must become rarer and end at some time (PEER-1).
+    /// Records that RPC_UNKNOWN answered a RESEND for a response of which nothing has arrived. The peer is
+    /// alive, but if it never accepts the request, RESENDs must become rarer and end at some time (PEER-1).
     pub(crate) fn note_unknown(&mut self, now: Time) {
         (self.answered, self.resend_sent) = (true, false);
         self.quiet_since = now;
@@ -75,18 +77,19 @@ impl RpcWait {
         self.back_off(now);
     }
 
-    /// An interval ends now: the next one is twice as long.
+    /// Ends an interval now. The next interval is twice as long.
     pub(crate) fn back_off(&mut self, now: Time) {
         self.backoff = self.backoff.saturating_add(1);
         self.quiet_since = now;
     }
 
-    /// When the present interval ends. It is `floor_ns` at first, and doubles up to `ceiling_ns`.
+    /// The time at which the current interval ends. The interval is `floor_ns` at first, and doubles up to
+    /// `ceiling_ns`.
     pub(crate) fn due(&self, floor_ns: u64, ceiling_ns: u64) -> Time {
         self.quiet_since + backoff_interval(floor_ns, ceiling_ns, self.backoff)
     }
 
-    /// When the RPC ends for lack of progress, whatever signs of life its peer sends.
+    /// The time at which the RPC ends for lack of progress, even if its peer is alive.
     pub(crate) fn stalled_at(&self, limit_ns: u64) -> Time {
         self.progress_at + limit_ns
     }

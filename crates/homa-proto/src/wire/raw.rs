@@ -15,7 +15,7 @@ use super::packet::{
 pub(super) const OFFSET_IN_SEQUENCE: u32 = u32::MAX;
 /// Value of [`ResendHeader::length`] that requests everything sent so far: -1.
 pub(super) const EVERYTHING_SENT: u32 = u32::MAX;
-/// Value of `urgent` in every packet that a full Linux Homa (dialects 1 and 2) sends over raw IP.
+/// Value of `urgent` in every packet that a full Linux Homa sends over raw IP.
 pub(super) const KERNEL_URGENT: u16 = 0xb97d;
 /// Value of `flags` in the same packets: TCP's SYN and RST.
 pub(super) const KERNEL_FLAGS: u8 = 6;
